@@ -59,7 +59,7 @@ class OutputList(NamedTuple):
         if isinstance(value, Path):
             value = str(value)
         if isinstance(value, str):
-            value = split(value, commas=False)
+            value = _split_outputs(value)
         if value is None:
             return ()
         if not isinstance(value, Sequence):
@@ -124,6 +124,20 @@ class UserTable(NamedTuple):
 def relative_outputs(base: Path, outputs: Sequence[str]) -> tuple[str, ...]:
     """Return the outputs with files relative to a folder."""
     return tuple(str(base / each) if parse_output(each).path else each for each in outputs)
+
+
+def _split_outputs(text: str) -> list[str]:
+    """Return the outputs in a text: its lines, or the texts between commas if each of them is an output."""
+    by_commas = split(text)
+    return by_commas if all(map(_is_output, by_commas)) else split(text, commas=False)
+
+
+def _is_output(text: str) -> bool:
+    try:
+        parse_output(text)
+    except UsageError:
+        return False
+    return True
 
 
 def _output(text: object) -> str:

@@ -66,14 +66,14 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
         "REQUEST_FINGERPRINTER_CLASS": ("scrapy.utils.request.RequestFingerprinter",),
     }),
     ("extensions with none switches off a built-in one", {"EXTENSIONS_BASE": ()}),
-    ("write -o FILE.jsonl (or the setting output)", {
+    ("write -o FILE with .jsonl, .json, .csv or .sqlite (or the setting output)", {
         "FEEDS": ({},), "FEED_FORMAT": ("jsonlines", "jsonl", "jl"), "FEED_STORAGES": ({},), "FEED_STORAGES_BASE": (),
         "FEED_STORAGE_FTP_ACTIVE": (False,), "FEED_STORAGE_GCS_ACL": ("",), "FEED_STORAGE_S3_ACL": ("",),
         "FEED_URI": (None,), "FEED_URI_PARAMS": (None,),
     }),
     ("write the items in a pipeline of your own", {"FEED_EXPORTERS": ({},), "FEED_EXPORTERS_BASE": ()}),
     ("split the file afterwards: split -l N FILE.jsonl", {"FEED_EXPORT_BATCH_ITEM_COUNT": (0,)}),
-    ("items are written with all their fields, as UTF-8: select fields in a pipeline", {
+    ("fields are the columns of CSV (--fields); other outputs have all fields, as UTF-8: select fields in a pipeline", {
         "FEED_EXPORT_ENCODING": (None, "utf-8", "utf8", "UTF-8"), "FEED_EXPORT_FIELDS": (None,),
     }),
     ("each item is one line", {"FEED_EXPORT_INDENT": (0, None)}),

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from lycosa.app.request_rules import fingerprint_rules_of, scope_of, segment_naming_of
 from lycosa.config import Settings
 from lycosa.config.view import SettingsView
+from lycosa.core.errors import UsageError
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.url import canonicalize, fingerprint
 from lycosa.crawl.crawler import Crawler
@@ -29,7 +30,7 @@ from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.http.curl.fetcher import FetchSettings
 from lycosa.search.ports import Index
-from lycosa.storage.core.output import Output, parse_outputs
+from lycosa.storage.core.output import OutputTarget, parse_outputs
 from lycosa.storage.ports import Sink
 from lycosa.storage.sinks.codecs import codec_of
 from lycosa.storage.sinks.file import FileSink
@@ -176,12 +177,15 @@ def sinks_of(settings: Settings, spool_file: Path, crawl: str) -> list[Sink]:
     """
     name = settings.crawl_name or crawl
     sinks = [_sink_of(output, settings, spool_file.parent, name) for output in parse_outputs(settings.output)]
+    places = [sink.name.partition(":")[2] for sink in sinks]
+    if twice := [place for place in places if places.count(place) > 1]:
+        raise UsageError(f"-o: {twice[0] or 'standard output'} is named twice")
     if settings.index and not items_file(settings):
         sinks.append(FileSink(spool_file, sync=settings.sync))
     return sinks
 
 
-def _sink_of(output: Output, settings: Settings, spool_folder: Path, crawl: str) -> Sink:
+def _sink_of(output: OutputTarget, settings: Settings, spool_folder: Path, crawl: str) -> Sink:
     sync = settings.sync
     if output.stream:
         return RedisStreamSink(output.stream, crawl, log.warning, sync=sync)

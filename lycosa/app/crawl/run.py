@@ -145,10 +145,13 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
     The state is deleted last. After a kill in between, the next run refuses the old state with the truncated output;
     new items are never added to old ones.
     """
-    await _open_and_close_sinks(settings, state, None)
+    for sink in sinks_of(settings, state.items, state.description.name):
+        await sink.check()
     if settings.index:
         _forget_indexed(settings, state, Path(settings.index))
-    await _open_and_close_sinks(settings, state, 0)
+    for sink in sinks_of(settings, state.items, state.description.name):
+        await sink.open(0)
+        await sink.close()
     state.clear()
 
 
@@ -165,10 +168,3 @@ def _forget_indexed(settings: Settings, state: StateDir, folder: Path) -> None:
         index.commit({source: 0})
     if is_only_source:
         erase_index(folder)
-
-
-async def _open_and_close_sinks(settings: Settings, state: StateDir, position: int | None) -> None:
-    """Open the sinks at `position`, which truncates them there. None changes nothing, and checks that they open."""
-    for sink in sinks_of(settings, state.items, state.description.name):
-        await sink.open(position)
-        await sink.close()

@@ -235,11 +235,13 @@ async def _commit(committer: Committer) -> None:
 
 
 def _earlier_output_notes(earlier: Mapping[str, int], positions: Mapping[str, int], settings: Settings) -> list[str]:
-    """Return a hint if earlier runs have written items to other outputs, else an empty list."""
-    others = [
-        name.partition(":")[2] for name, size in earlier.items() if ":" in name and size and name not in positions
-    ]
+    """Return a hint if earlier runs have written items to other outputs only, else an empty list."""
+    written = {name: name.partition(":")[2] for name, size in earlier.items() if ":" in name and size}
+    added = [name.partition(":")[2] for name in positions if ":" in name and name not in earlier]
+    others = [place for name, place in written.items() if added or name not in positions]
     if not others or settings.overwrite:
         return []
     note = f"earlier items of this crawl are in {', '.join(others)}"
+    if added:
+        note += f", and not in {', '.join(added)}"
     return [note if settings.frontier else f"{note}; -O starts afresh"]

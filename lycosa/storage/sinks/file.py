@@ -8,21 +8,18 @@ advisory lock). Raises `StorageFull` or `StorageError`.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import StorageError
-from lycosa.infra.durable_files import sync_folder
 from lycosa.infra.file_locks import unlock_and_close
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.sinks.codecs import BEGINNING_MAX, PLAIN, Codec
+from lycosa.storage.sinks.codecs import BEGINNING_MAX, PIECE_BYTES, PLAIN, Codec
 from lycosa.storage.sinks.formats import ItemFormat, JsonLines, encoded_size
 from lycosa.storage.sinks.json_lines import not_open_error, write_error
+from lycosa.storage.sinks.locked_file import RESTORE_ADVICE, check_file, open_locked, storage_errors
 
 BUFFER_MAX = 8 * 1024**2
 """Maximum number of bytes held in memory; beyond that, `write` hands them to the operating system."""
@@ -46,35 +43,23 @@ class FileSink:
         self._pending_bytes = 0
 
     async def check(self) -> None:
-        folder = self._folder()
-        with self._storage_errors():
-            try:
-                fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                if not os.access(folder, os.W_OK | os.X_OK):
-                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
-                return
-        try:
-            self._claim(fd)
-        finally:
-            unlock_and_close(fd)
+        check_file(self.path, self._shown)
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         """See `Sink`; the position is always at the start of a line or frame."""
         assert self._fd < 0, "open"
-        self._fd = self._open_file(must_exist=bool(position))
+        self._fd = open_locked(self.path, self._shown, must_exist=bool(position), sync=self._sync)
         try:
             if position is not None:
                 self._check_position(position)
             if position is None or keep:
-                self._position = self._end_of_lines()
-            else:
-                with self._storage_errors():
-                    os.ftruncate(self._fd, position)
-                self._position = position
-            with self._storage_errors():
-                beginning = os.pread(self._fd, BEGINNING_MAX, 0)
-            self._format.resume(self._codec.beginning(beginning) if beginning else b"")
+                position = self._end_of_records(position or 0)
+            with storage_errors(self._shown):
+                beginning = os.pread(self._fd, min(position, BEGINNING_MAX), 0)
+            self._format.resume(self._decompress(beginning) if beginning else b"")
+            with storage_errors(self._shown):
+                os.ftruncate(self._fd, position)
+            self._position = position
         except BaseException:
             self._close_file()
             raise
@@ -93,7 +78,7 @@ class FileSink:
         """See `Sink`. Blocks the loop for one write. After an error the next flush writes everything again."""
         self._drain()
         if self._sync:
-            with self._storage_errors():
+            with storage_errors(self._shown):
                 os.fsync(self._fd)
         return self._position
 
@@ -101,7 +86,7 @@ class FileSink:
         self._items.clear()
         self._pending_bytes = 0
         self._format.close()
-        with self._storage_errors():
+        with storage_errors(self._shown):
             self._close_file()
 
     def _drain(self) -> None:
@@ -123,69 +108,58 @@ class FileSink:
         self._items.clear()
         self._pending_bytes = 0
 
-    def _open_file(self, *, must_exist: bool) -> int:
-        fresh = not os.path.lexists(self.path)
-        if fresh and must_exist:
-            raise StorageError(f"{self._shown} no longer exists, but the crawl wrote items to it: {_ADVICE}")
-        parent = self._folder()
-        with self._storage_errors():
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            self._claim(fd)
-            if self._sync:  # even if the file existed: the process that created it may have been killed before this
-                with self._storage_errors():
-                    sync_folder(parent)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
-
-    def _folder(self) -> Path:
-        folder = Path(self.path).parent
-        if not folder.is_dir():
-            raise StorageError(f"{self._shown}: there is no folder {folder}")
-        return folder
-
-    def _claim(self, fd: int) -> None:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise StorageError(f"{self._shown} is not a regular file: items go to a file, or to standard output (-o -)")
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StorageError(f"{self._shown}: another process writes to it; give every crawl its own file") from None
-        except OSError as error:
-            # Some network file systems have no locks: write without one.
-            if error.errno not in {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}:
-                raise write_error(self._shown, error) from error
-
-    def _end_of_lines(self) -> int:
-        """Return where the next line starts. A last line without a newline, left by another program, gets one."""
-        with self._storage_errors():
+    def _end_of_records(self, start: int) -> int:
+        """Return where the next record starts. A last line without a newline, left by another program, gets one."""
+        with storage_errors(self._shown):
             end = os.fstat(self._fd).st_size
             if end and not self._codec.suffix and os.pread(self._fd, 1, end - 1) != b"\n":
                 end += os.pwrite(self._fd, b"\n", end)
+        if self._codec.suffix and end > start:
+            self._check_frames(start, end)
         return end
 
+    def _check_frames(self, start: int, end: int) -> None:
+        """Raise `StorageError` if the rest of a compressed file does not end with a frame: nothing behind it is read.
+
+        Its writer was killed, or has not compressed it.
+        """
+
+        def pieces() -> Iterator[bytes]:
+            for at in range(start, end, PIECE_BYTES):
+                yield os.pread(self._fd, PIECE_BYTES, at)
+
+        with storage_errors(self._shown):
+            try:
+                complete = start + self._codec.end_of_frames(pieces())
+            except ValueError:
+                complete = -1
+        if complete != end:
+            raise StorageError(
+                f"{self._shown} is not a complete {self._codec.suffix} file, so that what is appended could not be "
+                "read: repair it, or name another file"
+            )
+
+    def _decompress(self, beginning: bytes) -> bytes:
+        try:
+            return self._codec.beginning(beginning)
+        except ValueError:
+            raise StorageError(f"{self._shown} is not a {self._codec.suffix} file: {RESTORE_ADVICE}") from None
+
     def _check_position(self, position: int) -> None:
-        with self._storage_errors():
+        with storage_errors(self._shown):
             size = os.fstat(self._fd).st_size
-            last = os.pread(self._fd, 1, position - 1) if position else b"\n"
-        if last == b"\n" or (self._codec.suffix and size >= position):
+            if self._codec.suffix:
+                magic = self._codec.magic
+                starts = [os.pread(self._fd, len(magic), at) for at in ((0, position) if position else ())]
+                is_ours = size >= position and all(magic.startswith(start) for start in starts)
+            else:
+                is_ours = not position or os.pread(self._fd, 1, position - 1) == b"\n"
+        if is_ours:
             return
         what = f"holds {size:,} bytes, but the crawl wrote {position:,}" if size < position else "has other content now"
-        raise StorageError(f"{self._shown} was cut, edited or replaced ({what}): {_ADVICE}")
+        raise StorageError(f"{self._shown} was cut, edited or replaced ({what}): {RESTORE_ADVICE}")
 
     def _close_file(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             unlock_and_close(fd)
-
-    @contextlib.contextmanager
-    def _storage_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise write_error(self._shown, error) from error
-
-
-_ADVICE = "restore the file, or start afresh with -O"

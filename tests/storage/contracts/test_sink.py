@@ -6,17 +6,13 @@ Items are written to every sink and read back: `read` of a harness returns them 
 from __future__ import annotations
 
 import asyncio
-import csv
 import errno
 import fcntl
-import io
 import os
 import resource
-import sqlite3
-import subprocess
 import threading
 from collections.abc import Callable
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -47,6 +43,7 @@ from lycosa.storage.sinks.redis_stream import RedisStreamSink
 from lycosa.storage.sinks.sqlite import SqliteSink
 from lycosa.storage.sinks.stdout import StdoutSink
 from tests.servers.redis import RedisServer
+from tests.storage.output_files import READERS, lines
 
 KEY = ItemKey("http://a/", 1)
 numbers = count()
@@ -59,51 +56,23 @@ class Harness(NamedTuple):
     read: Callable[[], list[Any]]
 
 
-def lines(path: Path) -> list[Any]:
-    return [msgspec.json.decode(line) for line in decompressed(path).split(b"\n")[:-1]]
-
-
-def rows_of_csv(path: Path) -> list[Any]:
-    rows = csv.DictReader(io.StringIO(decompressed(path).decode(), newline=""))
-    return [{name: int(text) if text.isdigit() else text for name, text in row.items() if text} for row in rows]
-
-
-def rows_of_sqlite(path: Path) -> list[Any]:
-    with closing(sqlite3.connect(path)) as database:
-        database.row_factory = sqlite3.Row
-        rows = [dict(row) for row in database.execute("SELECT * FROM items ORDER BY _position, _key")]
-    return [{name: value for name, value in row.items() if name[0] != "_" and value is not None} for row in rows]
-
-
-def decompressed(path: Path) -> bytes:
-    """Return the content of a file as other programs read it."""
-    tool = {".gz": "zcat", ".zst": "zstdcat"}.get(path.suffix, "cat") if path.stat().st_size else "cat"
-    return subprocess.run([tool, path], check=True, capture_output=True).stdout
-
-
-FILES: dict[str, tuple[Callable[[Path], Sink], Callable[[Path], list[Any]]]] = {
-    "jsonl": (FileSink, lines),
-    "jsonl.gz": (lambda path: FileSink(path, codec=codec_of(".gz")), lines),
-    "jsonl.zst": (lambda path: FileSink(path, codec=codec_of(".zst")), lines),
-    "csv": (lambda path: FileSink(path, Csv(path.name)), rows_of_csv),
-    "csv.gz": (lambda path: FileSink(path, Csv(path.name), codec_of(".gz")), rows_of_csv),
-    "csv.zst": (lambda path: FileSink(path, Csv(path.name), codec_of(".zst")), rows_of_csv),
-    "json": (
-        lambda path: JsonArraySink(path, path.with_suffix(".spool")),
-        lambda path: msgspec.json.decode(decompressed(path)),
-    ),
-    "json.gz": (
-        lambda path: JsonArraySink(path, path.with_suffix(".spool"), codec_of(".gz")),
-        lambda path: msgspec.json.decode(decompressed(path)),
-    ),
-    "sqlite": (lambda path: SqliteSink(path, "crawl"), rows_of_sqlite),
+FILES: dict[str, Callable[[Path], Sink]] = {
+    "jsonl": FileSink,
+    "jsonl.gz": lambda path: FileSink(path, codec=codec_of(".gz")),
+    "jsonl.zst": lambda path: FileSink(path, codec=codec_of(".zst")),
+    "csv": lambda path: FileSink(path, Csv(path.name)),
+    "csv.gz": lambda path: FileSink(path, Csv(path.name), codec_of(".gz")),
+    "csv.zst": lambda path: FileSink(path, Csv(path.name), codec_of(".zst")),
+    "json": lambda path: JsonArraySink(path, path.with_suffix(".spool")),
+    "json.gz": lambda path: JsonArraySink(path, path.with_suffix(".spool"), codec_of(".gz")),
+    "json.zst": lambda path: JsonArraySink(path, path.with_suffix(".spool"), codec_of(".zst")),
+    "sqlite": lambda path: SqliteSink(path, "crawl"),
 }
 
 
 def file_harness(kind: str, folder: Path) -> Harness:
-    make, read = FILES[kind]
     path = folder / f"items.{kind}"
-    return Harness(lambda: make(path), lambda: read(path))
+    return Harness(lambda: FILES[kind](path), lambda: READERS[kind](path))
 
 
 STREAMS = ["stream on redis", "stream on valkey"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lycosa.core.errors import UsageError
-from lycosa.storage.core.output import Output, parse_output
+from lycosa.storage.core.output import OutputTarget, parse_output
 
 STREAM = "redis://:secret@h:6379/0?stream=x"
 
@@ -13,23 +13,24 @@ STREAM = "redis://:secret@h:6379/0?stream=x"
 @pytest.mark.parametrize(
     ("text", "output"),
     [
-        ("items.jsonl", Output("items.jsonl")),
-        ("a/b.2026.ndjson", Output("a/b.2026.ndjson")),
-        ("items.JL.GZ", Output("items.JL.GZ", "jsonl", ".gz")),
-        ("items.csv", Output("items.csv", "csv")),
-        ("items.csv.zst", Output("items.csv.zst", "csv", ".zst")),
-        ("items.json", Output("items.json", "json")),
-        ("items.json.gz", Output("items.json.gz", "json", ".gz")),
-        ("items.sqlite", Output("items.sqlite", "sqlite")),
-        ("items:csv", Output("items", "csv")),
-        ("items.txt:jsonl.gz", Output("items.txt", "jsonl", ".gz")),
-        ("a:b/items.csv", Output("a:b/items.csv", "csv")),
-        ("-", Output("")),
-        ("-:csv", Output("", "csv")),
-        (STREAM, Output("", stream=STREAM)),
+        ("items.jsonl", OutputTarget("items.jsonl")),
+        ("a/b.2026.ndjson", OutputTarget("a/b.2026.ndjson")),
+        ("items.JL.GZ", OutputTarget("items.JL.GZ", "jsonl", ".gz")),
+        ("items.csv", OutputTarget("items.csv", "csv")),
+        ("items.csv.zst", OutputTarget("items.csv.zst", "csv", ".zst")),
+        ("items.json", OutputTarget("items.json", "json")),
+        ("items.json.gz", OutputTarget("items.json.gz", "json", ".gz")),
+        ("items.sqlite", OutputTarget("items.sqlite", "sqlite")),
+        ("items:csv", OutputTarget("items", "csv")),
+        ("items.txt:jsonl.gz", OutputTarget("items.txt", "jsonl", ".gz")),
+        ("items:2.csv", OutputTarget("items:2.csv", "csv")),
+        ("a:b/items.csv", OutputTarget("a:b/items.csv", "csv")),
+        ("-", OutputTarget("")),
+        ("-:csv", OutputTarget("", "csv")),
+        (STREAM, OutputTarget("", stream=STREAM)),
     ],
 )
-def test_outputs_by_suffix_or_format(text: str, output: Output) -> None:
+def test_outputs_by_suffix_or_format(text: str, output: OutputTarget) -> None:
     assert parse_output(text) == output
 
 
@@ -38,6 +39,10 @@ def test_outputs_by_suffix_or_format(text: str, output: Output) -> None:
     [
         ("items", "'items': write a file that ends in .jsonl, .json, .csv or .sqlite"),
         ("items.xml", "write a file that ends in"),
+        ("items.csv:", "write a file that ends in"),
+        ("folder/", "write a file that ends in"),
+        (".csv", "write a file that ends in"),
+        ("items.csv.zip", "write a file that ends in"),
         ("items.gz", "write a file that ends in"),
         ("items.csv:xml", "write a file that ends in"),
         (":csv", "write a file that ends in"),
