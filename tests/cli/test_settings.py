@@ -85,10 +85,7 @@ def test_one_setting_as_json(capsys):
     ("argv", "line"),
     [
         (["--get", "dealy"], "unknown setting 'dealy': did you mean delay?"),
-        (
-            ["--get", "FEEDS"],
-            "FEEDS is not supported: write -o FILE with .jsonl, .json, .csv or .sqlite (or the setting",
-        ),
+        (["--get", "FEEDS"], "FEEDS is not supported: write -o FILE.jsonl, .json, .csv or .sqlite (or the setting output)"),
         (["--spider", "t"], "no spider is called 't': there are s"),
         (["-s", "x"], "-s 'x': write NAME=VALUE"),
     ],
