@@ -66,7 +66,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
         "REQUEST_FINGERPRINTER_CLASS": ("scrapy.utils.request.RequestFingerprinter",),
     }),
     ("extensions with none switches off a built-in one", {"EXTENSIONS_BASE": ()}),
-    ("write -o FILE.jsonl, .json, .csv or .sqlite (or the setting output)", {
+    ("write -o FILE.jsonl, .json, .csv or .sqlite (or set output)", {
         "FEEDS": ({},), "FEED_FORMAT": ("jsonlines", "jsonl", "jl"), "FEED_STORAGES": ({},), "FEED_STORAGES_BASE": (),
         "FEED_STORAGE_FTP_ACTIVE": (False,), "FEED_STORAGE_GCS_ACL": ("",), "FEED_STORAGE_S3_ACL": ("",),
         "FEED_URI": (None,), "FEED_URI_PARAMS": (None,),
