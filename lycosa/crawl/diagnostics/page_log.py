@@ -9,8 +9,8 @@
     Filtered request (scope): <GET https://elsewhere.example/>
     Scraped from <200 https://example.com/>: 2 items
 
-The lines have fields for a log in JSON: `url`, `spider`, and what else the line names. Callers ask `is_enabled` first, so
-that a log without these lines costs nothing.
+The lines have fields for a log in JSON: `url`, `spider`, and what else the line names. Callers ask `is_enabled` first,
+so that a log without these lines costs nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ log = logging.getLogger(__name__)
 
 
 def is_enabled() -> bool:
+    """Whether these lines are logged."""
     return log.isEnabledFor(logging.DEBUG)
 
 
 def log_crawled(spider: str, request: Request, response: Response) -> None:
+    """Log a response that a callback gets."""
     status, referer = response.raw.status, request.headers.get("referer")
     flags = f" {response.flags}" if response.flags else ""
     fields = {"status": status, "method": request.method, "referer": referer, "bytes": response.raw.size_bytes}
@@ -37,11 +39,13 @@ def log_crawled(spider: str, request: Request, response: Response) -> None:
 
 
 def log_scraped(spider: str, response: Response, count: int) -> None:
+    """Log how many items a page gave."""
     source = f"<{response.raw.status} {response.url}>"
     _log(spider, response.url, f"Scraped from {source}: {count} item{'s' * (count != 1)}", items=count)
 
 
 def log_redirect(spider: str, record: UrlRecord, target: UrlRecord, reason: str, status: int) -> None:
+    """Log a request that is fetched in place of another one."""
     verb = "Redirecting" if reason == "redirect" else "Replacing"
     why = f" ({status})" if status else ""
     text = f"{verb}{why} to {_shown(target)} from {_shown(record)}"
@@ -49,6 +53,7 @@ def log_redirect(spider: str, record: UrlRecord, target: UrlRecord, reason: str,
 
 
 def log_failed(spider: str, record: UrlRecord, reason: str, *, is_retried: bool) -> None:
+    """Log a failed request, and whether it is retried."""
     failures = record.attempts + 1
     verb = "Retrying" if is_retried else "Gave up"
     text = f"{verb} {_shown(record)} (failed {failures} times): {reason}"
@@ -56,14 +61,17 @@ def log_failed(spider: str, record: UrlRecord, reason: str, *, is_retried: bool)
 
 
 def log_ignored(spider: str, record: UrlRecord, reason: str) -> None:
+    """Log a request that is done without a page."""
     _log(spider, record.url, f"Ignored {_shown(record)}: {reason}", reason=reason)
 
 
 def log_duplicate(spider: str, url: str) -> None:
+    """Log a link that is known already."""
     _log(spider, url, f"Filtered duplicate request: <GET {url}>", reason="duplicate")
 
 
 def log_filtered(spider: str, url: str, reason: str) -> None:
+    """Log a request that is not wanted."""
     _log(spider, url, f"Filtered request ({reason}): <GET {url}>", reason=reason)
 
 
