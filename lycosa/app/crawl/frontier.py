@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -115,16 +115,18 @@ async def open_frontier(
     return OpenFrontier.own(frontier)
 
 
-def open_in_memory(stack: AsyncExitStack, policy: Policy) -> tuple[StateDir, OpenFrontier]:
-    """Return a state in a temporary folder and a frontier in memory, for a crawl that is not stored.
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Create a folder for the state of a crawl that is not stored, and delete it after the block."""
+    with tempfile.TemporaryDirectory(prefix="lycosa-") as folder:
+        yield Path(folder)
 
-    The stack closes both.
-    """
-    state = StateDir(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))) / "state")
-    stack.callback(state.close)
+
+def open_in_memory(stack: AsyncExitStack, policy: Policy) -> OpenFrontier:
+    """Return a frontier in memory, for a crawl that is not stored. The stack closes it."""
     frontier = memory_frontier(policy)
     stack.push_async_callback(frontier.close)
-    return state, OpenFrontier.own(frontier)
+    return OpenFrontier.own(frontier)
 
 
 async def _join(stack: AsyncExitStack, crawl: CrawlSpec, state: StateDir, *, rejoins: bool) -> SharedFrontier:

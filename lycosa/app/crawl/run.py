@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from lycosa.app import NOTICES
 from lycosa.app.crawl.crawl_run import CrawlRun, Observer
@@ -31,6 +32,8 @@ from lycosa.infra.shutdown import ShutdownDeadline
 from lycosa.infra.web.metrics_page import serve_metrics
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 REJOINS_MAX = 100
 """Maximum number of times that a worker rejoins a shared crawl after the others have removed it."""
@@ -58,12 +61,17 @@ def run_crawl(
 
 async def run_worker(spec: CrawlSpec, observe: Observer | None = None) -> Summary:
     """Crawl. If the other workers of a shared crawl remove this one because it was silent too long, it rejoins."""
+    return await rejoin_when_lost(lambda rejoins: crawl(spec, observe, rejoins=rejoins))
+
+
+async def rejoin_when_lost(work: Callable[[bool], Awaitable[Result]]) -> Result:
+    """Do the work of a worker, again if the other workers have removed it; its argument is whether they have."""
     for attempt in range(REJOINS_MAX):
         try:
-            return await crawl(spec, observe, rejoins=attempt > 0)
+            return await work(attempt > 0)
         except WorkerLost as lost:
             log.warning("%s; this worker rejoins", lost)
-    return await crawl(spec, observe, rejoins=True)
+    return await work(True)
 
 
 async def crawl(spec: CrawlSpec, observe: Observer | None = None, *, rejoins: bool = False) -> Summary:
