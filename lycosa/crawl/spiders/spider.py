@@ -28,7 +28,7 @@ from lycosa.crawl.diagnostics.tracebacks import user_line
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.workers.threads import on_loop
 from lycosa.frontier.core.keys import KeyResolver
-from lycosa.frontier.core.segments import SegmentResolver
+from lycosa.frontier.core.segments import PeriodResolver, SegmentResolver
 from lycosa.http.core.request import Request
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 class Spider:
     """The base class of spiders. Arguments given with `-a` become attributes. Raises `BadSpider` if it has no name.
 
-    A subclass may define two methods: `key_resolver` returns the value that identifies a request, `segment_resolver`
-    the name of a run's segment.
+    A subclass may define two methods: `key_resolver` returns the value that identifies a request. `segment_resolver`
+    returns the name of a run's segment, or without the argument `now` how often a request is fetched.
     """
 
     name: str = ""
@@ -48,7 +48,7 @@ class Spider:
     custom_settings: Mapping[str, Any] = {}
     pipelines: Sequence[Any] = ()
     key_resolver: KeyResolver | None = None
-    segment_resolver: SegmentResolver | None = None
+    segment_resolver: SegmentResolver | PeriodResolver | None = None
     crawler: Any = None
     """The `Crawler`, with settings, stats and signals of the crawl."""
     settings: Mapping[str, Any] = {}
