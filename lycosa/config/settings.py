@@ -333,6 +333,8 @@ class Settings:
     """Minimum level of the messages to log."""
     log_file: Annotated[str | None, FilePath("a file")] = None
     """File to which the log is appended; None for standard error."""
+    log_json: Annotated[bool, Boolean()] = False
+    """Log one JSON object a line, with time, level, logger, message and fields such as url."""
     stats_dump: Annotated[bool, Boolean()] = True
     """Log the stats when the crawl ends."""
 

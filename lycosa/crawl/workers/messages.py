@@ -211,12 +211,14 @@ class WorkerStats(Message):
 
 
 class LogLine(Message):
-    """A log record."""
+    """A log record, made at `at` (unix seconds; 0: now), with its fields."""
 
     logger: str
     level: int
     text: str
     traceback: str = ""
+    at: float = 0.0
+    fields: dict[str, Any] = {}
 
 
 class WorkerReady(Message):

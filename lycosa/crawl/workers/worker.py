@@ -28,6 +28,7 @@ from lycosa.crawl.workers.request_pacer import PendingStart, RequestPacer, Start
 from lycosa.frontier.core.model import HostFacts, Lease, UrlRecord
 from lycosa.frontier.ports import Frontier
 from lycosa.infra.clock import Clock
+from lycosa.infra.json_log import STANDARD
 from lycosa.infra.rpc.connection import Connection, Message, error_of
 from lycosa.infra.rpc.methods import Service
 from lycosa.storage.ports import KeyStore
@@ -332,6 +333,9 @@ class WorkerHandle:
 def _log_line(line: messages.LogLine) -> None:
     logger = logging.getLogger(line.logger)
     if logger.isEnabledFor(line.level):
-        record = logger.makeRecord(line.logger, line.level, "", 0, line.text, (), None)
+        extra = {name: value for name, value in line.fields.items() if name not in STANDARD}
+        record = logger.makeRecord(line.logger, line.level, "", 0, line.text, (), None, extra=extra)
+        record.created = line.at or record.created
+        record.msecs = record.created % 1 * 1000
         record.exc_text = line.traceback or None
         logger.handle(record)
