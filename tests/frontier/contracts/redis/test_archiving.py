@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
 import pytest
 
-from lycosa.frontier.core.model import SegmentState, Selection, UrlRecord
+from lycosa.frontier.core.model import Lease, SegmentState, Selection, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.admin.archiving import archive
 from lycosa.frontier.redis.admin.operations import RedisOperations
@@ -39,7 +41,7 @@ class SlowClient(LooplessClient):
 
 
 def page(number: int, segment: str = OLD) -> UrlRecord:
-    host = f"http://h{number % 7}.example"
+    host = f"http://h{number % 23}.example"
     return UrlRecord(1, number + 1, f"{host}/{number}", f"{host}:80", segment)
 
 
@@ -91,5 +93,46 @@ def test_no_link_is_lost_while_its_segment_is_archived(redis: Any, seed: int, tr
         assert {row.state for row in rows} == {"archived"}
         for worker in workers:
             await worker.close()
+
+    asyncio.run(scenario())
+
+
+class HookedClient(LooplessClient):
+    """Calls a function once, before the second partition is asked for its work."""
+
+    before_second: Callable[[], Awaitable[None]] | None = None
+
+    async def execute_command(self, *arguments: Any) -> Any:
+        if "work" in arguments and ".1}" in str(arguments[3]) and self.before_second is not None:
+            hook, self.before_second = self.before_second, None
+            await hook()
+        return await super().execute_command(*arguments)
+
+
+def test_a_link_that_moves_to_a_partition_without_work_keeps_the_segment_open(redis: Any) -> None:
+    """The first partition had no work when it was asked, and the second has none any more."""
+
+    async def scenario() -> None:
+        client, name = HookedClient(redis.url), token_hex(8)
+        frontier = await simulated_frontier(client, name, PLAIN, NOW, partitions=3, keep_done=True)
+        in_partition = {frontier.session.partition_of(page(number).host).number: number for number in range(23)}
+        first, second, third = (page(in_partition[number]) for number in range(3))
+        await frontier.push([second, page(100, NEW)])
+        leases = {lease.record.segment: lease for lease in await frontier.lease(9, NOW)}
+
+        async def fetch(lease: Lease, links: list[UrlRecord]) -> None:
+            assert await frontier.ack(lease, "200", links, NOW)
+            await frontier.commit({})
+            await frontier.stats()
+            await frontier.session.deliver()
+
+        client.before_second = partial(fetch, leases[OLD], [first])
+        assert not await archive(frontier.session, OLD)
+        assert client.before_second is None
+        for link in (third, second):
+            (lease,) = await frontier.lease(9, NOW)
+            await fetch(lease, [link])
+        assert await archive(frontier.session, OLD)
+        assert [view.done for view in await RedisOperations(frontier.session).segments()] == [3, 0]
 
     asyncio.run(scenario())
