@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections import Counter
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -76,17 +78,18 @@ class Shop:
         return time.strftime("%Y-%m-%d", time.gmtime(self.first_day + day * DAY_S)) + f"+{period}"
 
 
-@pytest.fixture(params=["embedded", "embedded, 2 processes", "redis"])
+@pytest.fixture(params=["embedded", "redis"])
 def options(request: pytest.FixtureRequest, tmp_path: Path) -> list[object]:
     if request.param == "redis":
         server = request.getfixturevalue("redis")
         return ["--frontier", server.url, "--crawl-name", tmp_path.name, "-s", "keep_done=true"]
-    return ["--state", "state", *(["--processes", 2] if "2" in request.param else [])]
+    return ["--state", "state"]
 
 
 def test_products_are_fetched_daily_and_comments_every_third_day(tmp_path: Path, options: list[object]) -> None:
-    with serve(PAGES, "none") as site:
-        shop = Shop(site, tmp_path, *options)
+    """Of the archived segments of each period the last is kept, and the others are exported."""
+    with serve(dict(PAGES), "none") as site:
+        shop = Shop(site, tmp_path, *options, "-s", "keep_segments=1", "-s", "export_segments=old")
         shop.run(0)
         assert shop.fetched() == Counter([*PRODUCTS, *COMMENTS])
         for day in (1, 2):
@@ -99,7 +102,21 @@ def test_products_are_fetched_daily_and_comments_every_third_day(tmp_path: Path,
         assert shop.fetched() == Counter()
         shop.run(3)
         assert shop.fetched() == Counter([*PRODUCTS, *COMMENTS, "/comments/3"])
+    assert sorted(file.name for file in (tmp_path / "old").iterdir()) == [
+        f"{shop.name(day, 'day')}.jsonl" for day in (0, 1)
+    ]
+    for file in (tmp_path / "old").iterdir():
+        assert {urlsplit(json.loads(line)["url"]).path for line in file.read_text().splitlines()} == {*PRODUCTS}
     assert len([*items(tmp_path / "items.jsonl")]) == 4 * len(PRODUCTS) + 2 * len(COMMENTS) + 1
+
+
+def test_worker_processes_choose_the_same_segments(tmp_path: Path) -> None:
+    with serve(dict(PAGES), "none") as site:
+        shop = Shop(site, tmp_path, "--state", "state", "--processes", 2)
+        shop.run(1)
+        names = {shop.name(0, "3d"), shop.name(1, "day")}
+        assert {*shop.segments("--state", "state")} == names
+        assert shop.fetched() == Counter([*PRODUCTS, *COMMENTS])
 
 
 def test_comments_found_later_in_their_period_are_still_fetched(tmp_path: Path) -> None:
