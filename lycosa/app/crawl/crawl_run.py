@@ -241,8 +241,22 @@ class CrawlRun:
             return
         await self._crawl.send(engine_stopped)
         await self._crawl.settle_signals()
+        if log.isEnabledFor(logging.INFO):
+            self._log_end()
         if self._settings.stats_dump:
             log.info("stats of this run:\n%s", self._collector.dump())
+
+    def _log_end(self) -> None:
+        found = self._collector.get_stats()
+        counts = {
+            "requests": found.get("downloader/request_count", 0),
+            "duplicates": found.get("dupefilter/filtered", 0),
+            "successes": self._stats.pages + self._stats.unchanged,
+            "elapsed_s": round(found.get("elapsed_time_seconds", 0.0), 3),
+        }
+        reason, fields = found.get("finish_reason", ""), {**counts, "reason": found.get("finish_reason", "")}
+        text = "closed (%s): %d requests, %d duplicates, %d successes in %.1f s"
+        log.info(text, reason, *counts.values(), extra=fields)
 
     async def view(self) -> CrawlView:
         """Return this worker's view of the crawl: itself and the frontier, without the totals of a shared crawl."""

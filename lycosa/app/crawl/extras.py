@@ -52,6 +52,14 @@ def commit_with_crawl(spec: SpiderSpec) -> bool:
     return commit_pipelines([part for part, order in _pipeline_parts(spec).items() if order is not None])
 
 
+def pipeline_names(spec: SpiderSpec) -> list[str]:
+    """Return the names of the enabled pipelines of a spider, in order."""
+    parts = [(order, part) for part, order in _pipeline_parts(spec).items() if order is not None]
+    return [
+        (part if isinstance(part, type) else type(part)).__name__ for _, part in sorted(parts, key=lambda each: each[0])
+    ]
+
+
 def _pipeline_parts(spec: SpiderSpec) -> dict[Any, int | None]:
     parts: dict[Any, int | None] = {part: n * ORDER_STEP for n, part in enumerate(spec.spider.pipelines, 1)}
     return parts | {import_class("pipelines", part): order for part, order in spec.settings.pipelines.items()}

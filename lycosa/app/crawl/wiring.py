@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from lycosa.app.crawl.crawl_run import CrawlRun, RunHooks
-from lycosa.app.crawl.description import remember_seeds
+from lycosa.app.crawl.description import log_start, remember_seeds
 from lycosa.app.crawl.extras import close_conditions, commit_with_crawl, memory_monitor
 from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.outputs import Feeds
@@ -69,6 +69,7 @@ async def open_run(
     try:
         async with AsyncExitStack() as stack:
             stack.enter_context(counting_logs(crawl.target.crawler.stats))
+            log_start(crawl, state)
             run = await _build(stack, crawl, state, opened, sinks, channel)
             yield run
     finally:

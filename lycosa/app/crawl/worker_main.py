@@ -20,6 +20,7 @@ from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+from lycosa.app import ENABLED
 from lycosa.app.crawl.parts import sinks_of
 from lycosa.app.crawl.runtime import (
     CrawlContext,
@@ -110,6 +111,7 @@ async def _serve(sock: socket.socket, task: WorkerTask) -> None:
     process = WorkerProcess(task)
     await asyncio.get_running_loop().create_unix_connection(lambda: process.connection, sock=sock)
     logging.basicConfig(level=task.log_level, handlers=[RemoteLogHandler(process.connection.send)], force=True)
+    logging.getLogger(ENABLED).setLevel(logging.WARNING)
     try:
         await _visit_pages(process)
     except Exception as error:  # noqa: BLE001  the owner ends the crawl and reports the error

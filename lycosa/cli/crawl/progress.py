@@ -87,6 +87,7 @@ def summary_lines(summary: Summary) -> list[str]:
     here, ever = (" in this run", " in all runs") if summary.resumed else ("", "")
     lines = [_headline(summary) + ("" if summary.nothing_to_do else here)]
     if not summary.nothing_to_do:
+        lines += _request_rows(summary, here)
         lines.append(_row("done", f"{now.done:,}{ever}{format_counts(summary.reasons)}"))
         if summary.skipped:
             skipped = count(sum(summary.skipped.values()), "link")
@@ -111,6 +112,16 @@ def summary_lines(summary: Summary) -> list[str]:
 def _again(summary: Summary) -> str:
     """Return how to resume the crawl. Repeating a command with -O would start afresh."""
     return "the same command with -o instead of -O resumes" if summary.overwritten else "the same command resumes"
+
+
+def _request_rows(summary: Summary, here: str) -> list[str]:
+    """Return how many requests were sent, how many of them succeeded, and how many duplicates were not sent."""
+    sent, duplicates = (summary.stats.get(name, 0) for name in ("downloader/request_count", "dupefilter/filtered"))
+    if not sent:
+        return []
+    succeeded = summary.snapshot.pages + summary.snapshot.unchanged
+    not_sent = f", {count(duplicates, 'duplicate')} not sent" if duplicates else ""
+    return [_row("sent", f"{count(sent, 'request')}{here} ({succeeded:,} successful){not_sent}")]
 
 
 def _dead_rows(summary: Summary, ever: str) -> list[str]:

@@ -101,6 +101,14 @@ def test_the_summary_of_a_finished_crawl():
     ]
 
 
+def test_the_summary_has_requests_duplicates_and_successes():
+    stats = {"downloader/request_count": 5100, "dupefilter/filtered": 1200}
+    row = summary_lines(Summary(**SUMMARY, stats=stats))[1]
+    assert row == "  sent    5,100 requests (4,760 successful), 1,200 duplicates not sent"
+    row = summary_lines(Summary(**{**SUMMARY, "resumed": True}, stats={"downloader/request_count": 1}))[1]
+    assert row == "  sent    1 request in this run (4,760 successful)"
+
+
 def test_the_summary_of_an_interrupted_crawl_says_how_to_resume():
     summary = Summary(**{**SUMMARY, "finished": False, "interrupted": True, "notes": ["more memory helps"]})
     lines = summary_lines(summary)

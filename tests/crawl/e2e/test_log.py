@@ -14,11 +14,18 @@ from tests.servers.tree import grow
 PAGES = 40
 SPIDER = """
 from lycosa import Spider
+class Clean:
+    def process_item(self, item):
+        return item
+class Clock:
+    def process_request(self, request):
+        return None
 class Quotes(Spider):
     name = "quotes"
     start_urls = ["{url}"]
     allowed_domains = ["127.0.0.1"]
-    custom_settings = {{"pipelines": [], "concurrency": 7}}
+    custom_settings = {{"concurrency": 7, "downloader_middlewares": {{Clock: 1}}}}
+    pipelines = [Clean]
     def parse(self, response):
         self.logger.info("seen", extra={{"url": response.url, "product": 7}})
         yield {{"url": response.url}}
@@ -47,3 +54,21 @@ def test_each_page_is_an_object_with_its_url_status_and_spider(tmp_path: Path, p
     seen = [line for line in lines if line["message"] == "seen"]
     assert sorted(line["url"] for line in seen) == sorted(urls)
     assert {line["product"] for line in seen} == {7}
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_the_log_says_what_is_enabled_and_the_counts_at_the_end(tmp_path: Path, processes: str) -> None:
+    lines, _ = logged(tmp_path, "-L", "INFO", "--processes", processes)
+    texts = [line["message"] for line in lines]
+    (start,) = [text for text in texts if text.startswith("crawl quotes: ")]
+    how = "1 process" if processes == "1" else "2 processes"
+    assert f"a crawl on this machine, {how}, callbacks on the event loop, 7 requests at a time" in start
+    assert texts.count("enabled pipelines of spider quotes: Clean") == 1
+    (middlewares,) = [text for text in texts if text.startswith("enabled downloader middlewares: ")]
+    assert "Retry, MetaRefresh, Redirect" in middlewares
+    assert "Clock" in middlewares, "the middlewares of the user too"
+    (end,) = [line for line in lines if line["message"].startswith("closed (finished): ")]
+    assert (end["requests"], end["successes"], end["reason"]) == (PAGES, PAGES, "finished")
+    assert end["duplicates"] > 0
+    assert end["elapsed_s"] > 0
+    assert not [text for text in texts if text.startswith("Crawled")]
