@@ -197,6 +197,12 @@ class FrontierOperations(Protocol):
         skipped, even those with `dont_filter`.
         """
 
+    async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
+        """Expire the robots.txt of these hosts where it could not be fetched, so that it is fetched again.
+
+        Return how many. Such a file forbids everything and may be valid for hours: requeued URLs would die at once.
+        """
+
     async def archive(self, segment: str) -> bool:
         """Make a finished segment read only; False if it is not finished. Raises `UsageError` if it does not exist."""
 

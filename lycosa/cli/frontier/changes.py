@@ -80,6 +80,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
         _refuse_closed(into, await _closed_segments(state))  # before the first slice changes anything
         await check_segment(state.operations, selection)
         total, cursor, now = 0, "", time.time()
+        await state.expire_unreachable_robots(selection, now)
         while True:
             result = await state.operations.requeue(selection, into, now, cursor, SLICE)
             await state.operations.commit()  # after each slice, so that a running crawl is not blocked for long

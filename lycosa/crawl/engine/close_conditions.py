@@ -51,7 +51,6 @@ class CloseConditions:
     """Limits that close a crawl, named like Scrapy's CLOSESPIDER_ settings. 0 means no limit. Raises `BadSetting`."""
 
     itemcount: int = 0
-    pagecount: int = 0
     errorcount: int = 0
     timeout: float = 0.0
     timeout_no_item: float = 0.0
@@ -71,7 +70,6 @@ class CloseConditions:
         itemless_pages = counts.pages - counts.pages_at_item
         met = {
             "closespider_itemcount": 0 < self.itemcount <= counts.items,
-            "closespider_pagecount": 0 < self.pagecount <= counts.pages,
             "closespider_errorcount": 0 < self.errorcount <= counts.errors,
             "closespider_timeout": 0 < self.timeout <= now - counts.started_at,
             "closespider_timeout_no_item": 0 < self.timeout_no_item <= now - counts.item_at,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from hashlib import blake2b
 
 from msgspec.structs import replace
@@ -23,7 +24,6 @@ from lycosa.frontier.core.model import SegmentState, SegmentView, Selection
 from lycosa.frontier.core.segments import NONE, period_of, segment_order, starts_at
 from lycosa.frontier.core.states import State
 from lycosa.frontier.ports import Frontier, FrontierOperations
-from lycosa.http.core.robots import robots_from_response
 
 SLICE = 1000
 """Maximum number of rows examined between two commits."""
@@ -35,9 +35,7 @@ A period in the name of the segment follows: `carried:3d`.
 """
 
 
-async def refresh(
-    frontier: Frontier, operations: FrontierOperations, segments: Sequence[str], before: float, now: float
-) -> int:
+async def refresh(operations: FrontierOperations, segments: Sequence[str], before: float, now: float) -> int:
     """Requeue the URLs of these segments that were done or dead before this time (unix seconds). Return how many.
 
     Their reasons do not matter: robots.txt, scope and depth are checked again when the record is leased.
@@ -45,12 +43,12 @@ async def refresh(
     moved = 0
     for segment in segments:
         old = Selection(states=(State.DONE, State.DEAD), segment=segment, before=before)
-        await _expire_unreachable_robots(frontier, operations, old, now)
+        await expire_unreachable_robots(operations, old, now)
         moved += await _requeue(operations, old, None, now)
     return moved
 
 
-async def retry_dead(frontier: Frontier, operations: FrontierOperations, segments: Sequence[str], now: float) -> int:
+async def retry_dead(operations: FrontierOperations, segments: Sequence[str], now: float) -> int:
     """Requeue the dead URLs. Return how many.
 
     With time segments, only those of these segments: `CarryOver` has copied those of the previous ones.
@@ -58,26 +56,22 @@ async def retry_dead(frontier: Frontier, operations: FrontierOperations, segment
     moved = 0
     for segment in segments if any(map(starts_at, segments)) else [None]:
         dead = Selection(states=(State.DEAD,), segment=segment)
-        await _expire_unreachable_robots(frontier, operations, dead, now)
+        await expire_unreachable_robots(operations, dead, now)
         moved += await _requeue(operations, dead, None, now)
     return moved
 
 
-async def _expire_unreachable_robots(
-    frontier: Frontier, operations: FrontierOperations, requeued: Selection, now: float
-) -> None:
-    """Expire each robots.txt that was unreachable for these URLs, so that it is fetched again.
-
-    It forbids everything and may be valid for hours, so the requeued URLs would die at once.
-    """
-    dead = replace(requeued, states=(State.DEAD,), reason=UNREACHABLE_REASONS)
+async def expire_unreachable_robots(operations: FrontierOperations, requeued: Selection, now: float) -> None:
+    """Expire each robots.txt that could not be fetched for dead URLs of the selection, which will be requeued."""
+    if requeued.states and State.DEAD not in requeued.states:
+        return
+    dead = replace(requeued, states=(State.DEAD,))
     cursor: str | None = ""
     while cursor is not None:
         rows, cursor = await operations.rows(dead, cursor, SLICE)
-        for host in {row.record.host for row in rows}:
-            facts = await frontier.host_facts(host)
-            if facts is not None and robots_from_response(facts.robots, facts.robots_status).unreachable:
-                await frontier.set_host_facts(host, replace(facts, robots_at=0.0), now)
+        hosts = {row.record.host for row in rows if fnmatchcase(row.reason, UNREACHABLE_REASONS)}
+        if hosts:
+            await operations.expire_robots(sorted(hosts), now)
 
 
 class CarryOver:

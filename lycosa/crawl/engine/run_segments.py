@@ -69,9 +69,9 @@ class RunSegments:
         segments = self.current(view.name for view in await operations.segments())
         self._carry = CarryOver(frontier, operations, self._storage.committer, segments if options.has_done else ())
         age_s = options.refresh_s
-        old = 0 if age_s is None else await refresh(frontier, operations, segments, now - age_s, now)
+        old = 0 if age_s is None else await refresh(operations, segments, now - age_s, now)
         carried = await self._carry.more(now)
-        dead = await retry_dead(frontier, operations, segments, now) if options.retry_dead else 0
+        dead = await retry_dead(operations, segments, now) if options.retry_dead else 0
         if old or carried or dead:
             log.info("queued again: %d URLs by age, %d of the previous segment, %d dead", old, carried, dead)
 

@@ -20,7 +20,7 @@ from zlib import crc32
 import pytest
 
 from lycosa.core.errors import UsageError
-from lycosa.frontier.core.model import Extras, HostFacts, Row, SegmentState, Selection, UrlRecord
+from lycosa.frontier.core.model import Extras, HostFacts, RecordKind, Row, SegmentState, Selection, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.lsm import frontier as embedded
 from lycosa.frontier.lsm import memtable
@@ -526,6 +526,22 @@ def test_without_limits_per_ip_hosts_are_listed_without_their_address(run_scenar
         assert (await operations.host(HOST)).shared is None
 
     run_scenario(scenario)
+
+
+def test_an_unreachable_robots_txt_is_fetched_again(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
+        hosts = [f"http://h{number}.example:80" for number in range(3)]
+        files = [(b"no answer", 0), (b"", 503), (b"User-agent: *", 200)]
+        for host, (robots, status) in zip(hosts, files, strict=True):
+            await frontier.push([url(1, host)])
+            await frontier.set_host_facts(host, HostFacts(robots, status, 1e9, 0.0), 1e9)
+        await frontier.commit({})
+        assert await operations.expire_robots([*hosts, OTHER], 1e9 + 5) == 2
+        await operations.commit()
+        kinds = {lease.record.host: lease.record.kind for lease in await frontier.lease(9, 1e9 + 5)}
+        assert kinds == dict(zip(hosts, (RecordKind.ROBOTS, RecordKind.ROBOTS, RecordKind.PAGE), strict=True))
+
+    run_scenario(scenario, Policy(concurrency_per_host=1000))
 
 
 def test_pushing_and_counting(run_scenario: Callable[..., None]) -> None:

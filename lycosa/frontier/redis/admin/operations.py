@@ -39,6 +39,7 @@ from lycosa.frontier.redis.lanes import encode, fingerprint_of, lane_of
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.partition import push_arguments
 from lycosa.frontier.redis.worker.session import Session
+from lycosa.http.core.robots import robots_from_response
 
 HOSTS_MAX = 200
 """Maximum number of hosts that one call returns."""
@@ -145,6 +146,16 @@ class RedisOperations:
         if moved:
             self.on_change()
         return RequeueResult(moved, found.cursor)
+
+    async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
+        expired = 0
+        for host in hosts:
+            facts = await host_facts_of(self.session, host)
+            if facts is not None and robots_from_response(facts.robots, facts.robots_status).unreachable:
+                data = encode(replace(facts, robots_at=0.0))
+                await self.session.operate(self.session.partition_of(host), "expire_robots", host, data)
+                expired += 1
+        return expired
 
     async def archive(self, segment: str) -> bool:
         await self._flush()

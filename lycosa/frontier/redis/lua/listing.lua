@@ -316,6 +316,16 @@ operations['host'] = function()
   return call('EXISTS', key.host .. name) == 1 and { host_view(name) } or {}
 end
 
+-- Expires the robots.txt of a host. Arguments: host, its facts with the time 0.
+operations['expire_robots'] = function()
+  local name, facts = argument(), argument()
+  local host = entity(name)
+  call('HSET', key.host_facts, name, facts)
+  host.robots_at, host.robots_tries = 0, 0
+  schedule(host)
+  return written()
+end
+
 -- Segments.
 
 local function count_of(state, segment)
