@@ -131,6 +131,8 @@ class Settings:
     """Maximum time for name lookup, connection and TLS handshake, in seconds."""
     max_body: Annotated[int, ByteSize(1, BODY_MAX)] = 16 * 1024**2
     """Maximum size of a body after decompression, in bytes."""
+    max_callback_bytes: Annotated[int, ByteSize(1, 1 << 60)] = 50_000_000
+    """While the bodies of pages in callbacks have more bytes than this in all, no further page is fetched."""
     fail_on_dataloss: Annotated[bool, Boolean()] = True
     """Treat a truncated body as a failure and retry. If False, the response has the part that was received."""
     user_agent: Annotated[str, Text("a line of printable ASCII text", PRINTABLE_LINE)] = USER_AGENT

@@ -196,7 +196,12 @@ async def _open_outputs(
 def _limits(settings: Settings) -> EngineLimits:
     idle, shared = settings.exit_when_idle, bool(settings.frontier)
     return EngineLimits(
-        settings.concurrency, settings.max_pages, settings.max_lease, exit_when_idle=idle, shared=shared
+        settings.concurrency,
+        settings.max_pages,
+        settings.max_lease,
+        settings.max_callback_bytes,
+        exit_when_idle=idle,
+        shared=shared,
     )
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from lycosa.crawl.engine.disk_guard import SHORTAGE_CHECK_S
-from lycosa.crawl.engine.leases import LeaseRenewer
+from lycosa.crawl.engine.leases import CallbackPages, LeaseRenewer
 from lycosa.crawl.engine.quota import PageQuota
 from lycosa.crawl.engine.run_parts import HostLookups, RunMonitor, RunStorage
 from lycosa.crawl.engine.settle import Settler
@@ -125,8 +125,7 @@ class Engine:
         self._leases = LeaseRenewer(storage.frontier, limits.lease_max_s)
         self._idle_again_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting_pages: dict[int, int] = {}
-        self._waiting_bytes = 0
+        self._callback_pages = CallbackPages(limits.callback_bytes_max)
         self._wakeup = Wakeup()
         self.idle_status = ACTIVE
         self._activity = asyncio.Event()
@@ -205,9 +204,8 @@ class Engine:
         While the bodies of such pages have more than `callback_bytes_max` in all, nothing is leased.
         """
         self._frontier.end_transfer(lease, self._clock.now(), contacted=contacted)
-        if self._leases.is_held(lease) and lease.token not in self._waiting_pages:
-            self._waiting_pages[lease.token] = size
-            self._waiting_bytes += size
+        if self._leases.is_held(lease):
+            self._callback_pages.add(lease, size)
         self.wake()
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
@@ -300,7 +298,7 @@ class Engine:
         return not (await self._operations.rows(RETRIES, "", 1)).rows  # retries left by earlier runs
 
     def _free_slots(self) -> int:
-        if self._space.shortage or self._waiting_bytes > self._limits.callback_bytes_max:
+        if self._space.shortage or self._callback_pages.is_full:
             return 0
         slots = self._limits.concurrency
         return max(0, min(slots, self._quota.remaining(slots)) - len(self._tasks))
@@ -358,7 +356,7 @@ class Engine:
                 await self._look_up(lease)
         finally:
             self._leases.remove(lease)
-            self._waiting_bytes -= self._waiting_pages.pop(lease.token, 0)
+            self._callback_pages.remove(lease)
 
     async def _visit(self, lease: Lease) -> Outcome:
         try:

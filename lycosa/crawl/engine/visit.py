@@ -23,7 +23,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import InitVar, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 from urllib.parse import urlsplit
 
 from lycosa.core.errors import BadSpider, BadUrl, CloseSpider, IgnoreRequest, LycosaError, RetryRequest, StateError
@@ -38,6 +38,7 @@ from lycosa.crawl.engine.verdict import (
     CloseCrawl,
     Deferred,
     Failed,
+    Ignored,
     Replace,
     Unchanged,
     Verdict,
@@ -147,7 +148,10 @@ class Visitor:
         request = to_request(record)
         result = await self.downloader.download(request, lease.address)
         if isinstance(result, Response):
-            outcome = await self._scrape(lease, request, result)
+            outcome = await self._without_slot(lease, request, result, len(result.body), contacted=result.contacted)
+        elif request.errback is not None and _is_final(result):
+            # The retry middleware has blocked an overloaded host before this.
+            outcome = await self._without_slot(lease, request, result, 0, contacted=result.contacted)
         else:
             outcome = await self._outcome(record, request, result)
         if self._is_logging:
@@ -164,9 +168,11 @@ class Visitor:
         elif isinstance(outcome, Completed) and not (outcome.page or outcome.children or outcome.items):
             page_log.log_ignored(self.spider.name, record, outcome.reason)
 
-    async def _scrape(self, lease: Lease, request: Request, response: Response) -> Outcome:
-        """Return the outcome of a response. Its host is free for the next request while a slow callback runs."""
-        transfer = (lease, response.contacted, len(response.body))
+    async def _without_slot(
+        self, lease: Lease, request: Request, result: DownloadResult, size: int, *, contacted: bool
+    ) -> Outcome:
+        """Return the outcome of a result that has a callback. While a slow one runs, the host is free for others."""
+        transfer = (lease, contacted, size)
         loop = asyncio.get_running_loop()
         started = loop.time()
         if self._callback_s < SLOW_CALLBACK_S:
@@ -176,7 +182,7 @@ class Visitor:
             ending = None
             self.on_transfer_end(*transfer)
         try:
-            return await self._outcome(lease.record, request, response)
+            return await self._outcome(lease.record, request, result)
         finally:
             if ending is not None:
                 ending.cancel()
@@ -371,6 +377,11 @@ class Visitor:
         reason = reason_text(text if is_explained else f"{kind} in {name}: {text}")
         self.stats.bugs.record(error, name, f"{kind}: {text}", request.url, reason, with_traceback=not is_explained)
         return Failed(reason, cause=error)
+
+
+def _is_final(verdict: Verdict) -> TypeGuard[Failed | Ignored]:
+    """Whether the request has failed for good, so that its errback is called."""
+    return isinstance(verdict, Ignored) or (isinstance(verdict, Failed) and verdict.retry_at is None)
 
 
 def _ignore_transfer_end(lease: Lease, contacted: bool, size: int) -> None:
