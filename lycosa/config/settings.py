@@ -308,6 +308,8 @@ class Settings:
     starts."""
     replicas: Annotated[int, Integer(0, 10)] = 0
     """Number of replicas of a shared frontier's Redis that must confirm a commit before the crawl continues."""
+    expire_after: Annotated[float | None, Duration(60.0, 36_525 * DAY_S)] = None
+    """How long after its end (seconds) a finished shared crawl is kept. Default: for ever."""
     sync: Annotated[bool, Boolean()] = False
     """fsync every group commit, so that it survives power loss."""
     commit_every: Annotated[float, SecondsWithin(0.001, 60)] = 0.1

@@ -161,6 +161,20 @@ async def _join(stack: AsyncExitStack, crawl: CrawlSpec, state: StateDir, *, rej
     return frontier
 
 
+async def expire_finished(crawl: CrawlSpec, *, finished: bool) -> None:
+    """Let a finished shared crawl expire, if the settings say so. Call it after this worker has left."""
+    settings = crawl.settings
+    if not (settings.frontier and settings.expire_after and finished):
+        return
+    from lycosa.frontier.redis.admin.expiry import expire_crawl  # optional dependency
+
+    name = settings.crawl_name or crawl.target.name
+    try:
+        await expire_crawl(settings.frontier, name, settings.expire_after, log.warning)
+    except StateError as error:
+        log.warning("the crawl %r is finished, but does not expire: %s", name, error)
+
+
 async def _leave(frontier: Frontier) -> None:
     """Leave a shared crawl. Waits at most LEAVE_MAX_S: the other workers notice anyway that this one is gone."""
     with suppress(TimeoutError):

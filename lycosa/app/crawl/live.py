@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lycosa.app.crawl.crawl_run import CrawlRun
-from lycosa.app.crawl.frontier import open_frontier, open_in_memory, temporary_folder
+from lycosa.app.crawl.frontier import expire_finished, open_frontier, open_in_memory, temporary_folder
 from lycosa.app.crawl.parts import items_location, sinks_of, state_of
 from lycosa.app.crawl.run import rejoin_when_lost
 from lycosa.app.crawl.spec import Crawlable, CrawlSpec, crawl_spec
@@ -144,6 +144,7 @@ class Crawl:
         crawl = self._spec()
         with temporary_folder() if crawl.settings.state is None else nullcontext() as folder:
             await rejoin_when_lost(lambda rejoins: self._crawl_once(crawl, folder, memory, channel, rejoins=rejoins))
+        await expire_finished(crawl, finished=self.summary is not None and self.summary.finished)
 
     async def _crawl_once(
         self, crawl: CrawlSpec, folder: Path | None, memory: Sink | None, channel: ItemChannel | None, *, rejoins: bool

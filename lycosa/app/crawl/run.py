@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from lycosa.app import NOTICES
 from lycosa.app.crawl.crawl_run import CrawlRun, Observer
-from lycosa.app.crawl.frontier import open_frontier
+from lycosa.app.crawl.frontier import expire_finished, open_frontier
 from lycosa.app.crawl.parts import indexer_of, sinks_of, state_of
 from lycosa.app.crawl.spec import Crawlable, CrawlSpec, crawl_spec
 from lycosa.app.crawl.wiring import open_run
@@ -61,7 +61,9 @@ def run_crawl(
 
 async def run_worker(spec: CrawlSpec, observe: Observer | None = None) -> Summary:
     """Crawl. If the other workers of a shared crawl remove this one because it was silent too long, it rejoins."""
-    return await rejoin_when_lost(lambda rejoins: crawl(spec, observe, rejoins=rejoins))
+    summary = await rejoin_when_lost(lambda rejoins: crawl(spec, observe, rejoins=rejoins))
+    await expire_finished(spec, finished=summary.finished)
+    return summary
 
 
 async def rejoin_when_lost(work: Callable[[bool], Awaitable[Result]]) -> Result:

@@ -31,8 +31,8 @@ class Key(StrEnum):
     partitions are created; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`,
     `workers`, `cookies`; `wanted`, when leases were last wanted; `seen`, the time of the last call of any worker;
     `real` and `ahead`, the clock; `run_at`, when the run began, `item_at`, when its last item came, `pages_at_item`,
-    the pages then; `waits`, written when a commit waits for replicas; `floor`, see `refuse_rejoin` in
-    membership.lua."""
+    the pages then; `expires_at` and `reviving`, see expiry.lua; `waits`, written when a commit waits for replicas;
+    `floor`, see `refuse_rejoin` in membership.lua."""
     DESCRIPTION = "description"
     """string: the description of the crawl, which a state keeps in crawl.json (in the first partition)."""
     MEMORY_PROBE = "memory_probe"

@@ -45,7 +45,10 @@ WORKER_SCRIPT = LuaScript(
     PACKAGE, (*SHARED, "verbs", "membership", "outboxes", "exchange"), CONSTANTS, blocks=("membership", "outboxes")
 )
 OPERATIONS_SCRIPT = LuaScript(
-    PACKAGE, (*SHARED, "listing", "watching", "checking"), CONSTANTS, blocks=("watching", "checking")
+    PACKAGE,
+    (*SHARED, "listing", "watching", "expiry", "checking"),
+    CONSTANTS,
+    blocks=("watching", "expiry", "checking"),
 )
 
 

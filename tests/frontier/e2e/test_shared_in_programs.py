@@ -9,6 +9,7 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+import redis as driver
 
 import lycosa
 from lycosa.core.errors import UsageError, WorkerLost
@@ -62,6 +63,23 @@ def test_two_programs_share_a_crawl(server: Server, redis: RedisServer, tmp_path
         found = [*in_memory.items, *items(tmp_path / "items.jsonl")]
         assert_exactly_once([item["url"] for item in found], urls(server))
         await delete_crawl(redis.url, name, print)
+
+    asyncio.run(scenario())
+
+
+def test_the_last_worker_of_a_finished_crawl_lets_it_expire(server: Server, redis: RedisServer) -> None:
+    async def scenario() -> None:
+        name = token_hex(4)
+        half = worker(server, redis, name, expire_after=100.0, max_pages=PAGES // 2)
+        assert not (await half.run()).finished
+        client = driver.Redis.from_url(redis.url)
+        keys = list(client.scan_iter(match=f"lycosa:{{{name}.*"))
+        assert {client.ttl(key) for key in keys} == {-1}, "it is not finished"
+        assert (await worker(server, redis, name, expire_after=100.0).run()).finished
+        keys = list(client.scan_iter(match=f"lycosa:{{{name}.*"))
+        assert keys
+        assert all(0 < client.ttl(key) <= 100 for key in keys)
+        client.close()
 
     asyncio.run(scenario())
 

@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lycosa.core.errors import UsageError
-from lycosa.frontier.redis.admin import keyspace
+from lycosa.frontier.redis.admin.keyspace import ALWAYS, CHECK, UNLESS_IT_HAS_WORKERS, delete_keys
 from lycosa.frontier.redis.admin.open_crawl import only_name, stored_crawls
-from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.server import crawl_server
 from lycosa.frontier.redis.worker.partition import LIVE, STATES
-from lycosa.frontier.redis.worker.session import CRAWLS, Session
+from lycosa.frontier.redis.worker.session import Session
 from lycosa.infra.clock import Clock
-
-CHECK, UNLESS_IT_HAS_WORKERS, ALWAYS = range(3)
-"""When the operation `delete` marks a partition."""
 
 
 async def delete_crawl(url: str, name: str, report: Callable[[str], None], *, force: bool = False) -> int:
@@ -47,22 +43,6 @@ async def delete_crawl(url: str, name: str, report: Callable[[str], None], *, fo
         return urls
     finally:
         await client.aclose()
-
-
-async def delete_keys(session: Session) -> None:
-    """Delete all keys of a crawl whose partitions are marked."""
-    client, retry = session.calls.client, session.calls.retry
-    metas = [partition.key + Key.META for partition in session.partitions]
-    is_empty = False
-    while not is_empty:  # until a scan finds nothing: a call that was on its way may have written something
-        is_empty = True
-        async for batch in keyspace.batches(client, retry, session.crawl):
-            if batch := [key for key in batch if key.decode(errors="replace") not in metas]:
-                is_empty = False
-                await retry(lambda: client.unlink(*batch))  # noqa: B023
-    for meta in reversed(metas):
-        await retry(lambda: client.unlink(meta))  # noqa: B023
-    await retry(lambda: client.srem(CRAWLS, session.crawl))
 
 
 async def _look(session: Session) -> tuple[int, int, int]:

@@ -6,11 +6,15 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.calls import Retry
-from lycosa.frontier.redis.worker.session import key_of
+from lycosa.frontier.redis.worker.session import CRAWLS, Session, key_of
 
 SCANNED_AT_ONCE = 1000
 """About how many keys, of whatever crawl or program, one call looks at."""
+
+CHECK, UNLESS_IT_HAS_WORKERS, ALWAYS = range(3)
+"""When the operation `delete` marks a partition as one that is being deleted."""
 
 SPECIAL = re.compile(r"([\\*?\[])")
 
@@ -39,3 +43,19 @@ async def batches(client: Any, retry: Retry, crawl: str) -> AsyncIterator[list[b
                 yield batch
             if not cursor:
                 break
+
+
+async def delete_keys(session: Session) -> None:
+    """Delete all keys of a crawl whose partitions are marked."""
+    client, retry = session.calls.client, session.calls.retry
+    metas = [partition.key + Key.META for partition in session.partitions]
+    is_empty = False
+    while not is_empty:  # until a scan finds nothing: a call that was on its way may have written something
+        is_empty = True
+        async for batch in batches(client, retry, session.crawl):
+            if batch := [key for key in batch if key.decode(errors="replace") not in metas]:
+                is_empty = False
+                await retry(lambda: client.unlink(*batch))  # noqa: B023
+    for meta in reversed(metas):
+        await retry(lambda: client.unlink(meta))  # noqa: B023
+    await retry(lambda: client.srem(CRAWLS, session.crawl))

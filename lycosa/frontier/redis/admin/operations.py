@@ -34,10 +34,11 @@ from lycosa.frontier.redis.admin.counts import host_facts_of, read_stats, segmen
 from lycosa.frontier.redis.admin.find import find, host_view
 from lycosa.frontier.redis.admin.listing import ENDED, TABLES, ListingSlice, next_slice
 from lycosa.frontier.redis.admin.memory import purge_memory
+from lycosa.frontier.redis.admin.revival import revive
 from lycosa.frontier.redis.admin.verify import find_faults
 from lycosa.frontier.redis.lanes import encode, fingerprint_of, lane_of
 from lycosa.frontier.redis.layout import Key
-from lycosa.frontier.redis.worker.partition import push_arguments
+from lycosa.frontier.redis.worker.partition import Partition, push_arguments
 from lycosa.frontier.redis.worker.session import Session
 from lycosa.http.core.robots import robots_from_response
 
@@ -98,7 +99,7 @@ class RedisOperations:
             for start in range(0, len(here), PUSHED_MAX):
                 part = here[start : start + PUSHED_MAX]
                 arguments = [each for record in part for each in push_arguments(record, partition.clock_ahead_s)]
-                queued += (await self.session.operate(partition, "push", len(part), *arguments))[1]
+                queued += (await self._grow(partition, "push", len(part), *arguments))[1]
         self.on_change()
         return queued
 
@@ -209,5 +210,11 @@ class RedisOperations:
         table = found.table
         origin = (TABLES[table.table].name, table.segment, int(into is not None), len(found.rows))
         partition = self.session.partitions[table.partition]
-        _, moved = await self.session.operate(partition, "requeue", *origin, *arguments)
+        _, moved = await self._grow(partition, "requeue", *origin, *arguments)
         return int(moved)
+
+    async def _grow(self, partition: Partition, operation: str, *arguments: object) -> Any:
+        """Run an operation that queues records. A crawl whose keys are to expire is made permanent first."""
+        while (reply := await self.session.operate(partition, operation, *arguments))[0] == b"expires":
+            await revive(self.session)
+        return reply

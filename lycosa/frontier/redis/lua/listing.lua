@@ -99,6 +99,9 @@ operations['queued'] = function()
   return { rows, only ~= '' and '' or next_host(names), '', '0' }
 end
 
+local sorted_workers
+do -- the main function of a script may have 200 local variables
+
 -- Returns the leases of a segment that a worker holds, or has acked but not committed, sorted by token. Leaves out
 -- tokens up to `last`.
 local function leases_of(worker, segment, last)
@@ -117,7 +120,7 @@ local function leases_of(worker, segment, last)
   return found
 end
 
-local function sorted_workers()
+function sorted_workers()
   local names = call('ZRANGE', key.workers, 0, -1)
   table.sort(names)
   return names
@@ -425,4 +428,6 @@ operations['clear_seen'] = function()
     call('HDEL', key.seen_counts, 'count|' .. segment, 'sets|' .. segment)
   end
   return { 'ok', left > 0 and 'more' or '' }
+end
+
 end
