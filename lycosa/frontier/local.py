@@ -15,6 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from lycosa.frontier.core.brakes import brakes_of
 from lycosa.frontier.core.leases import LeaseManager, RecordQueue
 from lycosa.frontier.core.model import (
     FrontierStats,
@@ -316,8 +317,15 @@ class LocalFrontier(Generic[Key]):
         return self.store.positions()
 
     async def stats(self) -> FrontierStats:
+        scheduler = self.scheduler
+        brakes = brakes_of(scheduler.hosts.values(), scheduler.concurrency, scheduler.now)
         return self.store.stats()._replace(
-            leased=len(self._leases), hosts=len(self.scheduler.hosts), offered=self._offered, added=self._added
+            leased=len(self._leases),
+            hosts=len(scheduler.hosts),
+            offered=self._offered,
+            added=self._added,
+            brake=brakes.text,
+            work_s=brakes.work_s,
         )
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:

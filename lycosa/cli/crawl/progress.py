@@ -25,6 +25,9 @@ from lycosa.storage.core.output import parse_outputs
 
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
+LEAST_SHOWN_S = 5.0
+"""A shorter time that delays take at least is not shown."""
+
 REASONS_MAX = 12
 BUGS_SHOWN = 20
 
@@ -238,7 +241,7 @@ def _pace(snapshot: Snapshot) -> str:
         return f"paused ({snapshot.paused})"
     if snapshot.waiting_until:
         return f"waiting, next due at {date(snapshot.waiting_until)}"
-    return f"{snapshot.rate:,.0f}/s"
+    return f"{snapshot.rate:,.0f}/s" + (f" ({snapshot.brake})" if snapshot.brake else "")
 
 
 def _from_now(summary: Summary) -> str:
@@ -246,11 +249,16 @@ def _from_now(summary: Summary) -> str:
 
 
 def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
-    """Return the remaining time if there is a page limit and enough pages are queued to reach it; else ""."""
-    unfinished = snapshot.queued + snapshot.leased + snapshot.delayed
-    if max_pages is None or snapshot.rate <= 0 or not 0 < max_pages - snapshot.pages <= unfinished:
+    """Return the remaining time, "" if it is unknown: the queue grows, and neither delays nor a page limit bound it."""
+    if snapshot.paused or snapshot.waiting_until:
         return ""
-    return f"{format_duration((max_pages - snapshot.pages) / snapshot.rate)} to go"
+    unfinished = snapshot.queued + snapshot.leased + snapshot.delayed
+    if max_pages is not None and snapshot.rate > 0 and 0 < max_pages - snapshot.pages <= unfinished:
+        return f"{format_duration((max_pages - snapshot.pages) / snapshot.rate)} to go"
+    if snapshot.eta_s and max_pages is None:
+        return f"{format_duration(max(snapshot.eta_s, snapshot.least_s))} to go"
+    is_bound = snapshot.least_s >= LEAST_SHOWN_S and max_pages is None
+    return f"at least {format_duration(snapshot.least_s)} to go" if is_bound else ""
 
 
 def format_counts(reasons: Mapping[str, int], shown_max: int = REASONS_MAX) -> str:
