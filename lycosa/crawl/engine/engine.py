@@ -23,7 +23,7 @@ from lycosa.crawl.engine.leases import CallbackPages, LeaseRenewer
 from lycosa.crawl.engine.quota import PageQuota
 from lycosa.crawl.engine.run_parts import HostLookups, RunMonitor, RunStorage
 from lycosa.crawl.engine.settle import Settler
-from lycosa.crawl.engine.verdict import CloseCrawl, Deferred, Failed
+from lycosa.crawl.engine.verdict import Failed
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.engine.wakeup import Wakeup
 from lycosa.crawl.events.stats import RunStats, Snapshot
@@ -353,7 +353,7 @@ class Engine:
                 self._stats.leased += 1
                 await self._settler.settle(lease, await self._visit(lease))
             else:
-                await self._look_up(lease)
+                await self._settler.look_up(lease, self._lookups)
         finally:
             self._leases.remove(lease)
             self._callback_pages.remove(lease)
@@ -373,26 +373,6 @@ class Engine:
         log.warning("%s took longer than %g s (max_lease)", lease.record.url, self._limits.lease_max_s)
         _, event = expire(lease.record)
         return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
-
-    async def _look_up(self, lease: Lease) -> None:
-        try:
-            if lease.record.kind == RecordKind.RESOLVE:
-                await self._lookups.addresses.resolve(lease)
-            else:
-                await self._fetch_robots(lease)
-        except asyncio.CancelledError:
-            await self._frontier.release(lease, self._clock.now())
-            raise
-        self._committer.note_change()
-
-    async def _fetch_robots(self, lease: Lease) -> None:
-        failure = await self._lookups.robots.resolve(lease, now := self._clock.now())
-        if failure is None:
-            await self._frontier.ack(lease, "robots.txt", (), now)
-        elif isinstance(failure, (Deferred, CloseCrawl)):
-            await self._settler.settle(lease, failure)
-        else:
-            await self._frontier.nack(lease, failure.reason, failure.retry_at, now)
 
     async def _run_background(self, work: Awaitable[None]) -> None:
         try:
