@@ -145,7 +145,7 @@ class SqliteSink:
             f" WHERE _by > ? AND _position <= ? AND {OURS}",
             (position, position, *self._ours),
         )
-        database.execute(f"DELETE FROM _replaced WHERE {OURS}", self._ours)  # noqa: S608
+        database.execute(f"DELETE FROM _replaced WHERE _by > ? AND {OURS}", (position, *self._ours))  # noqa: S608
 
     def _insert(self) -> None:
         if self._database is None:
@@ -156,7 +156,7 @@ class SqliteSink:
             for key, row in self._rows:
                 cells = {self._column(self._database, name): value for name, value in row.items()}
                 self._write_row(self._database, key, cells)
-            if self._flushed:
+            if len(self._flushed) == FLUSHES_KEPT:
                 certain = (self._flushed[0], *self._ours)
                 self._database.execute(f"DELETE FROM _replaced WHERE _by <= ? AND {OURS}", certain)  # noqa: S608
             self._database.execute("UPDATE _written SET position = max(position, ?)", (self._position + 1,))
