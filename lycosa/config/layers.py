@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lycosa.config.composite_kinds import OutputList, relative_outputs
-from lycosa.config.kinds import STANDARD_OUTPUT, BadElement, FilePath, hide_login
+from lycosa.config.kinds import BadElement, FilePath, hide_login
 from lycosa.config.project import PROXIES, find_project, read_files
 from lycosa.config.renamed import renamed_setting, renamed_variable
 from lycosa.config.scrapy_names import COMBINATIONS, EQUIVALENTS, SCRAPY_NAMES
@@ -23,6 +23,7 @@ from lycosa.config.scrapy_unsupported import IGNORED, UNSUPPORTED
 from lycosa.config.settings import Settings, kinds
 from lycosa.core.errors import BadSetting
 from lycosa.proxies.core.pool_url import MEMORY
+from lycosa.storage.core.output import STANDARD_OUTPUT
 from lycosa.storage.core.stream_url import is_address
 
 SHOWN_MAX = 80
