@@ -6,6 +6,7 @@ import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 from textwrap import dedent
 
 import pytest
@@ -15,7 +16,7 @@ from tests.conftest import PROVE, ROOT, need
 from tests.servers.misbehaving import Server, running
 from tests.servers.postgresql import POSTGRESQL, find_postgresql, postgresql_server
 
-PAGES = 60
+PAGES = 1000 if PROVE else 60
 FAST = ("--no-robots", "--concurrency", 4, "-s", "commit_acks=3", "--state", "state", "-o", "items.jsonl")
 POINTS = ("rows", "written", "committed", "acked")
 KILLS = [(point, number) for number in (range(1, 6) if PROVE else [2]) for point in POINTS]
@@ -65,11 +66,23 @@ def urls(server: Server) -> set[str]:
     return {server.url(f"/tree/{PAGES}/{n}") for n in range(PAGES)}
 
 
+def some_kills() -> list[tuple[str, int]]:
+    """Return kills at the hardest point and at another one; with PROVE all."""
+    kills = random.sample(KILLS, len(KILLS))
+    return kills if PROVE else sorted(kills, key=lambda kill: kill[0] != "committed")[:2]
+
+
 def killed_again_and_again(
-    server: Server, home: Path, database: str, module: str, pipeline: str, kills: list[tuple[str, int]]
+    server: Server,
+    home: Path,
+    database: str,
+    module: str,
+    pipeline: str,
+    kills: list[tuple[str, int]],
+    *options: object,
 ) -> None:
     """Crawl with a kill in each run, then to the end."""
-    command = ("runspider", "spider.py", *FAST, "-a", f"site={server.url(f'/tree/{PAGES}/0')}", "-a")
+    command = ("runspider", "spider.py", *FAST, *options, "-a", f"site={server.url(f'/tree/{PAGES}/0')}", "-a")
     for point, count in [*kills, ("never", 0)]:
         values = {"examples": str(ROOT / "examples"), "module": module, "pipeline": pipeline}
         (home / "spider.py").write_text(dedent(SPIDER.format(point=point, count=count, **values)))
@@ -86,11 +99,20 @@ def test_sqlite_rows_are_there_once_after_kills_at_every_point_of_a_commit(serve
         assert db.execute("SELECT count(DISTINCT writer) FROM pages").fetchone() == (1,)
 
 
+@pytest.mark.redis
+def test_rows_of_a_worker_of_a_shared_crawl_are_there_once_after_kills(server, tmp_path, redis):
+    kills = some_kills()
+    shared = ("--frontier", redis.url, "--crawl-name", token_hex(4))
+    killed_again_and_again(server, tmp_path, "rows.sqlite", "rows_in_sqlite", "ToSqlite", kills, *shared)
+    with sqlite3.connect(tmp_path / "rows.sqlite") as db:
+        assert_exactly_once([url for (url,) in db.execute("SELECT url FROM pages")], urls(server))
+
+
 def test_postgresql_rows_are_there_once_after_kills_at_every_point_of_a_commit(server, tmp_path):
     need(POSTGRESQL, find_postgresql() is not None)
     import psycopg
 
-    kills = random.sample(KILLS, len(KILLS))
+    kills = some_kills()
     with postgresql_server() as database:
         killed_again_and_again(server, tmp_path, database, "rows_in_postgresql", "ToPostgresql", kills)
         with psycopg.connect(database) as db:
