@@ -15,6 +15,7 @@ from lycosa.cli.parameters import NON_EMPTY
 from lycosa.config import Settings
 from lycosa.config import flag as option_name
 from lycosa.core.errors import UsageError
+from lycosa.storage.core.output import parse_outputs
 
 F = TypeVar("F", bound=Callable[..., Any])
 OUTPUT, LIMITS, REQUESTS, STORAGE, DISPLAY = "Items", "What is crawled", "How it is fetched", "State", "Messages"
@@ -207,6 +208,8 @@ def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:
         raise UsageError("-o and -O exclude each other: -o appends to the file, -O starts afresh")
     if appended or afresh:
         flags |= {"output": appended or afresh, "overwrite": not appended}
+        if "fields" in flags and not any(each.format == "csv" for each in parse_outputs(appended or afresh)):
+            raise UsageError("--fields are the columns of CSV, and no output is CSV")
     return flags
 
 

@@ -73,6 +73,7 @@ def fails(capsys, *argv: str) -> tuple[int, str]:
         ("crawl http://a/ -O items.sqlite.gz", "a database cannot be compressed: write 'items.sqlite'"),
         ("crawl http://a/ -o i.jsonl -o ./i.jsonl:csv", "i.jsonl is named twice"),
         ("crawl http://a/ -o - -o -:csv", "-o: standard output is named twice"),
+        ("crawl http://a/ -o i.jsonl --fields url", "--fields are the columns of CSV, and no output is CSV"),
         ("crawl http://a/ -o i.jsonl -O i.csv", "-o and -O exclude each other"),
         ("crawl http://a/ --depth -1", "--depth: '-1' is not a whole number from 0"),
         ("crawl http://a/ --depth deep", "--depth: 'deep' is not a whole number"),
