@@ -928,3 +928,25 @@ def test_zstd_without_its_package_is_one_line(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UsageError, match=re.escape("pip install 'lycosa[zstd]'")):
         codec_of(".zst")
+
+
+def test_with_sync_an_array_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    steps: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def spy_fsync(fd: int) -> None:
+        steps.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        fsync(fd)
+
+    def spy_replace(draft: Path, path: Path) -> Path:
+        steps.append("replace")
+        return replace(draft, path)
+
+    path = tmp_path / "items.json"
+    sink = JsonArraySink(path, tmp_path / "spool", sync=True)
+    monkeypatch.setattr(os, "fsync", spy_fsync)
+    monkeypatch.setattr(Path, "replace", spy_replace)
+    asyncio.run(run(sink, None, {"n": 1}))
+    assert steps[-3:] == [".items.json.draft", "replace", tmp_path.name]
+    assert "spool" in steps
+    assert READERS["json"](path) == [{"n": 1}]
