@@ -935,7 +935,7 @@ def test_with_sync_an_array_is_on_the_disk_before_it_has_its_name(tmp_path, monk
     fsync, replace = os.fsync, Path.replace
 
     def spy_fsync(fd: int) -> None:
-        steps.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        steps.append(Path(f"/proc/self/fd/{fd}").readlink().name)
         fsync(fd)
 
     def spy_replace(draft: Path, path: Path) -> Path:
