@@ -92,7 +92,8 @@ class UseOrder:
     def draw_size(self, tier: int) -> int:
         """Return the number of members of a tier from which one is drawn."""
         ready = self._ready[tier]
-        count = bisect_left(ready, (LAST, "")) or len(ready)
+        has_failing = ready and ready[-1][0] >= LAST
+        count = (bisect_left(ready, (LAST, "")) if has_failing else 0) or len(ready)
         return min(DRAW_MAX, max(1, count // DRAW_SHARE))
 
     def known_tiers(self) -> list[int]:
@@ -123,8 +124,10 @@ class UseOrder:
 
 def preferred(found: Sequence[ProxyTargetState]) -> int:
     """Return how many of these members, which are in order, may be drawn: those that only failed if all did."""
+    if not found or not found[-1].half_open:  # the usual case: those that only failed would be last
+        return len(found)
     return next((place for place, member in enumerate(found) if member.only_failed), 0) or len(found)
 
 
 def _place(member: ProxyTargetState) -> tuple[float, str]:
-    return (member.rank + LAST if member.only_failed else member.rank), member.key
+    return (member.rank + LAST if member.half_open and member.only_failed else member.rank), member.key
