@@ -19,6 +19,7 @@ import click
 
 from lycosa import __version__
 from lycosa.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE, one_line
+from lycosa.cli.interrupts import repeat_lost_interrupts
 from lycosa.cli.lazy_group import LazyGroup
 from lycosa.cli.streams import drop_output, drop_unwritable, open_closed_streams
 from lycosa.core.errors import LycosaError, StorageError, UsageError
@@ -98,7 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_closed_streams()
     try:
         _refuse_stale_modules()
-        return _run(sys.argv[1:] if argv is None else list(argv))
+        with repeat_lost_interrupts():
+            return _run(sys.argv[1:] if argv is None else list(argv))
     except BrokenPipeError:
         drop_output()  # as with `lycosa ... | head`
         return DONE

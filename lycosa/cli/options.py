@@ -66,7 +66,7 @@ FLAGS = (
     Flag("user_agent", REQUESTS, "S", "User-Agent header, and the name looked up in robots.txt."),
     Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", repeatable=True),
     Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
-    Flag("proxy_pool", REQUESTS, "POOL", "Send requests through the proxies of a pool: a list, a folder, redis://..."),
+    Flag("proxy_pool", REQUESTS, "POOL", "Send requests through the proxies of a pool: a file, folder or redis://..."),
     Flag("frontier", STORAGE, "redis://...", "Share the frontier with other workers through this Redis server."),
     Flag("keep_alive", STORAGE, "", "Wait for more URLs when a shared crawl is done."),
     Flag("crawl_name", STORAGE, "NAME", "Name of the crawl in a shared frontier."),
@@ -89,11 +89,16 @@ FLAGS = (
         "fingerprint_rules",
         STORAGE,
         "WORD,...",
-        "URL parts ignored for deduplication: tracking, sort, drop:NAME...",
+        "What deduplication ignores in URLs: tracking, sort, drop:NAME...",
         True,
     ),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
-    Flag("expected_urls", STORAGE, "N", "Initial capacity of the Bloom filter in URLs, at most a billion. It grows."),
+    Flag(
+        "expected_urls",
+        STORAGE,
+        "N",
+        "Number of URLs for which to size the Bloom filter, at most a billion. The filter grows.",
+    ),
     Flag("sync", STORAGE, "", "Force every commit to the disk, to survive power loss."),
     Flag("commit_every", STORAGE, "S", "Maximum seconds between two commits."),
     Flag("commit_acks", STORAGE, "N", "Maximum number of pages in one commit."),
@@ -123,7 +128,7 @@ COMMON_OPTIONS = frozenset(
 )
 """The options of a crawl that `--help` lists, by parameter name; `--help-all` lists the others too."""
 
-SET_HELP = "Set a setting by name, ours or Scrapy's."
+SET_HELP = "Set a setting, by Lycosa's or Scrapy's name."
 ALL_OPTIONS = "lycosa.cli.all_options"
 """The `obj` of a context whose help lists all options."""
 

@@ -29,7 +29,7 @@ SENTINEL_PASSWORD = re.compile(r"(?<=[?&]sentinel_password=)[^&]+")
 
 
 @click.command("settings")
-@click.option("--get", "name", metavar="NAME", help="Show only the value of this setting, by our name or Scrapy's.")
+@click.option("--get", "name", metavar="NAME", help="Show only the value of this setting (Lycosa's or Scrapy's name).")
 @click.option("--spider", metavar="NAME", help="Show the settings of this spider of the project.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
 @set_option

@@ -23,7 +23,8 @@ ORDER_STEP = 100
 ORDER = Integer(-1_000_000, 1_000_000)
 EVERYWHERE = "*"
 SIMILARITY_MIN = 0.9
-"""Minimum similarity at which a path counts as a misspelled path of Scrapy's. Scrapy's paths differ more than that."""
+"""Minimum similarity at which an unknown path counts as a misspelled one of SCRAPY_PARTS. Scrapy's other paths are less
+similar to these."""
 
 
 class ListOf(NamedTuple):
@@ -92,7 +93,7 @@ class PartOrder(NamedTuple):
     get the numbers 100, 200, 300, ...
     """
 
-    expected: str = "a list of classes or 'module:Class', or a table of them with numbers (or none)"
+    expected: str = "a list of classes or 'module:Class', or a table that maps each to a number or none"
 
     def convert(self, value: object) -> dict[str | type, int | None]:
         if isinstance(value, str) and not value.lstrip().startswith("{"):
@@ -208,7 +209,10 @@ def _part(name: object) -> Any:
 
 
 def _is_unneeded(part: str | type, order: int | None) -> bool:
-    """Return whether this disables a part of Scrapy that Lycosa lacks. Raises `BadSetting` if it enables one."""
+    """Return whether an entry disables a part of Scrapy that Lycosa lacks.
+
+    Raises `BadSetting` if the entry enables such a part, or misspells the path of a part.
+    """
     if not isinstance(part, str) or not part.startswith("scrapy."):
         return False
     from difflib import get_close_matches  # slow to import, and rarely needed

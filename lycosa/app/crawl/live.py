@@ -64,7 +64,7 @@ class Crawl:
         self._target = [target] if isinstance(target, str) else target
         self._arguments = dict(spider_args or {})
         self._keywords = settings
-        self._settings({}, "Crawl(...)")  # raises for mistakes here already, not only in `run`
+        self._settings({}, "Crawl(...)")  # report bad settings here, not only when the crawl runs
         self._routes = Routes()
         self._used = self._stopped = self._begun = False
         self._run: CrawlRun | None = None
@@ -75,7 +75,10 @@ class Crawl:
         """How the crawl ended."""
 
     def route(self, name: str | None = None, *, match: str | None = None) -> Callable[[Handler], Handler]:
-        """Decorate a callback for requests that name it, for URLs that match the glob `match`, or for all others."""
+        """Decorate a callback, which requests can name.
+
+        It also gets the pages whose URL matches the glob `match`; without `name` and `match`, all other pages.
+        """
         if callable(name):
             raise UsageError(f"write @crawl.route() with parentheses above {getattr(name, '__name__', 'the function')}")
         return self._routes.add(name, match)

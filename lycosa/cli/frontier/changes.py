@@ -100,7 +100,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
 @click.option("--force", is_flag=True, help="Drop the segment even if some of its URLs have not been fetched yet.")
 @json_option
 def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> None:
-    """Forget a segment and its URLs. It accepts no more URLs; those forgotten can be queued in other segments."""
+    """Forget a segment and its URLs. The segment accepts no more URLs; its old ones can be queued in other segments."""
     if not segment:
         raise UsageError(
             "the unnamed segment is the crawl itself and cannot be dropped: start the crawl afresh with -O, or a "
@@ -218,7 +218,7 @@ def import_(
     their due time. Done URLs are skipped unless --all is given. URLs that the crawl already knows are skipped too, so
     an interrupted import can be repeated. Invalid lines are reported and skipped; the exit code is then 1.
 
-    If the --state folder does not exist, it is created, provided that its parent does; the next crawl with this --state
+    If the --state folder does not exist, it is created if its parent folder exists; the next crawl with this --state
     starts with the imported URLs. If a shared crawl does not exist, it is created under its --crawl-name.
 
     \b
@@ -242,7 +242,8 @@ def import_(
 def verify(location: CrawlLocation, as_json: bool) -> int:
     """Read all stored data and report inconsistencies; the exit code is 1 if there are any.
 
-    A running crawl is paused in the meantime. A shared crawl keeps running, and errors that can be repaired are.
+    A running crawl is paused in the meantime. A shared crawl keeps running; errors in it are repaired if the
+    correct value is certain.
     """
 
     async def action(state: OpenState) -> list[str]:

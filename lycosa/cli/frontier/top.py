@@ -31,7 +31,7 @@ RATE_AFTER_S = 1.5
 @click.command("top")
 @click.argument("where", required=False, metavar="[redis://...]")
 @click.option("--frontier", metavar="redis://...", help="Server of a shared crawl, instead of the argument.")
-@click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the only one there]")
+@click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the server's only one]")
 @click.option("--state", "state_dir", metavar="DIR", help="State folder, to watch a crawl on this machine instead.")
 @click.option("--once", is_flag=True, help="Show one snapshot.")
 @click.option("--json", "json", is_flag=True, help="Write JSON, one object per second.")

@@ -47,7 +47,7 @@ NAME = re.compile(r"[\w.-]{1,253}")
     help="Folder for the key and the certificate, so that the address stays the same.  [default: temporary]",
 )
 def command(bind: str, tls_port: int | None, public: str | None, keep: str | None, *, no_tls: bool) -> int:
-    """Run a proxy judge server, which reports how it receives requests through a proxy.
+    """Run a proxy judge: a server that reports how requests through a proxy arrive.
 
     It prints its address, which includes a secret key. Use the address for checks: `lycosa proxies check --judge
     ADDRESS`, or judges = ["ADDRESS"] in [proxies.checks]. Proxies must be able to reach the judge: run it on a machine

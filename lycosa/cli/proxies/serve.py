@@ -44,7 +44,7 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
     type=NON_EMPTY,
     multiple=True,
     metavar="NAME:PASSWORD",
-    help="Account of a client, repeatable. Other users of this machine can see it in the list of processes.",
+    help="Account of a client. May be repeated. Other users of this machine can see it in the list of processes.",
 )
 @click.option(
     "--users", "users_file", type=NON_EMPTY, metavar="FILE", help="File with accounts, one NAME:PASSWORD per line."

@@ -31,10 +31,10 @@ CONNECTIONS_MAX = 4_000
     "--key-file",
     type=NON_EMPTY,
     metavar="FILE",
-    help=f"File with the key for clients. [default: {KEY_VARIABLE}; none: loopback only]",
+    help=f"File with the key for clients. [default: ${KEY_VARIABLE}; without a key: loopback only]",
 )
 def command(address: str | None, bind: str, key_file: str | None) -> int:
-    """Serve the API of a pool (/api, described by /api/openapi.json), metrics for Prometheus, and pages.
+    """Serve the API of a pool (/api, described by /api/openapi.json), metrics for Prometheus, and web pages.
 
     Without a key only this machine has access, and only loopback addresses can be bound. With a key, programs send
     "Authorization: Bearer KEY", and a browser asks the user for it as a password. HTTPS is not supported: put a reverse
@@ -75,7 +75,7 @@ async def _serve(address: str, key: str, listener: socket.socket, access: Access
 
 
 def _read_key(file: str | None) -> str:
-    """Return the key, "" if there is none. Raises `UsageError`."""
+    """Return the key, or "" if there is none. Raises `UsageError`."""
     if file is None:
         return os.environ.get(KEY_VARIABLE, "")
     try:

@@ -1,10 +1,10 @@
 """Segments: which part of a crawl a request belongs to, and when that part begins.
 
 A time segment is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`. Every back end can
-therefore tell from the name alone when a segment may be served, and in which order. A segment with any other name
+therefore tell from the name alone when a segment may be crawled, and in which order. A segment with any other name
 starts at once. "" is the segment of a crawl without segments; it comes before all others.
 
-A run has one segment, that of its first seed at its start. All its requests inherit it, so a crawl that runs past
+A run has one segment, given by its first seed and start time. All its requests inherit it, so a crawl that runs past
 midnight does not start over. With time segments, a request that is due later goes into the segment of that time
 instead. Multiples such as `3d` are counted from a fixed time (weeks from a Monday), so they mean the same in every run.
 
@@ -140,8 +140,8 @@ def unnamed(_: Iterable[str]) -> list[str]:
 def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> SegmentNaming:
     """Parse the setting `segment`. Raises `BadSetting`.
 
-    `resolver` is the function that `word` names, if it names one; `spider` is the name of the spider, for the word
-    `spider`.
+    `resolver` is the user's function if `word` is `module:function`. `spider` is the spider's name, which names the
+    segment if `word` is `spider`.
     """
     if resolver is not None:
         return SegmentNaming(_checked(resolver, word))
@@ -236,7 +236,7 @@ def validate_name(text: str) -> str:
 
 
 def find_segment(name: str, views: Iterable[SegmentView]) -> SegmentView:
-    """Return the segment with this name. Raises `UsageError`, with the nearest name, if it is missing or dropped."""
+    """Return the segment with this name. Raises `UsageError` if it was dropped or does not exist."""
     live = {view.name: view for view in views if view.state is not SegmentState.DROPPED or view.name == name}
     found = live.get(name)
     if found is None:
@@ -282,7 +282,7 @@ def _unknown(word: str) -> str:
 
 @lru_cache(NAMES_CACHED)
 def starts_at(name: str) -> float:
-    """Return when the URLs of a segment may be fetched (unix seconds), 0 for at once."""
+    """Return when the URLs of a segment may be fetched (unix seconds); 0: at once."""
     found = START.fullmatch(name)
     if found is None:
         return 0.0
@@ -353,7 +353,7 @@ def segment_order(name: str) -> tuple[float, str]:
 
 
 def total_stats(views: Sequence[SegmentView], leased: int) -> FrontierStats:
-    """Return the total counts of all segments. `leased` is how many of their queued URLs are leased."""
+    """Return the total counts of all segments. `leased` is the number of leased URLs, which `views` count as queued."""
     reasons: Counter[str] = Counter()
     dead_reasons: Counter[str] = Counter()
     for view in views:

@@ -34,7 +34,7 @@ LATE_BAN_S = 300.0
 """Duration of the ban after a late report that gives no duration."""
 
 OUTCOMES_MAX = 10_000
-"""Number of outcomes of one lease after which only bad ones are kept. A session that never pauses keeps its lease."""
+"""Number of outcomes of one lease after which only bad ones are kept: a session that never pauses has one lease."""
 
 RENEWALS = 3
 """A lease is renewed when less than (RENEWALS - 1) / RENEWALS of its time is left."""

@@ -19,7 +19,7 @@ from lycosa.storage.sinks.formats import ItemFormat, JsonLines, encoded_size
 from lycosa.storage.sinks.json_lines import not_open_error, write_error
 
 BUFFER_MAX = 1024**2
-"""Number of bytes in memory at which `write` blocks until the reader has taken them, and blocks the crawl."""
+"""Number of buffered bytes at which `write` blocks, and with it the crawl, until the reader has taken them."""
 
 CHUNK_BYTES = select.PIPE_BUF
 """A pipe that is ready takes this many bytes without blocking."""

@@ -69,8 +69,8 @@ class RedisOperations:
     """See `frontier.ports.FrontierOperations`.
 
     In a worker, `commit_worker` commits records and items together, `on_change` is called when something new may be
-    leased, `paused` returns why the worker leases nothing, and `forget` drops its leases of a segment. `runs` is False
-    if the crawl has no worker; the number of transfers allowed per host is then unknown.
+    leased, `paused` returns why the worker leases nothing, and `forget` drops the worker's leases of a segment. `runs`
+    is False if the crawl has no worker; the number of transfers allowed per host is then unknown.
     """
 
     session: Session

@@ -28,7 +28,7 @@ WORTH_MIN = 0.02
 
 SMOOTHING = 0.2
 SAME_EXIT = ", at the same exit"
-"""The end of the reason for which a proxy cools down because of another one."""
+"""Appended to the reason of a cool-down that was caused by another proxy at the same exit address."""
 
 
 class ProxyState(StrEnum):
@@ -63,7 +63,7 @@ class ProxyTargetState:
 
     `rank`: its position in the order of use (`UseOrder`). `paced_until`: no lease before this time, because of the
     target's delay. `half_open`: it cools down until `rests_until`, or has not been proven to work since. `bans`,
-    `misses`: consecutive ones. `queued`: it is in the order of use; `waiting`: it will be added to it later.
+    `misses`: how many in a row. `queued`: it is in the order of use. `waiting`: it will be added to that order later.
     """
 
     key: str
@@ -162,7 +162,7 @@ class ProxyTargetState:
 
 
 def cool_down_like(member: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
-    """Cool a proxy down for as long as the banned ones of `others`, which share its exit address.
+    """Cool a proxy down until the last cool-down of a banned proxy in `others` ends. They share its exit address.
 
     Return whether the proxy was usable before.
     """
