@@ -62,6 +62,6 @@ setup:
 	@scripts/venv dev
 	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver strace:strace \
 		redis-server:redis-server spin:spin gcc:gcc \
-		tinyproxy:tinyproxy-bin squid:squid microsocks:microsocks danted:dante-server curl:curl
+		postgresql tinyproxy:tinyproxy-bin squid:squid microsocks:microsocks danted:dante-server curl:curl zstdcat:zstd
 	@scripts/packages --backports valkey-server:valkey-server || echo "The tests on Valkey are skipped; in CI they fail."
 	@$(bin)/python scripts/docs-site >/dev/null

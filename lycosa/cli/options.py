@@ -15,6 +15,7 @@ from lycosa.cli.parameters import NON_EMPTY
 from lycosa.config import Settings
 from lycosa.config import flag as option_name
 from lycosa.core.errors import UsageError
+from lycosa.storage.core.output import parse_outputs
 
 F = TypeVar("F", bound=Callable[..., Any])
 OUTPUT, LIMITS, REQUESTS, STORAGE, DISPLAY = "Items", "What is crawled", "How it is fetched", "State", "Messages"
@@ -57,6 +58,7 @@ FLAGS = (
         default="no limit",
     ),
     Flag("delay_per_ip", REQUESTS, "S", "Minimum seconds between two requests to an IP address."),
+    Flag("fields", OUTPUT, "NAME,...", "Columns of CSV outputs. [default: the fields of the first items]"),
     Flag("timeout", REQUESTS, "S", "Maximum seconds for one transfer."),
     Flag("connect_timeout", REQUESTS, "S", "Maximum seconds for name lookup, connection and TLS."),
     Flag("max_body", REQUESTS, "BYTES", "Maximum size of a page, decompressed: 500000, 10MB, 10MiB.", default="16MiB"),
@@ -110,9 +112,11 @@ FLAGS = (
     Flag("lease", STORAGE, "S", "Seconds until a lease that is not renewed expires."),
     Flag("max_lease", STORAGE, "S", "Maximum seconds of work on a page; beyond that it is abandoned and retried."),
     Flag("metrics", DISPLAY, "[ADDRESS:]PORT", "Serve /metrics for Prometheus while the crawl runs."),
+    Flag("allow_remote", DISPLAY, "", "Allow an address for --metrics that other machines can reach."),
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
     Flag("log_level", DISPLAY, "L", "Minimum severity of log messages: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
+    Flag("log_json", DISPLAY, "", "Log one JSON object a line."),
 )
 """The settings that are options. -o and -O set `output` and `overwrite` together; -s sets any setting."""
 
@@ -172,10 +176,14 @@ def crawl_options(command: F) -> F:
         _grouped("-a", "arguments", SPIDER, "NAME=VALUE", "Argument for the spider. May be repeated.", multiple=True),
         _grouped("-s", "sets", SPIDER, "NAME=VALUE", SET_HELP + " May be repeated.", "--set", multiple=True),
     ]
-    append = "Append the items to a .jsonl file, or to a stream in Redis. [default: standard output]"
+    append = (
+        "Append the items to a file (.jsonl, .json, .csv, .sqlite, also .gz or .zst; FILE:FORMAT), or to a stream in"
+        " Redis. May be repeated. [default: standard output]"
+    )
+    afresh = "Start afresh: delete the state and overwrite the file."
     output = [
-        _grouped("-o", "output", OUTPUT, "FILE", append),
-        _grouped("-O", "output_afresh", OUTPUT, "FILE", "Start afresh: delete the state and overwrite the file."),
+        _grouped("-o", "output", OUTPUT, "FILE", append, multiple=True),
+        _grouped("-O", "output_afresh", OUTPUT, "FILE", afresh, multiple=True),
     ]
     show_all: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all_options}
     help_all = click.option("--help-all", help="Show all options and exit.", **show_all)
@@ -201,10 +209,12 @@ def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:
     values = ((flag.setting, options[flag.setting]) for flag in FLAGS)
     flags: dict[str, object] = {name: value for name, value in values if value not in (None, ())}
     appended, afresh = options["output"], options["output_afresh"]
-    if appended is not None and afresh is not None:
+    if appended and afresh:
         raise UsageError("-o and -O exclude each other: -o appends to the file, -O starts afresh")
-    if appended is not None or afresh is not None:
-        flags |= {"output": afresh if appended is None else appended, "overwrite": appended is None}
+    if appended or afresh:
+        flags |= {"output": appended or afresh, "overwrite": not appended}
+        if "fields" in flags and not any(each.format == "csv" for each in parse_outputs(appended or afresh)):
+            raise UsageError("--fields are the columns of CSV, and no output is CSV")
     return flags
 
 

@@ -20,6 +20,7 @@ from lycosa.frontier.core.model import (
     UrlRecord,
 )
 from lycosa.frontier.core.scheduler import Claim
+from lycosa.frontier.core.telemetry import RunProgress
 from lycosa.http.core.model import Validators
 
 
@@ -39,8 +40,8 @@ class VisitFrontier(Protocol):
         """Queue a claim on the host, for a transfer that has no record. Always end it with `release_claim`.
 
         Like a lease, a claim needs a free slot and the host's turn. Claims go before leases, but cannot starve them.
-        `wake` is called when `try_start` may give a new answer; it must only set a flag. `holder` is the caller's own
-        lease: the transfer of that lease is over, so its slot is freed. If `needs_address` is true for the host, call
+        `wake` is called when `try_start` may give a new answer; it must only set a flag. `holder` is the lease of the
+        caller: its own transfer is over (`end_transfer`). If `needs_address` is true for the host, call
         `set_address` first.
         """
 
@@ -82,6 +83,12 @@ class Frontier(VisitFrontier, Protocol):
         until that lease has ended.
         """
 
+    def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+        """Free the slot of the host: the transfer of the lease is over, while its callback goes on.
+
+        With `contacted` False no request was sent to the host. A second call does nothing. May change `next_ready`.
+        """
+
     async def ack(
         self,
         lease: Lease,
@@ -118,8 +125,14 @@ class Frontier(VisitFrontier, Protocol):
     def next_ready(self, now: float) -> float | None:
         """Return the earliest time at which `lease` may return something if no lease ends before; None for never."""
 
+    async def begin_run(self, now: float) -> None:
+        """Until this run ends, archive no segment that is the latest of its period now: the run may push into it."""
+
     async def commit(self, positions: Mapping[str, int]) -> None:
-        """Make all changes durable, together with the committed positions of the sinks, in one step."""
+        """Make all changes durable, together with the committed positions of the sinks, in one step.
+
+        Finished time segments are archived once a later one of their period has started.
+        """
 
     async def positions(self) -> dict[str, int]:
         """Return the sink positions of the last commit."""
@@ -182,6 +195,12 @@ class FrontierOperations(Protocol):
 
         With `into`, copies are pushed into that segment and the rows stay unchanged. URLs already in that segment are
         skipped, even those with `dont_filter`.
+        """
+
+    async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
+        """Expire the robots.txt of these hosts where it could not be fetched, so that it is fetched again.
+
+        Return how many. Such a file forbids everything and may be valid for hours: requeued URLs would die at once.
         """
 
     async def archive(self, segment: str) -> bool:
@@ -285,6 +304,9 @@ class SharedFrontier(Frontier, Protocol):
 
     async def totals(self, report: bytes) -> dict[str, int]:
         """Send this report. Return the sums of the counters of all workers, including those that left."""
+
+    async def progress(self, report: bytes) -> RunProgress:
+        """Send this report. Return the work of all workers since the run of the crawl began."""
 
     def operations(
         self, commit: Callable[[], Awaitable[None]], on_change: Callable[[], None], paused: Callable[[], str]

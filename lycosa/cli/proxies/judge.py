@@ -67,10 +67,13 @@ def command(bind: str, tls_port: int | None, public: str | None, keep: str | Non
 
 
 async def _serve(opening: AbstractAsyncContextManager[Any]) -> int:
+    from lycosa.infra.web.listening import stop_note
+
     stopped = stop_signal()  # before the address is printed: the reader of the address may send a signal at once
     async with opening as judge:
         print(judge.address.url, flush=True)
-        print("This address is secret: use it with lycosa proxies check (Ctrl-C stops the judge)", file=sys.stderr)
+        notes = stop_note(judge.note, server="the judge")
+        print(f"This address is secret: use it with lycosa proxies check ({notes})", file=sys.stderr)
         return await stopped
 
 

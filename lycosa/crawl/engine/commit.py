@@ -34,6 +34,11 @@ class SettleLock:
         self._open.set()
         self._empty = asyncio.Event()
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether settlers have to wait."""
+        return not self._open.is_set()
+
     async def __aenter__(self) -> None:
         while not self._open.is_set():
             await self._open.wait()

@@ -52,4 +52,4 @@ class MetaRefresh:
             if COOKIES_CHANGED not in response.flags or refresh.delay_s > COOKIE_CHECK_MAX_S or request.url in earlier:
                 return response
             target.dont_filter = True
-        return Replace(target, "redirect", response.raw.size_bytes)
+        return Replace(target, "redirect", response.raw.size_bytes, status=response.raw.status)

@@ -104,7 +104,8 @@ class FrontierStats(NamedTuple):
 
     The other fields describe this process: `lookups` fingerprints were looked up, `lookups_settled` of them by the
     Bloom filter alone; `offered` records were pushed, `added` of them were new. `paused` is why a running crawl leases
-    nothing, or "".
+    nothing, or "". `brake` is what all hosts with work wait for, "" if one of them may be contacted or it is unknown;
+    `work_s` is the minimum time that the known delays need for what is queued.
     """
 
     queued: int = 0
@@ -120,6 +121,8 @@ class FrontierStats(NamedTuple):
     paused: str = ""
     offered: int = 0
     added: int = 0
+    brake: str = ""
+    work_s: float = 0.0
 
     @property
     def unfinished(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -61,6 +61,19 @@ class WorkerReport(msgspec.Struct, frozen=True):
     concurrency: int = 0
     memory_bytes: int = 0
     counts: dict[str, int] = {}
+
+
+class RunProgress(NamedTuple):
+    """The work of all workers of a shared crawl since its run began, `age_s` ago.
+
+    A run begins when a worker joins while there is no other. `counts` are the increases of the counters since then. The
+    last item came `item_age_s` ago, after `pages_at_item` pages; without items, the run began then.
+    """
+
+    age_s: float
+    item_age_s: float
+    pages_at_item: int
+    counts: dict[str, int]
 
 
 class WorkerView(msgspec.Struct, frozen=True):

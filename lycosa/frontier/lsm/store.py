@@ -81,6 +81,7 @@ class LmdbCrawlStore:
         self._delayed = Window(DELAYED_TABLE, None, complete=False)
         self._dirty = True
         self._limit = BUFFER_MAX
+        self.run_at = math.inf
 
     def add(self, record: UrlRecord) -> float | None:
         segment = self._live.get(record.segment) or self._create_segment(record.segment)
@@ -189,7 +190,7 @@ class LmdbCrawlStore:
     def commit(self, positions: Mapping[str, int]) -> None:
         """Commit the counters and all changes in one frame. After a checkpoint, release the memory of its rows."""
         counters = self.counters
-        archived = self.registry.archive_finished()
+        archived = self.registry.archive_finished(self.run_at)
         if not (archived or self._dirty or self.memtable.writes) and positions.items() <= counters.positions.items():
             return
         counters.positions.update(positions)

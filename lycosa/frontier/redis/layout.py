@@ -9,8 +9,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-LAYOUT = 3
+LAYOUT = 4
 """Incremented whenever keys or values change. Lycosa refuses a crawl with another layout."""
+
+CLOSING = "closing"
+"""The state of a segment that is being archived: it takes no records but links of its own pages."""
+
+
+DELETED_LAYOUT = 999_999_999
+"""The layout of a crawl that is being deleted: every version of Lycosa refuses it."""
 
 
 class Key(StrEnum):
@@ -23,8 +30,9 @@ class Key(StrEnum):
     hash: `crawl`, its number; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set once all
     partitions are created; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`,
     `workers`, `cookies`; `wanted`, when leases were last wanted; `seen`, the time of the last call of any worker;
-    `real` and `ahead`, the clock; `waits`, written when a commit waits for replicas; `floor`, see `refuse_rejoin` in
-    membership.lua."""
+    `real` and `ahead`, the clock; `run_at`, when the run began, `item_at`, when its last item came, `pages_at_item`,
+    the pages then; `expires_at` and `reviving`, see expiry.lua; `waits`, written when a commit waits for replicas;
+    `floor`, see `refuse_rejoin` in membership.lua."""
     DESCRIPTION = "description"
     """string: the description of the crawl, which a state keeps in crawl.json (in the first partition)."""
     MEMORY_PROBE = "memory_probe"
@@ -49,7 +57,7 @@ class Key(StrEnum):
 
     # Records.
     SEGMENTS = "segments"
-    """hash: segment -> its state."""
+    """hash: segment -> its state (`SegmentState` or CLOSING)."""
     SEEN_COUNTS = "seen_counts"
     """hash: count|SEGMENT -> number of known fingerprints; sets|SEGMENT -> number of their sets."""
     SEEN = "s|"
@@ -91,6 +99,12 @@ class Key(StrEnum):
     """hash: worker -> number of its last exchange, or NEVER if it has expired."""
     WORKER_LIMITS = "worker_limits"
     """hash: worker -> the limits that it sent, packed; see limits.lua."""
+    STARVED = "starved"
+    """zset: workers by the time when they last got fewer leases than they asked for."""
+    SHARED_LEASES = "shared_leases"
+    """hash: starved worker -> leases that it got while others were starved."""
+    RUN_STARTS = "run_starts"
+    """hash: worker -> when its run began, which decides into which segments it may push (in the first partition)."""
     LEASES = "leases|"
     """WORKER, hash: token -> lease."""
     CLAIMED = "claimed|"
@@ -121,6 +135,8 @@ class Key(StrEnum):
     """zset: workers that have ended or expired, by the time at which they did."""
     TOTALS = "totals"
     """hash: name -> sum over all workers, past and present."""
+    RUN_TOTALS = "run_totals"
+    """hash: the totals when the run began, that is, when a worker joined while there was no other."""
 
     # Records on their way to other partitions: see outboxes.lua.
     OUTBOX = "outbox|"

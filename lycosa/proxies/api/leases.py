@@ -50,6 +50,11 @@ class LeaseRegistry:
         found = self._leases.get(lease_id)
         return None if found is None else found[0]
 
+    def held_s(self, lease_id: str, now: float) -> float:
+        """Return the seconds since a lease was granted, 0 for an unknown id."""
+        found = self._leases.get(lease_id)
+        return 0.0 if found is None else now - found[2].at
+
     def renew(self, lease_id: str, deadline: float) -> None:
         """Set the deadline of a lease, unless the id is unknown."""
         if lease_id in self._leases:

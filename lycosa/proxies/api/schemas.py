@@ -75,7 +75,8 @@ class OutcomeReport(RequestBody):
 
     `headers` and `body` help to judge a status. `blame`: none (success), nobody (404, 5xx), miss (the connection
     broke), site (a ban), proxy (unreachable), unfit (it alters pages: not leased again until a check finds it
-    working). `latency_s` is the time of the TCP and TLS handshakes, without the transfer.
+    working). `latency_s` is the time of the TCP and TLS handshakes, without the transfer. If no
+    outcome of a lease has it, the time since the lease counts.
     """
 
     status: Annotated[int, Meta(ge=100, le=999)] | UnsetType = UNSET

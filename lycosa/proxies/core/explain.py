@@ -29,6 +29,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool.order import preferred
 from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, has_usable
 from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState
@@ -235,7 +236,8 @@ def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, n
         drawn = frozenset({bound.key} & places.keys())
         return _Draw(snapshot, request, now, places, drawn, bound.facts.tier, bound.key)
     for tier in order.tiers:
-        drawn = frozenset(each.key for each in order.first(tier, order.draw_size(tier), request.fits, members))
+        first = order.first(tier, order.draw_size(tier), request.fits, members)
+        drawn = frozenset(each.key for each in first[: preferred(first)])
         if drawn or has_usable(tier, members, request, 1):
             return _Draw(snapshot, request, now, places, drawn, tier, None)
     return _Draw(snapshot, request, now, places, frozenset(), None, None)

@@ -113,6 +113,11 @@ class ProxyTargetState:
         """Whether any use has not failed. A use without a result counts, since a tunnel never has one."""
         return self.uses > self.bad
 
+    @property
+    def only_failed(self) -> bool:
+        """Whether the proxy is on trial, and every use has failed: then all others come first."""
+        return self.half_open and 0 < self.bad >= self.uses
+
     def cool_down(self, until: float) -> bool:
         """Grant no lease until this time, then one at a time. Return whether the proxy was usable before."""
         was_usable = self.usable
