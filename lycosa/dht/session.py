@@ -33,6 +33,7 @@ from lycosa.dht.core.events import (
     QueryFinished,
 )
 from lycosa.dht.core.ids import ID_BYTES, distance
+from lycosa.dht.core.limits import NodeLimits
 from lycosa.dht.core.node import DhtNode
 from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.operations import NodeBusy
@@ -268,6 +269,7 @@ async def open_node(
     state: str | Path | None = None,
     read_only: bool = False,
     allow_private: Sequence[str] = (),
+    limits: NodeLimits | None = None,
 ) -> AsyncIterator[DhtSession]:
     """Open a node on each address of `bind`, and join the network.
 
@@ -276,6 +278,7 @@ async def open_node(
     state          folder for the node ids and the contacts, saved every five minutes and at the end
     read_only      ask, but answer nothing (BEP 43)
     allow_private  networks that are contacted although they are not public, such as 127.0.0.0/8
+    limits         of queries, bytes and new addresses, for all nodes together
 
     Raises `UsageError` and `StateError`.
     """
@@ -283,7 +286,7 @@ async def open_node(
     async with AsyncExitStack() as stack:
         state_folder = stack.enter_context(open_node_state(Path(state))) if state is not None else None
         session = DhtSession()
-        neighbourhood = Neighbourhood()
+        neighbourhood = Neighbourhood(limits)
         for number, address in enumerate(bind):
             shell = _open_shell(address, config, neighbourhood, partial(session.on_event, number))
             stack.callback(shell.close)
