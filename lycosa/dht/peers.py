@@ -395,6 +395,7 @@ class MetadataFetcher:
         fetch.candidates.clear()
         for connection in list(fetch.connections):
             connection.close(None)
+        fetch.assembly.clear()
 
 
 def _pop_first(fetches: dict[MetadataFetch, None]) -> MetadataFetch:

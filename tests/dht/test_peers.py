@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import os
 import resource
@@ -19,7 +20,7 @@ from lycosa.core.errors import NoMetadata
 from lycosa.dht.core.endpoints import AllowedNetworks, pack
 from lycosa.dht.core.metadata.conversation import StageLimits
 from lycosa.dht.core.metadata.failures import PeerFailure
-from lycosa.dht.peers import PEERS_MAX, FetchLimits, MetadataFetcher
+from lycosa.dht.peers import PEERS_MAX, FetchLimits, MetadataFetch, MetadataFetcher, PeerConnection
 from tests.servers.ports import closed_port
 from tests.servers.proxies import new_address
 from tests.servers.seeders import Behaviour, Log, canned, message, seeding
@@ -110,6 +111,25 @@ def test_metadata_of_any_size(run, size):
         infohash = hashlib.sha1(metadata).digest()
         async with Swarm() as swarm, fetcher() as fetches:
             assert await fetches.fetch(infohash, [await swarm.add(torrents={infohash: metadata})]) == metadata
+
+    run(main())
+
+
+def test_nothing_of_a_fetch_stays_in_memory(run):
+    """Without the garbage collector, which comes late where many fetches end."""
+
+    async def main() -> None:
+        async with Swarm() as swarm, fetcher() as fetches:
+            peers = [await swarm.add()]
+            gc.collect()
+            gc.disable()
+            try:
+                assert await fetches.fetch(V1, peers) == METADATA
+                await swarm.log.until(open=0)
+                left = [each for each in gc.get_objects() if isinstance(each, PeerConnection | MetadataFetch)]
+                assert left == []
+            finally:
+                gc.enable()
 
     run(main())
 

@@ -141,6 +141,11 @@ class Assembly:
         if not candidate.pieces and all(each.candidate is not candidate for each in self._offers.values()):
             del self._candidates[candidate.size_bytes]
 
+    def clear(self) -> None:
+        """Let go of all pieces and peers."""
+        self._offers.clear()
+        self._candidates.clear()
+
 
 def has_infohash(metadata: bytes, infohash: bytes) -> bool:
     """Return whether an info dict has this infohash.
