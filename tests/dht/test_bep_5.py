@@ -326,3 +326,11 @@ def test_an_answer_counts_only_from_the_address_that_was_asked():
     ((ping, _),) = queries(node)
     answer(node, ping, Contact(remote(1).id, remote(2).endpoint), 1.1)
     assert len(node.table) == 0
+
+
+def test_a_contact_that_answers_with_another_id_is_dropped():
+    node, (contact, *_) = a_node_with(1)
+    node.handle_timer(16 * MINUTE)
+    (query, *_) = (query for query, to in queries(node) if to == contact.endpoint)
+    answer(node, query, Contact(bytes(20), contact.endpoint), 16 * MINUTE + 0.1)
+    assert list(node.table.contacts()) == []
