@@ -97,7 +97,7 @@ class DhtNode:
             is_secure=is_secure_contact,
             is_local=self._is_local,
         )
-        self._peers = shared.peers[self.family]
+        self.peers = shared.peers[self.family]
 
     @property
     def node_id(self) -> bytes:
@@ -208,8 +208,8 @@ class DhtNode:
             external_ip=self._address.ip,
             reachability=self._reachability.result(now),
             contacts=self.table.counts(now),
-            peers=len(self._peers),
-            infohashes=self._peers.infohash_count(),
+            peers=len(self.peers),
+            infohashes=self.peers.infohash_count(),
             outstanding=len(self._transactions),
             waiting=len(self._outgoing),
             operations=len(self._operations),
@@ -221,7 +221,7 @@ class DhtNode:
         """Check what must always hold: indexes agree, and bounds are kept."""
         self.table.validate()
         self._transactions.validate()
-        self._peers.validate()
+        self.peers.validate()
 
     def _is_local(self, endpoint: bytes) -> bool:
         """Whether an endpoint is on a local or allowed network, where many nodes share a few addresses."""
