@@ -108,9 +108,6 @@ class AllowedNetworks:
         number = int.from_bytes(ip)
         return any(len(ip) == size and number & mask == start for size, start, mask in self._networks)
 
-    def __bool__(self) -> bool:
-        return bool(self._networks)
-
 
 NONE_ALLOWED = AllowedNetworks()
 
