@@ -315,6 +315,32 @@ def test_the_bytes_in_flight_are_bounded(run):
     run(main())
 
 
+def test_a_fetch_without_peers_does_not_keep_the_room_of_others(run):
+    """The first one has room for all its pieces, loses its peers half-way, and its lookup goes on."""
+
+    async def main() -> None:
+        metadata = canned(1, 160_000)
+        torrents = {hashlib.sha1(metadata).digest(): metadata}
+        limits = {"in_flight_bytes_max": 170_000, "metadata_bytes_max": 170_000}
+        async with Swarm() as swarm, fetcher(stages=HASTY, **limits) as fetches:
+            lost = fetches.start(next(iter(torrents)))
+            lost.add_peer(await swarm.add(Behaviour.DRIPS, torrents))
+            await swarm.log.until(open=1)
+            good = await swarm.add(torrents=torrents)
+            assert await fetches.fetch(next(iter(torrents)), [good]) == metadata
+            assert not lost.is_done
+
+    run(main())
+
+
+def test_metadata_come_over_ipv6(run):
+    async def main() -> None:
+        async with seeding(BOTH, host="::1") as port, fetcher(allowed=AllowedNetworks(["::1/128"])) as fetches:
+            assert await fetches.fetch(V1, [pack("::1", port)]) == METADATA
+
+    run(main())
+
+
 def test_a_fetch_takes_a_limited_number_of_peers_each_once(run):
     async def main() -> None:
         async with fetcher(allowed=AllowedNetworks()) as fetches:
