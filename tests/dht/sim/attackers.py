@@ -1,8 +1,9 @@
 """Nodes that lie. All are in two /24s and know all honest nodes; they ask honest nodes to get into their tables.
 
 An attacker answers every search with its accomplices, under ids close to the target, and accepts announces, which it
-forgets. An id that it is named by is the one it answers with. Two kinds: FORGING attackers take ids next to the target
-or victim whether their address allows it or not; ECLIPSING ones take the closest id that BEP 42 allows them.
+forgets. An id that it is named by is the one it answers with. FORGING attackers take ids next to the target or victim
+whether their address allows it or not; ECLIPSING ones take the closest id that BEP 42 allows them; those with PHANTOMS
+take such ids, too, but name addresses where nobody answers, each attacker others, under ids that fit them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from lycosa.dht.core.secure_id import secure_id
 class Attack(enum.Enum):
     FORGING = enum.auto()
     ECLIPSING = enum.auto()
+    PHANTOMS = enum.auto()
 
 
 def attacker_endpoints(count: int, chance: random.Random) -> list[bytes]:
@@ -60,6 +62,7 @@ class Attacker:
         self._outbox: list[tuple[bytes, bytes]] = []
         self._named: dict[bytes, bytes] = {}
         self._flood_at = chance.uniform(60.0, 60.0 + pause_s)
+        self._phantoms_of: dict[bytes, list[Contact]] = {}
         self._ids: dict[tuple[bytes, bytes], bytes] = {}
 
     def receive_datagram(self, data: bytes, source: bytes, now: float) -> None:
@@ -74,10 +77,9 @@ class Attacker:
             reply = encode_reply(message.transaction, own_id, source)
         else:
             own_id = self._id(self.endpoint, message.target)
-            friends = sorted(
-                (Contact(self._id(each, message.target), each) for each in self._accomplices),
-                key=lambda contact: distance(contact.id, message.target),
-            )[:8]
+            friends = (
+                self._phantoms(message.target) if self._attack is Attack.PHANTOMS else self._friends(message.target)
+            )
             values = return_values(nodes=pack_contacts(friends), token=b"aoeusnth")
             reply = encode_reply(message.transaction, own_id, source, values)
         self._outbox.append((reply, source))
@@ -103,6 +105,18 @@ class Attacker:
 
     def next_event(self) -> Event | None:
         return None
+
+    def _friends(self, target: bytes) -> list[Contact]:
+        friends = (Contact(self._id(each, target), each) for each in self._accomplices)
+        return sorted(friends, key=lambda contact: distance(contact.id, target))[:8]
+
+    def _phantoms(self, target: bytes) -> list[Contact]:
+        known = self._phantoms_of.get(target)
+        if known is None:
+            endpoints = [bytes([100 + n % 50]) + self._chance.randbytes(3) + b"\x1a\xe1" for n in range(32)]
+            phantoms = (Contact(self._new_id(each, target), each) for each in endpoints)
+            known = self._phantoms_of[target] = sorted(phantoms, key=lambda each: distance(each.id, target))[:8]
+        return known
 
     def _id(self, endpoint: bytes, target: bytes) -> bytes:
         """Return the id under which the node at this endpoint is named in a search for this target."""

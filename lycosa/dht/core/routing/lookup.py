@@ -86,7 +86,7 @@ class Lookup:
         self._is_local = is_local
         self._candidates: list[Candidate] = []
         self._by_compact: dict[bytes, Candidate] = {}
-        self._settled_sites: set[bytes] = set()
+        self._counted_sites: set[bytes] = set()
         self._counted_networks: dict[bytes, int] = {}
         self._in_flight = 0
         self.add(start)
@@ -176,7 +176,7 @@ class Lookup:
                 counted += 1
                 if counted == K:
                     break
-            elif candidate.state in UNDECIDED and site_of(candidate.contact.endpoint) not in self._settled_sites:
+            elif candidate.state in UNDECIDED and self._may_count(candidate.contact.endpoint):
                 found.append(candidate)
         return found, counted
 
@@ -189,17 +189,21 @@ class Lookup:
         candidate.state = state
         return candidate
 
+    def _may_count(self, endpoint: bytes) -> bool:
+        """Whether no node at this address, and few enough in its network, count already."""
+        if site_of(endpoint) in self._counted_sites:
+            return False
+        return self._counted_networks.get(network_key(endpoint), 0) < NETWORK_COUNTED_MAX
+
     def _counts(self, contact: Contact) -> bool:
-        if not self._is_secure(contact):
+        """Whether the answer of this contact counts; if so, note it."""
+        endpoint = contact.endpoint
+        if not self._is_secure(contact) or not self._may_count(endpoint):
             return False
-        address = site_of(contact.endpoint)
-        if self._is_local(contact.endpoint):
-            return True
-        network = network_key(contact.endpoint)
-        if address in self._settled_sites or self._counted_networks.get(network, 0) >= NETWORK_COUNTED_MAX:
-            return False
-        self._settled_sites.add(address)
-        self._counted_networks[network] = self._counted_networks.get(network, 0) + 1
+        if not self._is_local(endpoint):
+            network = network_key(endpoint)
+            self._counted_sites.add(site_of(endpoint))
+            self._counted_networks[network] = self._counted_networks.get(network, 0) + 1
         return True
 
     def _forget_farthest(self) -> None:
