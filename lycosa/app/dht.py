@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from lycosa.core.metrics import exposition
+from lycosa.dht.bootstrap import load_torrent
 from lycosa.dht.core.endpoints import family
 from lycosa.dht.metrics import node_metrics
 from lycosa.dht.session import DhtSession, open_node
 from lycosa.infra.web.metrics_page import serve_metrics
 
-__all__ = ["DhtSession", "open_node", "serve_node_metrics"]
+__all__ = ["DhtSession", "load_torrent", "open_node", "serve_node_metrics"]
 
 
 @asynccontextmanager
