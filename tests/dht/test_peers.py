@@ -35,6 +35,10 @@ HASTY = StageLimits(connect_s=60, handshake_s=1, piece_s=1, total_s=60)
 """For peers that have to run into a deadline."""
 
 
+ON_UVLOOP = pytest.mark.parametrize("run", [uvloop.new_event_loop], indirect=True, ids=["uvloop"])
+"""For tests that take long: on the loop of the commands only."""
+
+
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[Any]], Any]:
     """Run a coroutine on both event loops. An error in a callback fails the test."""
@@ -148,6 +152,7 @@ def test_several_peers_share_the_work(run):
     run(main())
 
 
+@ON_UVLOOP
 def test_only_extended_messages_and_ports_are_ever_sent(run):
     """To seeders of all kinds. 100 and more are extended messages: the handshake, and those of metadata."""
 
@@ -205,6 +210,7 @@ def test_a_hostile_peer_fails_alone_and_others_deliver(run, behaviour):
     run(main())
 
 
+@ON_UVLOOP
 def test_slow_peers_run_into_a_deadline_and_others_deliver(run):
     """Three are asked at a time, and the honest one comes fourth."""
 
@@ -315,6 +321,7 @@ def test_the_bytes_in_flight_are_bounded(run):
     run(main())
 
 
+@ON_UVLOOP
 def test_a_fetch_without_peers_does_not_keep_the_room_of_others(run):
     """The first one has room for all its pieces, loses its peers half-way, and its lookup goes on."""
 
@@ -434,6 +441,7 @@ def test_an_address_that_drops_packets_runs_into_the_deadline_of_connecting(run)
     run(main())
 
 
+@ON_UVLOOP
 def test_hundreds_of_hostile_peers_cost_little_memory_and_time(run):
     """All sins at once, each by 25 peers, while honest ones deliver."""
 
