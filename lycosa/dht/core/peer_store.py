@@ -162,7 +162,7 @@ class PeerStore:
         """Drop the peers whose last announce is too old."""
         while self._order:
             key = next(iter(self._order))
-            if now - self._order[key] < self._expiry_s:
+            if now < self._order[key] + self._expiry_s:
                 return
             self._drop(key)
 
