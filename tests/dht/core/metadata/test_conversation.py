@@ -306,3 +306,18 @@ def test_infohashes_of_version_2_are_truncated():
     conversation = Conversation(INFOHASH + bytes(12), OURS, 0.0, limits=LIMITS)
     conversation.receive_connected(0.0)
     assert conversation.bytes_to_send()[28:48] == INFOHASH
+
+
+def test_what_we_ask_for_is_no_flood():
+    size = 2 * UNASKED_BYTES_MAX
+    conversation = ready(size=size)
+    for piece in range(size // PIECE_BYTES):
+        conversation.request(piece, 0.0)
+        conversation.receive_bytes(data(piece, bytes(PIECE_BYTES), size), 0.0)
+        assert isinstance(conversation.next_event(), PieceReceived)
+
+
+def test_another_request_gives_no_time_to_those_that_wait():
+    conversation = ready(0)
+    conversation.request(1, 7.0)
+    assert conversation.next_timer() == 8
