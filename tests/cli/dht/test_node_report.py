@@ -34,8 +34,8 @@ def test_a_line_shows_table_traffic_and_reachability() -> None:
     )
     line = status_line(pack("192.0.2.1", 1), status, TrafficRate(1.5, 0.25, 2048, 0))
     assert line == (
-        "IPv4: 1,200 good, 3 questionable, 1 bad contacts, 1 peer of 2 torrents, in 1.5 queries/s, 2.0 kB/s, "
-        "out 0.2 queries/s, 0 B/s, 12,345 answered, 7 refused by limits, reachable"
+        "IPv4 reachable: 1,200 good, 3 questionable, 1 bad contacts, in 1.5 queries/s 2.0 kB/s, "
+        "out 0.2 queries/s 0 B/s, 12,345 answered, 7 refused by limits, 1 peer of 2 torrents"
     )
 
 
