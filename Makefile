@@ -64,6 +64,6 @@ setup:
 	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver strace:strace \
 		redis-server:redis-server spin:spin gcc:gcc \
 		tinyproxy:tinyproxy-bin squid:squid microsocks:microsocks danted:dante-server curl:curl \
-		aria2c:aria2 rtorrent:rtorrent transmission-daemon:transmission-daemon
+		aria2c:aria2 rtorrent:rtorrent script:bsdutils transmission-daemon:transmission-daemon ip:iproute2
 	@scripts/packages --backports valkey-server:valkey-server || echo "The tests on Valkey are skipped; in CI they fail."
 	@$(bin)/python scripts/docs-site >/dev/null

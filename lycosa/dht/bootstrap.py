@@ -49,6 +49,14 @@ async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> li
     return list(dict.fromkeys(found))
 
 
+async def find_routers() -> list[bytes]:
+    """Return the endpoints of the public routers. Raises `LycosaError` if none has an address."""
+    found = await resolve(PUBLIC_ROUTERS)
+    if not found:
+        raise LycosaError(f"--bootstrap {DEFAULT}: the public routers have no address: is the network up?")
+    return found
+
+
 async def resolve(nodes: Iterable[Node]) -> list[bytes]:
     """Return the endpoints of hosts and ports, of both address families. Unknown hosts have none."""
     found = await asyncio.gather(*(_addresses(host, port) for host, port in nodes))

@@ -106,6 +106,22 @@ def test_the_contacts_are_saved_while_the_node_runs(tmp_path: Path, monkeypatch:
     asyncio.run(run())
 
 
+def test_a_node_with_saved_contacts_starts_without_a_name_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with node("127.0.0.1:0") as first:
+            async with node("127.0.0.2:0", join=first, state=tmp_path):
+                pass
+            async with dht.open_node(
+                ["127.0.0.2:0"], bootstrap=["a..b:9"], allow_private=ALLOWED, state=tmp_path
+            ) as second:
+                assert await second.joined() == 1
+        assert "no address found; is the name right, and the network up?; joining through the contacts" in caplog.text
+
+    asyncio.run(run())
+
+
 def test_a_state_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:
     async def run() -> None:
         (tmp_path / "node.json.new").mkdir()
