@@ -353,7 +353,7 @@ def test_a_fetch_takes_a_limited_number_of_peers_each_once(run):
         async with fetcher(allowed=AllowedNetworks()) as fetches:
             fetch = fetches.start(V1)
             for number in range(1000):
-                fetch.add_peer(pack("127.0.0.1", 1 + number % 500))
+                fetch.add_peer(pack("127.0.0.1", 1 + number // 2))
             assert fetch.failures == {PeerFailure.NOT_PUBLIC: PEERS_MAX}
             fetch.no_more_peers()
             with pytest.raises(NoMetadata, match=f"{V1.hex()}: no peer delivered \\(200 not public\\)"):
