@@ -109,7 +109,7 @@ def test_a_node_without_a_table_of_the_wanted_family_has_no_nodes_of_it():
     assert answering.ask(method=FIND_NODE, target=INFOHASH, want=BOTH).nodes6 == b""
 
 
-@pytest.mark.parametrize("source", [ASKER, ASKER6])
+@pytest.mark.parametrize("source", [ASKER, ASKER6], ids=["IPv4", "IPv6"])
 def test_get_peers_returns_peers_and_nodes_and_a_token(source: bytes):
     answering = Answering()
     answering.fill(3, source)
@@ -120,7 +120,7 @@ def test_get_peers_returns_peers_and_nodes_and_a_token(source: bytes):
     assert reply.token
 
 
-@pytest.mark.parametrize("source", [ASKER, ASKER6])
+@pytest.mark.parametrize("source", [ASKER, ASKER6], ids=["IPv4", "IPv6"])
 @pytest.mark.parametrize("want", [0, BOTH])
 @pytest.mark.parametrize("scrape", [False, True])
 def test_many_peers_fill_the_datagram_and_no_more(source: bytes, want: int, *, scrape: bool):
