@@ -40,6 +40,7 @@ VERBS = {
     "index": ("lycosa.cli.search.index", "Build and inspect a search index."),
     "frontier": ("lycosa.cli.frontier.frontier", "Inspect and change the stored URLs of a crawl."),
     "proxies": ("lycosa.cli.proxies", "Manage a proxy pool: fill, inspect, check and serve it."),
+    "dht": ("lycosa.cli.dht", "Run a DHT node, and find the peers and the metadata of torrents."),
     "settings": ("lycosa.cli.settings", "Show every setting, its value, and its source."),
     "version": ("lycosa.cli.version", "Show the version."),
 }
@@ -164,7 +165,8 @@ def explain(error: click.ClickException) -> str:
         nearest = next(iter(error.possibilities or ()), "")
         return f"unknown option {error.option_name}" + (did_you_mean(nearest) or see)
     if isinstance(error, click.MissingParameter) and error.param is not None and context:
-        return f"{context.info_name} needs {error.param.make_metavar(context)}{see}"
+        option = isinstance(error.param, click.Option)
+        return f"{context.info_name} needs {error.param.opts[0] if option else error.param.make_metavar(context)}{see}"
     text = error.format_message().strip().rstrip(".").replace("valid integer range", "whole number")
     return f"{text[:1].lower()}{text[1:]}{see}"
 

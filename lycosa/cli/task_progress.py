@@ -33,7 +33,7 @@ def task_progress(noun: str, verb: str, total: int, *, shares_terminal: bool = F
             text += f", {format_duration(elapsed_s * (total - done) / done)} to go"
         return text
 
-    if not _has_terminal(shares_terminal=shares_terminal):
+    if not has_terminal(shares_terminal=shares_terminal):
         yield _limit_rate(PLAIN_EVERY_S, lambda rows, done: progress.write([line(rows, done)]))
         return
     from rich.console import Console
@@ -44,7 +44,8 @@ def task_progress(noun: str, verb: str, total: int, *, shares_terminal: bool = F
         yield _limit_rate(LIVE_EVERY_S, lambda rows, done: live.update(Text(line(rows, done)), refresh=True))
 
 
-def _has_terminal(*, shares_terminal: bool) -> bool:
+def has_terminal(*, shares_terminal: bool = False) -> bool:
+    """Return whether standard error is a terminal for a live line. `shares_terminal`: as in `task_progress`."""
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return False
     return not (shares_terminal and sys.stdout.isatty())

@@ -5,6 +5,8 @@
     |   |-- BadUrl            not an absolute http(s) URL
     |   |-- BadSetting        an unknown setting, or a value out of range
     |   |-- BadProxy          not the address of a proxy, or a list with such lines
+    |   |-- BadMagnet         not a magnet link or an infohash
+    |   |-- BadTorrentFile    not a torrent file
     |   `-- BadSpider         a spider file or class that cannot run
     |       `-- BadMiddleware a middleware that cannot be used, or returned something that is not allowed
     |-- StateError            the crawl cannot start or continue: exit 3
@@ -17,6 +19,7 @@
     |-- NoProxy               the pool had no proxy for this target within the timeout
     |   `-- NoProxyYet        the request waits, and is then sent through another proxy
     |-- NoJudge               no judge answers: proxies cannot be checked
+    |-- NoMetadata            no peer delivered the info dict of a torrent
     |-- BadMessage            bytes that are not HTTP/1 or SOCKS, or are ambiguous
     |-- Forbidden             a client of the gateway may not do this: destination, port, login
     |-- IndexFailure          the search index is missing, foreign, or refuses the query
@@ -73,6 +76,14 @@ class BadProxy(UsageError):
     """Not the address of a proxy."""
 
 
+class BadMagnet(UsageError):
+    """Not a magnet link."""
+
+
+class BadTorrentFile(UsageError):
+    """Not a torrent file."""
+
+
 class BadSpider(UsageError):
     """This spider cannot run."""
 
@@ -124,6 +135,10 @@ class NoProxyYet(NoProxy):
 
 class NoJudge(LycosaError):
     """No judge answers: proxies cannot be checked."""
+
+
+class NoMetadata(LycosaError):
+    """No peer delivered the metadata."""
 
 
 class BadMessage(LycosaError):

@@ -1,0 +1,33 @@
+"""`lycosa dht ...`: run a node of the BitTorrent DHT, and ask the network. Each command has its own file."""
+
+from __future__ import annotations
+
+import click
+
+from lycosa.cli.lazy_group import LazyGroup
+
+COMMANDS = {
+    "node": "Run a DHT node and show how it is doing.",
+    "lookup": "Find the peers of a torrent, and estimate its seeds and leechers.",
+    "metadata": "Fetch the metadata of torrents from their peers.",
+    "announce": "Announce this host as a peer of a torrent.",
+    "torrent-nodes": "Read or write the DHT nodes in a torrent file.",
+}
+
+
+@click.group(
+    "dht",
+    cls=LazyGroup,
+    commands_by_name={name: (f"{__name__}.{name.replace('-', '_')}", text) for name, text in COMMANDS.items()},
+    invoke_without_command=True,
+)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Run a node of the BitTorrent DHT, and ask the network. Only metadata is ever fetched, never content.
+
+    \b
+    lycosa dht node --bind 0.0.0.0:6881 --bootstrap default --state node
+    lycosa dht lookup 0123456789abcdef0123456789abcdef01234567 --bind 0.0.0.0:0 --bootstrap default
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

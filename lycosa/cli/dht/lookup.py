@@ -1,0 +1,38 @@
+"""`lycosa dht lookup`: find the peers of a torrent. Peers go to standard output, the rest to standard error."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from lycosa.cli.crawl import progress
+from lycosa.cli.dht.options import NodeOptions, join, node_options, parse_infohash, report, run_with_node
+from lycosa.cli.exit_codes import DONE
+
+
+@click.command("lookup")
+@click.argument("infohash", metavar="INFOHASH")
+@node_options(is_short=True)
+def command(infohash: str, options: NodeOptions) -> int:
+    """Find the peers of a torrent, one ADDRESS:PORT per line, and estimate its seeds and leechers (BEP 33).
+
+    INFOHASH is 40 hexadecimal digits, 32 of base32, 64 hexadecimal digits for version 2, or a magnet link.
+
+    \b
+    lycosa dht lookup 0123456789abcdef0123456789abcdef01234567 --bind 0.0.0.0:0 --bootstrap default
+    """
+    target = parse_infohash(infohash)
+    return run_with_node(options, lambda session: _look_up(session, target))
+
+
+async def _look_up(session: Any, infohash: bytes) -> int:
+    from lycosa.dht.core.endpoints import text
+
+    await join(session)
+    found = await session.scrape(infohash, lambda peer: print(text(peer), flush=sys.stdout.isatty()))
+    seeds, leechers = round(found.seeds), round(found.leechers)
+    estimate = f"about {progress.count(seeds, 'seed')} and {progress.count(leechers, 'leecher')} (estimate, BEP 33)"
+    report(f"{progress.count(found.peers, 'peer')}; {estimate}")
+    return DONE

@@ -1,0 +1,110 @@
+"""What `lycosa dht node` shows: a line per node, and how others can reach it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from lycosa.cli.crawl import progress
+from lycosa.cli.task_progress import has_terminal
+from lycosa.core.units import format_size
+from lycosa.dht.core.endpoints import IPV4, family, port_of
+from lycosa.dht.core.events import NodeStatus, Reachability, Traffic
+
+LIVE_EVERY_S = 1.0
+PLAIN_EVERY_S = 60.0
+"""A node runs for months: a line a minute fills a log with 100 MB a year."""
+
+
+class TrafficRate(NamedTuple):
+    """Queries and bytes per second, in both directions."""
+
+    queries_in: float = 0.0
+    queries_out: float = 0.0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+
+
+class TrafficRates:
+    """Rates of the traffic since the last update."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, TrafficRate] | None = None
+
+    def update(self, traffic: Traffic, now: float) -> TrafficRate:
+        """Return the rates since the last call; 0 at the first one."""
+        counts = TrafficRate(traffic.queries_in, traffic.queries_out, traffic.bytes_in, traffic.bytes_out)
+        at, before = self._last or (now, counts)
+        self._last = now, counts
+        elapsed_s = now - at
+        return (
+            TrafficRate(*((new - old) / elapsed_s for new, old in zip(counts, before, strict=True)))
+            if elapsed_s
+            else TrafficRate()
+        )
+
+
+def status_line(endpoint: bytes, status: NodeStatus, rate: TrafficRate) -> str:
+    """Return the state of a node in one line."""
+    contacts, traffic = status.contacts, status.traffic
+    reachable = "reachability unknown" if status.reachability is Reachability.UNKNOWN else status.reachability.value
+    parts = [
+        f"{'IPv4' if family(endpoint) == IPV4 else 'IPv6'} {reachable}: {contacts.good:,} good",
+        f"{contacts.questionable:,} questionable, {contacts.bad:,} bad contacts",
+        f"in {rate.queries_in:,.1f} queries/s {format_size(rate.bytes_in)}/s",
+        f"out {rate.queries_out:,.1f} queries/s {format_size(rate.bytes_out)}/s",
+        f"{traffic.answers_out:,} answered" + (f", {traffic.limited:,} refused by limits" if traffic.limited else ""),
+        f"{progress.count(status.peers, 'peer')} of {progress.count(status.infohashes, 'torrent')}",
+    ]
+    return ", ".join(parts)
+
+
+class AddressAdvice:
+    """Says whether others can reach a node, and what to do about it."""
+
+    def __init__(self, endpoint: bytes, *, is_read_only: bool) -> None:
+        self._port = port_of(endpoint)
+        self._ip = ip_address(endpoint[:-2])
+        self._is_read_only = is_read_only
+        self._said = Reachability.UNKNOWN
+
+    def at_start(self) -> list[str]:
+        """Return what the address itself says."""
+        if self._ip.is_loopback:
+            public = "0.0.0.0:6881" if self._ip.version == 4 else "[::]:6881"
+            return [f"this is loopback, not the public network: --bind {public} is for other machines"]
+        if self._is_read_only:
+            return ["read-only: it asks, but answers nothing, so no port needs to be open"]
+        return [f"others reach it if UDP port {self._port} is open in the firewall and forwarded by the router"]
+
+    def on_change(self, reachability: Reachability) -> list[str]:
+        """Return what to say about a change of the reachability."""
+        if reachability is self._said or self._ip.is_loopback or self._is_read_only:
+            return []
+        self._said = reachability
+        if reachability is Reachability.REACHABLE:
+            return [f"others reach it: a node that it never asked sent a query to UDP port {self._port}"]
+        if reachability is Reachability.UNREACHABLE:
+            what = f"open UDP port {self._port} in the firewall, and forward it in the router"
+            return [f"nobody has reached it for 15 minutes: {what}; or run it with --read-only: others ask it in vain"]
+        return []
+
+
+@contextmanager
+def show_lines() -> Iterator[tuple[float, Callable[[Sequence[str]], None]]]:
+    """Yield how often to show lines, and a function that shows them on standard error."""
+    if not has_terminal():
+        yield PLAIN_EVERY_S, progress.write
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    def draw(lines: Sequence[str]) -> None:
+        live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    with Live(console=Console(file=sys.stderr), auto_refresh=False, transient=True) as live:
+        yield LIVE_EVERY_S, draw

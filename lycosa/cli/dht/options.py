@@ -1,0 +1,143 @@
+"""What the commands of the DHT share: the options of a node, and a running node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from typing import Any, NamedTuple
+
+import click
+
+from lycosa.cli.crawl import progress
+from lycosa.cli.parameters import NON_EMPTY
+from lycosa.cli.proxies.pool import stop_signal
+from lycosa.core.errors import LycosaError, UsageError
+
+BIND = "127.0.0.1:6881"
+BIND_ANY_PORT = "127.0.0.1:0"
+
+
+class NodeOptions(NamedTuple):
+    """The options that open a node."""
+
+    bind: tuple[str, ...]
+    bootstrap: tuple[str, ...]
+    state: str | None
+    read_only: bool
+    allow_private: tuple[str, ...]
+
+
+def node_options(*, is_short: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options of a node to a command, as the argument `options`.
+
+    A node of a short command (`is_short`) takes any free port, and is read-only: others should not remember it.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(**arguments: Any) -> Any:
+            options = NodeOptions(**{name: arguments.pop(name) for name in NodeOptions._fields})
+            return function(options=options, **arguments)
+
+        decorated: Callable[..., Any] = call
+        for option in reversed(_options(is_short=is_short)):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def _options(*, is_short: bool) -> list[Callable[[Any], Any]]:
+    return [
+        click.option(
+            "--bind",
+            multiple=True,
+            default=(BIND_ANY_PORT if is_short else BIND,),
+            show_default=True,
+            metavar="ADDR:PORT",
+            help="UDP address of the node; 0.0.0.0:6881 on the public network. Repeat for IPv6. Port 0: any free port.",
+        ),
+        click.option(
+            "--bootstrap",
+            multiple=True,
+            type=NON_EMPTY,
+            metavar="HOST:PORT",
+            help="Node to join the network through, or a torrent file with nodes; `default` for the public routers. "
+            "May be repeated.",
+        ),
+        click.option(
+            "--state",
+            type=NON_EMPTY,
+            metavar="DIR",
+            help="Folder for the node id and the contacts. Peers are never saved.",
+        ),
+        click.option(
+            "--read-only/--no-read-only",
+            default=is_short,
+            show_default=True,
+            help="Ask other nodes, but answer none (BEP 43).",
+        ),
+        click.option(
+            "--allow-private",
+            multiple=True,
+            type=NON_EMPTY,
+            metavar="NETWORK",
+            help="Private network whose addresses may be contacted, such as 127.0.0.0/8. May be repeated.",
+        ),
+    ]
+
+
+def run_with_node(options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
+    """Open a node, run `action(session)`, and return its exit code. After a signal the exit code is that of the signal.
+
+    Raises the errors of `open_node`.
+    """
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_open_and_run(options, action))
+
+
+async def _open_and_run(options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
+    from lycosa.app.dht import open_node
+
+    stopped = stop_signal()
+    task = asyncio.ensure_future(_with_node(open_node(**options._asdict()), action))
+    await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+        if task.cancelled():
+            return stopped.result()
+    return task.result()
+
+
+async def _with_node(opening: AbstractAsyncContextManager[Any], action: Callable[[Any], Awaitable[int]]) -> int:
+    async with opening as session:
+        return await action(session)
+
+
+async def join(session: Any) -> None:
+    """Wait until the node has searched its own neighbourhood. Raises `UsageError` or `LycosaError` if it is alone."""
+    if session.is_isolated:
+        raise UsageError(
+            "no node to join the network through: add --bootstrap HOST:PORT, or --bootstrap default for public routers"
+        )
+    report("joining the network ...")
+    if not await session.joined():
+        raise LycosaError("no node answered: check --bootstrap and --bind, and that the firewall lets UDP through")
+
+
+def report(*lines: str) -> None:
+    """Write lines to standard error."""
+    if lines:
+        progress.write(lines)
+
+
+def parse_infohash(text: str) -> bytes:
+    """Return the 20 bytes by which the DHT knows a torrent, from an infohash or a magnet link. Raises `UsageError`."""
+    from lycosa.dht.core.magnet import parse_magnet
+
+    return parse_magnet(text).infohashes[0][:20]

@@ -1,0 +1,149 @@
+"""What a node reports to its shell: events, its status, and what it saves.
+
+`operation_id` is what the verb that started the operation returned.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from lycosa.dht.core.endpoints import Contact
+from lycosa.dht.core.routing.table import TableCounts
+
+
+@dataclass(frozen=True, slots=True)
+class LookupProgress:
+    """A get_peers lookup found peers that it did not know before."""
+
+    operation_id: int
+    peers: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LookupFinished:
+    """A lookup is over: the closest nodes that answered, how many peers were found, and what a scrape estimates."""
+
+    operation_id: int
+    target: bytes
+    closest: tuple[Contact, ...]
+    peers: int
+    seeds: float | None = None
+    leechers: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceFinished:
+    """An announce is over: how many of the closest nodes were asked to store it, and how many confirmed."""
+
+    operation_id: int
+    infohash: bytes
+    asked: int
+    confirmed: int
+
+
+@dataclass(frozen=True, slots=True)
+class InfohashesSampled:
+    """An answer to sample_infohashes (BEP 51). `samples` is None if the node does not know the query."""
+
+    operation_id: int
+    contact: Contact
+    samples: tuple[bytes, ...] | None
+    infohashes: int
+    interval_s: int
+    closer: tuple[Contact, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFinished:
+    """A single query is over. `error` is empty after an answer, else it says why there is none."""
+
+    operation_id: int
+    endpoint: bytes
+    node_id: bytes | None
+    round_trip_s: float | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnnounced:
+    """Another node announced a peer to us."""
+
+    infohash: bytes
+    endpoint: bytes
+    seed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JoinFinished:
+    """A search for the own id is over. Without a good contact the node tries again later."""
+
+    good_contacts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalAddressChanged:
+    """Enough nodes agree that others see us at this IP address. `node_id` is our id from now on."""
+
+    ip: bytes
+    node_id: bytes
+
+
+OperationEvent: TypeAlias = LookupProgress | LookupFinished | AnnounceFinished | InfohashesSampled | QueryFinished
+Event: TypeAlias = OperationEvent | PeerAnnounced | ExternalAddressChanged | JoinFinished
+
+
+class SavedTable(NamedTuple):
+    """What a node remembers between runs: its id and its contacts. Never routers, never peers."""
+
+    node_id: bytes
+    contacts: tuple[Contact, ...]
+
+
+class Reachability(enum.Enum):
+    """Whether nodes that we never asked can reach us."""
+
+    UNKNOWN = "unknown"
+    REACHABLE = "reachable"
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Counts since the start. Bytes are payloads of datagrams."""
+
+    datagrams_in: int = 0
+    bytes_in: int = 0
+    datagrams_out: int = 0
+    bytes_out: int = 0
+    queries_in: int = 0
+    answers_out: int = 0
+    errors_out: int = 0
+    limited: int = 0
+    """Queries of others that were not answered because of a limit."""
+    malformed: int = 0
+    unexpected: int = 0
+    """Answers to no query of ours."""
+    queries_out: int = 0
+    answers_in: int = 0
+    errors_in: int = 0
+    failed: int = 0
+    """Queries of ours that were not answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """How a node is doing."""
+
+    node_id: bytes
+    external_ip: bytes
+    reachability: Reachability
+    contacts: TableCounts
+    peers: int
+    infohashes: int
+    outstanding: int
+    waiting: int
+    operations: int
+    round_trip_s: float | None
+    traffic: Traffic

@@ -1,0 +1,90 @@
+"""Magnet URIs and infohashes as text (BEP 9): what users paste.
+
+    magnet:?xt=urn:btih:<40 hex or 32 base32>&xt=urn:btmh:1220<64 hex>&dn=<name>&x.pe=<address>:<port>
+
+Trackers (`tr`) are ignored: peers come from the DHT. Peers (`x.pe`) count if they are addresses; host names do not,
+since nothing here resolves them.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from lycosa.core.errors import BadMagnet, UsageError
+from lycosa.dht.core.endpoints import parse
+
+PEERS_MAX = 64
+TEXT_MAX = 64 * 1024
+EXAMPLE = "write magnet:?xt=urn:btih: and 40 hexadecimal digits"
+
+
+@dataclass(frozen=True, slots=True)
+class Magnet:
+    """What a magnet URI names: a torrent by one infohash, or a hybrid one by two."""
+
+    infohash_v1: bytes | None
+    infohash_v2: bytes | None
+    name: str = ""
+    peers: tuple[bytes, ...] = ()
+    """Compact endpoints."""
+
+    @property
+    def infohashes(self) -> tuple[bytes, ...]:
+        """The full infohashes: 20 bytes of version 1, 32 of version 2. The DHT uses the first 20."""
+        return tuple(each for each in (self.infohash_v1, self.infohash_v2) if each is not None)
+
+
+def parse_magnet(text: str) -> Magnet:
+    """Read a magnet URI, or a bare infohash. Raises `BadMagnet`."""
+    text = text.strip()
+    if len(text) > TEXT_MAX:
+        raise BadMagnet(f"{text[:60]}...: longer than {TEXT_MAX} characters")
+    if not text.lower().startswith("magnet:"):
+        infohash = parse_infohash(text)
+        return Magnet(infohash, None) if len(infohash) == 20 else Magnet(None, infohash)
+    fields = parse_qsl(text[len("magnet:") :].removeprefix("?"), separator="&")
+    topics = [value for key, value in fields if re.fullmatch(r"xt(\.\d+)?", key)]
+    v1 = _topic(topics, "urn:btih:", text, 20)
+    v2 = _topic(topics, "urn:btmh:", text, 32)
+    if v1 is None and v2 is None:
+        raise BadMagnet(f"{_short(text)}: no infohash in it; {EXAMPLE}")
+    name = next((value for key, value in fields if key == "dn"), "")
+    endpoints = (_endpoint(value) for key, value in fields if re.fullmatch(r"x\.pe(\.\d+)?", key))
+    return Magnet(v1, v2, name, tuple(filter(None, endpoints))[:PEERS_MAX])
+
+
+def parse_infohash(text: str) -> bytes:
+    """Read an infohash: 40 hexadecimal digits or 32 of base32 (20 bytes), 64 hexadecimal ones (32 bytes).
+
+    The 64 may have `1220` in front: function (0x12, SHA-256) and length of a multihash. Raises `BadMagnet`.
+    """
+    if re.fullmatch(r"[0-9A-Fa-f]{40}|[0-9A-Fa-f]{64}|1220[0-9A-Fa-f]{64}", text):
+        return bytes.fromhex(text[-64:])
+    if re.fullmatch(r"[A-Za-z2-7]{32}", text):
+        return base64.b32decode(text.upper())
+    raise BadMagnet(f"{_short(text)}: not an infohash; write 40 hexadecimal digits, or a magnet link")
+
+
+def _topic(topics: list[str], prefix: str, text: str, size: int) -> bytes | None:
+    """Return the infohash of one version."""
+    values = {each[len(prefix) :] for each in topics if each.lower().startswith(prefix)}
+    hashes = {parse_infohash(value) for value in values}
+    if not hashes:
+        return None
+    if len(hashes) > 1 or len(next(iter(hashes))) != size:
+        raise BadMagnet(f"{_short(text)}: not one infohash of {size} bytes after {prefix}")
+    return hashes.pop()
+
+
+def _endpoint(text: str) -> bytes | None:
+    try:
+        return parse(text)
+    except UsageError:
+        return None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:80]}..."

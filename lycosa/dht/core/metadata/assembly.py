@@ -1,0 +1,164 @@
+"""The metadata of one infohash, put together from the pieces of several peers, without I/O.
+
+    assembly.add_peer(peer, size_bytes)         a peer offers metadata of this size
+    assembly.assign(peer, pieces_max)           which pieces to ask it for now
+    assembly.receive(peer, piece, data)         a piece; returns the info dict when it is complete and right
+    assembly.reject(peer, piece), assembly.remove_peer(peer)
+
+The hash says whether the whole is right, not which piece is wrong. Peers that claim different sizes are kept apart.
+If the pieces of several peers together have a wrong hash, all are discarded, and from then on one peer at a time
+delivers all pieces: a wrong hash is then its own doing, and it is banned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from lycosa.dht.core.metadata.failures import PeerError, PeerFailure
+from lycosa.dht.core.metadata.wire import PIECE_BYTES, pieces_of
+
+Peer = Hashable
+
+
+class _Candidate:
+    """What peers that claim one size have delivered. `alone`: the only peer that may deliver, after a wrong hash."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes, self.count = size_bytes, pieces_of(size_bytes)
+        self.pieces: dict[int, bytes] = {}
+        self.asked: dict[int, Peer] = {}
+        self.missing: list[int] = []
+        self.sources: set[Peer] = set()
+        self.mistrusted = False
+        self.alone: Peer | None = None
+        self.discard()
+
+    def discard(self) -> None:
+        """Start again. The first pieces are last in `missing`, where they are taken."""
+        self.pieces.clear()
+        self.sources.clear()
+        self.asked.clear()
+        self.missing = list(reversed(range(self.count)))
+        self.alone = None
+
+    def take(self, pieces_max: int, without: set[int]) -> list[int]:
+        """Take pieces from the missing ones."""
+        taken: list[int] = []
+        left: list[int] = []
+        while self.missing and len(taken) < pieces_max:
+            piece = self.missing.pop()
+            (left if piece in without else taken).append(piece)
+        self.missing.extend(reversed(left))
+        return taken
+
+
+@dataclass(slots=True)
+class _Offer:
+    """A peer that offers metadata. `rejected`: the pieces that it does not deliver."""
+
+    candidate: _Candidate
+    rejected: set[int] = field(default_factory=set)
+
+
+class Assembly:
+    """The metadata of an infohash: 20 bytes as in the DHT (version 1 or 2), or the 32 bytes of version 2."""
+
+    def __init__(self, infohash: bytes) -> None:
+        self._infohash = infohash
+        self._candidates: dict[int, _Candidate] = {}
+        self._offers: dict[Peer, _Offer] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the pieces that are here or asked for, rounded up to whole pieces."""
+        each = self._candidates.values()
+        return PIECE_BYTES * sum(len(candidate.pieces) + len(candidate.asked) for candidate in each)
+
+    def add_peer(self, peer: Peer, size_bytes: int) -> None:
+        """A peer offers metadata of this size."""
+        candidate = self._candidates.setdefault(size_bytes, _Candidate(size_bytes))
+        self._offers[peer] = _Offer(candidate)
+
+    def assign(self, peer: Peer, pieces_max: int) -> list[int]:
+        """Return the pieces to ask this peer for now."""
+        if (offer := self._offers.get(peer)) is None:
+            return []
+        candidate = offer.candidate
+        if candidate.mistrusted and (candidate.alone not in (None, peer) or offer.rejected):
+            return []  # another one delivers alone, or this one cannot deliver all
+        chosen = candidate.take(pieces_max, offer.rejected)
+        candidate.asked.update(dict.fromkeys(chosen, peer))
+        if chosen and candidate.mistrusted:
+            candidate.alone = peer
+        return chosen
+
+    def receive(self, peer: Peer, piece: int, data: bytes) -> bytes | None:
+        """Take a piece. Return the metadata if it is complete. Raises `PeerError` if this peer alone sent a wrong one.
+
+        After a wrong hash all pieces are missing again.
+        """
+        candidate = self._offers[peer].candidate
+        candidate.asked.pop(piece, None)
+        candidate.pieces[piece] = data
+        candidate.sources.add(peer)
+        if len(candidate.pieces) < candidate.count:
+            return None
+        metadata = b"".join(candidate.pieces[index] for index in range(candidate.count))
+        if has_infohash(metadata, self._infohash):
+            return metadata
+        culprits = len(candidate.sources)
+        candidate.discard()
+        candidate.mistrusted = True
+        if culprits == 1:
+            self.remove_peer(peer)
+            raise PeerError(PeerFailure.WRONG_HASH)
+        return None
+
+    def reject(self, peer: Peer, piece: int) -> None:
+        """A peer does not deliver this piece. Raises `PeerError` if nothing is left to ask it for."""
+        offer = self._offers[peer]
+        candidate = offer.candidate
+        candidate.asked.pop(piece, None)
+        candidate.missing.append(piece)
+        offer.rejected.add(piece)
+        # After a wrong hash one peer has to deliver all pieces, which this one does not.
+        if candidate.mistrusted or len(offer.rejected) == candidate.count:
+            raise PeerError(PeerFailure.NO_METADATA, "the peer rejects requests")
+
+    def remove_peer(self, peer: Peer) -> None:
+        """A peer is gone. What it has delivered stays, unless it was to deliver all."""
+        if (offer := self._offers.pop(peer, None)) is None:
+            return
+        candidate = offer.candidate
+        if candidate.mistrusted and candidate.alone == peer:
+            candidate.discard()
+        for piece in [piece for piece, asked in candidate.asked.items() if asked == peer]:
+            del candidate.asked[piece]
+            candidate.missing.append(piece)
+        self._forget_candidates()
+
+    def _forget_candidates(self) -> None:
+        """Keep those with peers, and of the others the one with most pieces: peers that left must not fill memory."""
+        offered = {offer.candidate.size_bytes for offer in self._offers.values()}
+        left = [candidate for size, candidate in self._candidates.items() if size not in offered]
+        best = max(left, key=lambda candidate: len(candidate.pieces), default=None)
+        for candidate in left:
+            if candidate is not best or not candidate.pieces:
+                del self._candidates[candidate.size_bytes]
+
+    def clear(self) -> None:
+        """Let go of all pieces and peers."""
+        self._offers.clear()
+        self._candidates.clear()
+
+
+def has_infohash(metadata: bytes, infohash: bytes) -> bool:
+    """Return whether an info dict has this infohash.
+
+    20 bytes: its SHA-1 (version 1), or the beginning of its SHA-256 (version 2, BEP 52); 32 bytes: its SHA-256.
+    """
+    if hashlib.sha256(metadata).digest()[: len(infohash)] == infohash:
+        return True
+    return hashlib.sha1(metadata, usedforsecurity=False).digest() == infohash

@@ -1,0 +1,280 @@
+"""One conversation with one peer about the metadata of one infohash (BEP 9 and 10), without I/O.
+
+    CONNECTING --connected--> HANDSHAKE --68 bytes--> EXTENSIONS --their dict--> PIECES --> (closed by the owner)
+
+The owner connects, passes on what arrives, sends `bytes_to_send`, and asks for pieces with `request`. Every method
+that takes what a peer did raises `PeerError` when the conversation is over; the owner then takes the events that are
+left, and closes the connection.
+`now` is monotonic seconds. Each stage has its deadline, and the conversation as a whole has one.
+
+Bounded: bytes and messages that we did not ask for, requests that wait, rejects that we send. So a peer can make us
+hold one message and a few pieces, whatever it sends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from lycosa.dht.core.metadata.failures import PeerError, PeerFailure
+from lycosa.dht.core.metadata.handshake import HANDSHAKE_BYTES, PREAMBLE, decode_handshake, encode_handshake
+from lycosa.dht.core.metadata.wire import (
+    DATA,
+    EXTENDED,
+    EXTENSION_HANDSHAKE,
+    EXTENSION_OFFER,
+    METADATA_ID,
+    PIECE_BYTES,
+    PORT,
+    REJECT,
+    REQUEST,
+    MessageReader,
+    PeerMessage,
+    decode_extension_handshake,
+    decode_metadata_message,
+    decode_port,
+    encode_metadata_message,
+    encode_port,
+    piece_bytes,
+)
+
+METADATA_BYTES_MAX = 10 * 1024 * 1024
+"""Of an info dict: half a million pieces, or a hundred thousand files. bitmagnet has the same, libtorrent 3 MiB."""
+
+REQUESTS_MAX = 8
+"""Requests that wait for their piece: 128 KiB. libtorrent asks for 2 at a time, and answers hundreds."""
+
+REQUEST_COST_BYTES = PIECE_BYTES + 256
+"""What a peer may send for one request."""
+
+UNASKED_BYTES_MAX = 1024 * 1024 + 64 * 1024
+"""What a peer may send unasked: the largest bitfield, and a busy minute of haves."""
+
+UNASKED_MESSAGES_MAX = 2048
+"""Haves, unchokes, keep-alives, requests to us, unknown messages. Honest peers send some dozens in this time."""
+
+REJECTS_SENT_MAX = 64
+"""Requests of a peer to us that get the reject of BEP 9. Further ones get nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageLimits:
+    """Seconds that a stage may take."""
+
+    connect_s: float = 5.0
+    """A SYN is repeated after 1 and 3 seconds."""
+    handshake_s: float = 10.0
+    """For the handshake, and again for the extension handshake."""
+    piece_s: float = 15.0
+    """From a request, or a piece, to the next piece. Transmission collects its answers for four seconds or more."""
+    total_s: float = 60.0
+    """For the whole conversation."""
+
+
+class MetadataOffered(NamedTuple):
+    """The peer has the metadata."""
+
+    size_bytes: int
+
+
+class PieceReceived(NamedTuple):
+    """A piece that we asked for, of the right size."""
+
+    piece: int
+    data: bytes
+
+
+class PieceRejected(NamedTuple):
+    """The peer does not deliver this piece."""
+
+    piece: int
+
+
+class DhtPortReceived(NamedTuple):
+    """The peer has a DHT node at this UDP port."""
+
+    port: int
+
+
+PeerEvent = MetadataOffered | PieceReceived | PieceRejected | DhtPortReceived
+
+
+class Stage(Enum):
+    """How far the conversation is."""
+
+    CONNECTING = "connecting"
+    HANDSHAKE = "handshake"
+    EXTENSIONS = "extensions"
+    PIECES = "pieces"
+
+
+class Conversation:
+    """One peer. `dht_port`: the UDP port of our node, which we tell peers that have one."""
+
+    def __init__(
+        self,
+        infohash: bytes,
+        peer_id: bytes,
+        now: float,
+        *,
+        limits: StageLimits,
+        size_bytes_max: int = METADATA_BYTES_MAX,
+        dht_port: int | None = None,
+    ) -> None:
+        self.stage = Stage.CONNECTING
+        self._infohash, self._peer_id, self._dht_port = infohash[:20], peer_id, dht_port
+        self._limits, self._size_bytes_max = limits, size_bytes_max
+        self._ends_at = now + limits.total_s
+        self._stage_ends_at = now + limits.connect_s
+        self._handshake = bytearray()
+        self._reader = MessageReader()
+        self._to_send = bytearray()
+        self._events: deque[PeerEvent] = deque()
+        self._bytes_left, self._messages_left = UNASKED_BYTES_MAX, UNASKED_MESSAGES_MAX
+        self._rejects_left = REJECTS_SENT_MAX
+        self._metadata_id = 0
+        self._size_bytes = 0
+        self._requested: set[int] = set()
+
+    # --- what the owner does
+
+    def bytes_to_send(self) -> bytes:
+        """Return what is to be sent, once."""
+        data = bytes(self._to_send)
+        self._to_send.clear()
+        return data
+
+    def next_event(self) -> PeerEvent | None:
+        """Return the next event, None if there is none now."""
+        return self._events.popleft() if self._events else None
+
+    @property
+    def requests_free(self) -> int:
+        """How many more pieces can be requested now."""
+        return REQUESTS_MAX - len(self._requested)
+
+    def request(self, piece: int, now: float) -> None:
+        """Ask for a piece. Only in the stage PIECES, and while requests are free."""
+        assert self.stage is Stage.PIECES
+        assert self.requests_free > 0
+        if not self._requested:
+            self._stage_ends_at = now + self._limits.piece_s
+        self._requested.add(piece)
+        self._bytes_left += REQUEST_COST_BYTES
+        self._to_send += encode_metadata_message(self._metadata_id, REQUEST, piece)
+
+    # --- what happens to it
+
+    def next_timer(self) -> float:
+        """Return when `handle_timer` must be called."""
+        # Without open requests a peer only waits for us.
+        waits = self.stage is Stage.PIECES and not self._requested
+        return self._ends_at if waits else min(self._stage_ends_at, self._ends_at)
+
+    def handle_timer(self, now: float) -> None:
+        """Raise `PeerError` if a deadline has passed."""
+        if now >= self.next_timer():
+            raise PeerError(PeerFailure.TIMEOUT, f"no progress: {self.stage.value}")
+
+    def receive_connected(self, now: float) -> None:
+        """The connection is there: send our handshake."""
+        self._enter(Stage.HANDSHAKE, now)
+        self._to_send += encode_handshake(self._infohash, self._peer_id, dht=self._dht_port is not None)
+
+    def receive_bytes(self, data: bytes, now: float) -> None:
+        """Take what the peer sent. Raises `PeerError`."""
+        allowed = data[: self._bytes_left]
+        self._bytes_left -= len(allowed)
+        rest = self._receive_handshake(allowed, now) if self.stage is Stage.HANDSHAKE else allowed
+        if self.stage is not Stage.HANDSHAKE:
+            self._reader.receive(rest)
+            while message := self._reader.next_message():
+                self._receive_message(message, now)
+        if len(allowed) < len(data):
+            raise PeerError(PeerFailure.FLOOD, "more bytes than asked for")
+
+    # --- inside
+
+    def _enter(self, stage: Stage, now: float) -> None:
+        self.stage = stage
+        self._stage_ends_at = now + self._limits.handshake_s
+
+    def _count_unasked(self) -> None:
+        self._messages_left -= 1
+        if self._messages_left < 0:
+            raise PeerError(PeerFailure.FLOOD, "more messages than asked for")
+
+    def _receive_handshake(self, data: bytes, now: float) -> bytes:
+        """Collect the handshake. Return the bytes behind it."""
+        missing = HANDSHAKE_BYTES - len(self._handshake)
+        self._handshake += data[:missing]
+        if not PREAMBLE.startswith(self._handshake[: len(PREAMBLE)]):  # do not wait for the rest of something else
+            raise PeerError(PeerFailure.PROTOCOL, "no BitTorrent handshake")
+        if len(self._handshake) < HANDSHAKE_BYTES:
+            return b""
+        theirs = decode_handshake(bytes(self._handshake))
+        if theirs.infohash != self._infohash:
+            raise PeerError(PeerFailure.OTHER_INFOHASH)
+        if not theirs.extensions:
+            raise PeerError(PeerFailure.NO_EXTENSIONS)
+        self._enter(Stage.EXTENSIONS, now)
+        self._to_send += EXTENSION_OFFER
+        if theirs.dht and self._dht_port is not None:
+            self._to_send += encode_port(self._dht_port)
+        return data[missing:]
+
+    def _receive_message(self, message: PeerMessage, now: float) -> None:
+        extension = message.payload[0] if message.id == EXTENDED and message.payload else None
+        if extension == METADATA_ID:
+            self._receive_metadata_message(message.payload[1:], now)
+            return
+        self._count_unasked()
+        if extension == EXTENSION_HANDSHAKE:
+            self._receive_extension_handshake(message.payload[1:], now)
+        elif message.id == PORT:
+            self._events.append(DhtPortReceived(decode_port(message.payload)))
+
+    def _receive_extension_handshake(self, payload: bytes, now: float) -> None:
+        """Take the first one that offers metadata. Later ones may only change the number of its messages."""
+        theirs = decode_extension_handshake(payload)
+        if theirs.metadata_id is not None:
+            self._metadata_id = theirs.metadata_id
+        if not self._metadata_id:
+            raise PeerError(PeerFailure.NO_EXTENSIONS, "the peer does not send metadata")
+        if self.stage is Stage.PIECES:
+            return
+        size_bytes = theirs.metadata_size_bytes or 0
+        if size_bytes <= 0:  # it is looking for the metadata, too
+            raise PeerError(PeerFailure.NO_METADATA)
+        if size_bytes > self._size_bytes_max:
+            raise PeerError(PeerFailure.TOO_LARGE, f"metadata of {size_bytes} bytes")
+        self._size_bytes = size_bytes
+        self._enter(Stage.PIECES, now)
+        self._events.append(MetadataOffered(size_bytes))
+
+    def _receive_metadata_message(self, payload: bytes, now: float) -> None:
+        message = decode_metadata_message(payload)
+        if message.kind == REQUEST:
+            self._count_unasked()
+            self._reject(message.piece)
+        elif message.kind not in (DATA, REJECT) or message.piece not in self._requested:
+            self._count_unasked()
+        else:
+            self._requested.discard(message.piece)
+            self._stage_ends_at = now + self._limits.piece_s
+            if message.kind == REJECT:
+                self._events.append(PieceRejected(message.piece))
+                return
+            if message.total_size_bytes not in (None, self._size_bytes):
+                raise PeerError(PeerFailure.PROTOCOL, "two sizes of the metadata")
+            if len(message.data) != piece_bytes(message.piece, self._size_bytes):
+                raise PeerError(PeerFailure.PROTOCOL, f"a piece of {len(message.data)} bytes")
+            self._events.append(PieceReceived(message.piece, message.data))
+
+    def _reject(self, piece: int) -> None:
+        """BEP 9: a peer without the metadata must reject requests."""
+        if self._rejects_left and self._metadata_id:
+            self._rejects_left -= 1
+            self._to_send += encode_metadata_message(self._metadata_id, REJECT, piece)

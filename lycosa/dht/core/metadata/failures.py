@@ -1,0 +1,34 @@
+"""Why a peer did not deliver metadata: the one error of this folder, with a reason that can be counted."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from lycosa.core.errors import LycosaError
+
+
+class PeerFailure(StrEnum):
+    """What went wrong with one peer."""
+
+    UNREACHABLE = "unreachable"  # no connection
+    CLOSED = "closed"  # the peer closed the connection
+    TIMEOUT = "timeout"  # a stage, or the whole conversation, took too long
+    PROTOCOL = "protocol"  # bytes that are not the protocol
+    OTHER_INFOHASH = "other infohash"  # the peer answered for another torrent
+    NO_EXTENSIONS = "no extensions"  # the peer does not speak BEP 10 or BEP 9
+    NO_METADATA = "no metadata"  # the peer does not have the metadata, or rejects requests
+    TOO_LARGE = "too large"  # the metadata is larger than we accept
+    FLOOD = "flood"  # more bytes or messages than we asked for
+    WRONG_HASH = "wrong hash"  # what the peer delivered does not have the infohash
+    NOT_PUBLIC = "not public"  # a private or reserved address: never contacted
+    PAUSED = "paused"  # it failed before: not contacted for a while
+    LIMITED = "limited"  # its host had all its connections of this minute
+    LOCAL = "local"  # our own system is out of sockets or ports
+
+
+class PeerError(LycosaError):
+    """A peer did not deliver. The only error that the machines of this folder raise for what a peer sends."""
+
+    def __init__(self, reason: PeerFailure, message: str = "") -> None:
+        super().__init__(message or reason.value)
+        self.reason = reason

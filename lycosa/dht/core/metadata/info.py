@@ -1,0 +1,126 @@
+"""The info dict of a torrent: version 1 (BEP 3), version 2 (BEP 52), or both (hybrid).
+
+Names and paths stay the bytes that they are: a torrent may use any encoding. The hashes are those of the bytes that
+came, which are never decoded and encoded again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lycosa.core.errors import LycosaError
+from lycosa.dht.core.bencode import BencodeError, decode
+
+DEPTH_MAX = 64
+"""Of the info dict: the tree of files is as deep as its folders."""
+
+LENGTH_MAX = 2**63 - 1
+"""Of a file, in bytes."""
+
+
+class BadInfo(LycosaError):
+    """An info dict that describes no torrent."""
+
+
+class TorrentFileEntry(NamedTuple):
+    """A file of a torrent. `path` has at least one part. `padding`: filler between files (BEP 47), not contents."""
+
+    path: tuple[bytes, ...]
+    size_bytes: int
+    padding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TorrentInfo:
+    """What an info dict says. A hybrid torrent has two infohashes."""
+
+    name: bytes
+    files: tuple[TorrentFileEntry, ...]
+    piece_bytes: int
+    private: bool
+    infohash_v1: bytes | None
+    """The SHA-1, 20 bytes; None if the torrent has version 2 only."""
+    infohash_v2: bytes | None
+    """The SHA-256, 32 bytes; None if the torrent has version 1 only."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the contents."""
+        return sum(file.size_bytes for file in self.files if not file.padding)
+
+    @property
+    def infohashes(self) -> tuple[bytes, ...]:
+        """The infohashes by which the DHT knows it: 20 bytes each."""
+        return tuple(each[:20] for each in (self.infohash_v1, self.infohash_v2) if each is not None)
+
+
+def read_info(metadata: bytes) -> TorrentInfo:
+    """Read an info dict. Raises `BadInfo`."""
+    try:
+        fields = decode(metadata, strict=False, max_depth=DEPTH_MAX)
+    except BencodeError as error:
+        raise BadInfo(f"no info dict: {error}") from error
+    if not isinstance(fields, dict):
+        raise BadInfo("no info dict")
+    version_1, version_2 = b"pieces" in fields, fields.get(b"meta version") == 2
+    if not version_1 and not version_2:
+        raise BadInfo("an info dict without pieces and of an unknown version")
+    name = fields.get(b"name")
+    if not isinstance(name, bytes):
+        raise BadInfo("a torrent without a name")
+    return TorrentInfo(
+        name=name,
+        files=_files_v2(fields) if version_2 else _files_v1(fields, name),
+        piece_bytes=_length(fields.get(b"piece length")),
+        private=fields.get(b"private") == 1,
+        infohash_v1=hashlib.sha1(metadata, usedforsecurity=False).digest() if version_1 else None,
+        infohash_v2=hashlib.sha256(metadata).digest() if version_2 else None,
+    )
+
+
+def _files_v1(fields: dict[bytes, Any], name: bytes) -> tuple[TorrentFileEntry, ...]:
+    files = fields.get(b"files")
+    if files is None:
+        return (TorrentFileEntry((name,), _length(fields.get(b"length"))),)
+    if not isinstance(files, list):
+        raise BadInfo("files that are no list")
+    return tuple(_file_v1(each) for each in files)
+
+
+def _file_v1(file: Any) -> TorrentFileEntry:
+    path = file.get(b"path") if isinstance(file, dict) else None
+    if not isinstance(path, list) or not path or not all(isinstance(part, bytes) for part in path):
+        raise BadInfo("a file without a path")
+    return TorrentFileEntry(tuple(path), _length(file.get(b"length")), _is_padding(file))
+
+
+def _files_v2(fields: dict[bytes, Any]) -> tuple[TorrentFileEntry, ...]:
+    """Walk the tree of files. Decoding has bounded its depth."""
+    files: list[TorrentFileEntry] = []
+
+    def walk(tree: Any, path: tuple[bytes, ...]) -> None:
+        if not isinstance(tree, dict):
+            raise BadInfo("a tree of files that is no dict")
+        for part, below in tree.items():
+            if part:
+                walk(below, (*path, part))
+            elif path and isinstance(below, dict):
+                files.append(TorrentFileEntry(path, _length(below.get(b"length")), _is_padding(below)))
+            else:
+                raise BadInfo("a file without a path")
+
+    walk(fields.get(b"file tree"), ())
+    return tuple(files)
+
+
+def _is_padding(file: dict[bytes, Any]) -> bool:
+    attributes = file.get(b"attr")
+    return isinstance(attributes, bytes) and b"p" in attributes
+
+
+def _length(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value <= LENGTH_MAX:
+        raise BadInfo("a length that is no number of bytes")
+    return value

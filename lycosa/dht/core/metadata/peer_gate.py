@@ -1,0 +1,73 @@
+"""Which peers may be connected to now. Peers are announced by strangers, and anybody can announce anybody.
+
+One connection at a time and at most ten a minute to one host (an IPv4 address, or a /64), so that forged announces
+cannot make us flood a victim; nothing that is private or reserved; a pause after failures, longer each time. All tables
+are bounded. `now` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from lycosa.core.recent_dict import RecentDict
+from lycosa.dht.core.endpoints import NONE_ALLOWED, AllowedNetworks, is_contactable, site_of
+from lycosa.dht.core.limits import RateLimit
+from lycosa.dht.core.metadata.failures import PeerFailure
+
+CONNECTIONS_BURST = 5
+CONNECTIONS_PER_S = 5 / 60
+"""To one host. In no 60 seconds there are more than ten: the burst, and what the rate allows after it."""
+
+HOSTS_MAX = 131_072
+"""Hosts whose connections are counted: two minutes at 1,000 new hosts a second. A full table refuses new ones."""
+
+PAUSE_S = 60.0
+PAUSE_MAX_S = 3600.0
+"""After a failure, doubled by each further one."""
+
+BAN_S = 3600.0
+"""For a host that sent metadata with a wrong hash, or a flood."""
+
+PAUSED_MAX = 65_536
+"""Peers, and hosts, whose failures are remembered. The oldest are forgotten, and tried again too early."""
+
+BLAMES_PEER = frozenset({PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL})
+BLAMES_HOST = frozenset({PeerFailure.WRONG_HASH, PeerFailure.FLOOD})
+"""The other failures are about one torrent, and say nothing about the next one."""
+
+
+class PeerGate:
+    """Admits connections to peers, and learns from how they end."""
+
+    def __init__(self, allowed: AllowedNetworks = NONE_ALLOWED) -> None:
+        self._allowed = allowed
+        self._rate = RateLimit(CONNECTIONS_PER_S, CONNECTIONS_BURST, hosts_max=HOSTS_MAX, refuse_when_full=True)
+        self._connected: set[bytes] = set()
+        self._paused: RecentDict[bytes, tuple[float, float]] = RecentDict(PAUSED_MAX)
+        self._banned: RecentDict[bytes, float] = RecentDict(PAUSED_MAX)
+
+    def is_busy(self, endpoint: bytes) -> bool:
+        """Return whether a connection to the host of this peer is open."""
+        return site_of(endpoint) in self._connected
+
+    def open(self, endpoint: bytes, now: float) -> PeerFailure | None:
+        """Return why this peer may not be connected to. If it may, the connection counts as open until `close`."""
+        host = site_of(endpoint)
+        assert host not in self._connected
+        if not is_contactable(endpoint, self._allowed):
+            return PeerFailure.NOT_PUBLIC
+        if self._banned.get(host, 0.0) > now or self._paused.get(endpoint, (0.0, 0.0))[0] > now:
+            return PeerFailure.PAUSED
+        if not self._rate.allow(endpoint, now):
+            return PeerFailure.LIMITED
+        self._connected.add(host)
+        return None
+
+    def close(self, endpoint: bytes, failure: PeerFailure | None, now: float) -> None:
+        """The connection is closed: with a failure, or None if the metadata are there."""
+        self._connected.discard(site_of(endpoint))
+        if failure in BLAMES_HOST:
+            self._banned[site_of(endpoint)] = now + BAN_S
+        elif failure in BLAMES_PEER:
+            pause_s = min(PAUSE_MAX_S, 2 * self._paused.get(endpoint, (0.0, PAUSE_S / 2))[1])
+            self._paused[endpoint] = (now + pause_s, pause_s)
+        else:
+            self._paused.pop(endpoint, None)

@@ -1,0 +1,26 @@
+"""What a user may decide about a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lycosa.dht.core.endpoints import NONE_ALLOWED, AllowedNetworks
+
+SAMPLE_INTERVAL_S = 1800
+"""BEP 51 allows 0 to 21,600. Announces expire after 45 minutes, so a sample of half an hour is mostly still true."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """The settings of a node. The defaults are for a node on the public network."""
+
+    read_only: bool = False
+    """Answer nothing, and ask others not to keep us (BEP 43): for nodes that nobody can reach."""
+    allowed_networks: AllowedNetworks = NONE_ALLOWED
+    """AllowedNetworks that are contacted although they are not public."""
+    external_ip: bytes = b""
+    """Our IP address as others see it, if it is known beforehand. Else the answers of others tell."""
+    sample_interval_s: int = SAMPLE_INTERVAL_S
+    """How long the sample of our infohashes stays the same, and indexers stay away (BEP 51)."""
+    report_announces: bool = False
+    """Report every announce of others as an event."""

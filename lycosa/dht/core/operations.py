@@ -1,0 +1,470 @@
+"""What a node does on request: lookups, announces, scrapes, samples, pings. Each ends with one event.
+
+A get_peers lookup may be followed by queries to the closest nodes that it found: announce_peer with the token of each,
+or get_peers with `scrape`, which many nodes answer without peers (BEP 33).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from lycosa.core.errors import LycosaError
+from lycosa.core.recent_dict import RecentDict
+from lycosa.dht.core.endpoints import (
+    ENDPOINT_BYTES,
+    IPV4,
+    IPV6,
+    AllowedNetworks,
+    Contact,
+    ip_of,
+    is_contactable,
+    split_contacts,
+)
+from lycosa.dht.core.events import (
+    AnnounceFinished,
+    InfohashesSampled,
+    LookupFinished,
+    LookupProgress,
+    OperationEvent,
+    QueryFinished,
+)
+from lycosa.dht.core.ids import ID_BYTES
+from lycosa.dht.core.krpc import (
+    ANNOUNCE_PEER,
+    FIND_NODE,
+    GET_PEERS,
+    PING,
+    SAMPLE_INFOHASHES,
+    WANT_NODES,
+    WANT_NODES6,
+    Reply,
+    announce_arguments,
+    find_node_arguments,
+    get_peers_arguments,
+)
+from lycosa.dht.core.peer_store import PeerStore
+from lycosa.dht.core.routing.lookup import PEERS_MAX, Lookup, NodeWithToken
+from lycosa.dht.core.routing.table import RoutingTable
+from lycosa.dht.core.scrape_filter import ScrapeFilter
+from lycosa.dht.core.transactions import OutgoingQuery, SilentEndpoints
+
+FOLLOW_UPS_MAX = 3
+"""Announces or scrapes of one operation in flight (BEP 33: 3)."""
+OPERATIONS_MAX = 1000
+"""Operations that run at once: a hundred lookups a second of ten seconds each."""
+SAMPLED_MAX = 20_000
+"""Nodes whose interval (BEP 51) is remembered. A sweep of all nodes keeps its own record."""
+START_CONTACTS = 16
+"""Contacts of the table that a lookup starts with: K, and as many for those that are gone."""
+NODES_MAX = 64
+"""Contacts looked at in an answer; a datagram of 1,500 bytes holds 55."""
+
+Send = Callable[[OutgoingQuery, float], None]
+Emit = Callable[[OperationEvent], None]
+
+
+class SingleQuery:
+    """One query with one event: a ping, or sample_infohashes (BEP 51)."""
+
+    def __init__(
+        self, operation_id: int, emit: Emit, on_answer: Callable[[OutgoingQuery, Reply, float], OperationEvent]
+    ) -> None:
+        self.operation_id = operation_id
+        self.is_over = False
+        self._emit = emit
+        self._on_answer = on_answer
+
+    def answered(self, query: OutgoingQuery, reply: Reply, now: float) -> None:
+        if self.is_over:
+            return
+        self.is_over = True
+        self._emit(self._on_answer(query, reply, now))
+
+    def stalled(self, query: OutgoingQuery, now: float) -> None:
+        """Wait on."""
+
+    def failed(self, query: OutgoingQuery, reason: str, now: float) -> None:
+        self.is_over = True
+        self._emit(QueryFinished(self.operation_id, query.endpoint, None, None, reason))
+
+
+class Reading:
+    """What of an answer is used: contacts and peers of one family that may be contacted and are not known as silent."""
+
+    def __init__(self, family: int, allowed: AllowedNetworks, silent: SilentEndpoints) -> None:
+        self.family = family
+        self._allowed = allowed
+        self._silent = silent
+        self._peer_bytes = ENDPOINT_BYTES[family]
+
+    def contacts(self, reply: Reply, now: float) -> list[Contact]:
+        return [each for each in self._named(reply, self.family) if not self._silent.contains(each.endpoint, now)]
+
+    def contacts_of_the_other_family(self, reply: Reply) -> list[Contact]:
+        return self._named(reply, IPV4 + IPV6 - self.family)
+
+    def _named(self, reply: Reply, family: int) -> list[Contact]:
+        contacts = split_contacts(reply.nodes if family == IPV4 else reply.nodes6, family)[:NODES_MAX]
+        return [contact for contact in contacts if is_contactable(contact.endpoint, self._allowed)]
+
+    def peers(self, reply: Reply) -> list[bytes]:
+        return [peer for peer in reply.values if len(peer) == self._peer_bytes and is_contactable(peer, self._allowed)]
+
+
+class LookupOperation:
+    """A lookup, the queries that it sends, and those that follow it. This one is a find_node."""
+
+    method = FIND_NODE
+
+    def __init__(self, operation_id: int, lookup: Lookup, reading: Reading, send: Send, emit: Emit) -> None:
+        self.operation_id = operation_id
+        self.lookup = lookup
+        self.is_over = False
+        self._reading = reading
+        self._send = send
+        self._emit = emit
+        self._arguments = self._encoded_arguments()
+        self._sources: dict[bytes, bool] = {}  # whether the answer of a source is late
+        self._following: list[OutgoingQuery] | None = None
+        self._following_in_flight = 0
+
+    def begin(self, sources: Iterable[bytes], now: float) -> None:
+        """Ask the first nodes. `sources` are endpoints of nodes without a known id."""
+        for endpoint in sources:
+            self._sources[endpoint] = False
+            self._send(OutgoingQuery(self.method, self._arguments, endpoint, None, self), now)
+        self._pump(now)
+
+    def answered(self, query: OutgoingQuery, reply: Reply, now: float) -> None:
+        if self.is_over:
+            return
+        contact = query.contact()
+        if query.arguments is not self._arguments:
+            self._following_in_flight -= 1
+            self._follow_up_answered(reply)
+        elif contact is None:
+            self._sources.pop(query.endpoint, None)
+            self.lookup.add(self._reading.contacts(reply, now))
+        else:
+            self.lookup.answered(contact, self._reading.contacts(reply, now), reply.token or b"")
+        self._found(self._reading.peers(reply))
+        self._pump(now)
+
+    def stalled(self, query: OutgoingQuery, now: float) -> None:
+        contact = query.contact()
+        if self.is_over or query.arguments is not self._arguments:
+            return
+        if contact is None:
+            self._sources[query.endpoint] = True
+        else:
+            self.lookup.stalled(contact)
+        self._pump(now)
+
+    def failed(self, query: OutgoingQuery, reason: str, now: float) -> None:
+        if self.is_over:
+            return
+        contact = query.contact()
+        if query.arguments is not self._arguments:
+            self._following_in_flight -= 1
+        elif contact is None:
+            self._sources.pop(query.endpoint, None)
+        else:
+            self.lookup.failed(contact)
+        self._pump(now)
+
+    def _pump(self, now: float) -> None:
+        if self._following is None:
+            for contact in self.lookup.to_ask():
+                self._send(OutgoingQuery(self.method, self._arguments, contact.endpoint, contact.id, self), now)
+            if self._waits_for_sources() or not self.lookup.is_finished():
+                return
+            self._following = self._follow_ups()
+        while self._following and self._following_in_flight < FOLLOW_UPS_MAX:
+            self._following_in_flight += 1
+            self._send(self._following.pop(0), now)
+        if not self._following_in_flight:
+            self.is_over = True
+            self._emit(self._finished())
+
+    def _waits_for_sources(self) -> bool:
+        """Whether sources are to answer; late ones are waited for until a node answered."""
+        return bool(self._sources) and not (all(self._sources.values()) and self.lookup.has_answers())
+
+    def _found(self, peers: Iterable[bytes]) -> None:
+        new = self.lookup.add_peers(peers)
+        if new:
+            self._emit(LookupProgress(self.operation_id, tuple(new)))
+
+    def _encoded_arguments(self) -> bytes:
+        return find_node_arguments(self.lookup.target)
+
+    def _follow_ups(self) -> list[OutgoingQuery]:
+        return []
+
+    def _follow_up_answered(self, reply: Reply) -> None:
+        """Use the answer to a query that followed."""
+
+    def _finished(self) -> OperationEvent:
+        closest = tuple(each.contact for each in self.lookup.closest())
+        return LookupFinished(self.operation_id, self.lookup.target, closest, len(self.lookup.peers))
+
+
+class JoinOperation(LookupOperation):
+    """A search for the own id that also asks for contacts of the other family, for the node of that family (BEP 32)."""
+
+    def __init__(
+        self, lookup: Lookup, reading: Reading, send: Send, emit: Emit, offer: Callable[[Contact, float], None]
+    ) -> None:
+        super().__init__(0, lookup, reading, send, emit)
+        self._offer = offer
+
+    def answered(self, query: OutgoingQuery, reply: Reply, now: float) -> None:
+        for contact in self._reading.contacts_of_the_other_family(reply):
+            self._offer(contact, now)
+        super().answered(query, reply, now)
+
+    def _encoded_arguments(self) -> bytes:
+        return find_node_arguments(self.lookup.target, WANT_NODES | WANT_NODES6)
+
+
+class GetPeersOperation(LookupOperation):
+    """A search for peers, followed by a scrape of the closest nodes if asked for."""
+
+    method = GET_PEERS
+
+    def __init__(
+        self, operation_id: int, lookup: Lookup, reading: Reading, send: Send, emit: Emit, *, scrape: bool = False
+    ) -> None:
+        super().__init__(operation_id, lookup, reading, send, emit)
+        self._scrape = scrape
+        self._scraped = 0
+        self._seeds = ScrapeFilter()
+        self._leechers = ScrapeFilter()
+        self._without_filters: set[bytes] = set()
+
+    def add_own(self, peers: Iterable[bytes]) -> None:
+        """Add the peers that were announced to this very node."""
+        self._found(peers)
+
+    def _encoded_arguments(self) -> bytes:
+        return get_peers_arguments(self.lookup.target)
+
+    def _follow_ups(self) -> list[OutgoingQuery]:
+        arguments = get_peers_arguments(self.lookup.target, scrape=True)
+        closest = self.lookup.closest() if self._scrape else []
+        return [OutgoingQuery(GET_PEERS, arguments, node.endpoint, node.id, self) for node, _ in closest]
+
+    def _follow_up_answered(self, reply: Reply) -> None:
+        self._scraped += 1
+        if reply.seed_filter or reply.peer_filter:
+            self._seeds.unite(reply.seed_filter)
+            self._leechers.unite(reply.peer_filter)
+        else:
+            # BEP 33: a node that knows no filters says nothing of seeds, so its values are peers unless others differ.
+            self._without_filters |= {ip_of(peer) for peer in self._reading.peers(reply)}
+
+    def _finished(self) -> OperationEvent:
+        closest = tuple(each.contact for each in self.lookup.closest())
+        found = len(self.lookup.peers)
+        if not self._scraped:
+            return LookupFinished(self.operation_id, self.lookup.target, closest, found)
+        for ip in self._without_filters:
+            if ip not in self._seeds:
+                self._leechers.insert(ip)
+        seeds, leechers = self._seeds.estimate(), self._leechers.estimate()
+        return LookupFinished(self.operation_id, self.lookup.target, closest, found, seeds, leechers)
+
+
+class AnnounceOperation(LookupOperation):
+    """A search for peers, followed by announces to the closest nodes that gave a token."""
+
+    method = GET_PEERS
+
+    def __init__(
+        self,
+        operation_id: int,
+        lookup: Lookup,
+        reading: Reading,
+        send: Send,
+        emit: Emit,
+        *,
+        port: int | None,
+        local_port: int,
+        seed: bool,
+    ) -> None:
+        super().__init__(operation_id, lookup, reading, send, emit)
+        self._port = port
+        self._local_port = local_port
+        self._seed = seed
+        self._asked = 0
+        self._confirmed = 0
+
+    def _encoded_arguments(self) -> bytes:
+        return get_peers_arguments(self.lookup.target)
+
+    def _follow_ups(self) -> list[OutgoingQuery]:
+        nodes = self.lookup.closest_with_token()
+        self._asked = len(nodes)
+        return [self._announce(each) for each in nodes]
+
+    def _announce(self, node: NodeWithToken) -> OutgoingQuery:
+        arguments = announce_arguments(
+            self.lookup.target, node.token, self._port, seed=self._seed, local_port=self._local_port
+        )
+        return OutgoingQuery(ANNOUNCE_PEER, arguments, node.contact.endpoint, node.contact.id, self)
+
+    def _follow_up_answered(self, reply: Reply) -> None:
+        self._confirmed += 1
+
+    def _finished(self) -> OperationEvent:
+        return AnnounceFinished(self.operation_id, self.lookup.target, self._asked, self._confirmed)
+
+
+def ping_finished(operation_id: int, query: OutgoingQuery, reply: Reply, now: float) -> OperationEvent:
+    """Return the event of an answered ping."""
+    return QueryFinished(operation_id, query.endpoint, reply.id, now - query.sent_at)
+
+
+def sample_finished(
+    operation_id: int, reading: Reading, query: OutgoingQuery, reply: Reply, now: float
+) -> OperationEvent:
+    """Return the event of an answered sample_infohashes. A node that does not know it answers as to find_node."""
+    contact = Contact(reply.id, query.endpoint)
+    closer = tuple(reading.contacts(reply, now))
+    samples = reply.samples
+    if samples is None:
+        return InfohashesSampled(operation_id, contact, None, 0, 0, closer)
+    infohashes = tuple(samples[at : at + ID_BYTES] for at in range(0, len(samples), ID_BYTES))
+    return InfohashesSampled(operation_id, contact, infohashes, reply.num, reply.interval_s, closer)
+
+
+class NodeBusy(LycosaError):
+    """Too many operations are running on this DHT node."""
+
+
+def _ignore(_: OperationEvent) -> None:
+    """Nobody waits for the search of a bucket."""
+
+
+class Operations:
+    """Starts operations, and keeps the running ones."""
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        peers: PeerStore,
+        reading: Reading,
+        send: Send,
+        emit: Emit,
+        *,
+        is_secure: Callable[[Contact], bool],
+        is_local: Callable[[bytes], bool],
+    ) -> None:
+        self._table = table
+        self._peers = peers
+        self._reading = reading
+        self._send = send
+        self._report = emit
+        self._is_secure = is_secure
+        self._is_local = is_local
+        self.bootstrap: tuple[bytes, ...] = ()
+        self._running: dict[int, LookupOperation | SingleQuery] = {}
+        self._started = 0
+        self._sample_again_at: RecentDict[bytes, float] = RecentDict(SAMPLED_MAX)
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def search(self, target: bytes, now: float) -> None:
+        """Search a target for the sake of the table."""
+        LookupOperation(0, self._lookup(target, now), self._reading, self._send, _ignore).begin((), now)
+
+    def join(self, offer: Callable[[Contact, float], None] | None, on_finished: Callable[[], None], now: float) -> None:
+        """Search our own id. `offer` takes contacts of the other family, if a node wants them."""
+        lookup = self._lookup(self._table.own_id, now)
+        sources = self._sources(lookup, now)
+        if offer is None:
+            LookupOperation(0, lookup, self._reading, self._send, lambda _: on_finished()).begin(sources, now)
+        else:
+            JoinOperation(lookup, self._reading, self._send, lambda _: on_finished(), offer).begin(sources, now)
+
+    def find_node(self, target: bytes, now: float) -> int:
+        lookup = self._lookup(target, now)
+        return self._begin(LookupOperation(self._next_id(), lookup, self._reading, self._send, self._emit), now)
+
+    def get_peers(self, infohash: bytes, now: float, *, scrape: bool) -> int:
+        lookup = self._lookup(infohash, now)
+        operation = GetPeersOperation(self._next_id(), lookup, self._reading, self._send, self._emit, scrape=scrape)
+        operation.add_own(self._peers.peers(infohash, PEERS_MAX, 0, now))
+        return self._begin(operation, now)
+
+    def announce(self, infohash: bytes, port: int | None, local_port: int, now: float, *, seed: bool) -> int:
+        lookup = self._lookup(infohash, now)
+        operation = AnnounceOperation(
+            self._next_id(),
+            lookup,
+            self._reading,
+            self._send,
+            self._emit,
+            port=port,
+            local_port=local_port,
+            seed=seed,
+        )
+        return self._begin(operation, now)
+
+    def ping(self, endpoint: bytes, now: float) -> int:
+        operation_id = self._next_id()
+        operation = SingleQuery(operation_id, self._emit, partial(ping_finished, operation_id))
+        self._running[operation_id] = operation
+        self._send(OutgoingQuery(PING, b"", endpoint, None, operation), now)
+        return operation_id
+
+    def sample_infohashes(self, contact: Contact, target: bytes, now: float) -> int:
+        """Ask a node for a sample, unless its interval says that this is too early (BEP 51)."""
+        operation_id = self._next_id()
+        operation = SingleQuery(operation_id, self._emit, partial(self._sampled, operation_id))
+        self._running[operation_id] = operation
+        query = OutgoingQuery(SAMPLE_INFOHASHES, find_node_arguments(target), contact.endpoint, contact.id, operation)
+        again_at = self._sample_again_at.get(contact.endpoint, now)
+        if again_at > now:
+            operation.failed(query, f"too early: the node asks for {again_at - now:.0f} s more", now)
+        else:
+            self._send(query, now)
+        return operation_id
+
+    def cancel(self, operation_id: int) -> None:
+        operation = self._running.pop(operation_id, None)
+        if operation is not None:
+            operation.is_over = True
+
+    def _sampled(self, operation_id: int, query: OutgoingQuery, reply: Reply, now: float) -> OperationEvent:
+        if reply.samples is not None:
+            self._sample_again_at[query.endpoint] = now + reply.interval_s
+        return sample_finished(operation_id, self._reading, query, reply, now)
+
+    def _lookup(self, target: bytes, now: float) -> Lookup:
+        start = self._table.closest(target, START_CONTACTS, now)
+        return Lookup(target, self._table.own_id, start, is_secure=self._is_secure, is_local=self._is_local)
+
+    def _next_id(self) -> int:
+        if len(self._running) >= OPERATIONS_MAX:
+            raise NodeBusy(f"{OPERATIONS_MAX} lookups are running; wait until one ends")
+        self._started += 1
+        return self._started
+
+    def _begin(self, operation: LookupOperation, now: float) -> int:
+        self._running[operation.operation_id] = operation
+        operation.begin(self._sources(operation.lookup, now), now)
+        return operation.operation_id
+
+    def _sources(self, lookup: Lookup, now: float) -> list[bytes]:
+        """Return the bootstrap nodes to ask, too, as long as the table has few contacts."""
+        if self._table.is_populated(now):
+            return []
+        return [endpoint for endpoint in self.bootstrap if not lookup.knows(endpoint)]
+
+    def _emit(self, event: OperationEvent) -> None:
+        if not isinstance(event, LookupProgress):
+            self._running.pop(event.operation_id, None)
+        self._report(event)

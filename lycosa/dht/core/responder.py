@@ -1,0 +1,142 @@
+"""Answers to queries. A query in, a datagram out; this module decides what a node tells whom.
+
+It is the hot path: the closest contacts come from the table in compact form, and answers are joined from bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, ip_of, with_port
+from lycosa.dht.core.events import PeerAnnounced
+from lycosa.dht.core.krpc import (
+    ANNOUNCE_PEER,
+    FIND_NODE,
+    GET_PEERS,
+    PING,
+    PROTOCOL_ERROR,
+    SENT_BYTES_MAX,
+    WANT_NODES,
+    WANT_NODES6,
+    Query,
+    encode_error,
+    encode_reply,
+    filter_values,
+    return_values,
+    sample_values,
+)
+from lycosa.dht.core.limits import NodeLimits
+from lycosa.dht.core.peer_store import PeerStore
+from lycosa.dht.core.routing.table import RoutingTable
+from lycosa.dht.core.tokens import TokenIssuer
+
+ENVELOPE_BYTES = 130
+"""At most what an answer has beside transaction, nodes, peers and filters: keys, node id, token, `ip`, `v`."""
+SAMPLE_BYTES_MAX = SENT_BYTES_MAX - ENVELOPE_BYTES - 45
+"""What is left for nodes and samples beside `interval` and `num`."""
+VALUES_MAX = 50
+"""Peers in an answer; they change from answer to answer. A third of a datagram, so that an answer is no weapon."""
+
+
+class Neighbourhood:
+    """What the nodes of one process share: limits, announced peers, and a table per family for `want` (BEP 32)."""
+
+    def __init__(self, limits: NodeLimits | None = None) -> None:
+        self.limits = limits or NodeLimits()
+        self.tables: dict[int, RoutingTable] = {}
+        self.offers: dict[int, Callable[[Contact, float], None]] = {}
+        """By family: takes a contact that a node of the other family learned of (BEP 32)."""
+        self.peers = {IPV4: PeerStore(), IPV6: PeerStore()}
+
+
+class Responder:
+    """See the module."""
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        neighbourhood: Neighbourhood,
+        tokens: TokenIssuer,
+        random_bytes: Callable[[int], bytes],
+        *,
+        family: int,
+        sample_interval_s: int,
+        on_announce: Callable[[PeerAnnounced], None] | None = None,
+    ) -> None:
+        self._table = table
+        self._tables = neighbourhood.tables
+        self._peers = neighbourhood.peers[family]
+        self._tokens = tokens
+        self._random_bytes = random_bytes
+        self._family = family
+        self._sample_interval_s = sample_interval_s
+        self._on_announce = on_announce
+        self._peer_bytes = 8 if family == IPV4 else 21
+        self._turn = 0
+
+    def answer(self, query: Query, source: bytes, now: float) -> bytes:
+        """Return the answer to a query that came from this endpoint."""
+        method = query.method
+        if method == FIND_NODE:
+            values = self._nodes(query, now)
+        elif method == GET_PEERS:
+            return self._get_peers(query, source, now)
+        elif method == PING:
+            values = b""
+        elif method == ANNOUNCE_PEER:
+            return self._announce_peer(query, source, now)
+        else:
+            values = self._sample_infohashes(query, now)
+        return encode_reply(query.transaction, self._table.own_id, source, values)
+
+    def _nodes(self, query: Query, now: float) -> bytes:
+        nodes, nodes6 = self._closest(query, now)
+        return return_values(nodes=nodes, nodes6=nodes6)
+
+    def _closest(self, query: Query, now: float) -> tuple[bytes | None, bytes | None]:
+        """Return the closest contacts of the families that the query wants: its own if it does not say."""
+        want = query.want
+        if not want:
+            compact = self._table.closest_compact(query.target, now)
+            return (compact, None) if self._family == IPV4 else (None, compact)
+        nodes = self._closest_of(IPV4, query.target, now) if want & WANT_NODES else None
+        return nodes, self._closest_of(IPV6, query.target, now) if want & WANT_NODES6 else None
+
+    def _closest_of(self, wanted: int, target: bytes, now: float) -> bytes:
+        table = self._table if wanted == self._family else self._tables.get(wanted)
+        return table.closest_compact(target, now) if table is not None else b""
+
+    def _get_peers(self, query: Query, source: bytes, now: float) -> bytes:
+        infohash = query.target
+        nodes, nodes6 = self._closest(query, now)
+        token = None
+        if self._peers.accepts(infohash):
+            token = self._tokens.issue(ip_of(source), infohash, now)
+        filters = self._peers.filters(infohash, now) if query.scrape else None
+        before_id = filter_values(*filters) if filters else b""
+        used = ENVELOPE_BYTES + len(query.transaction) + len(before_id) + len(nodes or b"") + len(nodes6 or b"")
+        if filters and nodes is not None and nodes6 is not None and used > SENT_BYTES_MAX:
+            # BEP 33: with the filters, only the nodes that the asker's family must have.
+            nodes, nodes6 = (nodes, None) if self._family == IPV4 else (None, nodes6)
+            used = ENVELOPE_BYTES + len(query.transaction) + len(before_id) + len(nodes or nodes6 or b"")
+        self._turn += VALUES_MAX
+        room = max(0, min(VALUES_MAX, (SENT_BYTES_MAX - used) // self._peer_bytes))
+        peers = self._peers.peers(infohash, room, self._turn, now, without_seeds=query.noseed)
+        values = return_values(nodes=nodes, nodes6=nodes6, token=token, values=peers)
+        return encode_reply(query.transaction, self._table.own_id, source, values, before_id)
+
+    def _announce_peer(self, query: Query, source: bytes, now: float) -> bytes:
+        if not self._tokens.is_valid(query.token, ip_of(source), query.target, now):
+            return encode_error(query.transaction, PROTOCOL_ERROR, b"invalid token", source)
+        endpoint = with_port(source, query.port) if query.port else source
+        if self._peers.announce(query.target, endpoint, now, seed=query.seed) and self._on_announce is not None:
+            self._on_announce(PeerAnnounced(query.target, endpoint, query.seed))
+        return encode_reply(query.transaction, self._table.own_id, source)
+
+    def _sample_infohashes(self, query: Query, now: float) -> bytes:
+        nodes, nodes6 = self._closest(query, now)
+        chance = int.from_bytes(self._random_bytes(4))
+        sample = self._peers.sample(self._sample_interval_s, chance, now)
+        room = SAMPLE_BYTES_MAX - len(query.transaction) - len(nodes or b"") - len(nodes6 or b"")
+        samples = sample.samples[: room // 20 * 20]
+        return sample_values(samples, sample.infohashes, sample.interval_s, nodes=nodes, nodes6=nodes6)

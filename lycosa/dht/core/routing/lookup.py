@@ -1,0 +1,214 @@
+"""One iterative search for the nodes closest to a target: find_node, get_peers or sample_infohashes.
+
+A lookup asks the closest candidates it knows, ALPHA at a time, and takes new candidates from their answers. It is over
+when the K closest that answered are closer than all candidates that were not asked. It knows no sockets: the caller
+takes contacts from `to_ask()` and reports `answered`, `stalled` or `failed` for each.
+
+Answers do not count towards these K, and get no announce, if the id does not fit the address (BEP 42) or if other
+nodes of the same network already do: one party with a few networks cannot surround a target.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import insort
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from lycosa.dht.core.endpoints import Contact, site_of
+from lycosa.dht.core.routing.table import K, network_key
+
+ALPHA = 3
+"""Queries in flight (Kademlia)."""
+ASKED_MAX = 200
+"""Queries of a lookup. About 20 are usual with eight million nodes; the rest is for losses and lies."""
+CANDIDATES_MAX = 400
+"""Candidates of a lookup; the farthest are forgotten."""
+CONTACTS_PER_ANSWER_MAX = 2 * K
+"""Contacts taken from an answer. More than K closest ones is not what was asked for; some nodes send 16."""
+NETWORK_COUNTED_MAX = 2
+"""Counted answers per IPv4 /24 or IPv6 /48."""
+PEERS_MAX = 10_000
+"""Peers of a lookup: more than BEP 33 lets one infohash have on a node."""
+
+
+class CandidateState(enum.Enum):
+    """How far a lookup is with a candidate."""
+
+    NEW = enum.auto()
+    ASKED = enum.auto()
+    STALLED = enum.auto()
+    ANSWERED = enum.auto()
+    FAILED = enum.auto()
+
+
+UNDECIDED = {CandidateState.NEW, CandidateState.ASKED, CandidateState.STALLED}
+
+
+class Candidate:
+    """A contact of a lookup. `token` is what it gave for an announce."""
+
+    __slots__ = ("contact", "counted", "distance", "state", "token")
+
+    def __init__(self, contact: Contact, distance: int) -> None:
+        self.contact = contact
+        self.distance = distance
+        self.state = CandidateState.NEW
+        self.token = b""
+        self.counted = False
+
+
+class NodeWithToken(NamedTuple):
+    """A node that an announce may go to."""
+
+    contact: Contact
+    token: bytes
+
+
+class Lookup:
+    """See the module. `is_secure` checks an id against its address, `is_local` names addresses without networks."""
+
+    def __init__(
+        self,
+        target: bytes,
+        own_id: bytes,
+        start: Iterable[Contact],
+        *,
+        is_secure: Callable[[Contact], bool] = lambda _: True,
+        is_local: Callable[[bytes], bool] = lambda _: False,
+    ) -> None:
+        self.target = target
+        self.own_id = own_id
+        self.peers: dict[bytes, None] = {}
+        self.asked = 0
+        self._target = int.from_bytes(target)
+        self._is_secure = is_secure
+        self._is_local = is_local
+        self._candidates: list[Candidate] = []
+        self._by_compact: dict[bytes, Candidate] = {}
+        self._counted_sites: set[bytes] = set()
+        self._counted_networks: dict[bytes, int] = {}
+        self._in_flight = 0
+        self.add(start)
+
+    def add(self, contacts: Iterable[Contact]) -> None:
+        """Take new candidates, for example those of an answer."""
+        for contact in contacts:
+            compact = contact.id + contact.endpoint
+            if compact in self._by_compact or contact.id == self.own_id:
+                continue
+            candidate = Candidate(contact, int.from_bytes(contact.id) ^ self._target)
+            self._by_compact[compact] = candidate
+            insort(self._candidates, candidate, key=lambda each: each.distance)
+        self._forget_farthest()
+
+    def knows(self, endpoint: bytes) -> bool:
+        """Whether a candidate has this endpoint."""
+        return any(each.contact.endpoint == endpoint for each in self._candidates)
+
+    def to_ask(self) -> list[Contact]:
+        """Return the contacts to ask now, which count as asked."""
+        found = []
+        for candidate in self._undecided()[0]:
+            if self._in_flight >= ALPHA or self.asked >= ASKED_MAX:
+                break
+            if candidate.state is CandidateState.NEW:
+                candidate.state = CandidateState.ASKED
+                self._in_flight += 1
+                self.asked += 1
+                found.append(candidate.contact)
+        return found
+
+    def answered(self, contact: Contact, contacts: Iterable[Contact], token: bytes = b"") -> None:
+        """Note an answer: the contacts and the token it gave."""
+        candidate = self._take(contact, CandidateState.ANSWERED)
+        if candidate is not None:
+            candidate.token = token
+            candidate.counted = self._counts(contact)
+        self.add(list(contacts)[:CONTACTS_PER_ANSWER_MAX])
+
+    def add_peers(self, peers: Iterable[bytes]) -> list[bytes]:
+        """Note the endpoints of peers that an answer gave. Returns those that are new."""
+        new = [peer for peer in dict.fromkeys(peers) if peer not in self.peers][: PEERS_MAX - len(self.peers)]
+        self.peers.update(dict.fromkeys(new))
+        return new
+
+    def stalled(self, contact: Contact) -> None:
+        """Note that an answer is late: another candidate may be asked meanwhile."""
+        candidate = self._by_compact.get(contact.id + contact.endpoint)
+        if candidate is not None and candidate.state is CandidateState.ASKED:
+            candidate.state = CandidateState.STALLED
+            self._in_flight -= 1
+
+    def failed(self, contact: Contact) -> None:
+        """Note that this contact will not answer."""
+        self._take(contact, CandidateState.FAILED)
+
+    def is_finished(self) -> bool:
+        """Whether nothing is left to ask, and no answer on its way. Stalled ones are waited for until one answered."""
+        if self._in_flight:
+            return False
+        undecided, counted = self._undecided()
+        if self.asked < ASKED_MAX and any(each.state is CandidateState.NEW for each in undecided):
+            return False
+        return counted > 0 or all(each.state is not CandidateState.STALLED for each in undecided)
+
+    def has_answers(self) -> bool:
+        """Whether any node has answered that counts."""
+        return any(each.counted for each in self._candidates)
+
+    def closest(self) -> list[NodeWithToken]:
+        """Return the K closest nodes that answered and count, the closest first."""
+        counted = (each for each in self._candidates if each.counted)
+        return [NodeWithToken(each.contact, each.token) for each, _ in zip(counted, range(K), strict=False)]
+
+    def closest_with_token(self) -> list[NodeWithToken]:
+        """Return the K closest nodes that accept an announce (BEP 33: a node without a token does not)."""
+        counted = (each for each in self._candidates if each.counted and each.token)
+        return [NodeWithToken(each.contact, each.token) for each, _ in zip(counted, range(K), strict=False)]
+
+    def _undecided(self) -> tuple[list[Candidate], int]:
+        """Return the candidates that are closer than the Kth counted answer, and have not answered; and that count."""
+        found = []
+        counted = 0
+        for candidate in self._candidates:
+            if candidate.counted:
+                counted += 1
+                if counted == K:
+                    break
+            elif candidate.state in UNDECIDED and self._may_count(candidate.contact.endpoint):
+                found.append(candidate)
+        return found, counted
+
+    def _take(self, contact: Contact, state: CandidateState) -> Candidate | None:
+        candidate = self._by_compact.get(contact.id + contact.endpoint)
+        if candidate is None or candidate.state not in {CandidateState.ASKED, CandidateState.STALLED}:
+            return None
+        if candidate.state is CandidateState.ASKED:
+            self._in_flight -= 1
+        candidate.state = state
+        return candidate
+
+    def _may_count(self, endpoint: bytes) -> bool:
+        """Whether no node at this address, and few enough in its network, count already."""
+        if site_of(endpoint) in self._counted_sites:
+            return False
+        return self._counted_networks.get(network_key(endpoint), 0) < NETWORK_COUNTED_MAX
+
+    def _counts(self, contact: Contact) -> bool:
+        """Whether the answer of this contact counts; if so, note it."""
+        endpoint = contact.endpoint
+        if not self._is_secure(contact) or not self._may_count(endpoint):
+            return False
+        if not self._is_local(endpoint):
+            network = network_key(endpoint)
+            self._counted_sites.add(site_of(endpoint))
+            self._counted_networks[network] = self._counted_networks.get(network, 0) + 1
+        return True
+
+    def _forget_farthest(self) -> None:
+        while len(self._candidates) > CANDIDATES_MAX:
+            forgotten = self._candidates.pop()
+            del self._by_compact[forgotten.contact.id + forgotten.contact.endpoint]
+            if forgotten.state is CandidateState.ASKED:
+                self._in_flight -= 1

@@ -1,0 +1,406 @@
+"""Fetches metadata from peers over TCP: thousands of conversations at once, all of them bounded.
+
+    async with MetadataFetcher(os.urandom) as fetcher:
+        metadata = await fetcher.fetch(infohash, endpoints)     # raises NoMetadata
+
+    fetch = fetcher.start(infohash)                             # while a lookup still finds peers
+    fetch.add_peer(endpoint)
+    fetch.no_more_peers()
+    metadata = await fetch.result()
+
+The rules are in `core/metadata`; here are sockets, timers and the bounds of all fetches together. Connections are
+protocols of the event loop, which cost two thirds of streams and as little as bare sockets (measured on uvloop).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Self, cast
+
+from lycosa.core.errors import NoMetadata
+from lycosa.dht.core.endpoints import NONE_ALLOWED, AllowedNetworks, is_contactable, site_of, unpack, with_port
+from lycosa.dht.core.metadata.assembly import Assembly
+from lycosa.dht.core.metadata.conversation import (
+    METADATA_BYTES_MAX,
+    Conversation,
+    DhtPortReceived,
+    MetadataOffered,
+    PeerEvent,
+    PieceReceived,
+    Stage,
+    StageLimits,
+)
+from lycosa.dht.core.metadata.failures import PeerError, PeerFailure
+from lycosa.dht.core.metadata.peer_gate import PeerGate
+from lycosa.dht.core.metadata.wire import PIECE_BYTES
+
+PEERS_MAX = 200
+"""Peers that one fetch takes: what two answers of the DHT hold. Most torrents have fewer."""
+
+PEER_ID_PREFIX = b"-LY0001-"
+"""Client and version, as BEP 20 has it."""
+
+LOCAL_ERRORS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EADDRINUSE}
+)
+"""Errors of our own system. They say nothing about the peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """Bounds of one fetch, and of all together."""
+
+    connections_max: int = 500
+    """Open connections: half of the usual limit of open files, 1,024. Fetches beyond wait for their turn."""
+    connections_per_fetch: int = 3
+    """Peers that are asked at the same time for one infohash."""
+    in_flight_bytes_max: int = 64 * 1024 * 1024
+    """Pieces of unfinished metadata, here or asked for. The room of one largest metadata is for the fetch that has
+    waited longest, so that fetches never wait for each other."""
+    metadata_bytes_max: int = METADATA_BYTES_MAX
+    stages: StageLimits = field(default_factory=StageLimits)
+
+
+class MetadataFetch:
+    """One infohash: 20 bytes, or the 32 of version 2. `failures` counts why peers did not deliver."""
+
+    def __init__(self, infohash: bytes, fetcher: MetadataFetcher) -> None:
+        self.infohash = infohash
+        self.failures: Counter[PeerFailure] = Counter()
+        self.assembly = Assembly(infohash)
+        self.connections: set[PeerConnection] = set()
+        self.candidates: deque[bytes] = deque()
+        self.waits_for_hosts = 0
+        self.counted_bytes = 0
+        self.is_complete = False
+        self._fetcher = fetcher
+        self._seen: set[bytes] = set()
+        self._result: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def add_peer(self, endpoint: bytes) -> None:
+        """Try this peer, too. Peers that were added before, and more than PEERS_MAX, are ignored."""
+        if self._result.done() or endpoint in self._seen or len(self._seen) >= PEERS_MAX:
+            return
+        self._seen.add(endpoint)
+        self.candidates.append(endpoint)
+        self._fetcher.connect_more(self)
+
+    def no_more_peers(self) -> None:
+        """Fail when the peers that were added have failed."""
+        self.is_complete = True
+        self.fail_if_hopeless()
+
+    async def result(self) -> bytes:
+        """Return the info dict. Raises `NoMetadata`. A caller that is cancelled ends the fetch."""
+        try:
+            return await self._result
+        finally:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Close its connections, if there are any."""
+        self._result.cancel()
+        self._fetcher.end(self)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more will be asked."""
+        return self._result.done()
+
+    def deliver(self, metadata: bytes) -> None:
+        """End with success."""
+        self._result.set_result(metadata)
+        self._fetcher.end(self)
+
+    def fail_if_hopeless(self) -> None:
+        """End without metadata if no peer is left."""
+        if self.is_done or not self.is_complete or self.candidates or self.connections or self.waits_for_hosts:
+            return
+        tried = ", ".join(f"{count} {reason.value}" for reason, count in self.failures.most_common())
+        self._result.set_exception(NoMetadata(f"{self.infohash.hex()}: no peer delivered ({tried or 'no peers'})"))
+        self._result.exception()  # it is fine if nobody asks for it
+        self._fetcher.end(self)
+
+
+class PeerConnection(asyncio.Protocol):
+    """The connection of a conversation, with its timer."""
+
+    def __init__(
+        self, endpoint: bytes, fetch: MetadataFetch, conversation: Conversation, owner: MetadataFetcher
+    ) -> None:
+        self.endpoint, self.fetch, self.conversation = endpoint, fetch, conversation
+        self.connecting: asyncio.Task[None] | None = None
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self.keep_time()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if self._is_closed:
+            self._transport.abort()
+            return
+        self.conversation.receive_connected(self._loop.time())
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closed:
+            return
+        failure: PeerFailure | None = None
+        try:
+            self.conversation.receive_bytes(data, self._loop.time())
+        except PeerError as error:
+            failure = error.reason
+        # What came before the error counts: it may complete the metadata.
+        while event := self.conversation.next_event():
+            try:
+                self._owner.receive_event(self, event)
+            except PeerError as error:
+                failure = error.reason
+                break
+        if failure is not None:
+            self.close(failure)
+        elif not self._is_closed:
+            self.flush()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.close(PeerFailure.CLOSED)
+
+    def flush(self) -> None:
+        """Send what the conversation has to send."""
+        self.keep_time()
+        if self._transport is not None and (data := self.conversation.bytes_to_send()):
+            self._transport.write(data)
+
+    def close(self, failure: PeerFailure | None) -> None:
+        """Close the connection at once; `failure`: why, None if it is not needed any more."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        elif self.connecting is not None:
+            self.connecting.cancel()
+        self._owner.receive_closed(self, failure)
+
+    def keep_time(self) -> None:
+        """Set the timer. One that is early only sets the next one."""
+        at = self.conversation.next_timer()
+        if self._timer is None or self._timer.when() > at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(at, self._handle_timer)
+
+    def _handle_timer(self) -> None:
+        self._timer = None
+        try:
+            self.conversation.handle_timer(self._loop.time())
+        except PeerError as error:
+            self.close(error.reason)
+        else:
+            self.keep_time()
+
+
+class MetadataFetcher:
+    """All fetches of one process. `dht_port`: of our node, for peers; `on_dht_node` gets the endpoints of theirs."""
+
+    def __init__(
+        self,
+        random_bytes: Callable[[int], bytes],
+        *,
+        limits: FetchLimits | None = None,
+        allowed: AllowedNetworks = NONE_ALLOWED,
+        local_ip: str | None = None,
+        dht_port: int | None = None,
+        on_dht_node: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
+        self._random_bytes, self._allowed, self._local_ip = random_bytes, allowed, local_ip
+        self._dht_port, self._on_dht_node = dht_port, on_dht_node
+        self.limits = limits or FetchLimits()
+        self._gate = PeerGate(allowed)
+        self._tasks = asyncio.TaskGroup()
+        self._fetches: set[MetadataFetch] = set()
+        self._waiting_for_room: dict[MetadataFetch, None] = {}
+        self._waiting_for_bytes: dict[MetadataFetch, None] = {}
+        self._first_for_bytes: MetadataFetch | None = None
+        self._waiting_for_host: dict[bytes, list[tuple[MetadataFetch, bytes]]] = {}
+        self.connection_count = 0
+        self.in_flight_bytes = 0
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End all fetches."""
+        for fetch in list(self._fetches):
+            fetch.cancel()
+        await self._tasks.__aexit__(None, None, None)  # an error of the caller does not become a group of errors
+
+    def start(self, infohash: bytes) -> MetadataFetch:
+        """Start to fetch the metadata of an infohash: 20 bytes, or the 32 of version 2."""
+        fetch = MetadataFetch(infohash, self)
+        self._fetches.add(fetch)
+        return fetch
+
+    async def fetch(self, infohash: bytes, endpoints: Iterable[bytes]) -> bytes:
+        """Return the info dict of an infohash from one of these peers. Raises `NoMetadata`."""
+        fetch = self.start(infohash)
+        for endpoint in endpoints:
+            fetch.add_peer(endpoint)
+        fetch.no_more_peers()
+        return await fetch.result()
+
+    # --- connecting
+
+    def connect_more(self, fetch: MetadataFetch) -> None:
+        """Connect to the next peers of a fetch, as far as the limits allow."""
+        while fetch.candidates and not fetch.is_done and len(fetch.connections) < self.limits.connections_per_fetch:
+            if self.connection_count >= self.limits.connections_max:
+                self._waiting_for_room[fetch] = None
+                return
+            endpoint = fetch.candidates.popleft()
+            if self._gate.is_busy(endpoint):
+                self._waiting_for_host.setdefault(site_of(endpoint), []).append((fetch, endpoint))
+                fetch.waits_for_hosts += 1
+            elif refused := self._gate.open(endpoint, asyncio.get_running_loop().time()):
+                fetch.failures[refused] += 1
+            else:
+                self._connect(fetch, endpoint)
+        fetch.fail_if_hopeless()
+
+    def _connect(self, fetch: MetadataFetch, endpoint: bytes) -> None:
+        conversation = Conversation(
+            fetch.infohash,
+            PEER_ID_PREFIX + self._random_bytes(20 - len(PEER_ID_PREFIX)),
+            asyncio.get_running_loop().time(),
+            limits=self.limits.stages,
+            size_bytes_max=self.limits.metadata_bytes_max,
+            dht_port=self._dht_port,
+        )
+        connection = PeerConnection(endpoint, fetch, conversation, self)
+        fetch.connections.add(connection)
+        self.connection_count += 1
+        connection.connecting = self._tasks.create_task(self._connect_socket(connection))
+
+    async def _connect_socket(self, connection: PeerConnection) -> None:
+        local = (self._local_ip, 0) if self._local_ip else None
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: connection, *unpack(connection.endpoint), local_addr=local
+            )
+        except OSError as error:
+            connection.close(PeerFailure.LOCAL if error.errno in LOCAL_ERRORS else PeerFailure.UNREACHABLE)
+
+    def receive_closed(self, connection: PeerConnection, failure: PeerFailure | None) -> None:
+        """A connection is closed. Others may have waited for it."""
+        fetch, endpoint = connection.fetch, connection.endpoint
+        self.connection_count -= 1
+        self._gate.close(endpoint, failure, asyncio.get_running_loop().time())
+        fetch.connections.discard(connection)
+        fetch.assembly.remove_peer(connection)
+        if failure is not None:
+            fetch.failures[failure] += 1
+        self._count_bytes(fetch)
+        for waiting, peer in self._waiting_for_host.pop(site_of(endpoint), ()):
+            waiting.waits_for_hosts -= 1
+            if not waiting.is_done:
+                waiting.candidates.append(peer)
+                self.connect_more(waiting)
+        self.connect_more(fetch)
+        self._ask_all(fetch)
+        while self._waiting_for_room and self.connection_count < self.limits.connections_max:
+            self.connect_more(_pop_first(self._waiting_for_room))
+
+    # --- pieces
+
+    def receive_event(self, connection: PeerConnection, event: PeerEvent) -> None:
+        """Take an event of a conversation. Raises `PeerError` if the connection is of no more use."""
+        fetch = connection.fetch
+        if fetch.is_done:
+            return
+        if isinstance(event, DhtPortReceived):
+            node = with_port(connection.endpoint, event.port)
+            if is_contactable(node, self._allowed):
+                self._on_dht_node(node)
+            return
+        if isinstance(event, MetadataOffered):
+            fetch.assembly.add_peer(connection, event.size_bytes)
+        elif isinstance(event, PieceReceived):
+            metadata = fetch.assembly.receive(connection, event.piece, event.data)
+            if metadata is not None:
+                fetch.deliver(metadata)
+                return
+        else:
+            fetch.assembly.reject(connection, event.piece)
+        self._ask_all(fetch)
+
+    def _ask_all(self, fetch: MetadataFetch) -> None:
+        """Ask the peers of a fetch for pieces that nobody is asked for, as far as the limits allow."""
+        now = asyncio.get_running_loop().time()
+        for connection in fetch.connections:
+            conversation = connection.conversation
+            if conversation.stage is not Stage.PIECES or not conversation.requests_free:
+                continue
+            if not (room := self._room_for(fetch)):
+                self._waiting_for_bytes[fetch] = None
+                return
+            for piece in fetch.assembly.assign(connection, min(room, conversation.requests_free)):
+                conversation.request(piece, now)
+            self._count_bytes(fetch)
+            connection.flush()
+
+    def _room_for(self, fetch: MetadataFetch) -> int:
+        """Return how many more pieces a fetch may ask for. The first one that finds no room gets the reserve."""
+        free_bytes = self.limits.in_flight_bytes_max - self.in_flight_bytes
+        ordinary = (free_bytes - self.limits.metadata_bytes_max) // PIECE_BYTES
+        if ordinary > 0:
+            return ordinary
+        if self._first_for_bytes is None:
+            self._first_for_bytes = fetch
+        return max(0, free_bytes // PIECE_BYTES) if self._first_for_bytes is fetch else 0
+
+    def _count_bytes(self, fetch: MetadataFetch) -> None:
+        """Count what a fetch holds now. What it has released goes to the fetches that wait."""
+        held_bytes = 0 if fetch.is_done else fetch.assembly.held_bytes
+        change = held_bytes - fetch.counted_bytes
+        fetch.counted_bytes = held_bytes
+        self.in_flight_bytes += change
+        if self._first_for_bytes is fetch and (fetch.is_done or not fetch.connections):
+            self._first_for_bytes = None
+            change = min(change, -1)
+        if change < 0 and self._waiting_for_bytes:
+            asyncio.get_running_loop().call_soon(self._ask_those_that_wait)
+
+    def _ask_those_that_wait(self) -> None:
+        for _ in range(len(self._waiting_for_bytes)):
+            fetch = _pop_first(self._waiting_for_bytes)
+            self._ask_all(fetch)
+            if fetch in self._waiting_for_bytes:  # no room for it; neither for the others
+                return
+
+    def end(self, fetch: MetadataFetch) -> None:
+        """Forget a fetch that is done, and close its connections."""
+        self._fetches.discard(fetch)
+        self._waiting_for_room.pop(fetch, None)
+        self._waiting_for_bytes.pop(fetch, None)
+        self._count_bytes(fetch)
+        fetch.candidates.clear()
+        for connection in list(fetch.connections):
+            connection.close(None)
+        fetch.assembly.clear()
+
+
+def _pop_first(fetches: dict[MetadataFetch, None]) -> MetadataFetch:
+    """Take the fetch that has waited longest."""
+    fetch = next(iter(fetches))
+    del fetches[fetch]
+    return fetch

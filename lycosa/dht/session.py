@@ -1,0 +1,409 @@
+"""Runs the DHT nodes of a process: one per bound address, with a saved table, and operations that can be awaited.
+
+    async with open_node(["0.0.0.0:6881"], bootstrap=["192.0.2.1:6881"]) as node:
+        async for peer in node.lookup(infohash):
+            print(peer)
+
+IPv4 and IPv6 are two networks with a node each (BEP 32); an operation runs on both, and its results are joined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+from lycosa.core.errors import LycosaError, StateError, UsageError
+from lycosa.dht.bootstrap import DEFAULT, find_bootstrap, find_routers
+from lycosa.dht.core.endpoints import IPV4, AllowedNetworks, Contact, family, parse, port_of, text, unpack
+from lycosa.dht.core.events import (
+    AnnounceFinished,
+    Event,
+    InfohashesSampled,
+    JoinFinished,
+    LookupFinished,
+    LookupProgress,
+    NodeStatus,
+    QueryFinished,
+)
+from lycosa.dht.core.ids import ID_BYTES, distance
+from lycosa.dht.core.limits import NodeLimits
+from lycosa.dht.core.node import DhtNode
+from lycosa.dht.core.node_config import NodeConfig
+from lycosa.dht.core.operations import NodeBusy
+from lycosa.dht.core.responder import Neighbourhood
+from lycosa.dht.core.routing.table import K
+from lycosa.dht.node_state import NodeState, open_node_state
+from lycosa.dht.peers import MetadataFetch, MetadataFetcher
+from lycosa.dht.udp import DatagramShell, bind_udp, pack_address
+
+logger = logging.getLogger(__name__)
+
+SAVE_INTERVAL_S = 300.0
+"""A killed process loses what it learned since the last save: at most five minutes of contacts."""
+
+
+class PeerAddress(NamedTuple):
+    """Where a peer listens: an IP address and a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class SwarmEstimate(NamedTuple):
+    """What a scrape found (BEP 33): estimates, because nodes store sets of addresses as Bloom filters."""
+
+    seeds: float
+    leechers: float
+    peers: int
+
+
+class AnnounceResult(NamedTuple):
+    """How many nodes were asked to store a peer, and how many confirmed it."""
+
+    asked: int
+    confirmed: int
+
+
+class DhtSession:
+    """The nodes of a process. Made by `open_node`."""
+
+    fetcher: MetadataFetcher
+    """Its connections to peers."""
+
+    def __init__(self) -> None:
+        self.shells: list[DatagramShell] = []
+        self._operations: dict[tuple[int, int], asyncio.Queue[Event]] = {}
+        self.listeners: list[Callable[[DatagramShell, Event], None]] = []
+        """Called with each event that belongs to no operation of this session."""
+        self._joined = asyncio.Event()
+        self._joining: set[int] = set()
+        self.is_isolated = True
+        """Whether the node knew no other node when it was opened."""
+
+    def add(self, shell: DatagramShell) -> None:
+        """Add a node that is not started."""
+        self._joining.add(len(self.shells))
+        self.shells.append(shell)
+
+    @property
+    def endpoints(self) -> list[bytes]:
+        """The local endpoint of each node."""
+        return [shell.node.endpoint for shell in self.shells]
+
+    def status(self) -> list[NodeStatus]:
+        """Return the table, the traffic and the reachability of each node."""
+        return [shell.node.status(shell.now()) for shell in self.shells]
+
+    async def joined(self) -> int:
+        """Wait until each node has searched its own id, which fills its table. Return the number of good contacts."""
+        await self._joined.wait()
+        return sum(status.contacts.good for status in self.status())
+
+    async def find_node(self, target: bytes | None) -> list[Contact]:
+        """Return the nodes closest to a target that answered; None means the id of each node itself."""
+        found: list[Contact] = []
+        start = lambda node, now: node.find_node(node.node_id if target is None else target, now)  # noqa: E731
+        async for event in self._run(start):
+            if isinstance(event, LookupFinished):
+                found += event.closest
+        return found if target is None else sorted(found, key=lambda contact: distance(contact.id, target))
+
+    async def lookup(self, infohash: bytes) -> AsyncIterator[PeerAddress]:
+        """Yield each peer of a torrent, once, as soon as a node names it. Anyone can announce any address."""
+        async for endpoint in self.peer_endpoints(infohash):
+            yield PeerAddress(*unpack(endpoint))
+
+    async def peer_endpoints(self, infohash: bytes) -> AsyncIterator[bytes]:
+        """Yield what `lookup` yields as compact endpoints."""
+        seen: set[bytes] = set()
+        async for event in self._run(lambda node, now: node.get_peers(infohash, now)):
+            if isinstance(event, LookupProgress):
+                for peer in event.peers:
+                    if peer not in seen:
+                        seen.add(peer)
+                        yield peer
+
+    async def scrape(self, infohash: bytes, on_peer: Callable[[bytes], object] = bool) -> SwarmEstimate:
+        """Return how many seeds and leechers the closest nodes know (BEP 33).
+
+        `on_peer` is called with the endpoint of each peer that is found on the way.
+        """
+        seeds = leechers = 0.0
+        peers: dict[bytes, None] = {}
+        async for event in self._run(lambda node, now: node.get_peers(infohash, now, scrape=True)):
+            if isinstance(event, LookupProgress):
+                for peer in event.peers:
+                    if peer not in peers:
+                        peers[peer] = None
+                        on_peer(peer)
+            elif isinstance(event, LookupFinished):
+                seeds += event.seeds or 0
+                leechers += event.leechers or 0
+        return SwarmEstimate(seeds, leechers, len(peers))
+
+    async def metadata(self, infohash: bytes, peers: Iterable[bytes] = ()) -> bytes:
+        """Return the info dict of a torrent, from peers that the DHT names and from `peers`. Nothing else is fetched.
+
+        `infohash` has 20 bytes, or the 32 of version 2. Raises `NoMetadata`.
+        """
+        fetch = self.fetcher.start(infohash)
+        for peer in peers:
+            fetch.add_peer(peer)
+        looking = asyncio.ensure_future(self._add_peers(fetch))
+        try:
+            return await fetch.result()
+        finally:
+            looking.cancel()
+            await asyncio.wait([looking])
+
+    async def _add_peers(self, fetch: MetadataFetch) -> None:
+        try:
+            async for peer in self.peer_endpoints(fetch.infohash[:ID_BYTES]):
+                fetch.add_peer(peer)
+        except NodeBusy:
+            logger.warning("too many lookups are running to find peers of %s", fetch.infohash.hex())
+        finally:
+            fetch.no_more_peers()
+
+    async def announce(self, infohash: bytes, port: int | None, *, seed: bool = False) -> AnnounceResult:
+        """Ask the closest nodes to store this host as a peer. Without a port they store that of the DHT node."""
+        asked = confirmed = 0
+        async for event in self._run(lambda node, now: node.announce(infohash, port, now, seed=seed)):
+            if isinstance(event, AnnounceFinished):
+                asked, confirmed = asked + event.asked, confirmed + event.confirmed
+        return AnnounceResult(asked, confirmed)
+
+    async def ping(self, endpoint: bytes) -> QueryFinished:
+        """Ping a node. The result names its id, or the reason why there is no answer."""
+        event = await self._ask(endpoint, lambda node, now: node.ping(endpoint, now))
+        assert isinstance(event, QueryFinished)
+        return event
+
+    async def sample_infohashes(self, contact: Contact, target: bytes) -> InfohashesSampled | QueryFinished:
+        """Ask a node for a sample of the infohashes that it stores, and for contacts close to a target (BEP 51).
+
+        The result is a `QueryFinished` if there is no answer, or if the interval of the node is not over.
+        """
+        event = await self._ask(contact.endpoint, lambda node, now: node.sample_infohashes(contact, target, now))
+        assert isinstance(event, InfohashesSampled | QueryFinished)
+        return event
+
+    def start_ping(self, endpoint: bytes) -> None:
+        """Ping a node without waiting: it may enter the table if it answers."""
+        number = self._number_for(endpoint)
+        if number is not None:
+            shell = self.shells[number]
+            shell.node.ping(endpoint, shell.now())
+            shell.flush()
+
+    async def _ask(self, endpoint: bytes, start: Callable[[DhtNode, float], int]) -> Event:
+        """Return the event of one query, which a node of the same address family sends. Raises `UsageError`."""
+        number = self._number_for(endpoint)
+        if number is None:
+            raise UsageError(f"{text(endpoint)}: this node has no address of that IP version: add one with --bind")
+        return await anext(self._run(start, [number]))
+
+    def _number_for(self, endpoint: bytes) -> int | None:
+        numbers = (n for n, shell in enumerate(self.shells) if family(shell.node.endpoint) == family(endpoint))
+        return next(numbers, None)
+
+    async def _run(
+        self, start: Callable[[DhtNode, float], int], numbers: Iterable[int] | None = None
+    ) -> AsyncIterator[Event]:
+        """Start an operation on each node, or on those with `numbers`; yield its events until it ends on all."""
+        events: asyncio.Queue[Event] = asyncio.Queue()  # bounded by the operations: PEERS_MAX of a lookup
+        running: dict[tuple[int, int], DatagramShell] = {}
+        try:
+            for number in range(len(self.shells)) if numbers is None else numbers:
+                shell = self.shells[number]
+                key = number, start(shell.node, shell.now())
+                running[key] = shell
+                self._operations[key] = events
+                shell.flush()
+            left = len(running)
+            while left:
+                event = await events.get()
+                left -= not isinstance(event, LookupProgress)
+                yield event
+        finally:
+            for key, shell in running.items():
+                if self._operations.pop(key, None) is not None:
+                    shell.node.cancel(key[1], shell.now())
+
+    def on_event(self, number: int, event: Event) -> None:
+        """Give an event to the operation that waits for it."""
+        if isinstance(event, JoinFinished):
+            self._joining.discard(number)
+            if not self._joining:
+                self._joined.set()
+        key = number, getattr(event, "operation_id", -1)
+        events = self._operations.get(key)
+        if events is None:
+            for listener in self.listeners:
+                listener(self.shells[number], event)
+            return
+        events.put_nowait(event)
+        if not isinstance(event, LookupProgress):
+            del self._operations[key]
+
+    def contacts(self, target: bytes, count: int = K) -> list[Contact]:
+        """Return the closest good contacts of the tables."""
+        return [each for shell in self.shells for each in shell.node.closest_good(target, count, shell.now())]
+
+
+@asynccontextmanager
+async def open_node(
+    bind: Sequence[str] = ("127.0.0.1:6881",),
+    *,
+    bootstrap: Sequence[str] = (),
+    state: str | Path | None = None,
+    read_only: bool = False,
+    allow_private: Sequence[str] = (),
+    limits: NodeLimits | None = None,
+) -> AsyncIterator[DhtSession]:
+    """Open a node on each address of `bind`, and join the network.
+
+    bind           ADDRESS:PORT; port 0 is any free port
+    bootstrap      nodes to join through: HOST:PORT, a torrent file with nodes, or "default" for the public routers
+    state          folder for the node ids and the contacts, saved every five minutes and at the end
+    read_only      ask, but answer nothing (BEP 43)
+    allow_private  networks that are contacted although they are not public, such as 127.0.0.0/8
+    limits         of queries, bytes and new addresses, for all nodes together
+
+    Raises `UsageError` and `StateError`.
+    """
+    config = NodeConfig(read_only=read_only, allowed_networks=_networks(allow_private))
+    async with AsyncExitStack() as stack:
+        state_folder = stack.enter_context(open_node_state(Path(state))) if state is not None else None
+        session = DhtSession()
+        neighbourhood = Neighbourhood(limits)
+        for number, address in enumerate(bind):
+            shell = _open_shell(address, config, neighbourhood, partial(session.on_event, number))
+            stack.callback(shell.close)
+            session.add(shell)
+        await _join(session, config, bootstrap, state_folder)
+        session.fetcher = await stack.enter_async_context(_fetcher(session, config))
+        if state_folder is not None:
+            await stack.enter_async_context(_saving(session, state_folder))
+        yield session
+
+
+def _networks(written: Sequence[str]) -> AllowedNetworks:
+    try:
+        return AllowedNetworks(written)
+    except UsageError as error:
+        raise UsageError(f"--allow-private {error}") from None
+
+
+def _open_shell(
+    address: str, config: NodeConfig, neighbourhood: Neighbourhood, on_event: Callable[[Event], None]
+) -> DatagramShell:
+    try:
+        endpoint = parse(address)
+    except UsageError as error:
+        raise UsageError(f"--bind {error}") from None
+    sock = bind_udp(endpoint)
+    node = DhtNode(pack_address(sock.getsockname()), config, os.urandom, shared=neighbourhood)
+    return DatagramShell(node, sock, on_event)
+
+
+def _fetcher(session: DhtSession, config: NodeConfig) -> MetadataFetcher:
+    """Return the fetcher: it connects from the address of the node if there is one, and tells peers of the node."""
+
+    def meet(endpoint: bytes) -> None:
+        with suppress(NodeBusy):
+            session.start_ping(endpoint)
+
+    ips = {ip_address(endpoint[:-2]) for endpoint in session.endpoints}
+    ipv4_ports = [port_of(endpoint) for endpoint in session.endpoints if family(endpoint) == IPV4]
+    return MetadataFetcher(
+        os.urandom,
+        allowed=config.allowed_networks,
+        local_ip=str(*ips) if len(ips) == 1 and not any(ip.is_unspecified for ip in ips) else None,
+        dht_port=ipv4_ports[0] if ipv4_ports and not config.read_only else None,
+        on_dht_node=meet,
+    )
+
+
+async def _join(
+    session: DhtSession, config: NodeConfig, bootstrap: Sequence[str], state_folder: NodeState | None
+) -> None:
+    """Start the nodes with what was saved and given."""
+    families = [family(endpoint) for endpoint in session.endpoints]
+    saved = state_folder.load(families) if state_folder is not None else [None] * len(families)
+    has_contacts = any(table is not None and table.contacts for table in saved)
+    if DEFAULT in bootstrap and all(is_loopback(each) for each in session.endpoints):
+        raise _unreachable(session.endpoints, DEFAULT)
+    given: list[bytes] = []
+    routers: list[bytes] = []
+    try:
+        given = await find_bootstrap(bootstrap, config.allowed_networks)
+        routers = await find_routers() if DEFAULT in bootstrap else []
+    except UsageError:
+        raise
+    except LycosaError as error:  # no name server; the contacts of the last run need none
+        if not has_contacts:
+            raise
+        logger.warning("%s; joining through the contacts of the last run", error)
+    _check_reachable(session.endpoints, given, bootstrap)
+    for shell, own, table in zip(session.shells, families, saved, strict=True):
+        own_given, own_routers = ([each for each in nodes if family(each) == own] for nodes in (given, routers))
+        shell.node.start(table, own_given, shell.now(), routers=own_routers)
+        session.is_isolated &= not (own_given or own_routers or (table is not None and table.contacts))
+        shell.start()
+
+
+def _check_reachable(binds: Sequence[bytes], given: Sequence[bytes], bootstrap: Sequence[str]) -> None:
+    """Raise `UsageError` if none of the addresses that we have can reach any of the nodes to join through."""
+    if not given or DEFAULT in bootstrap:
+        return
+    if all(is_loopback(each) for each in binds) and not any(is_loopback(each) for each in given):
+        raise _unreachable(binds, bootstrap[0])
+    if not {family(each) for each in given} & {family(each) for each in binds}:
+        other = "[::]:6881" if len(given[0]) > len(binds[0]) else "0.0.0.0:6881"
+        raise UsageError(f"--bootstrap {bootstrap[0]} has an address of the other IP version: add --bind {other}")
+
+
+def _unreachable(binds: Sequence[bytes], name: str) -> UsageError:
+    ip, _ = unpack(binds[0])
+    return UsageError(f"--bind {ip} is loopback, and cannot reach --bootstrap {name}: write --bind 0.0.0.0:6881")
+
+
+def is_loopback(endpoint: bytes) -> bool:
+    """Return whether an endpoint is on this machine."""
+    return ip_address(endpoint[:-2]).is_loopback
+
+
+@asynccontextmanager
+async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
+    """Save the tables now, to see whether it works, then from time to time, and at the end."""
+
+    def save() -> None:
+        state.save([shell.node.save(shell.now()) for shell in session.shells])
+
+    async def save_from_time_to_time() -> None:
+        while True:
+            await asyncio.sleep(SAVE_INTERVAL_S)
+            try:
+                save()
+            except StateError as error:  # the node works on without it
+                logger.warning("%s", error)
+
+    save()
+    task = asyncio.create_task(save_from_time_to_time())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        save()

@@ -1,0 +1,113 @@
+"""Which peers may be connected to: rates per host, pauses, bans, and addresses that are never contacted."""
+
+from __future__ import annotations
+
+import pytest
+
+from lycosa.dht.core.endpoints import AllowedNetworks, pack
+from lycosa.dht.core.metadata.failures import PeerFailure
+from lycosa.dht.core.metadata.peer_gate import BAN_S, PAUSE_MAX_S, PAUSE_S, PAUSED_MAX, PeerGate
+
+PEER, NEIGHBOUR = pack("8.8.8.8", 6881), pack("8.8.8.8", 6882)
+
+
+@pytest.mark.parametrize(
+    ("ip", "port"),
+    [("10.0.0.1", 25), ("127.0.0.1", 80), ("224.0.0.1", 5), ("8.8.8.8", 0), ("::1", 5), ("fe80::1", 5), ("fc00::1", 5)],
+)
+def test_private_and_reserved_addresses_are_never_contacted(ip, port):
+    assert PeerGate().open(pack(ip, port), 0.0) is PeerFailure.NOT_PUBLIC
+
+
+def test_private_addresses_are_contacted_if_their_network_is_allowed():
+    gate = PeerGate(AllowedNetworks(["127.0.0.0/8"]))
+    assert gate.open(pack("127.0.0.9", 80), 0.0) is None
+    assert gate.open(pack("10.0.0.1", 80), 0.0) is PeerFailure.NOT_PUBLIC
+    assert gate.open(pack("127.0.0.8", 0), 0.0) is PeerFailure.NOT_PUBLIC
+
+
+def test_a_host_is_busy_while_a_connection_is_open_whatever_the_port():
+    gate = PeerGate()
+    assert not gate.is_busy(PEER)
+    gate.open(PEER, 0.0)
+    assert gate.is_busy(PEER)
+    assert gate.is_busy(NEIGHBOUR)
+    gate.close(PEER, None, 1.0)
+    assert not gate.is_busy(NEIGHBOUR)
+
+
+def test_addresses_of_one_64_are_one_host():
+    gate = PeerGate()
+    gate.open(pack("2001:470::1", 1), 0.0)
+    assert gate.is_busy(pack("2001:470::ffff", 9))
+    assert not gate.is_busy(pack("2001:470:0:1::1", 1))
+
+
+def test_a_host_gets_at_most_ten_connections_in_any_minute():
+    gate = PeerGate()
+    opened: list[float] = []
+    for tenth in range(3000):
+        now = tenth / 10
+        endpoint = pack("8.8.8.8", 1 + tenth)  # forged announces name any port
+        if gate.open(endpoint, now) is None:
+            opened.append(now)
+            gate.close(endpoint, PeerFailure.NO_METADATA, now)
+    in_a_minute = [sum(start <= each < start + 60 for each in opened) for start in opened]
+    assert max(in_a_minute) <= 10
+    assert len(opened) >= 5 * 5, "the rate goes on"
+
+
+@pytest.mark.parametrize("failure", [PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL])
+def test_a_peer_that_failed_is_left_alone_for_longer_each_time(failure):
+    gate, now = PeerGate(), 0.0
+    for pause_s in (PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S):
+        assert gate.open(PEER, now) is None
+        gate.close(PEER, failure, now)
+        assert gate.open(PEER, now + pause_s - 1) is PeerFailure.PAUSED
+        now += pause_s
+    for _ in range(10):
+        now += 2 * PAUSE_MAX_S
+        gate.open(PEER, now)
+        gate.close(PEER, failure, now)
+    assert gate.open(PEER, now + PAUSE_MAX_S) is None
+
+
+def test_only_the_peer_is_left_alone_not_its_host():
+    gate = PeerGate()
+    gate.open(PEER, 0.0)
+    gate.close(PEER, PeerFailure.UNREACHABLE, 0.0)
+    assert gate.open(NEIGHBOUR, 1.0) is None
+
+
+def test_success_ends_the_pauses():
+    gate = PeerGate()
+    for now, failure in ((0.0, PeerFailure.TIMEOUT), (100.0, None), (200.0, PeerFailure.TIMEOUT)):
+        assert gate.open(PEER, now) is None
+        gate.close(PEER, failure, now)
+    assert gate.open(PEER, 200.0 + PAUSE_S) is None
+
+
+@pytest.mark.parametrize("failure", [PeerFailure.WRONG_HASH, PeerFailure.FLOOD])
+def test_a_host_that_cheats_is_banned(failure):
+    gate = PeerGate()
+    gate.open(PEER, 0.0)
+    gate.close(PEER, failure, 0.0)
+    assert gate.open(NEIGHBOUR, BAN_S - 1) is PeerFailure.PAUSED
+    assert gate.open(NEIGHBOUR, BAN_S) is None
+
+
+@pytest.mark.parametrize(
+    "failure", [PeerFailure.NO_METADATA, PeerFailure.OTHER_INFOHASH, PeerFailure.LOCAL, PeerFailure.CLOSED]
+)
+def test_failures_about_one_torrent_do_not_count(failure):
+    gate = PeerGate()
+    gate.open(PEER, 0.0)
+    gate.close(PEER, failure, 0.0)
+    assert gate.open(PEER, 0.0) is None
+
+
+def test_what_is_remembered_is_bounded():
+    gate = PeerGate()
+    for number in range(PAUSED_MAX + 1000):
+        gate.close((0x08000000 + number).to_bytes(4) + b"\x1a\xe1", PeerFailure.TIMEOUT, 0.0)
+    assert len(gate._paused) == PAUSED_MAX

@@ -1,0 +1,198 @@
+"""Limits: exact bounds per host, for bytes and for new addresses, in tables that stay small."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import pytest
+
+from lycosa.dht.core.endpoints import pack
+from lycosa.dht.core.limits import BandwidthCap, NewAddressCap, NodeLimits, RateLimit, TokenBucket
+
+HOST = pack("1.2.3.4", 1)
+
+
+def endpoint(number: int) -> bytes:
+    return number.to_bytes(4) + b"\x1a\xe1"
+
+
+def outgoing() -> RateLimit:
+    return RateLimit(1.0, 4, refuse_when_full=True)
+
+
+@pytest.mark.parametrize("start", [0.0, 1.5, 1e6 / 3, 1e9 / 7])
+def test_a_host_gets_its_burst_and_then_its_rate(start: float):
+    limit = outgoing()
+    assert [limit.allow(HOST, start) for _ in range(5)] == [True] * 4 + [False]
+    assert not limit.allow(HOST, start + 0.99)
+    assert limit.allow(HOST, start + 1)
+    assert not limit.allow(HOST, start + 1)
+    assert [limit.allow(HOST, start + 100) for _ in range(5)] == [True] * 4 + [False]
+
+
+def test_refused_ones_do_not_count():
+    limit = outgoing()
+    sent = [at for at in range(1000) if limit.allow(HOST, at / 100)]
+    assert sent == [0, 1, 2, 3, *range(100, 1000, 100)]
+
+
+def test_ports_and_addresses_of_one_host_share_its_limit():
+    limit = outgoing()
+    assert sum(limit.allow(pack("1.2.3.4", port), 5) for port in range(1, 9)) == 4
+    assert sum(limit.allow(pack(f"2001:db8::{n}", 1), 5) for n in range(1, 9)) == 4
+    assert limit.allow(pack("1.2.3.5", 1), 5)
+
+
+def test_the_time_at_which_a_host_is_ready_is_exact():
+    limit = outgoing()
+    assert limit.ready_at(HOST, 7) == 7
+    for _ in range(4):
+        limit.allow(HOST, 7)
+    ready = limit.ready_at(HOST, 7)
+    assert not limit.allow(HOST, ready - 0.001)
+    assert limit.allow(HOST, ready)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_window_has_more_than_rate_and_burst(seed: int):
+    print("seed", seed)
+    chance, limit, sent, now = random.Random(seed), outgoing(), defaultdict(list), 0.0
+    for _ in range(3000):
+        now += chance.expovariate(8)
+        host = endpoint(chance.randrange(3))
+        if limit.allow(host, now):
+            sent[host].append(now)
+    for times in sent.values():
+        assert len(times) > 100
+        for first, start in enumerate(times):
+            in_window = sum(start <= at <= start + 20 for at in times[first:])
+            assert in_window <= 24 + 1e-6
+
+
+def test_a_full_table_of_outgoing_queries_refuses_new_hosts_and_keeps_the_limits_of_known_ones():
+    limit = RateLimit(1.0, 4, hosts_max=100, refuse_when_full=True)
+    assert sum(limit.allow(endpoint(n), 1) for n in range(200)) == 50
+    assert sum(limit.allow(endpoint(0), 1) for _ in range(10)) == 3
+    assert limit.allow(endpoint(199), 6)
+
+
+def test_a_flood_of_addresses_locks_no_host_out_and_stays_bounded():
+    limit = RateLimit(5.0, 50, hosts_max=100)
+    assert all(limit.allow(endpoint(n), 1 + n / 1e6) for n in range(10_000))
+    assert len(limit) <= 100
+
+
+def test_old_hosts_are_forgotten():
+    limit = outgoing()
+    for second in range(100):
+        for n in range(10):
+            assert limit.allow(endpoint(1000 * second + n), second)
+    assert len(limit) <= 80
+
+
+def test_the_bandwidth_is_capped_with_a_burst():
+    cap = BandwidthCap(1000)
+    sent = sum(100 for at in range(10_000) if cap.take(100, 5 + at / 1000))
+    assert sent == 11_900
+    assert cap.take(100, 15)
+    assert cap.ready_at(100, 15) == pytest.approx(15.1)
+    assert not cap.take(100, 15.09)
+    assert cap.take(100, 15.1)
+
+
+def test_an_amount_larger_than_the_burst_waits_for_a_full_bucket():
+    bucket = TokenBucket(10, 20)
+    assert bucket.take(50, 0)
+    assert bucket.ready_at(50, 0) == 5
+    assert not bucket.take(50, 4.9)
+    assert bucket.take(50, 5)
+
+
+def test_time_that_goes_back_gives_nothing():
+    bucket = TokenBucket(10, 20)
+    assert bucket.take(20, 100)
+    assert not any(bucket.take(1, now) for now in (99, 100, 50))
+
+
+def test_new_addresses_are_capped_in_every_minute():
+    cap = NewAddressCap(60)
+    allowed = [at / 10 for at in range(6000) if cap.allow(endpoint(at), at / 10)]
+    for start in allowed:
+        assert sum(start <= at < start + 60 for at in allowed) <= 60
+    assert len(allowed) >= 500
+
+
+def test_known_addresses_are_free_for_a_minute():
+    cap = NewAddressCap(6)
+    assert cap.allow(endpoint(1), 0)
+    assert not cap.allow(endpoint(2), 0)
+    assert all(cap.allow(endpoint(1), at) for at in range(0, 600, 59))
+
+
+def test_known_addresses_pass_when_no_new_one_does():
+    cap = NewAddressCap(60)
+    known = [endpoint(n) for n in range(10)]
+    assert all(cap.allow(each, 0.0) for each in known)
+    assert all(cap.allow(endpoint(100 + n), 61.0) for n in range(10))
+    assert not cap.allow(endpoint(999), 61.0)
+    assert all(cap.allow(each, 61.0) for each in known)
+    assert sum(cap.allow(each, 1000.0) for each in [endpoint(2000), *known]) == 10, "forgotten, so new again"
+
+
+def test_the_table_of_addresses_is_bounded():
+    cap = NewAddressCap(10**9, addresses_max=100)
+    assert all(cap.allow(endpoint(n), n / 100) for n in range(1000))
+    assert len(cap) <= 100
+
+
+def test_a_query_waits_for_its_host_for_bandwidth_and_for_new_addresses():
+    limits = NodeLimits()
+    assert [limits.query_wait_s(HOST, 10.0) for _ in range(4)] == [0.0] * 4
+    assert limits.query_wait_s(HOST, 10.0) == pytest.approx(1.0)
+    assert limits.query_wait_s(HOST, 10.0 + limits.query_wait_s(HOST, 10.0)) == 0.0
+
+    slow = NodeLimits(bytes_per_s=120)
+    assert [slow.query_wait_s(endpoint(n), 10.0) for n in range(3)] == [0.0, 0.0, pytest.approx(1.0)]
+
+    few = NodeLimits(new_addresses_per_minute=6)
+    assert few.query_wait_s(endpoint(1), 10.0) == 0.0
+    assert few.query_wait_s(endpoint(2), 10.0) > 0.0
+    assert few.query_wait_s(endpoint(1), 10.0) == 0.0
+
+
+def test_a_query_that_must_wait_is_not_counted():
+    limits = NodeLimits(new_addresses_per_minute=6)
+    assert limits.query_wait_s(endpoint(1), 0.0) == 0.0
+    assert all(limits.query_wait_s(endpoint(2), n / 1000) > 0.0 for n in range(1000))
+    assert [limits.query_wait_s(endpoint(2), 60.0) for _ in range(5)][:4] == [0.0] * 4
+
+
+def test_answers_are_limited_per_host_and_by_bandwidth():
+    limits = NodeLimits(answers_per_s=5, answers_burst=50, bytes_per_s=1000)
+    assert sum(limits.admits(HOST, 1.0) for _ in range(200)) == 50
+    assert sum(limits.admits(HOST, 2.0) for _ in range(200)) == 5
+    assert limits.admits(endpoint(9), 2.0)
+    assert sum(limits.may_send(500, 1.0) for _ in range(10)) == 3
+
+
+def test_a_flood_of_answers_leaves_bandwidth_for_queries():
+    limits = NodeLimits(bytes_per_s=10_000)
+    answers = queries = 0
+    for step in range(10_000):
+        now = step / 1000
+        answers += limits.may_send(300, now)
+        if step % 50 == 0:
+            queries += limits.query_wait_s(endpoint(step), now) == 0.0
+    assert queries >= 150
+    assert 200 <= answers <= 400
+
+
+@pytest.mark.parametrize("start", [0.1, 1e3 / 3, 1e6 / 7])
+def test_what_waits_as_long_as_it_must_never_waits_twice(start: float):
+    limits = NodeLimits(bytes_per_s=700)
+    for n in range(500):
+        now, host = start, endpoint(n % 3)
+        if wait_s := limits.query_wait_s(host, now):
+            start = now + wait_s
+            assert limits.query_wait_s(host, start) == 0.0
