@@ -11,16 +11,17 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Self
 
 import pytest
-import uvloop
 
 from lycosa.core.errors import NoMetadata
 from lycosa.dht.core.endpoints import AllowedNetworks, pack
 from lycosa.dht.core.metadata.conversation import StageLimits
 from lycosa.dht.core.metadata.failures import PeerFailure
 from lycosa.dht.peers import PEERS_MAX, FetchLimits, MetadataFetch, MetadataFetcher, PeerConnection
+from tests.loops import LOOPS, run_on
 from tests.servers.ports import closed_port
 from tests.servers.proxies import new_address
 from tests.servers.seeders import Behaviour, Log, canned, message, seeding
@@ -35,28 +36,14 @@ HASTY = StageLimits(connect_s=60, handshake_s=1, piece_s=1, total_s=60)
 """For peers that have to run into a deadline."""
 
 
-ON_UVLOOP = pytest.mark.parametrize("run", [uvloop.new_event_loop], indirect=True, ids=["uvloop"])
+ON_UVLOOP = pytest.mark.parametrize("run", [LOOPS["uvloop"]], indirect=True, ids=["uvloop"])
 """For tests that take long: on the loop of the commands only."""
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS.values(), ids=LOOPS)
 def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[Any]], Any]:
-    """Run a coroutine on both event loops. An error in a callback fails the test."""
-
-    def run_(main: Awaitable[Any]) -> Any:
-        errors: list[dict[str, Any]] = []
-
-        async def bounded() -> Any:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-            async with asyncio.timeout(60):
-                return await main
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            result = runner.run(bounded())
-        assert errors == []
-        return result
-
-    return run_
+    """Run a coroutine on both event loops."""
+    return partial(run_on, request.param)
 
 
 def fetcher(*, stages: StageLimits = PATIENT, allowed: AllowedNetworks = LOOPBACK, **options: Any) -> MetadataFetcher:

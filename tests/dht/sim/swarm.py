@@ -34,6 +34,7 @@ class Scenario:
     lookups_per_minute: float = 4.0
     returning: float = 0.5
     """The part of the nodes that come back with their saved table, after ten minutes."""
+    ipv6: bool = False
     attackers: int = 0
     attack: Attack = Attack.FORGING
     attack_pause_s: float = 5.0
@@ -101,14 +102,16 @@ class Swarm:
     # Nodes.
 
     def public_endpoint(self) -> bytes:
-        """Return an address in a network of its own."""
+        """Return an endpoint in a network of its own."""
         while True:
-            ip = (self.chance.randrange(20, 100), self.chance.randrange(256), self.chance.randrange(256))
-            if bytes(ip) not in self._networks:
-                self._networks.add(bytes(ip))
-                return pack(
-                    ".".join(map(str, (*ip, self.chance.randrange(1, 255)))), self.chance.randrange(1024, 65536)
-                )
+            network = bytes([0x24, 0, *self.chance.randbytes(4)]) if self.scenario.ipv6 else self._ipv4_network()
+            if network not in self._networks:
+                self._networks.add(network)
+                host = self.chance.randbytes(10) if self.scenario.ipv6 else bytes([self.chance.randrange(1, 255)])
+                return network + host + self.chance.randrange(1024, 65536).to_bytes(2)
+
+    def _ipv4_network(self) -> bytes:
+        return bytes([self.chance.randrange(20, 100), *self.chance.randbytes(2)])
 
     def _join(self, saved: SavedTable | None, endpoint: bytes | None = None, *, permanent: bool = False) -> Host:
         endpoint = endpoint or self.public_endpoint()

@@ -47,6 +47,15 @@ def test_announces_are_confirmed_as_often_as_losses_allow(small: tuple[Swarm, Ou
     assert outcome.confirmed > 0.55 * outcome.asked
 
 
+def test_a_network_on_ipv6():
+    print(f"seed {SEED}")
+    swarm = Swarm(SEED, Scenario(nodes=30, hours=0.5, ipv6=True, behind_nat=0.0, lookups_per_minute=8.0))
+    outcome = swarm.run()
+    assert outcome.lookups > 80
+    assert outcome.found_part >= 0.98
+    assert swarm.neighbours_known() >= 0.8
+
+
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", range(3))
 def test_a_larger_network_for_six_hours(seed: int):
