@@ -42,7 +42,6 @@ _META_CHARSET = re.compile(
 _XML_ENCODING = re.compile(
     rb"<\?xml[^>]*?encoding[\x00-\x20]*=[\x00-\x20]*(?:\"([^\"\x00-\x20>]+)\"|'([^'\x00-\x20>]+)')"
 )
-_LATE_WORDS = (b"harset", b"HARSET")  # two fast searches find charset, Charset and CHARSET
 _META = re.compile(rb"<meta[\t\n\f\r /]", re.IGNORECASE)
 _TAG = re.compile(rb"</?[a-zA-Z][^\t\n\f\r >]*")
 _NAME = rb"[\w:.-]+"
@@ -153,7 +152,7 @@ def _from_meta(attributes: dict[bytes, bytes]) -> str:
 
 def _from_tree(body: bytes) -> str:
     """Return the codec that the first meta element with a known label declares."""
-    if not any(body.find(word, PRESCAN_MAX) >= 0 for word in _LATE_WORDS) or body.isascii():
+    if body.isascii() or b"charset" not in body.lower():
         return ""
     metas = parse_html(body, "windows-1252").css("meta")
     found = (

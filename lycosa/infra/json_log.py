@@ -12,6 +12,8 @@ from math import isfinite
 from typing import Any
 
 FIELDS_MAX = 50
+"""Maximum number of fields, and of elements of a list."""
+
 FIELD_TEXT_MAX = 10_000
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -44,4 +46,6 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 def _json_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and isfinite(value)):
         return value
+    if isinstance(value, list | tuple):
+        return [str(each)[:FIELD_TEXT_MAX] for each in value[:FIELDS_MAX]]
     return str(value)[:FIELD_TEXT_MAX]

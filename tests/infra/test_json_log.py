@@ -35,6 +35,11 @@ def test_what_is_no_json_value_is_text():
     assert len(line["much"]) == FIELD_TEXT_MAX
 
 
+def test_a_list_is_a_list_of_texts():
+    assert formatted("x", names=["a", 1])["names"] == ["a", "1"]
+    assert formatted("x", pair=("b", None))["pair"] == ["b", "None"]
+
+
 def test_fields_do_not_replace_the_names_of_a_line_and_are_bounded():
     line = formatted("x", level=7, time="never", **{f"field{number}": number for number in range(100)})
     assert line["level"] == "WARNING"

@@ -33,6 +33,7 @@ from lycosa.crawl.engine.close_monitor import CloseMonitor
 from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.disk_guard import FreeSpace
 from lycosa.crawl.engine.engine import Engine, EngineLimits, LeaseVisitor
+from lycosa.crawl.engine.refresh import CARRIED
 from lycosa.crawl.engine.run_parts import HostLookups, RunMonitor, RunStorage
 from lycosa.crawl.engine.state_saver import StateSaver
 from lycosa.crawl.engine.visit import Visitor
@@ -242,7 +243,8 @@ async def _commit(committer: Committer) -> None:
 
 def _earlier_output_notes(earlier: Mapping[str, int], positions: Mapping[str, int], settings: Settings) -> list[str]:
     """Return a hint if earlier runs have written items to other outputs only, else an empty list."""
-    written = {name: name.partition(":")[2] for name, size in earlier.items() if ":" in name and size}
+    parts = {name: name.partition(":") for name, size in earlier.items() if size}
+    written = {name: place for name, (kind, _, place) in parts.items() if place and kind != CARRIED}
     added = [name.partition(":")[2] for name in positions if ":" in name and name not in earlier]
     others = [place for name, place in written.items() if added or name not in positions]
     if not others or settings.overwrite:

@@ -213,6 +213,8 @@ class RemoteLogHandler(logging.Handler):
 def _sendable_value(value: Any) -> Any:
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         return str(value)
+    if isinstance(value, list):
+        return [_sendable(each) for each in value]
     return _sendable(value) if isinstance(value, str) else value
 
 

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.cli.command import lycosa
 from tests.servers.tree import grow
 
@@ -44,9 +42,9 @@ def logged(cwd: Path, *options: str) -> tuple[list[dict[str, Any]], list[str]]:
     return [json.loads(line) for line in (cwd / "my.log").read_text().splitlines()], list(urls)
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_each_page_is_an_object_with_its_url_status_and_spider(tmp_path: Path, processes: str) -> None:
-    lines, urls = logged(tmp_path, "-L", "DEBUG", "--processes", processes)
+def test_each_page_is_an_object_with_its_url_status_and_spider_from_worker_processes_too(tmp_path: Path) -> None:
+    lines, urls = logged(tmp_path, "-L", "DEBUG", "--processes", "2")
+    assert_counts_and_parts(lines, "2 processes")
     crawled = [line for line in lines if line["message"].startswith("Crawled (200) <GET ")]
     assert sorted(line["url"] for line in crawled) == sorted(urls)
     assert {(line["status"], line["spider"], line["level"]) for line in crawled} == {(200, "quotes", "DEBUG")}
@@ -56,13 +54,18 @@ def test_each_page_is_an_object_with_its_url_status_and_spider(tmp_path: Path, p
     assert {line["product"] for line in seen} == {7}
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_the_log_says_what_is_enabled_and_the_counts_at_the_end(tmp_path: Path, processes: str) -> None:
-    lines, _ = logged(tmp_path, "-L", "INFO", "--processes", processes)
+def test_the_log_says_what_is_enabled_and_the_counts_at_the_end(tmp_path: Path) -> None:
+    lines, _ = logged(tmp_path, "-L", "INFO")
+    assert_counts_and_parts(lines, "1 process")
+    assert not [line for line in lines if line["message"].startswith("Crawled")]
+
+
+def assert_counts_and_parts(lines: list[dict[str, Any]], processes: str) -> None:
     texts = [line["message"] for line in lines]
-    (start,) = [text for text in texts if text.startswith("crawl quotes: ")]
-    how = "1 process" if processes == "1" else "2 processes"
-    assert f"a crawl on this machine, {how}, callbacks on the event loop, 7 requests at a time" in start
+    (start,) = [line for line in lines if line["message"].startswith("crawl quotes: ")]
+    how = f"a crawl on this machine, {processes}, callbacks on the event loop, 7 requests at a time"
+    assert how in start["message"]
+    assert start["spiders"] == ["quotes"]
     assert texts.count("enabled pipelines of spider quotes: Clean") == 1
     (middlewares,) = [text for text in texts if text.startswith("enabled downloader middlewares: ")]
     assert "Retry, MetaRefresh, Redirect" in middlewares
@@ -71,4 +74,3 @@ def test_the_log_says_what_is_enabled_and_the_counts_at_the_end(tmp_path: Path, 
     assert (end["requests"], end["successes"], end["reason"]) == (PAGES, PAGES, "finished")
     assert end["duplicates"] > 0
     assert end["elapsed_s"] > 0
-    assert not [text for text in texts if text.startswith("Crawled")]

@@ -173,7 +173,7 @@ async def joined(client: Any, crawl: str, worker: str) -> RedisFrontier:
 
 def test_a_kill_between_export_and_deletion_on_redis_loses_nothing(tmp_path: Path, redis: Any) -> None:
     """Even between two partitions."""
-    for steps in range(0, STEPS_MAX, 1 if PROVE else 2):
+    for steps in range(0, STEPS_MAX, 1 if PROVE else 5):
         folder, fuse, crawl = tmp_path / f"exported-{steps}", Fuse(steps), token_hex(8)
 
         async def prepare(crawl: str = crawl) -> None:

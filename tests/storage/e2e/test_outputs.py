@@ -15,7 +15,7 @@ from tests.servers.redis import redis_server
 from tests.servers.tree import Tree, grow
 from tests.storage.output_files import READERS, csv_rows
 
-KILLS = 20 if PROVE else 3
+KILLS = 20 if PROVE else 2
 PAGES = 2_000 if PROVE else 240
 DELAY_S = 0.1
 FILES = [f"items.{suffix}" for suffix in READERS]

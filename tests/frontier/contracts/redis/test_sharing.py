@@ -17,22 +17,23 @@ from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 
-START_S, PAGES, STEP_S = 1000.0, 1_000, 0.005
+START_S, STEP_S = 1000.0, 0.005
 
 
 async def shares(redis: Any, places: int, eagerness: dict[str, int], hosts: int = 1) -> Counter[str]:
-    """Let workers fetch all pages, those of one host unless said otherwise. Return how many each of them had.
+    """Let workers fetch pages, those of one host unless said otherwise. Return how many each of them had.
 
     A worker asks for 64 leases `eagerness` times a step, and each of its transfers takes a step.
     """
     name, rng, policy = token_hex(8), random.Random(1), replace(PLAIN, concurrency_per_host=places)
+    pages = min(1_000, 300 * places)
     workers = {
         worker: await simulated_frontier(LooplessClient(redis.url), name, policy, START_S, worker=worker)
         for worker in eagerness
     }
     now, done, held = START_S, Counter[str](), {worker: [] for worker in workers}
-    await workers["a"].push([url(n, HOST if hosts == 1 else f"http://h{n % hosts}.example:80") for n in range(PAGES)])
-    while done.total() < PAGES:
+    await workers["a"].push([url(n, HOST if hosts == 1 else f"http://h{n % hosts}.example:80") for n in range(pages)])
+    while done.total() < pages:
         now += STEP_S
         assert now < START_S + 60.0, done
         turns = [worker for worker, turns in eagerness.items() for _ in range(turns)]
@@ -48,7 +49,7 @@ async def shares(redis: Any, places: int, eagerness: dict[str, int], hosts: int 
     return done
 
 
-@pytest.mark.parametrize("places", [1, 2, 8, 30])
+@pytest.mark.parametrize("places", [1, 8, 30])
 def test_equal_workers_have_equal_parts_of_one_host(redis, places: int) -> None:
     async def scenario() -> None:
         done = await shares(redis, places, dict.fromkeys("abc", 1))
@@ -61,7 +62,7 @@ def test_equal_workers_have_equal_parts_of_one_host(redis, places: int) -> None:
 def test_slow_worker_is_not_left_out(redis, places: int) -> None:
     async def scenario() -> None:
         done = await shares(redis, places, {"a": 4, "b": 1, "c": 2})
-        assert min(done[worker] for worker in "abc") >= PAGES / 8, done
+        assert min(done[worker] for worker in "abc") >= done.total() / 8, done
 
     run(scenario())
 
