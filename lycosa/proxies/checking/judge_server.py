@@ -132,8 +132,8 @@ async def run_judge(
 ) -> AsyncIterator[Judge]:
     """Run a judge for the duration of the block, with TLS if there is a certificate. Port 0 means any free port.
 
-    `public` is the name or address at which proxies reach it, if it differs from `host`. Raises `StateError` if a port
-    is not available.
+    `public` is the name or address at which proxies reach the judge, if it differs from `host`. Raises `StateError` if
+    a port is not available.
     """
     judge = Judge(key or new_key())
     server = HttpServer(judge.handle, CONNECTIONS_MAX)
