@@ -16,7 +16,7 @@ __all__ = ["DhtSession", "load_torrent", "open_node", "serve_node_metrics"]
 
 
 @asynccontextmanager
-async def serve_node_metrics(session: DhtSession, where: str | None) -> AsyncIterator[str]:
+async def serve_node_metrics(session: DhtSession, where: str | None, *, allow_remote: bool) -> AsyncIterator[str]:
     """Serve the metrics of the nodes at `where`, `[ADDRESS:]PORT`, and yield the URL; "" if `where` is None."""
     if where is None:
         yield ""
@@ -26,5 +26,5 @@ async def serve_node_metrics(session: DhtSession, where: str | None) -> AsyncIte
         nodes = zip(session.endpoints, session.status(), strict=True)
         return exposition(node_metrics([(family(endpoint), status) for endpoint, status in nodes]))
 
-    async with serve_metrics(where, page) as url:
+    async with serve_metrics(where, page, allow_remote=allow_remote) as url:
         yield url

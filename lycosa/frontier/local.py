@@ -45,7 +45,7 @@ BLOCK_MAX_S = 3600.0
 """Maximum remaining block of a host when a state is opened: the largest Retry-After that is honoured."""
 
 HOSTS_KEPT_MAX = 20_000
-"""Number of hosts in memory above which idle ones are dropped; most idle hosts get work again soon."""
+"""Number of hosts up to which idle hosts stay in memory, because most idle hosts get work again soon."""
 
 DELAY_MAX_S = 3600.0
 """Maximum delay between two starts; `set_delay` shortens longer delays to it."""
@@ -124,7 +124,7 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """Discard uncommitted changes, and close the store."""
 
     def segments(self) -> list[SegmentView]:
-        """Return the segments in the order they are served, then the dropped ones; leased records count as queued."""
+        """Return the segments as served, then the dropped segments. Leased records count as queued."""
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
         """Return the stored views of at most `limit` hosts whose keys follow `after`."""

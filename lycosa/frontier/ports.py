@@ -174,7 +174,7 @@ class FrontierOperations(Protocol):
         """Return the stored robots.txt of a host."""
 
     async def segments(self) -> list[SegmentView]:
-        """Return the segments in the order they are served, then the dropped ones."""
+        """Return the segments in the order in which they are served, then the dropped segments."""
 
     async def hosts(self, after: str, limit: int) -> list[HostView]:
         """Return the hosts whose keys follow `after`, in order."""
@@ -194,7 +194,7 @@ class FrontierOperations(Protocol):
         """Queue dead and done rows again, with their attempts reset and the validators of the last fetch.
 
         With `into`, copies are pushed into that segment and the rows stay unchanged. URLs already in that segment are
-        skipped, even those with `dont_filter`.
+        skipped, even with `dont_filter`.
         """
 
     async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
@@ -303,7 +303,7 @@ class SharedFrontier(Frontier, Protocol):
         """
 
     async def totals(self, report: bytes) -> dict[str, int]:
-        """Send this report. Return the sums of the counters of all workers, including those that left."""
+        """Send this report. Return the sums of the counters of all workers, including workers that left."""
 
     async def progress(self, report: bytes) -> RunProgress:
         """Send this report. Return the work of all workers since the run of the crawl began."""

@@ -68,9 +68,9 @@ class ProxyPool(Protocol):
     """Leases proxies. A target is any text, by default a registrable domain. Errors of the store raise `StateError`."""
 
     async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
-        """Add proxies, or update tags and prices of known ones. Return how many are new.
+        """Add proxies, or update tags and prices of known proxies. Return how many are new.
 
-        New ones that are `unchecked` are dead until a check finds them working.
+        With `unchecked`, new proxies are dead until a check finds them working.
         """
 
     async def remove(self, keys: Iterable[str]) -> int:
@@ -112,7 +112,7 @@ class ProxyPool(Protocol):
         """Record the result of a check: a good one revives a dead proxy. Return False when there is no such proxy."""
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Return all proxies, or those of a target, lowest latency first."""
+        """Return all proxies, or the proxies of a target, lowest latency first."""
 
     async def targets(self) -> list[TargetView]: ...
 

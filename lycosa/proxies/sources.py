@@ -257,7 +257,7 @@ class Refresher:
         return added
 
     async def _remove_expired(self, source: ProxySource) -> int:
-        """Remove proxies that are no longer listed, except those since added by hand. Return the number removed."""
+        """Remove proxies that are no longer listed, unless added by hand since. Return the number removed."""
         keys, others = self._ledger.pop_expired(source.name, source.keep_s, self._now())
         try:
             if others:

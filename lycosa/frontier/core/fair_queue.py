@@ -13,8 +13,8 @@ k = FAIR_TURN this guarantees:
   the end, next to a crowd of tiny ones. It takes 1 + 1/(4k - 2) times the optimum: 3.3 % more for k = 8, but 17 % more
   if every second pick were fair.
 
-Removing an entity leaves a stale entry in its heap. A push rebuilds the heap once stale entries outnumber the valid
-ones by STALE_MAX.
+Removing an entity leaves a stale entry in its heap. A push rebuilds the heap once it has STALE_MAX more stale entries
+than valid entries.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ E = TypeVar("E", bound=Entity)
 
 
 class Lane:
-    """The ready entities of one rank, in order of arrival; those with more than SHORT_S of work are also in a heap.
+    """The ready entities of one rank, in order of arrival. Entities with more than SHORT_S of work are also in a heap.
 
     `entities` maps an entity to its valid heap entry, or to None if it has no more than SHORT_S of work.
     """
@@ -159,7 +159,7 @@ class FairQueue(Generic[E]):
             heapify(self.heap)
 
     def stop_waiting(self, entity: E) -> None:
-        """Remove the entity from the waiting ones, if it is waiting."""
+        """Remove the entity from the waiting entities, if it is waiting."""
         if entity.wait_entry is not None:
             entity.wait_entry = None
             self._waiting -= 1
@@ -181,7 +181,7 @@ class FairQueue(Generic[E]):
         lane.grade(entity)
 
     def remove_ready(self, entity: E) -> None:
-        """Remove the entity from the ready ones, if it is ready."""
+        """Remove the entity from the ready entities, if it is ready."""
         if entity.lane is not None:
             del entity.lane.entities[entity]
             entity.lane = None
@@ -216,7 +216,7 @@ class FairQueue(Generic[E]):
             lane = lanes[ranks[0]]
             if lane.entities:
                 return lane
-            # Most crawls have one rank: keep its lane, so that it is not recreated after every moment without work.
+            # Most crawls have one rank: keep its lane, instead of creating a new one after every moment without work.
             if len(ranks) == 1:
                 return None
             del lanes[heappop(ranks)]

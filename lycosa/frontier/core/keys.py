@@ -80,7 +80,7 @@ _GENERATED = re.compile(
 _NUMBER = re.compile(r"\d{9,20}(?:\.\d{1,20})?|0?\.\d{6,20}", re.ASCII)
 """A time since 1970 in seconds or finer, or a random number; small numbers may select pages."""
 _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
-"""A time from 2001 to 2033 in milliseconds. Whole seconds are kept: calendars link to those."""
+"""A time from 2001 to 2033 in milliseconds. Times in whole seconds are kept: calendars link to them."""
 
 _NAMES = re.compile(r"(drop|keep):(.*)", re.DOTALL)
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")

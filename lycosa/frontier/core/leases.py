@@ -48,7 +48,7 @@ class RecordQueue(Protocol[Key_co]):
     """The queued records of a store, by host."""
 
     def take(self, host: str) -> tuple[Key_co, UrlRecord, float | None] | None:
-        """Remove and return the next record of the host, and the rank of the one after it (None if it is the last).
+        """Remove and return the next record of the host, and the rank of the following record (None: there is none).
 
         A rank is the start time of a segment (`segments.starts_at`).
         """

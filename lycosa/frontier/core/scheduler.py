@@ -78,7 +78,7 @@ class AddressGroup(Entity):
         return self.members == 0 and self.in_flight == 0
 
     def shift(self, seconds: float) -> None:
-        """Move all its times back, and those of its hosts in the queue."""
+        """Move all its times back, and the times of its hosts in the queue."""
         self.queue.shift(seconds)
         self.ready_at = max(self.ready_at - seconds, 0.0)
         self.paused_until = max(self.paused_until - seconds, 0.0)
@@ -144,7 +144,7 @@ class SavedTurn(NamedTuple):
 
 
 class HostScheduler:
-    """The active hosts: those with something queued or in flight, and idle ones until `forget_idle` drops them."""
+    """The active hosts: with something queued or in flight, or idle until `forget_idle` drops them."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -461,7 +461,7 @@ def is_claimed(scheduler: HostScheduler, group: AddressGroup) -> bool:
 
 
 def first_claim(scheduler: HostScheduler, group: AddressGroup) -> Claim | None:
-    """Return the group's oldest claim whose host may be contacted, if any, ignoring the limits of the address."""
+    """Return the group's oldest claim whose host may be contacted, or None. The limits of the address are ignored."""
     found: Claim | None = None
     for host in group.claiming_hosts:
         busy = host.ready_at > scheduler.now or host.in_flight >= scheduler.concurrency

@@ -30,7 +30,7 @@ STAT_PREFIX = "stats/"
 """The prefix of stats (`crawler.stats`) among the counters."""
 
 STATS_MAX = 200
-"""Maximum number of stats in a report; the first ones are kept. It is limited since names may come from the network."""
+"""Maximum number of stats in a report, because names may come from the network. The first stats are kept."""
 
 NAME_MAX = 100
 """Maximum number of characters in the name of a reported stat."""
@@ -188,7 +188,7 @@ class Rates:
 
 
 def page_count(counts: Mapping[str, float]) -> float:
-    """Return the pages among counts or rates, including unchanged ones."""
+    """Return the number of pages in counts or rates, including unchanged pages."""
     return counts.get("pages", 0) + counts.get("unchanged", 0)
 
 

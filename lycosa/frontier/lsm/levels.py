@@ -1,4 +1,4 @@
-"""The fingerprints in LMDB, in two levels, so that several new ones share a page write.
+"""The fingerprints in LMDB, in two levels: this way one page write stores several new fingerprints.
 
 Fingerprints are random keys: with ten million in one table, a checkpoint of 100,000 rewrites nearly as many pages. So
 checkpoints write to a small table (L0), where many fingerprints share a page. When it is full, a second L0 table takes

@@ -23,7 +23,7 @@ RECENT_MAX = 30_000
 """Maximum number of cached fingerprints that were found on disk, in each of two generations."""
 
 REASONS_MAX = 200
-"""Maximum number of reasons counted separately; further ones count as OTHER, except HTTP statuses."""
+"""Maximum number of reasons counted separately. Further reasons count as OTHER, except HTTP statuses."""
 
 STATUS_DIGITS = 3
 OTHER = "other"
@@ -32,10 +32,10 @@ OTHER = "other"
 class OpenSegment:
     """A segment that is open, finished or archived.
 
-    `pending` is the number of URLs queued or leased; `row.pending` is that of the last commit. `admitted` fingerprints
-    are added to the filter by the next commit; until then they are found in the memtable. `certain` counts the look-ups
-    that the filter answered alone, `maybes` all others. `false_positives` counts the maybes since the last commit whose
-    fingerprint turned out to be new.
+    `pending` is the number of URLs queued or leased; `row.pending` is its value at the last commit. `admitted`
+    fingerprints are added to the filter by the next commit; until then they are found in the memtable. `certain` counts
+    the look-ups that the filter answered alone, `maybes` all others. `false_positives` counts the maybes since the last
+    commit whose fingerprint turned out to be new.
     """
 
     def __init__(self, row: SegmentRow, memtable: Memtable, *, sync: bool, expected: int) -> None:

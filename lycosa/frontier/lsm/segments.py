@@ -149,7 +149,7 @@ class SegmentRegistry:
         """Yield the hosts with queued records in a segment that is being started."""
         if not segment.is_open or not segment.pending:
             return
-        # Skip from the first record of one host to that of the next: queue keys begin with the host id.
+        # Skip from the first record of a host to the first record of the next host: queue keys begin with the host id.
         rows = self._memtable.database.skip_scan(
             segment.queue, lambda key: QUEUE_KEY.pack(QUEUE_KEY.unpack(key)[0] + 1, 0, 0)
         )

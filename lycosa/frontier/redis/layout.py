@@ -25,7 +25,7 @@ class Key(StrEnum):
 
     # The crawl and its clock.
     META = "m"
-    """This name never changes, so that every version can read the `layout` of a crawl.
+    """This name never changes: every version must be able to read the `layout` of a crawl.
 
     hash: `crawl`, its number; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set once all
     partitions are created; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`,
@@ -40,7 +40,7 @@ class Key(StrEnum):
     SEEDS = "seeds"
     """zset: start URLs by their number (in the first partition)."""
     POSITIONS = "positions"
-    """hash: WORKER/SINK -> committed position. The first partition decides; the others store copies."""
+    """hash: WORKER/SINK -> committed position. The first partition decides; the other partitions store copies."""
     COOKIES = "cookies"
     """hash: id of a shared cookie -> its jar and content (in the first partition)."""
     COOKIE_CHANGES = "cookie_changes"
@@ -140,7 +140,7 @@ class Key(StrEnum):
 
     # Records on their way to other partitions: see outboxes.lua.
     OUTBOX = "outbox|"
-    """PARTITION, list: records for another partition, including the last ones that were delivered."""
+    """PARTITION, list: records for another partition, including the latest delivered records."""
     OUTBOX_LAST = "outbox_last"
     """hash: partition -> number of the last record for it."""
     OUTBOX_DELIVERED = "outbox_delivered"

@@ -53,7 +53,7 @@ def _decodable(hint: Any) -> Any:
 
 
 def methods_of(port: type, *without: str) -> dict[str, Method]:
-    """Return the coroutine methods of a port by name, except those in `without`."""
+    """Return the coroutine methods of a port by name, except the names in `without`."""
     own = {name: function for name, function in vars(port).items() if inspect.iscoroutinefunction(function)}
     return {name: Method(function) for name, function in own.items() if name not in without}
 

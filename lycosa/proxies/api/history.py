@@ -87,5 +87,5 @@ class History:
 
 
 def busiest(views: Iterable[TargetView]) -> list[TargetView]:
-    """Return targets, those with the most active leases first."""
+    """Return the targets, sorted: most active leases first."""
     return sorted(views, key=lambda view: (-view.leases, -view.granted, view.target))

@@ -1,4 +1,4 @@
-"""Checks the proxies of a pool continuously: each proxy at an interval, failed ones after growing pauses.
+"""Checks the proxies of a pool continuously: each proxy at an interval, or after growing pauses if it fails.
 
 While no judge answers, no proxy is blamed, and all checks wait. If a finding cannot be recorded, the proxy is checked
 again later. Both conditions are logged once when they begin and once when they end.

@@ -21,8 +21,8 @@ REQUESTS_MAX = 10_000
 
 FORBIDDEN = "403"
 FORBIDDEN_MAX = 2
-"""Maximum number of proxies that are blamed for a 403 of one page. Further ones are only suspected (MISS): the page may
-be forbidden for everybody, and one such page must not ban all proxies of its site."""
+"""Maximum number of proxies that are blamed for a 403 of one page. Further proxies are only suspected (MISS): the page
+may be forbidden for everybody, and one such page must not ban all proxies of its site."""
 
 
 @dataclass(frozen=True, slots=True)

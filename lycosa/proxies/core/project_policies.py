@@ -95,7 +95,7 @@ class Policies:
         return self._of(target).policy
 
     def rules_of(self, target: str) -> tuple[OutcomeRule, ...]:
-        """Return the rules of a target, then those for all targets."""
+        """Return the rules of a target, then the rules for all targets."""
         return self._of(target).rules
 
     def _of(self, target: str) -> TargetSettings:

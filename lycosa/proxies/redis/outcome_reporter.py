@@ -26,7 +26,7 @@ OUTCOMES_MAX = 16
 the first request of a connection has a latency, which later requests must not push out."""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
-"""Number of outcomes of a proxy at which the surplus ones are dropped."""
+"""Number of outcomes of a proxy at which outcomes that will not be sent are dropped."""
 
 PROXY = Blame.PROXY
 

@@ -30,7 +30,7 @@ NEVER = float("inf")
 
 @dataclass(slots=True, eq=False)
 class RedisWaiter(Waiter):
-    """A waiting caller. Times are those of the loop.
+    """A waiting caller. Times are loop times.
 
     The caller waits for a proxy until `wait_until`. The server is asked at least once, even after that time. At
     `give_up_at` the caller gives up in any case.
@@ -118,7 +118,7 @@ class RedisWaitQueue:
         self._timer = self._loop.call_at(when, self._fail_given_up)
 
     def _fail_given_up(self) -> None:
-        """Fail the callers that give up, including those in the call under way."""
+        """Fail the callers that give up, including callers in the call under way."""
         now = self._loop.time()
         self._timer, soonest = None, NEVER
         for waiter in chain(self._requested, self._waiting):

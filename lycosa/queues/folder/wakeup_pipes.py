@@ -21,7 +21,7 @@ DRAIN_BYTES = 65536
 
 
 class WakeupPipes:
-    """Our own pipe and the writing ends of the others. Raises `OSError` if the folder does not support pipes."""
+    """Our own pipe, and the writing ends of all others. Raises `OSError` if the folder does not support pipes."""
 
     def __init__(self, folder: Path, me: int) -> None:
         folder.mkdir(exist_ok=True)
@@ -43,7 +43,7 @@ class WakeupPipes:
         self._changed = Condition()
 
     def watch(self, members: Collection[int]) -> None:
-        """Open the pipes of new members, and close those of members that have left."""
+        """Open the pipes of new members, and close the pipes of members that have left."""
         for member in set(self._writers) - set(members) - {self._me}:
             self._close_writer(member)
         for member in set(members) - set(self._writers):

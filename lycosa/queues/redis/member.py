@@ -1,9 +1,9 @@
 """A queue object as a member of a queue on Redis: its calls, its heartbeat, and the wake-ups of its waiting threads.
 
 A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, so that a blocked main thread does not look
-dead. A member that is silent for SILENT_MAX_S is declared dead by the others, and its leased items are returned; if it
-is alive, it continues as a new member. A call has a slot and a number. With them the server recognises a call that is
-repeated because its reply was lost, and does not run it twice.
+dead. A member that is silent for SILENT_MAX_S is declared dead by other members, and its leased items are returned. If
+it is alive, it continues as a new member. A call has a slot and a number. With them the server recognises a call that
+is repeated because its reply was lost, and does not run it twice.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def addresses_in(values: Iterable[str]) -> Iterator[str]:
 
 
 def exit_ip(*seen: SeenRequest) -> str:
-    """Return the exit address of a proxy; "" if its requests had different ones."""
+    """Return the exit address of a proxy; "" if its requests had different addresses."""
     found = {canonical_ip(each.address) for each in seen}
     return found.pop() if len(found) == 1 else ""
 

@@ -87,7 +87,7 @@ def parse_username(text: str, accounts: Collection[str] | None = None) -> Gatewa
 
 
 def _split_account(text: str, accounts: Collection[str] | None) -> tuple[str, str]:
-    """Return the account, and the rest: empty, or starting with a dash."""
+    """Return the account and the rest of the text, which is empty or starts with a dash."""
     if accounts is None:
         name = re.match(r"(?:[^-]|--)*", text)
         assert name

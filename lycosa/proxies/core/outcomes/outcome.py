@@ -13,7 +13,7 @@ If a page fails although the proxy was reached, the proxy is only a suspect: a s
 certificate must not cost other sites all their proxies. A proxy that causes the errors is banned for the site after a
 few misses in a row.
 
-A site that gives a status a meaning of its own needs a rule. The first rule that matches decides.
+A site that uses a status in its own way needs a rule. The first rule that matches decides.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Ledger:
             source.forgotten -= back
 
     def update(self, name: str, proxies: Iterable[Proxy], now: float, *, complete: bool = True) -> list[Proxy]:
-        """Record the list of a source. Return the proxies to add to the pool: new ones, and changed tags or prices.
+        """Record the list of a source. Return the proxies to add to the pool: new, or with new tags or prices.
 
         A list is not `complete` if a part of it could not be read: then proxies that it lacks are not missing.
         """
@@ -79,7 +79,7 @@ class Ledger:
         source.not_added = {key for key in due if key in source.proxies and key not in listed}
         source.forgotten &= source.proxies.keys()
         changed = [proxy for key, proxy in listed.items() if key in due or _extras(before.get(key)) != _extras(proxy)]
-        # Only the first source sets tags and prices: otherwise several sources would overwrite each other's forever.
+        # Only the first source sets tags and prices: several sources would overwrite each other's values forever.
         return [proxy for proxy in changed if self._first_source(proxy.key) == name]
 
     def pop_expired(self, name: str, keep_s: float, now: float) -> tuple[list[str], list[Proxy]]:

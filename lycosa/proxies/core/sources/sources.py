@@ -3,7 +3,7 @@
     kind       where                                                what it is
     ----       -----                                                ----------
     file       path                                                 a list, in lines or JSON (`lists`)
-    url        url                                                  such a list, from a server
+    url        url                                                  a list as in a file, from a server
     api        url, variables, headers, and items, fields or line   a provider's answer, in the provider's own format
     template   address, variables, sessions                         a provider's gateway: the login selects the exit
     python     iterator = "module:function"                         yields addresses, lines, objects or proxies
@@ -46,7 +46,7 @@ PROXIES_MAX = 1_000_000
 """Maximum number of proxies from one source."""
 
 FAULTS_MAX = 100
-"""Maximum number of faults that are reported for one answer; the others are only counted."""
+"""Maximum number of faults that are reported for one answer. Further faults are only counted."""
 
 DEPTH_MAX = 20
 """Maximum number of steps in a path into JSON."""
