@@ -149,9 +149,9 @@ class Reader:
 class Refresher:
     """Updates a pool from its sources. `now` returns unix seconds, `draw` a number from 0 to 1.
 
-    `checks_first`: whether proxies that the pool has forgotten as dead are added as unchecked when a source lists them
-    again. The proxies forgotten in an earlier run are unknown. So if the pool has proxies at the start, all new proxies
-    in the first list of each source are added as unchecked, too.
+    `checks_first`: whether a proxy that the pool has forgotten as dead is added as unchecked when a source lists it
+    again. The proxies that were forgotten in an earlier run are unknown. So if the pool has proxies at the start, all
+    new proxies in the first list of each source are added as unchecked, too.
     """
 
     def __init__(

@@ -8,10 +8,10 @@ k = FAIR_TURN this guarantees:
 - No starvation: an entity with n entities before it in its lane is picked within k * (n + 1) picks of the lane,
   whatever the others have queued.
 - A near-optimal crawl time: longest work first is optimal for chains of equal jobs with limited concurrency (Muntz and
-  Coffman, 1969). It gets (k - 1)/k of the picks, and the fair picks do useful work too, so a crawl takes at most
-  k / (k - 1) times the optimum, plus SHORT_S. The worst case is a few hosts that need (2k - 1)/2k of all picks until
-  the end, next to a crowd of tiny ones. It takes 1 + 1/(4k - 2) times the optimum: 3.3 % more for k = 8, but 17 % more
-  if every second pick were fair.
+  Coffman, 1969). This rule makes (k - 1)/k of the picks, and the fair picks do useful work too. So a crawl takes at
+  most k / (k - 1) times the optimum, plus SHORT_S. The worst case is a few hosts that need (2k - 1)/2k of all picks
+  until the end, next to many tiny hosts. That crawl takes 1 + 1/(4k - 2) times the optimum: 3.3 % more for k = 8, but
+  17 % more if every second pick were fair.
 
 Removing an entity leaves a stale entry in its heap. A push rebuilds the heap once it has STALE_MAX more stale entries
 than valid entries.

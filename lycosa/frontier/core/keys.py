@@ -1,13 +1,13 @@
 """Identifies requests: a request has a key, and its fingerprint is the 64-bit hash of the key.
 
 By default the key is method, canonical URL and body (`core.url.fingerprint`). `FingerprintRules` can leave out query
-parameters that do not select the page, sort the others, and call a user's resolver. The request is always fetched at
-its full URL.
+parameters that do not select the page, sort the other parameters, and call a user's resolver. The request is always
+fetched at its full URL.
 
 A parameter is the text between two `&` (WHATWG). Its name is decoded once to compare it with the rules; parameters that
 remain are compared as written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the
-query, empty parameters are ignored. A parameter with a bare `;` is never left out: old servers read several parameters
-there. The method is always part of the key. For a canonical URL nothing here raises except a resolver. The time is
+query, empty parameters are ignored. A parameter with a bare `;` is never left out: old servers read it as several
+parameters. The method is always part of the key. For a canonical URL nothing here raises except a resolver. The time is
 linear in the length of the URL.
 """
 

@@ -1,10 +1,10 @@
-"""Chooses the host to contact next. Politeness holds by construction, and hosts are never scanned.
+"""Chooses the host to contact next. Politeness holds by construction. Hosts are scanned only if the clock was set back.
 
 A host is *ready* if it has work and a free slot and its delay is over; until then it waits (`frontier.core.fair_queue`
 orders both kinds). So two starts on a host are never closer together than its delay, and a host with a million URLs
-costs as much as a host with one. If the policy limits IP addresses, the hosts of one address form a group with its own
-fair queue, and the group competes with the others as one entity: whatever is picked can be fetched at once. (Modelled
-on the workbench of BUbiNG, Boldi et al. 2014.)
+costs as much as a host with one URL. If the policy limits IP addresses, the hosts of one address form a group with its
+own fair queue. The group competes with other hosts and groups as one entity, so every host that is picked can be
+contacted at once. (Modelled on the workbench of BUbiNG, Boldi et al. 2014.)
 
 Transfers without a record hold claims (`frontier.core.claims`): if the next turn of a host or group is for a claim, it
 is hidden from leases until the claim has started.

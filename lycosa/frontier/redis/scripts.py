@@ -56,7 +56,7 @@ def keys_of(prefix: str) -> tuple[str, str]:
     """Return the KEYS of a call for the partition with this prefix: one key that never exists, and one that does.
 
     While a cluster moves a partition to another server, its keys are split between the two. Redis checks only the keys
-    that a call names: with one key, it would run the script on whichever part that key is in. With these two, it
+    that a call names: with one key, it would run the script on the server that has this key. With both keys, it
     answers TRYAGAIN until all keys have moved.
     """
     return (prefix, prefix + Key.META)

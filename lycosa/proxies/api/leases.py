@@ -1,8 +1,8 @@
 """The leases granted by an API server, by ids that cannot be guessed.
 
-A pool's token is a counter, so a client could guess the tokens of other clients and release their leases. So clients
-get a random id instead. Ids are kept in memory only: after a restart they are unknown, and the proxies become free when
-their leases expire.
+A pool's token is a counter, so a client could guess the tokens of other clients and release their leases. Therefore
+clients get a random id instead. Ids are kept in memory only: after a restart they are unknown, and the proxies become
+free when their leases expire.
 """
 
 from __future__ import annotations
