@@ -238,6 +238,24 @@ def test_while_our_link_is_down_nobody_turns_bad():
     assert one.node.table.counts(network.now).bad == 0
 
 
+def contact_in_bucket(node: DhtNode, index: int, number: int) -> Contact:
+    """Return a contact whose id shares exactly this number of bits with that of the node."""
+    first = node.node_id[0] ^ (0x80 >> index)
+    return Contact(bytes([first, number]) + node.node_id[2:], pack(f"20.{index + 1}.{number}.1", 1))
+
+
+def test_a_check_that_our_dead_link_prevented_is_made_later():
+    node = a_node()
+    other = [contact_in_bucket(node, 0, number) for number in range(9)]
+    for each in [contact_in_bucket(node, 1, 0), *other[:8]]:
+        node.table.responded(each, 0.0)
+    assert node.table.responded(other[8], 1000.0) == other[0]
+    node._ping(other[0], 1000.0)
+    node.handle_timer(1040.0)
+    assert node.table.counts(1040.0).bad == 0
+    assert node.table.responded(other[8], 1100.0) == other[0]
+
+
 def test_a_contact_that_is_gone_turns_bad_while_others_are_heard():
     network, one, other = two_nodes()
     third = a_host(3)
