@@ -93,6 +93,9 @@ class DhtSession:
     def add(self, shell: DatagramShell) -> None:
         """Add a node that is not started."""
         self._joining.add(len(self.shells))
+        for sibling in self.shells:
+            sibling.siblings.append(shell)
+            shell.siblings.append(sibling)
         self.shells.append(shell)
 
     @property

@@ -60,6 +60,23 @@ def test_what_one_node_announces_another_finds_in_both_families() -> None:
     asyncio.run(run())
 
 
+def test_a_node_with_an_ipv4_bootstrap_alone_joins_on_ipv6_too() -> None:
+    """Its contacts on IPv4 tell it of nodes on IPv6 (BEP 32)."""
+
+    async def run() -> None:
+        async with (
+            node("127.0.0.1:0", "[::1]:0") as first,
+            node("127.0.0.2:0", "[::1]:0", join=first) as second,
+        ):
+            # A node is handed out when it has answered a query.
+            await until(lambda: all(status.contacts.good for each in (first, second) for status in each.status()))
+            bootstrap = [text(first.endpoints[0])]
+            async with dht.open_node(["127.0.0.3:0", "[::1]:0"], bootstrap=bootstrap, allow_private=ALLOWED) as third:
+                await until(lambda: all(status.contacts.good for status in third.status()))
+
+    asyncio.run(run())
+
+
 def test_a_lookup_that_is_left_ends() -> None:
     async def run() -> None:
         async with node("127.0.0.1:0") as first, node("127.0.0.2:0", join=first) as second:
