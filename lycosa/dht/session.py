@@ -351,7 +351,7 @@ async def _join(
     routers: list[bytes] = []
     try:
         given = await find_bootstrap(bootstrap, config.allowed_networks)
-        routers = await find_routers() if DEFAULT in bootstrap else []
+        routers = await find_routers(config.allowed_networks) if DEFAULT in bootstrap else []
     except UsageError:
         raise
     except LycosaError as error:  # no name server; the contacts of the last run need none

@@ -15,8 +15,9 @@ import pytest
 
 from lycosa import dht
 from lycosa.core.errors import LycosaError, StorageError, UsageError
+from lycosa.dht import bootstrap
 from lycosa.dht import session as session_module
-from lycosa.dht.core.endpoints import pack, text
+from lycosa.dht.core.endpoints import NONE_ALLOWED, pack, text
 from lycosa.dht.core.limits import NodeLimits
 from lycosa.dht.session import AnnounceResult, DhtSession, PeerAddress
 
@@ -137,6 +138,14 @@ def test_a_node_with_saved_contacts_starts_without_a_name_server(
         assert "no address found; is the name right, and the network up?; joining through the contacts" in caplog.text
 
     asyncio.run(run())
+
+
+def test_public_routers_that_a_name_server_places_on_this_network_are_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bootstrap, "PUBLIC_ROUTERS", [("127.0.0.1", 6881), ("0.0.0.0", 6881), ("10.0.0.1", 6881)])
+    with pytest.raises(LycosaError, match="no public address"):
+        asyncio.run(bootstrap.find_routers(NONE_ALLOWED))
 
 
 def test_a_state_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ class DhtNode:
         self._routers = frozenset(routers)
         self._operations.bootstrap = (*dict.fromkeys([*bootstrap, *routers]),)
         if saved is not None:
-            self.table.restore((each for each in saved.contacts if each.endpoint not in self._routers), now)
+            self.table.restore(filter(self._may_keep, saved.contacts), now)
         self._started_at = now
         self._reachability.start(now)
         self._maintenance.start(now)
@@ -234,8 +234,13 @@ class DhtNode:
         self.traffic.answers_out += self._answer(self._responder.answer(query, source, now), source, now)
 
     def _consider(self, contact: Contact, now: float) -> None:
-        if contact.endpoint not in self._routers and is_contactable(contact.endpoint, self._config.allowed_networks):
+        if self._may_keep(contact):
             self._maintenance.consider(contact, self.table, now)
+
+    def _may_keep(self, contact: Contact) -> bool:
+        """Whether a contact that others named, or a file, may be asked and enter the table."""
+        endpoint = contact.endpoint
+        return endpoint not in self._routers and is_contactable(endpoint, self._config.allowed_networks)
 
     def _refuse(self, error: KrpcError, transaction: bytes, source: bytes, now: float) -> None:
         if self._config.read_only or not self._limits.admits(source, now):

@@ -286,3 +286,13 @@ def test_a_saved_table_brings_its_id_if_that_fits_the_address():
 def test_nothing_is_to_be_done_before_the_start():
     node = DhtNode(pack("20.0.0.1", 1), NodeConfig(), random.Random(9).randbytes)
     assert node.next_timer() is None
+
+
+def test_saved_contacts_at_private_addresses_are_asked_only_where_they_are_allowed():
+    saved = SavedTable(b"n" * 20, tuple(Contact(bytes([n]) * 20, pack(f"10.0.{n}.1", 25)) for n in range(3)))
+    for config, asked in ((DEFAULTS, 0), (NodeConfig(allowed_networks=AllowedNetworks(["10.0.0.0/8"])), 3)):
+        node = a_host(1, config).node
+        node.start(saved, [], 0.0)
+        node.handle_timer(0.0)
+        assert len(node.table) == asked
+        assert bool(node.datagrams_to_send()) == bool(asked)
