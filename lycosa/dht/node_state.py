@@ -99,7 +99,7 @@ class NodeState:
             return []
         except OSError as error:
             raise StateError(f"{self._path}: {(error.strerror or str(error)).lower()}") from None
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise _damaged(self._path) from None
 
 

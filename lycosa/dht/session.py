@@ -93,6 +93,9 @@ class DhtSession:
     def add(self, shell: DatagramShell) -> None:
         """Add a node that is not started."""
         self._joining.add(len(self.shells))
+        for sibling in self.shells:
+            sibling.siblings.append(shell)
+            shell.siblings.append(sibling)
         self.shells.append(shell)
 
     @property
@@ -348,7 +351,7 @@ async def _join(
     routers: list[bytes] = []
     try:
         given = await find_bootstrap(bootstrap, config.allowed_networks)
-        routers = await find_routers() if DEFAULT in bootstrap else []
+        routers = await find_routers(config.allowed_networks) if DEFAULT in bootstrap else []
     except UsageError:
         raise
     except LycosaError as error:  # no name server; the contacts of the last run need none

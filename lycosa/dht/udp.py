@@ -88,6 +88,8 @@ class DatagramShell:
         self._unsent: deque[tuple[bytes, bytes]] = deque()
         self._sources: dict[bytes, Address] = {}
         self._is_closed = False
+        self.siblings: list[DatagramShell] = []
+        """The shells of nodes that this one may give something to do, such as contacts of the other family."""
         self.dropped_count = 0
         """Datagrams that the kernel did not accept."""
 
@@ -118,6 +120,13 @@ class DatagramShell:
             self._on_event(event)
         self._send()  # a handler of an event may have started an operation
         self._set_timer()
+        for sibling in self.siblings:
+            sibling.keep_time()
+
+    def keep_time(self) -> None:
+        """Set the timer anew: something has changed what the node wants to do next."""
+        if not self._is_closed:
+            self._set_timer()
 
     def _read(self) -> None:
         receive, node, now, sources = self._socket.recvfrom, self.node, self.now(), self._sources

@@ -66,6 +66,7 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     [
         ("", "is damaged: remove it"),
         ("[]", "is damaged: remove it"),
+        ('{"other": ' + "[" * 100_000, "is damaged: remove it"),
         ('{"format": "lycosa dht node 2", "other": 1}', "written as 'lycosa dht node 2', this version reads"),
         ('{"format": "lycosa dht node 1", "nodes": [{"family": 4, "node_id": "zz", "contacts": []}]}', "is damaged"),
         ('{"format": "lycosa dht node 1", "nodes": [{"family": 4, "node_id": "00", "contacts": []}]}', "is damaged"),

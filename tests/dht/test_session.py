@@ -15,8 +15,9 @@ import pytest
 
 from lycosa import dht
 from lycosa.core.errors import LycosaError, StorageError, UsageError
+from lycosa.dht import bootstrap
 from lycosa.dht import session as session_module
-from lycosa.dht.core.endpoints import pack, text
+from lycosa.dht.core.endpoints import NONE_ALLOWED, pack, text
 from lycosa.dht.core.limits import NodeLimits
 from lycosa.dht.session import AnnounceResult, DhtSession, PeerAddress
 
@@ -56,6 +57,23 @@ def test_what_one_node_announces_another_finds_in_both_families() -> None:
             assert sorted(map(str, peers)) == ["127.0.0.2:999", "[::1]:999"]
             estimate = await third.scrape(INFOHASH)
             assert (round(estimate.seeds), round(estimate.leechers), estimate.peers) == (2, 0, 2)
+
+    asyncio.run(run())
+
+
+def test_a_node_with_an_ipv4_bootstrap_alone_joins_on_ipv6_too() -> None:
+    """Its contacts on IPv4 tell it of nodes on IPv6 (BEP 32)."""
+
+    async def run() -> None:
+        async with (
+            node("127.0.0.1:0", "[::1]:0") as first,
+            node("127.0.0.2:0", "[::1]:0", join=first) as second,
+        ):
+            # A node is handed out when it has answered a query.
+            await until(lambda: all(status.contacts.good for each in (first, second) for status in each.status()))
+            bootstrap = [text(first.endpoints[0])]
+            async with dht.open_node(["127.0.0.3:0", "[::1]:0"], bootstrap=bootstrap, allow_private=ALLOWED) as third:
+                await until(lambda: all(status.contacts.good for status in third.status()))
 
     asyncio.run(run())
 
@@ -120,6 +138,14 @@ def test_a_node_with_saved_contacts_starts_without_a_name_server(
         assert "no address found; is the name right, and the network up?; joining through the contacts" in caplog.text
 
     asyncio.run(run())
+
+
+def test_public_routers_that_a_name_server_places_on_this_network_are_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bootstrap, "PUBLIC_ROUTERS", [("127.0.0.1", 6881), ("0.0.0.0", 6881), ("10.0.0.1", 6881)])
+    with pytest.raises(LycosaError, match="no public address"):
+        asyncio.run(bootstrap.find_routers(NONE_ALLOWED))
 
 
 def test_a_state_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:

@@ -238,6 +238,24 @@ def test_while_our_link_is_down_nobody_turns_bad():
     assert one.node.table.counts(network.now).bad == 0
 
 
+def contact_in_bucket(node: DhtNode, index: int, number: int) -> Contact:
+    """Return a contact whose id shares exactly this number of bits with that of the node."""
+    first = node.node_id[0] ^ (0x80 >> index)
+    return Contact(bytes([first, number]) + node.node_id[2:], pack(f"20.{index + 1}.{number}.1", 1))
+
+
+def test_a_check_that_our_dead_link_prevented_is_made_later():
+    node = a_node()
+    other = [contact_in_bucket(node, 0, number) for number in range(9)]
+    for each in [contact_in_bucket(node, 1, 0), *other[:8]]:
+        node.table.responded(each, 0.0)
+    assert node.table.responded(other[8], 1000.0) == other[0]
+    node._ping(other[0], 1000.0)
+    node.handle_timer(1040.0)
+    assert node.table.counts(1040.0).bad == 0
+    assert node.table.responded(other[8], 1100.0) == other[0]
+
+
 def test_a_contact_that_is_gone_turns_bad_while_others_are_heard():
     network, one, other = two_nodes()
     third = a_host(3)
@@ -268,3 +286,13 @@ def test_a_saved_table_brings_its_id_if_that_fits_the_address():
 def test_nothing_is_to_be_done_before_the_start():
     node = DhtNode(pack("20.0.0.1", 1), NodeConfig(), random.Random(9).randbytes)
     assert node.next_timer() is None
+
+
+def test_saved_contacts_at_private_addresses_are_asked_only_where_they_are_allowed():
+    saved = SavedTable(b"n" * 20, tuple(Contact(bytes([n]) * 20, pack(f"10.0.{n}.1", 25)) for n in range(3)))
+    for config, asked in ((DEFAULTS, 0), (NodeConfig(allowed_networks=AllowedNetworks(["10.0.0.0/8"])), 3)):
+        node = a_host(1, config).node
+        node.start(saved, [], 0.0)
+        node.handle_timer(0.0)
+        assert len(node.table) == asked
+        assert bool(node.datagrams_to_send()) == bool(asked)

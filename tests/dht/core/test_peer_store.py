@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lycosa.dht.core.endpoints import pack
-from lycosa.dht.core.peer_store import EXPIRY_S, SAMPLES_MAX, PeerStore
+from lycosa.dht.core.peer_store import EXPIRY_S, FILTERS_KEPT_FROM, FILTERS_KEPT_S, SAMPLES_MAX, PeerStore
 from lycosa.dht.core.scrape_filter import ScrapeFilter
 
 ONE, OTHER = b"1" * 20, b"2" * 20
@@ -120,3 +120,13 @@ def test_whatever_is_announced_the_bounds_hold(announces: list):
         store.validate()
     store.expire(now + EXPIRY_S)
     assert len(store) == store.infohash_count() == 0
+
+
+def test_the_filters_of_a_large_swarm_are_computed_every_10_seconds_at_most():
+    store = PeerStore()
+    for number in range(FILTERS_KEPT_FROM):
+        store.announce(b"h" * 20, number.to_bytes(4) + b"\0\1", 0.0, seed=False)
+    before = store.filters(b"h" * 20, 0.0)
+    store.announce(b"h" * 20, bytes(4) + b"\0\1", 1.0, seed=True)
+    assert store.filters(b"h" * 20, FILTERS_KEPT_S - 1) == before
+    assert store.filters(b"h" * 20, FILTERS_KEPT_S) != before

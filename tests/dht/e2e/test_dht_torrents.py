@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from lycosa.cli.dht.metadata import MetadataJob
 from lycosa.dht.core.bencode import encode
+from lycosa.dht.core.magnet import parse_magnet
 from lycosa.dht.core.torrent_file import TorrentFile, read_torrent_file, write_torrent_file
 from tests.cli.command import assert_one_line, lycosa
 from tests.dht.e2e.nodes import ON_LOOPBACK, dht_node
@@ -124,3 +126,7 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str, tmp_pat
     done = lycosa("dht", *arguments, cwd=tmp_path)
     assert assert_one_line(done.stderr).startswith(message), done.stderr
     assert done.returncode == 2
+
+
+def test_no_file_is_there_under_a_name_that_is_too_long() -> None:
+    assert not MetadataJob(parse_magnet(OTHER), Path("x" * 300)).is_there()

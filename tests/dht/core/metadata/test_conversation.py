@@ -119,6 +119,12 @@ def test_the_port_of_a_peers_node_is_reported():
     assert conversation.next_event() == DhtPortReceived(6881)
 
 
+def test_only_the_first_port_of_a_peers_node_is_reported():
+    conversation = connected()
+    conversation.receive_bytes(handshake() + b"".join(raw(9, port.to_bytes(2)) for port in range(1, 1000)), 0.0)
+    assert (conversation.next_event(), conversation.next_event()) == (DhtPortReceived(1), None)
+
+
 def script(conversation: Conversation, feed: Callable[[bytes], None]) -> list[object]:
     """Play a conversation with everything in it that a peer may send. Return all that came out."""
     noise = bytes(4) + raw(5, b"\xff" * 99) + raw(1) + raw(20, b"\2" + b"de") + raw(99, b"?") + raw(9, b"\0\7")
