@@ -91,3 +91,9 @@ def test_a_file_in_place_of_the_folder_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"--state .*: not a folder"):
         load(tmp_path / "file", [IPV4])
+
+
+def test_a_node_that_is_not_run_this_time_keeps_its_contacts(tmp_path: Path) -> None:
+    save(tmp_path, [IPV4, IPV6], [table(1), TABLES[2]])
+    save(tmp_path, [IPV4], [table(3)])
+    assert load(tmp_path, [IPV4, IPV6]) == [table(3), TABLES[2]]

@@ -237,10 +237,8 @@ class DhtNode:
         if self._may_keep(contact):
             self._maintenance.consider(contact, self.table, now)
 
-    def _may_keep(self, contact: Contact) -> bool:
-        """Whether a contact that others named, or a file, may be asked and enter the table."""
-        endpoint = contact.endpoint
-        return endpoint not in self._routers and is_contactable(endpoint, self._config.allowed_networks)
+    def _may_keep(self, node: Contact) -> bool:
+        return node.endpoint not in self._routers and is_contactable(node.endpoint, self._config.allowed_networks)
 
     def _refuse(self, error: KrpcError, transaction: bytes, source: bytes, now: float) -> None:
         if self._config.read_only or not self._limits.admits(source, now):
@@ -330,8 +328,6 @@ class DhtNode:
             self.table.unchecked(contact)
         if query.operation is not None:
             query.operation.failed(query, reason, now)
-
-    # On our own.
 
     def _do_chores(self, now: float) -> None:
         reachable = self._reachability.result(now) is Reachability.REACHABLE

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from lycosa.dht.core.endpoints import Contact, site_of
+from lycosa.dht.core.limits import QUERIES_BURST
 from lycosa.dht.core.routing.table import K, network_key
 
 ALPHA = 3
@@ -26,6 +27,8 @@ CANDIDATES_MAX = 400
 """Candidates of a lookup; the farthest are forgotten."""
 CONTACTS_PER_ANSWER_MAX = 2 * K
 """Contacts taken from an answer. More than K closest ones is not what was asked for; some nodes send 16."""
+HOST_ASKED_MAX = QUERIES_BURST
+"""Queries of a lookup to one host, whatever its ids and ports: more would wait for the limit of that host."""
 NETWORK_COUNTED_MAX = 2
 """Counted answers per IPv4 /24 or IPv6 /48."""
 PEERS_MAX = 10_000
@@ -88,6 +91,7 @@ class Lookup:
         self._by_compact: dict[bytes, Candidate] = {}
         self._counted_sites: set[bytes] = set()
         self._counted_networks: dict[bytes, int] = {}
+        self._asked_of: dict[bytes, int] = {}
         self._in_flight = 0
         self.add(start)
 
@@ -112,7 +116,9 @@ class Lookup:
         for candidate in self._undecided()[0]:
             if self._in_flight >= ALPHA or self.asked >= ASKED_MAX:
                 break
-            if candidate.state is CandidateState.NEW:
+            if candidate.state is CandidateState.NEW and self._may_ask(candidate.contact.endpoint):
+                site = site_of(candidate.contact.endpoint)
+                self._asked_of[site] = self._asked_of.get(site, 0) + 1
                 candidate.state = CandidateState.ASKED
                 self._in_flight += 1
                 self.asked += 1
@@ -176,9 +182,15 @@ class Lookup:
                 counted += 1
                 if counted == K:
                     break
-            elif candidate.state in UNDECIDED and self._may_count(candidate.contact.endpoint):
+            elif self._is_undecided(candidate):
                 found.append(candidate)
         return found, counted
+
+    def _is_undecided(self, candidate: Candidate) -> bool:
+        endpoint = candidate.contact.endpoint
+        if candidate.state not in UNDECIDED or not self._may_count(endpoint):
+            return False
+        return candidate.state is not CandidateState.NEW or self._may_ask(endpoint)
 
     def _take(self, contact: Contact, state: CandidateState) -> Candidate | None:
         candidate = self._by_compact.get(contact.id + contact.endpoint)
@@ -188,6 +200,10 @@ class Lookup:
             self._in_flight -= 1
         candidate.state = state
         return candidate
+
+    def _may_ask(self, endpoint: bytes) -> bool:
+        """Whether its host was asked seldom enough. On a local network many nodes share an address."""
+        return self._asked_of.get(site_of(endpoint), 0) < HOST_ASKED_MAX or self._is_local(endpoint)
 
     def _may_count(self, endpoint: bytes) -> bool:
         """Whether no node at this address, and few enough in its network, count already."""

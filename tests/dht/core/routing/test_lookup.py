@@ -4,6 +4,7 @@ import random
 
 from lycosa.dht.core.endpoints import Contact, pack
 from lycosa.dht.core.ids import distance
+from lycosa.dht.core.limits import QUERIES_BURST
 from lycosa.dht.core.routing.lookup import ALPHA, ASKED_MAX, CANDIDATES_MAX, Lookup
 from lycosa.dht.core.routing.table import K
 
@@ -108,6 +109,30 @@ def test_one_address_under_many_ids_is_asked_until_it_has_answered():
     crowd = [node(number, ip="30.0.0.1") for number in range(1, 50)]
     lookup = Lookup(TARGET, OWN_ID, [*crowd, node(100)])
     assert run(lookup, {}) <= ALPHA + 1
+
+
+def ask_silent(lookup: Lookup) -> list[Contact]:
+    """Let all queries fail. Return whom they went to."""
+    asked: list[Contact] = []
+    while batch := lookup.to_ask():
+        asked += batch
+        for each in batch:
+            lookup.failed(each)
+    assert lookup.is_finished()
+    return asked
+
+
+def test_a_silent_host_under_many_ids_and_ports_is_asked_as_often_as_its_limit_allows_at_once():
+    """More queries would wait for the limit of that host, and hold up the lookup."""
+    crowd = [Contact(node(number).id, pack("30.0.0.1", number)) for number in range(1, 50)]
+    assert ask_silent(Lookup(TARGET, OWN_ID, [*crowd, node(100)])) == [*crowd[:QUERIES_BURST], node(100)]
+    site = [node(number, ip=f"2400::{number}") for number in range(1, 50)]
+    assert ask_silent(Lookup(TARGET, OWN_ID, [*site, node(100)])) == [*site[:QUERIES_BURST], node(100)]
+
+
+def test_nodes_that_share_a_local_address_are_all_asked():
+    crowd = [Contact(node(number).id, pack("127.0.0.1", number)) for number in range(1, 50)]
+    assert ask_silent(Lookup(TARGET, OWN_ID, crowd, is_local=lambda _: True)) == crowd
 
 
 def test_nodes_without_a_token_get_no_announce():
