@@ -1,10 +1,11 @@
 """The comparison of spiders, part of `make bench`: `python bench/books.py [--runs N] [--quick] [--only KEY] [--write]`.
 
 Every contender crawls the same lists and the pages they lead to (`bookstore.py`), with the same selectors, and writes
-the same items: `shop` are generated product pages of 3 kB, `docs` real pages of the packaged documentation. As in
-`run.py` nginx has the first core and the contender the second, they take turns, and a run that fetched another page or
-wrote another item than all others is no result. Exit 1: a floor is not held; 2: it cannot be measured here; 3: a
-contender did not do what it was asked.
+the same items: `shop` are generated product pages of 3 kB, `docs` real pages of the packaged documentation, and in
+`awaiting` each product of a small shop waits a second in its callback, with 8 transfers at a time. As in `run.py`
+nginx has the first core and the contender the second, they take turns, and a run that fetched another page or wrote
+another item than all others is no result. Exit 1: a floor is not held; 2: it cannot be measured here; 3: a contender
+did not do what it was asked.
 """
 
 from __future__ import annotations
@@ -38,8 +39,18 @@ RUNS = 5
 PAGES = 10_000
 QUICK_PAGES = 300
 LOG_FLUSH = "1s"
-KINDS = {"shop": "generated pages of 3 kB", "docs": "real pages of documentation"}
+KINDS = {
+    "shop": "generated pages of 3 kB",
+    "docs": "real pages of documentation",
+    "awaiting": "generated pages of 3 kB whose callbacks await 1 s",
+}
+AWAITING_PAGES = 1_000
+AWAITING_PER_HOST = 8
+AWAITING = frozenset({"parsel", "scrapy"})
+"""The contenders that have such callbacks."""
+
 FLOORS = {("shop", "parsel"): 6.0, ("shop", "lexbor"): 12.0, ("docs", "parsel"): 3.0, ("docs", "lexbor"): 6.0}
+FLOORS["awaiting", "parsel"] = 1.0
 MIDDLEWARES_MAX = 1.15
 
 DOWNLOADER = ("offsite", "robots", "httpauth", "retry", "metarefresh", "redirect", "cookies", "stats", "httpcache")
@@ -136,7 +147,8 @@ class BookTrack(Track):
             "--state",
             str(items.parent / "state"),
         ]
-        many = ["--concurrency", str(CONCURRENCY), "--concurrency-per-host", str(CONCURRENCY)]
+        per_host = AWAITING_PER_HOST if kind == "awaiting" else CONCURRENCY
+        many = ["--concurrency", str(CONCURRENCY), "--concurrency-per-host", str(per_host)]
         return [*contender.program, *arguments, *many, "--log-level", "WARNING"]
 
     def _items(self, key: str, file: Path) -> tuple[str, int]:
@@ -168,7 +180,7 @@ def main() -> int:
         return 3
     floors = [verdict for kind, (results, _) in found.items() for verdict in verdicts(kind, results)]
     blocks = {f"books-{kind}": table(kind, results) for kind, (results, _) in found.items()}
-    blocks |= {f"books-{kind}-budget": books_budget.table(parts) for kind, (_, parts) in found.items()}
+    blocks |= {f"books-{kind}-budget": books_budget.table(parts) for kind, (_, parts) in found.items() if parts}
     code = finish("books", blocks, floors, write=options.write, quick=options.quick)
     wrong = [line for results, _ in found.values() for line in report.differing(results)]
     for line in wrong:
@@ -198,6 +210,9 @@ def _options() -> argparse.Namespace:
 def _measure(kind: str, options: argparse.Namespace) -> tuple[Results, Mapping[str, Sequence[report.Part]]]:
     contenders = [each for each in CONTENDERS if not options.only or each.key in options.only]
     runs, pages = (1, min(options.pages, QUICK_PAGES)) if options.quick else (options.runs, options.pages)
+    if kind == "awaiting":
+        contenders = [each for each in contenders if each.key in AWAITING]
+        pages = min(pages, AWAITING_PAGES)
     results: dict[str, list[Run]] = {each.key: [] for each in contenders}
     with (
         tempfile.TemporaryDirectory(prefix="bench-", dir=_cache()) as folder,
@@ -209,7 +224,7 @@ def _measure(kind: str, options: argparse.Namespace) -> tuple[Results, Mapping[s
                 speed = f"{run.pages:,} pages in {run.wall_s:5.1f} s: {run.rate:6,.0f} a second"
                 progress(f"{kind} {number}/{runs}  {each.key:8} {speed}, {run.cpu_per_1000:5.2f} CPU s per 1,000 pages")
         budgets = {}
-        for each in (each for each in contenders if each.key in ("parsel", "lexbor")):
+        for each in (each for each in contenders if each.key in ("parsel", "lexbor") and kind != "awaiting"):
             budgets[each.key] = books_budget.measure(racing, each)
     return results, budgets
 
@@ -230,7 +245,7 @@ def _cores() -> tuple[int, int]:
 def shelves(kind: str, pages: int, folder: Path, site: Path = SITE) -> Shelves:
     """Write the workload into the folder. Raises `CannotMeasure`."""
     products = bookstore.products_of(pages)
-    if kind == "shop":
+    if kind != "docs":
         return Shelves(kind, folder, folder, bookstore.write_shop(folder, products))
     if not site.is_dir():
         raise CannotMeasure("the packaged documentation is not here: run scripts/docs-site")

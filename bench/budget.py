@@ -63,9 +63,9 @@ PARTS = {
     "lycosa.frontier.local:LocalFrontier.expire": FRONTIER,
     "lycosa.frontier.local:LocalFrontier.commit": FRONTIER,
     "lycosa.frontier.local:LocalFrontier.next_ready": FRONTIER,
-    "lycosa.storage.sinks.jsonl:JsonlSink.prepare": ITEM,
-    "lycosa.storage.sinks.jsonl:JsonlSink.write": ITEM,
-    "lycosa.storage.sinks.jsonl:JsonlSink.flush": ITEM,
+    "lycosa.storage.sinks.file:FileSink.prepare": ITEM,
+    "lycosa.storage.sinks.file:FileSink.write": ITEM,
+    "lycosa.storage.sinks.file:FileSink.flush": ITEM,
     "lycosa.crawl.engine.engine:Engine._pump": ENGINE,
     "lycosa.crawl.engine.engine:Engine._work": ENGINE,
 }

@@ -6,10 +6,13 @@ import sys
 def main() -> int:
     """Run the command line of this process. Return the exit code."""
     try:
-        # Imported here, so Ctrl-C during the imports prints no traceback.
-        from lycosa.cli.main import main as run
+        # Imported here, so Ctrl-C during the imports prints no traceback and is not lost.
+        from lycosa.cli.interrupts import repeat_lost_interrupts
 
-        return run()
+        with repeat_lost_interrupts():
+            from lycosa.cli.main import main as run
+
+            return run()
     except KeyboardInterrupt:
         sys.stderr.write("lycosa: interrupted\n")
         return 130

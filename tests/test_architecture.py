@@ -348,7 +348,9 @@ GETATTR_USES = {
     "crawl/engine/visit.py: response": "an exception of whatever class",
     "crawl/items/item_errors.py: model": "an error of one of pydantic's versions",
     "crawl/items/item_errors.py: title": "an error of one of pydantic's versions",
+    "crawl/items/pipeline.py: before_commit": "a pipeline of the user may have one",
     "crawl/items/pipeline.py: process_item": "a pipeline of the user must have one",
+    "crawl/items/pipeline.py: resume_from": "a pipeline of the user may have one",
     "crawl/middlewares/httpauth.py: http_auth_domain": "a spider of the user may have one",
     "crawl/middlewares/httpauth.py: http_pass": "a spider of the user may have one",
     "crawl/middlewares/httpauth.py: http_user": "a spider of the user may have one",
@@ -479,6 +481,7 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     extras = {"PIL", "hiredis", "redis"}  # the drivers of databases are imported by name
     assert "pillow" in project["optional-dependencies"]["images"][0]
     assert "redis" in project["optional-dependencies"]["redis"][1]
+    assert "backports-zstd" in project["optional-dependencies"]["zstd"][0]
     third_party -= extras
     third_party = {
         {"compression": "backports_zstd", "backports": "backports_zstd"}.get(name, name) for name in third_party
@@ -493,7 +496,10 @@ def test_every_dependency_is_explained_and_pinned():
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     pinned = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8")
     explained = " ".join(re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE))
-    needed = [REQUIRED.split(line)[0] for line in [*project["dependencies"], *extras["images"], *extras["redis"]]]
+    needed = [
+        REQUIRED.split(line)[0]
+        for line in [*project["dependencies"], *extras["images"], *extras["redis"], *extras["zstd"]]
+    ]
     assert [each for each in needed if each not in explained] == []
     others = [REQUIRED.split(line)[0] for line in [*extras["dev"], *extras["bench"]]]
     pins = set(re.findall(r"^([^=]+)==", pinned, re.MULTILINE))

@@ -2,8 +2,9 @@
 
     python bench/peers/PEER.py ITEMS KIND START_URL
 
-KIND is `shop` (generated product pages) or `docs` (real pages of documentation behind the same kind of lists). The
-parsel functions are used as they are by Scrapy, crawlee and Lycosa; those of lexbor select the same with its tree.
+KIND is `shop` (generated product pages), `awaiting` (the same, each product waits a second) or `docs` (real pages of
+documentation behind the same kind of lists). The parsel functions are used as they are by Scrapy, crawlee and Lycosa;
+those of lexbor select the same with its tree.
 """
 
 from __future__ import annotations
@@ -12,6 +13,12 @@ import sys
 from typing import Any, NamedTuple
 
 CONCURRENCY = 64
+PER_HOST = {"awaiting": 8}
+"""The transfers at a time where they are fewer than CONCURRENCY."""
+
+AWAIT_S = {"awaiting": 1.0}
+"""What the callback of a product awaits."""
+
 TIMEOUT_S = 30
 PRODUCTS = "article.product_pod h3 a"
 NEXT = "li.next a"
@@ -65,7 +72,7 @@ def document(page: Any, url: str) -> dict[str, Any]:
     }
 
 
-PARSEL = {"shop": book, "docs": document}
+PARSEL = {"shop": book, "awaiting": book, "docs": document}
 
 
 # --- with lexbor

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import scrapy
-from products import CONCURRENCY, NEXT, PARSEL, PRODUCTS, TIMEOUT_S, job
+from products import AWAIT_S, CONCURRENCY, NEXT, PARSEL, PER_HOST, PRODUCTS, TIMEOUT_S, job
 from scrapy.crawler import CrawlerProcess
 from scrapy.http import Response
 
@@ -21,16 +22,21 @@ class Books(scrapy.Spider):
         yield scrapy.Request(JOB.start)
 
     def parse(self, response: Response) -> Iterator[Any]:
-        yield from response.follow_all(css=PRODUCTS, callback=self.product)
+        product = self.awaiting if JOB.kind in AWAIT_S else self.product
+        yield from response.follow_all(css=PRODUCTS, callback=product)
         yield from response.follow_all(css=NEXT)
 
     def product(self, response: Response) -> Iterator[Any]:
         yield self.make(response, response.url)
 
+    async def awaiting(self, response: Response) -> AsyncIterator[Any]:
+        await asyncio.sleep(AWAIT_S[JOB.kind])
+        yield self.make(response, response.url)
+
 
 SETTINGS = {
     "CONCURRENT_REQUESTS": CONCURRENCY,
-    "CONCURRENT_REQUESTS_PER_DOMAIN": CONCURRENCY,
+    "CONCURRENT_REQUESTS_PER_DOMAIN": PER_HOST.get(JOB.kind, CONCURRENCY),
     "COOKIES_ENABLED": False,
     "DOWNLOAD_DELAY": 0,
     "DOWNLOAD_TIMEOUT": TIMEOUT_S,

@@ -4,4 +4,7 @@
 """
 
 NOTICES = "lycosa.notices"
+ENABLED = "lycosa.enabled"
+"""The logger for what is enabled at the start of a crawl. Worker processes do not repeat it."""
+
 """The logger for messages that a command shows at any log level, except with --quiet."""

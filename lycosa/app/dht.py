@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from lycosa.core.metrics import exposition
+from lycosa.dht.bootstrap import load_torrent
 from lycosa.dht.core.endpoints import family
 from lycosa.dht.metrics import node_metrics
 from lycosa.dht.session import DhtSession, open_node
 from lycosa.infra.web.metrics_page import serve_metrics
 
-__all__ = ["DhtSession", "open_node", "serve_node_metrics"]
+__all__ = ["DhtSession", "load_torrent", "open_node", "serve_node_metrics"]
 
 
 @asynccontextmanager
-async def serve_node_metrics(session: DhtSession, where: str | None) -> AsyncIterator[str]:
+async def serve_node_metrics(session: DhtSession, where: str | None, *, allow_remote: bool) -> AsyncIterator[str]:
     """Serve the metrics of the nodes at `where`, `[ADDRESS:]PORT`, and yield the URL; "" if `where` is None."""
     if where is None:
         yield ""
@@ -25,5 +26,5 @@ async def serve_node_metrics(session: DhtSession, where: str | None) -> AsyncIte
         nodes = zip(session.endpoints, session.status(), strict=True)
         return exposition(node_metrics([(family(endpoint), status) for endpoint, status in nodes]))
 
-    async with serve_metrics(where, page) as url:
+    async with serve_metrics(where, page, allow_remote=allow_remote) as url:
         yield url

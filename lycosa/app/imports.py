@@ -14,13 +14,14 @@ from lycosa.core.errors import BadSetting, UsageError
 from lycosa.crawl.spiders.spider import Spider
 
 
-def import_function(setting: str, word: str, arguments: str) -> Callable[..., Any]:
+def import_function(setting: str, word: str, *arguments: str) -> Callable[..., Any]:
     """Import and return a function given as `module:function`. Raises `BadSetting`.
 
-    The module may be a file in the current folder. `arguments` are the names of its arguments: "method, url, body".
+    The module may be a file in the current folder. `arguments` are the names of its arguments, "method, url, body", in
+    each form that it may have.
     """
     found = _import(setting, word)
-    if problem := _problem(found, arguments):
+    if problem := _problem(found, *arguments):
         raise BadSetting(f"{setting}: {word} {problem}")
     return found  # type: ignore[no-any-return]
 
@@ -35,13 +36,13 @@ def import_class(setting: str, part: Any) -> Any:
     return found
 
 
-def spider_function(spider: Spider, attribute: str, arguments: str) -> Callable[..., Any] | None:
+def spider_function(spider: Spider, attribute: str, *arguments: str) -> Callable[..., Any] | None:
     """Return a function that is an attribute of the spider, None if there is none.
 
     Raises `UsageError` if the attribute is not a function with these arguments.
     """
     found: Any = getattr(spider, attribute, None)
-    if found is not None and (problem := _problem(found, arguments)):
+    if found is not None and (problem := _problem(found, *arguments)):
         raise UsageError(f"{type(spider).__name__}.{attribute} {problem}")
     return found  # type: ignore[no-any-return]
 
@@ -73,16 +74,22 @@ def _import_module(setting: str, name: str) -> Any:
         raise BadSetting(f"{setting}: {name} cannot be imported: {problem}") from error
 
 
-def _problem(found: Any, arguments: str) -> str:
-    """Return why `found` cannot be called with these arguments, "" if it can."""
-    if not callable(found):
-        return f"is a {type(found).__name__}: write a function ({arguments})"
-    if inspect.iscoroutinefunction(found):
-        return "is async: write a plain function"
+def takes(function: Callable[..., Any], arguments: str) -> bool:
+    """Whether the function can be called with these arguments, as far as its signature is known."""
     try:
-        inspect.signature(found).bind(*arguments.split(","))
+        inspect.signature(function).bind(*arguments.split(","))
     except TypeError:
-        return f"does not take ({arguments})"
+        return False
     except ValueError:  # functions written in C may have no signature
         pass
-    return ""
+    return True
+
+
+def _problem(found: Any, *forms: str) -> str:
+    """Return why `found` cannot be called with the arguments of any of these forms, "" if it can."""
+    shown = " or ".join(f"({arguments})" for arguments in forms)
+    if not callable(found):
+        return f"is a {type(found).__name__}: write a function {shown}"
+    if inspect.iscoroutinefunction(found):
+        return "is async: write a plain function"
+    return "" if any(takes(found, arguments) for arguments in forms) else f"does not take {shown}"

@@ -8,16 +8,16 @@ from typing import Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from lycosa.app.imports import import_function, spider_function
+from lycosa.app.imports import import_function, spider_function, takes
 from lycosa.config import Settings
 from lycosa.core.errors import BadSetting
 from lycosa.core.url import fingerprint
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.frontier.core.keys import Fingerprint, FingerprintRules, is_function, parse_rules, split_rules
 from lycosa.frontier.core.scope import Scope
-from lycosa.frontier.core.segments import SegmentNaming, parse_segments
+from lycosa.frontier.core.segments import SegmentNaming, by_period, parse_segments
 
-KEY_ARGUMENTS, SEGMENT_ARGUMENTS = "method, url, body", "request, now"
+KEY_ARGUMENTS, SEGMENT_ARGUMENTS, PERIOD_ARGUMENTS = "method, url, body", "request, now", "request"
 OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
 """Suffixes of the names of rules that only the spider's own code can apply."""
 
@@ -68,13 +68,20 @@ def _parse_words(words: Sequence[str]) -> FingerprintRules:
 def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
     """Return how segments are named: by the setting, else by the spider's `segment_resolver`, if it has one.
 
+    A resolver with the argument `now` names the segment of a run; one without it returns the period of each request.
     Raises `BadSetting`, or `UsageError` for a `segment_resolver` with other arguments.
     """
     word = settings.segment
     if ":" in word:
-        return parse_segments(word, spider.name, import_function("segment", word, SEGMENT_ARGUMENTS))
-    own = None if word else spider_function(spider, "segment_resolver", SEGMENT_ARGUMENTS)
-    return parse_segments(spider.name + OWN_SEGMENT, spider.name, own) if own else parse_segments(word, spider.name)
+        resolver, name = import_function("segment", word, SEGMENT_ARGUMENTS, PERIOD_ARGUMENTS), word
+    else:
+        own = None if word else spider_function(spider, "segment_resolver", SEGMENT_ARGUMENTS, PERIOD_ARGUMENTS)
+        if own is None:
+            return parse_segments(word, spider.name)
+        resolver, name = own, spider.name + OWN_SEGMENT
+    if takes(resolver, SEGMENT_ARGUMENTS):
+        return parse_segments(name, spider.name, resolver)
+    return by_period(resolver, name)
 
 
 class ScopeOptions(Protocol):

@@ -15,6 +15,7 @@ from lycosa.cli.parameters import NON_EMPTY
 from lycosa.config import Settings
 from lycosa.config import flag as option_name
 from lycosa.core.errors import UsageError
+from lycosa.storage.core.output import parse_outputs
 
 F = TypeVar("F", bound=Callable[..., Any])
 OUTPUT, LIMITS, REQUESTS, STORAGE, DISPLAY = "Items", "What is crawled", "How it is fetched", "State", "Messages"
@@ -57,6 +58,7 @@ FLAGS = (
         default="no limit",
     ),
     Flag("delay_per_ip", REQUESTS, "S", "Minimum seconds between two requests to an IP address."),
+    Flag("fields", OUTPUT, "NAME,...", "Columns of CSV outputs. [default: the fields of the first items]"),
     Flag("timeout", REQUESTS, "S", "Maximum seconds for one transfer."),
     Flag("connect_timeout", REQUESTS, "S", "Maximum seconds for name lookup, connection and TLS."),
     Flag("max_body", REQUESTS, "BYTES", "Maximum size of a page, decompressed: 500000, 10MB, 10MiB.", default="16MiB"),
@@ -64,7 +66,7 @@ FLAGS = (
     Flag("user_agent", REQUESTS, "S", "User-Agent header, and the name looked up in robots.txt."),
     Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", repeatable=True),
     Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
-    Flag("proxy_pool", REQUESTS, "POOL", "Send requests through the proxies of a pool: a list, a folder, redis://..."),
+    Flag("proxy_pool", REQUESTS, "POOL", "Send requests through the proxies of a pool: a file, folder or redis://..."),
     Flag("frontier", STORAGE, "redis://...", "Share the frontier with other workers through this Redis server."),
     Flag("keep_alive", STORAGE, "", "Wait for more URLs when a shared crawl is done."),
     Flag("crawl_name", STORAGE, "NAME", "Name of the crawl in a shared frontier."),
@@ -87,11 +89,16 @@ FLAGS = (
         "fingerprint_rules",
         STORAGE,
         "WORD,...",
-        "URL parts ignored for deduplication: tracking, sort, drop:NAME...",
+        "What deduplication ignores in URLs: tracking, sort, drop:NAME...",
         True,
     ),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
-    Flag("expected_urls", STORAGE, "N", "Initial capacity of the Bloom filter in URLs, at most a billion. It grows."),
+    Flag(
+        "expected_urls",
+        STORAGE,
+        "N",
+        "Number of URLs for which to size the Bloom filter, at most a billion. The filter grows.",
+    ),
     Flag("sync", STORAGE, "", "Force every commit to the disk, to survive power loss."),
     Flag("commit_every", STORAGE, "S", "Maximum seconds between two commits."),
     Flag("commit_acks", STORAGE, "N", "Maximum number of pages in one commit."),
@@ -105,9 +112,11 @@ FLAGS = (
     Flag("lease", STORAGE, "S", "Seconds until a lease that is not renewed expires."),
     Flag("max_lease", STORAGE, "S", "Maximum seconds of work on a page; beyond that it is abandoned and retried."),
     Flag("metrics", DISPLAY, "[ADDRESS:]PORT", "Serve /metrics for Prometheus while the crawl runs."),
+    Flag("allow_remote", DISPLAY, "", "Allow an address for --metrics that other machines can reach."),
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
     Flag("log_level", DISPLAY, "L", "Minimum severity of log messages: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
+    Flag("log_json", DISPLAY, "", "Log one JSON object a line."),
 )
 """The settings that are options. -o and -O set `output` and `overwrite` together; -s sets any setting."""
 
@@ -119,7 +128,7 @@ COMMON_OPTIONS = frozenset(
 )
 """The options of a crawl that `--help` lists, by parameter name; `--help-all` lists the others too."""
 
-SET_HELP = "Set a setting by name, ours or Scrapy's."
+SET_HELP = "Set a setting, by Lycosa's or Scrapy's name."
 ALL_OPTIONS = "lycosa.cli.all_options"
 """The `obj` of a context whose help lists all options."""
 
@@ -167,10 +176,14 @@ def crawl_options(command: F) -> F:
         _grouped("-a", "arguments", SPIDER, "NAME=VALUE", "Argument for the spider. May be repeated.", multiple=True),
         _grouped("-s", "sets", SPIDER, "NAME=VALUE", SET_HELP + " May be repeated.", "--set", multiple=True),
     ]
-    append = "Append the items to a .jsonl file, or to a stream in Redis. [default: standard output]"
+    append = (
+        "Append the items to a file (.jsonl, .json, .csv, .sqlite, also .gz or .zst; FILE:FORMAT), or to a stream in"
+        " Redis. May be repeated. [default: standard output]"
+    )
+    afresh = "Start afresh: delete the state and overwrite the file."
     output = [
-        _grouped("-o", "output", OUTPUT, "FILE", append),
-        _grouped("-O", "output_afresh", OUTPUT, "FILE", "Start afresh: delete the state and overwrite the file."),
+        _grouped("-o", "output", OUTPUT, "FILE", append, multiple=True),
+        _grouped("-O", "output_afresh", OUTPUT, "FILE", afresh, multiple=True),
     ]
     show_all: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all_options}
     help_all = click.option("--help-all", help="Show all options and exit.", **show_all)
@@ -196,10 +209,12 @@ def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:
     values = ((flag.setting, options[flag.setting]) for flag in FLAGS)
     flags: dict[str, object] = {name: value for name, value in values if value not in (None, ())}
     appended, afresh = options["output"], options["output_afresh"]
-    if appended is not None and afresh is not None:
+    if appended and afresh:
         raise UsageError("-o and -O exclude each other: -o appends to the file, -O starts afresh")
-    if appended is not None or afresh is not None:
-        flags |= {"output": afresh if appended is None else appended, "overwrite": appended is None}
+    if appended or afresh:
+        flags |= {"output": appended or afresh, "overwrite": not appended}
+        if "fields" in flags and not any(each.format == "csv" for each in parse_outputs(appended or afresh)):
+            raise UsageError("--fields are the columns of CSV, and no output is CSV")
     return flags
 
 

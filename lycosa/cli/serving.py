@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import signal
 import socket
 from collections.abc import Iterator
 
 import uvicorn
 
-from lycosa.core.errors import LycosaError, UsageError
+from lycosa.core.errors import LycosaError
+from lycosa.infra.web.listening import Access, PortInUse, open_listener
 
 FINISH_TIMEOUT_S = 2
 """Seconds that requests in progress have to finish after a signal."""
 
 
 def listen(
-    host: str, port: int, option: str = "--bind", *, advice: str = "--port 0", any_port: bool = False
+    host: str, port: int, where: str, access: Access, *, advice: str = "--port 0", any_port: bool = False
 ) -> socket.socket:
-    """Return a socket that listens on the address. With `any_port` it takes a free port if this one is in use.
+    """Return a socket that listens on the address, see `open_listener`.
 
-    `option` and `advice` are for messages. Raises `UsageError` for an address that does not exist, `LycosaError` for
-    one that cannot be used.
+    With `any_port` it takes a free port if this one is in use.
     """
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"{option} {host}: {getattr(error, 'strerror', None) or 'no such address'}") from None
-    try:
-        return socket.create_server(address[:2], family=family, backlog=128)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE and any_port:
-            return listen(host, 0, option)
-        if error.errno == errno.EADDRINUSE:
-            raise LycosaError(f"port {port} is in use: try {advice}") from None
-        problem = os.strerror(error.errno) if error.errno else str(error)
-        raise LycosaError(f"cannot listen on {host} port {port}: {problem.lower()}") from None
+        return open_listener(host, port, where, access)
+    except PortInUse:
+        if any_port:
+            return open_listener(host, 0, where, access)
+        raise LycosaError(f"port {port} is in use: try {advice}") from None
 
 
 class Server(uvicorn.Server):

@@ -22,14 +22,14 @@ from lycosa.storage.core.stream_url import is_address
 SECRET = frozenset({"http_pass"})
 """Passwords: only `--get` shows them."""
 
-ADDRESSES = frozenset({"frontier", "output", "proxy", "proxy_pool"})
+ADDRESSES = frozenset({"frontier", "proxy", "proxy_pool"})
 """Settings that may be URLs with a password."""
 
 SENTINEL_PASSWORD = re.compile(r"(?<=[?&]sentinel_password=)[^&]+")
 
 
 @click.command("settings")
-@click.option("--get", "name", metavar="NAME", help="Show only the value of this setting, by our name or Scrapy's.")
+@click.option("--get", "name", metavar="NAME", help="Show only the value of this setting (Lycosa's or Scrapy's name).")
 @click.option("--spider", metavar="NAME", help="Show the settings of this spider of the project.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
 @set_option
@@ -77,6 +77,8 @@ def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
 
 
 def _hide_secrets(name: str, value: Any) -> Any:
+    if name == "output":
+        return tuple(_hide_secrets("frontier", each) for each in value)
     if name == "proxy" or (name in ADDRESSES and is_address(value)):
         return SENTINEL_PASSWORD.sub("***", str(hide_login(value))) if value else value
     return "***" if name in SECRET and value else value

@@ -6,10 +6,11 @@ the environment. Scrapy's names are accepted in files, custom_settings and `-s` 
 
 from __future__ import annotations
 
-from lycosa.config.kinds import BODY_MAX, STANDARD_OUTPUT
+from lycosa.config.kinds import BODY_MAX
 from lycosa.config.layers import did_you_mean, flag, load, suggest
 from lycosa.config.scrapy_names import SCRAPY_NAMES
 from lycosa.config.settings import USER_AGENT, Settings
+from lycosa.storage.core.output import STANDARD_OUTPUT
 
 __all__ = [
     "BODY_MAX",

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lycosa.config.kinds import DOTTED, FALSE, TRUE, BadElement, Integer, SettingKind, is_none
 from lycosa.config.scrapy_parts import SCRAPY_PARTS
-from lycosa.core.errors import BadSetting
+from lycosa.core.errors import BadSetting, UsageError
+from lycosa.storage.core.output import parse_output
 
 SHORT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 HOST = re.compile(r"(?=.*[^\d.])[\w-]+(?:\.[\w-]+)*\.?", re.ASCII)
@@ -21,7 +23,8 @@ ORDER_STEP = 100
 ORDER = Integer(-1_000_000, 1_000_000)
 EVERYWHERE = "*"
 SIMILARITY_MIN = 0.9
-"""Minimum similarity at which a path counts as a misspelled path of Scrapy's. Scrapy's paths differ more than that."""
+"""Minimum similarity at which an unknown path counts as a misspelled one of SCRAPY_PARTS. Scrapy's other paths are less
+similar to these."""
 
 
 class ListOf(NamedTuple):
@@ -46,6 +49,23 @@ class ListOf(NamedTuple):
         if not isinstance(value, (Sequence, range)):
             raise TypeError
         return tuple(_convert_element(self.element, each) for each in value)
+
+
+class OutputList(NamedTuple):
+    """One or several outputs for items; see `storage.core.output`. The default is none."""
+
+    expected: str = "a file, '-', or a stream in Redis, or several"
+
+    def convert(self, value: object) -> tuple[str, ...]:
+        if isinstance(value, Path):
+            value = str(value)
+        if isinstance(value, str):
+            value = _split_outputs(value)
+        if value is None:
+            return ()
+        if not isinstance(value, Sequence):
+            raise TypeError
+        return tuple(map(_output, value))
 
 
 class Networks(NamedTuple):
@@ -73,7 +93,7 @@ class PartOrder(NamedTuple):
     get the numbers 100, 200, 300, ...
     """
 
-    expected: str = "a list of classes or 'module:Class', or a table of them with numbers (or none)"
+    expected: str = "a list of classes or 'module:Class', or a table that maps each to a number or none"
 
     def convert(self, value: object) -> dict[str | type, int | None]:
         if isinstance(value, str) and not value.lstrip().startswith("{"):
@@ -100,6 +120,35 @@ class UserTable(NamedTuple):
 
     def convert(self, value: object) -> dict[str, Any]:
         return {str(name): each for name, each in _table(value).items()}
+
+
+def relative_outputs(base: Path, outputs: Sequence[str]) -> tuple[str, ...]:
+    """Return the outputs with files relative to a folder."""
+    return tuple(str(base / each) if parse_output(each).path else each for each in outputs)
+
+
+def _split_outputs(text: str) -> list[str]:
+    """Return the outputs in a text: its lines, or the texts between commas if each of them is an output."""
+    by_commas = split(text)
+    return by_commas if all(map(_is_output, by_commas)) else split(text, commas=False)
+
+
+def _is_output(text: str) -> bool:
+    try:
+        parse_output(text)
+    except UsageError:
+        return False
+    return True
+
+
+def _output(text: object) -> str:
+    if not isinstance(text, (str, Path)) or "\0" in str(text):
+        raise BadElement(text)
+    try:
+        path = parse_output(str(text)).path
+    except UsageError as error:
+        raise BadSetting(str(error)) from None
+    return str(Path(text).expanduser()) if path else str(text)
 
 
 def split(text: str, *, commas: bool = True) -> list[str]:
@@ -160,7 +209,10 @@ def _part(name: object) -> Any:
 
 
 def _is_unneeded(part: str | type, order: int | None) -> bool:
-    """Return whether this disables a part of Scrapy that Lycosa lacks. Raises `BadSetting` if it enables one."""
+    """Return whether an entry disables a part of Scrapy that Lycosa lacks.
+
+    Raises `BadSetting` if the entry enables such a part, or misspells the path of a part.
+    """
     if not isinstance(part, str) or not part.startswith("scrapy."):
         return False
     from difflib import get_close_matches  # slow to import, and rarely needed

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple, Protocol
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.core.units import parse_duration, parse_size
 from lycosa.proxies.core.pool_url import parse_pool_address as read_pool
-from lycosa.storage.core.stream_url import is_address, read_address
+from lycosa.storage.core.output import STANDARD_OUTPUT
 
 BODY_MAX = 1024**3
-ITEM_SUFFIXES = (".jsonl", ".jl", ".ndjson")
-STANDARD_OUTPUT = "-"
 TRUE = frozenset({"true", "yes", "on", "1"})
 FALSE = frozenset({"false", "no", "off", "0"})
 PROXY_URL = re.compile(r"(?:https?|socks(?:4a?|5h?))://[^\s/]+/?", re.IGNORECASE)
@@ -191,19 +189,6 @@ class FilePath(NamedTuple):
         if self.suffixes and path.suffix.lower() not in self.suffixes:
             raise ValueError
         return str(path)
-
-
-class OutputTarget(FilePath):
-    """A file, or the URL of a stream in Redis."""
-
-    def convert(self, value: object) -> str | None:
-        if not is_address(value):
-            return super().convert(value)
-        try:
-            read_address(str(value))
-        except UsageError as error:
-            raise BadSetting(str(error)) from None
-        return str(value)
 
 
 class PoolLocation(FilePath):

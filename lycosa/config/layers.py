@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lycosa.config.kinds import STANDARD_OUTPUT, BadElement, FilePath, hide_login
+from lycosa.config.composite_kinds import OutputList, relative_outputs
+from lycosa.config.kinds import BadElement, FilePath, hide_login
 from lycosa.config.project import PROXIES, find_project, read_files
 from lycosa.config.renamed import renamed_setting, renamed_variable
 from lycosa.config.scrapy_names import COMBINATIONS, EQUIVALENTS, SCRAPY_NAMES
@@ -22,6 +23,7 @@ from lycosa.config.scrapy_unsupported import IGNORED, UNSUPPORTED
 from lycosa.config.settings import Settings, kinds
 from lycosa.core.errors import BadSetting
 from lycosa.proxies.core.pool_url import MEMORY
+from lycosa.storage.core.output import STANDARD_OUTPUT
 from lycosa.storage.core.stream_url import is_address
 
 SHOWN_MAX = 80
@@ -156,6 +158,8 @@ class _Merged:
         # Files of a project may be read from a subfolder; options are relative to the current folder.
         if isinstance(kind, FilePath) and given.base and _is_path(converted):
             converted = str(given.base / converted)
+        if isinstance(kind, OutputList) and given.base:
+            converted = relative_outputs(given.base, converted)
         self.values[name] = {**self.values.get(USER, {}), **converted} if name == USER else converted
         self.places[name] = given.place
 

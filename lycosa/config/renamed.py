@@ -32,7 +32,7 @@ POLICY_KEYS: Mapping[str, str] = {
     "cool_max_s": "max_cool_s",
     "misses_max": "max_misses",
 }
-"""Old and new keys of `[proxies.default]` and `[proxies.targets.*]`."""
+"""Old key -> new key of `[proxies.default]` and `[proxies.targets.*]`."""
 
 
 def renamed_setting(name: str) -> str:
@@ -59,7 +59,7 @@ def renamed_option(option: str) -> str:
 
 
 def renamed_policy(table: object) -> str:
-    """Return the message for the first old policy key in a `proxies` table, and where it is; "" if there is none."""
+    """Return the message for the first old policy key in a `proxies` table, with its place; "" if there is none."""
     if not isinstance(table, Mapping):
         return ""
     targets = table.get("targets")

@@ -133,6 +133,7 @@ EQUIVALENTS: Mapping[str, Equivalent] = {
     "RETRY_HTTP_CODES": Equivalent("retry_statuses"),
     "RETRY_TIMES": Equivalent("retries"),
     "ROBOTSTXT_OBEY": Equivalent("robots"),
+    "SCRAPER_SLOT_MAX_ACTIVE_SIZE": Equivalent("max_callback_bytes"),
     "SPIDER_MIDDLEWARES": Equivalent("spider_middlewares"),
     "SPIDER_MODULES": Equivalent("spider_modules"),
     "STATS_DUMP": Equivalent("stats_dump"),

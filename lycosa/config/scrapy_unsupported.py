@@ -21,7 +21,7 @@ IGNORED = frozenset({
     "REDIRECT_PRIORITY_ADJUST", "REMOTE_CONTROL_ENABLED", "REMOTE_CONTROL_JOBS_DIR",
     "REMOTE_CONTROL_OUTPUT_MAX_BYTES", "REMOTE_CONTROL_TIMEOUT_DEFAULT", "REMOTE_CONTROL_TIMEOUT_MAX",
     "REMOTE_CONTROL_TRACEBACK_MAX_BYTES", "REQUEST_FINGERPRINTER_IMPLEMENTATION", "RETRY_GIVE_UP_LOG_LEVEL",
-    "RETRY_PRIORITY_ADJUST", "SCHEDULER_DEBUG", "SCRAPER_SLOT_MAX_ACTIVE_SIZE", "SPIDER_LOADER_WARN_ONLY",
+    "RETRY_PRIORITY_ADJUST", "SCHEDULER_DEBUG", "SPIDER_LOADER_WARN_ONLY",
     "TWISTED_REACTOR_ENABLED", "WARN_ON_GENERATOR_RETURN_VALUE",
 })  # fmt: skip
 
@@ -66,14 +66,14 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
         "REQUEST_FINGERPRINTER_CLASS": ("scrapy.utils.request.RequestFingerprinter",),
     }),
     ("extensions with none switches off a built-in one", {"EXTENSIONS_BASE": ()}),
-    ("write -o FILE.jsonl (or the setting output)", {
+    ("write -o FILE.jsonl, .json, .csv or .sqlite (or set output)", {
         "FEEDS": ({},), "FEED_FORMAT": ("jsonlines", "jsonl", "jl"), "FEED_STORAGES": ({},), "FEED_STORAGES_BASE": (),
         "FEED_STORAGE_FTP_ACTIVE": (False,), "FEED_STORAGE_GCS_ACL": ("",), "FEED_STORAGE_S3_ACL": ("",),
         "FEED_URI": (None,), "FEED_URI_PARAMS": (None,),
     }),
     ("write the items in a pipeline of your own", {"FEED_EXPORTERS": ({},), "FEED_EXPORTERS_BASE": ()}),
     ("split the file afterwards: split -l N FILE.jsonl", {"FEED_EXPORT_BATCH_ITEM_COUNT": (0,)}),
-    ("items are written with all their fields, as UTF-8: select fields in a pipeline", {
+    ("fields are the columns of CSV (--fields); other outputs have all fields, as UTF-8: select fields in a pipeline", {
         "FEED_EXPORT_ENCODING": (None, "utf-8", "utf8", "UTF-8"), "FEED_EXPORT_FIELDS": (None,),
     }),
     ("each item is one line", {"FEED_EXPORT_INDENT": (0, None)}),

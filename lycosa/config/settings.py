@@ -12,13 +12,12 @@ from functools import cache
 from typing import Annotated, Any, get_type_hints
 
 from lycosa import __version__
-from lycosa.config.composite_kinds import ImageSizes, ListOf, Networks, PartOrder, UserTable
+from lycosa.config.composite_kinds import ImageSizes, ListOf, Networks, OutputList, PartOrder, UserTable
 from lycosa.config.kinds import (
     BODY_MAX,
     CONTENT_TYPE,
     DOTTED,
     HEADER_LINE,
-    ITEM_SUFFIXES,
     PRINTABLE_LINE,
     PROXY_URL,
     SHORT,
@@ -28,7 +27,6 @@ from lycosa.config.kinds import (
     Duration,
     FilePath,
     Integer,
-    OutputTarget,
     PoolLocation,
     RealNumber,
     SecondsWithin,
@@ -39,6 +37,7 @@ from lycosa.config.kinds import (
 from lycosa.core.public import public
 from lycosa.core.retry import RETRY_STATUSES
 from lycosa.core.units import DAY_S
+from lycosa.frontier.core.segments import SEGMENTS_KEPT_MAX
 
 USER_AGENT = f"Lycosa/{__version__}"
 REFERRER_POLICIES = (
@@ -132,6 +131,8 @@ class Settings:
     """Maximum time for name lookup, connection and TLS handshake, in seconds."""
     max_body: Annotated[int, ByteSize(1, BODY_MAX)] = 16 * 1024**2
     """Maximum size of a body after decompression, in bytes."""
+    max_callback_bytes: Annotated[int, ByteSize(1, 1 << 60)] = 50_000_000
+    """While the bodies of pages in callbacks have more bytes than this in all, no further page is fetched."""
     fail_on_dataloss: Annotated[bool, Boolean()] = True
     """Treat a truncated body as a failure and retry. If False, the response has the part that was received."""
     user_agent: Annotated[str, Text("a line of printable ASCII text", PRINTABLE_LINE)] = USER_AGENT
@@ -215,11 +216,10 @@ class Settings:
 
     # Items
 
-    output: Annotated[
-        str | None,
-        OutputTarget(f"a file ending in {', '.join(ITEM_SUFFIXES)}, a stream in Redis, or '-'", ITEM_SUFFIXES),
-    ] = None
-    """File to which items are appended, or the URL of a stream in Redis; None or `-` for standard output."""
+    output: Annotated[tuple[str, ...], OutputList()] = ()
+    """Files to which items are appended, by suffix or as FILE:FORMAT, streams in Redis, or `-`; by default `-`."""
+    fields: Annotated[tuple[str, ...], ListOf(Text("the name of a field", SHORT))] = ()
+    """Columns of CSV outputs; by default all fields of the first items."""
     overwrite: Annotated[bool, Boolean()] = False
     """Start from scratch: delete the state and the content of the output."""
     files_store: Annotated[str | None, FilePath("a folder")] = None
@@ -279,6 +279,12 @@ class Settings:
     """Folder of the search index; None for no index."""
     segment: Annotated[str, Text("none, hour, day, week, month, 3d, spider or module:function", SHORT, "")] = ""
     """Segment of a run: URLs are unique in each segment; empty for none."""
+    keep_segments: Annotated[int | None, Integer(1, SEGMENTS_KEPT_MAX, optional=True)] = None
+    """Number of archived segments of each period to keep; None for as many as a state can hold."""
+    keep_segments_for: Annotated[float | None, Duration(3600, 36_525 * DAY_S)] = None
+    """Age at which archived segments are dropped, in seconds from their starts; None for never."""
+    export_segments: Annotated[str | None, FilePath("a folder")] = None
+    """Folder to which segments are exported before they are dropped; None for none."""
     refresh: Annotated[float | None, Duration(1, 36_525 * DAY_S)] = None
     """Age at which URLs are fetched again when a run starts, in seconds; None for never."""
     retry_dead: Annotated[bool, Boolean()] = False
@@ -302,6 +308,8 @@ class Settings:
     starts."""
     replicas: Annotated[int, Integer(0, 10)] = 0
     """Number of replicas of a shared frontier's Redis that must confirm a commit before the crawl continues."""
+    expire_after: Annotated[float | None, Duration(60.0, 36_525 * DAY_S)] = None
+    """How long after its end (seconds) a finished shared crawl is kept. Default: for ever."""
     sync: Annotated[bool, Boolean()] = False
     """fsync every group commit, so that it survives power loss."""
     commit_every: Annotated[float, SecondsWithin(0.001, 60)] = 0.1
@@ -321,12 +329,16 @@ class Settings:
 
     metrics: Annotated[str, Text("a port, or ADDRESS:PORT", SHORT, "")] = ""
     """Port of `/metrics` for Prometheus while the crawl runs, by default on loopback; "" for none."""
+    allow_remote: Annotated[bool, Boolean()] = False
+    """Servers without a password (`metrics`, `lycosa site`) may listen on addresses that other machines can reach."""
     quiet: Annotated[bool, Boolean()] = False
     """Show no progress and no summary."""
     log_level: Annotated[str, Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))] = "WARNING"
     """Minimum level of the messages to log."""
     log_file: Annotated[str | None, FilePath("a file")] = None
     """File to which the log is appended; None for standard error."""
+    log_json: Annotated[bool, Boolean()] = False
+    """Log one JSON object a line, with time, level, logger, message and fields such as url."""
     stats_dump: Annotated[bool, Boolean()] = True
     """Log the stats when the crawl ends."""
 

@@ -1,6 +1,6 @@
 """Metrics in the text format of Prometheus (version 0.0.4), which OpenMetrics scrapers also read.
 
-Names of metrics end in their unit, those of counters in `_total`.
+The name of a metric ends with its unit, the name of a counter with `_total`.
 """
 
 from __future__ import annotations

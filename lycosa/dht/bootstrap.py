@@ -49,6 +49,17 @@ async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> li
     return list(dict.fromkeys(found))
 
 
+async def find_routers(allowed: AllowedNetworks) -> list[bytes]:
+    """Return the endpoints of the public routers. Raises `LycosaError` if none has a public address.
+
+    A name server that blocks them may answer with 0.0.0.0, or with an address of the local network.
+    """
+    found = [each for each in await resolve(PUBLIC_ROUTERS) if is_contactable(each, allowed)]
+    if not found:
+        raise LycosaError(f"--bootstrap {DEFAULT}: the public routers have no public address: is the network up?")
+    return found
+
+
 async def resolve(nodes: Iterable[Node]) -> list[bytes]:
     """Return the endpoints of hosts and ports, of both address families. Unknown hosts have none."""
     found = await asyncio.gather(*(_addresses(host, port) for host, port in nodes))

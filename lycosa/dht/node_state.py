@@ -53,6 +53,7 @@ class NodeState:
         self._path = folder / FILE
         self._families: list[int] = []
         self._last: list[SavedTable | None] = []
+        self._unused: list[SavedNode] = []
 
     def load(self, families: Sequence[int]) -> list[SavedTable | None]:
         """Return what each node starts with: the n-th node of a family gets the n-th saved table of that family.
@@ -66,21 +67,21 @@ class NodeState:
             if node is not None:
                 unused.remove(node)
             tables.append(None if node is None else _read(node, self._path))
-        self._families, self._last = list(families), list(tables)
+        self._families, self._last, self._unused = list(families), list(tables), unused
         return tables
 
     def save(self, tables: Sequence[SavedTable]) -> None:
         """Replace the file; one table for each family that was loaded. Raises `StateError` if it cannot be written.
 
         A table without contacts replaces none that has some: after hours without a network, the old ones are the only
-        way back.
+        way back. Nodes that were saved and are not run this time stay in the file.
         """
         kept = [
             SavedTable(new.node_id, old.contacts) if old is not None and not new.contacts else new
             for new, old in zip(tables, self._last, strict=True)
         ]
         rows = [_write(table, family) for table, family in zip(kept, self._families, strict=True)]
-        saved = SavedNodes(FORMAT, rows)
+        saved = SavedNodes(FORMAT, rows + self._unused)
         try:
             replace_file(self._path, msgspec.json.format(msgspec.json.encode(saved), indent=1), sync=True, mode=0o600)
         except OSError as error:
@@ -99,7 +100,7 @@ class NodeState:
             return []
         except OSError as error:
             raise StateError(f"{self._path}: {(error.strerror or str(error)).lower()}") from None
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise _damaged(self._path) from None
 
 

@@ -54,8 +54,8 @@ LOCAL_ERRORS = frozenset(
 class FetchLimits:
     """Bounds of one fetch, and of all together."""
 
-    connections_max: int = 1000
-    """Open connections. Fetches beyond wait for their turn. The limit of open files has to allow it."""
+    connections_max: int = 500
+    """Open connections: half of the usual limit of open files, 1,024. Fetches beyond wait for their turn."""
     connections_per_fetch: int = 3
     """Peers that are asked at the same time for one infohash."""
     in_flight_bytes_max: int = 64 * 1024 * 1024
@@ -374,8 +374,9 @@ class MetadataFetcher:
         change = held_bytes - fetch.counted_bytes
         fetch.counted_bytes = held_bytes
         self.in_flight_bytes += change
-        if fetch.is_done and self._first_for_bytes is fetch:
+        if self._first_for_bytes is fetch and (fetch.is_done or not fetch.connections):
             self._first_for_bytes = None
+            change = min(change, -1)
         if change < 0 and self._waiting_for_bytes:
             asyncio.get_running_loop().call_soon(self._ask_those_that_wait)
 
@@ -395,6 +396,7 @@ class MetadataFetcher:
         fetch.candidates.clear()
         for connection in list(fetch.connections):
             connection.close(None)
+        fetch.assembly.clear()
 
 
 def _pop_first(fetches: dict[MetadataFetch, None]) -> MetadataFetch:

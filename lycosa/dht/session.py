@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lycosa.core.errors import LycosaError, StateError, UsageError
-from lycosa.dht.bootstrap import DEFAULT, PUBLIC_ROUTERS, find_bootstrap, resolve
+from lycosa.dht.bootstrap import DEFAULT, find_bootstrap, find_routers
 from lycosa.dht.core.endpoints import IPV4, AllowedNetworks, Contact, family, parse, port_of, text, unpack
 from lycosa.dht.core.events import (
     AnnounceFinished,
@@ -34,6 +34,7 @@ from lycosa.dht.core.events import (
     QueryFinished,
 )
 from lycosa.dht.core.ids import ID_BYTES, distance
+from lycosa.dht.core.limits import NodeLimits
 from lycosa.dht.core.node import DhtNode
 from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.operations import NodeBusy
@@ -93,6 +94,9 @@ class DhtSession:
     def add(self, shell: DatagramShell) -> None:
         """Add a node that is not started."""
         self._joining.add(len(self.shells))
+        for sibling in self.shells:
+            sibling.siblings.append(shell)
+            shell.siblings.append(sibling)
         self.shells.append(shell)
 
     @property
@@ -275,6 +279,7 @@ async def open_node(
     read_only: bool = False,
     allow_private: Sequence[str] = (),
     report_announces: bool = False,
+    limits: NodeLimits | None = None,
 ) -> AsyncIterator[DhtSession]:
     """Open a node on each address of `bind`, and join the network.
 
@@ -284,6 +289,7 @@ async def open_node(
     read_only      ask, but answer nothing (BEP 43)
     allow_private  networks that are contacted although they are not public, such as 127.0.0.0/8
     report_announces  give each announce of others to `DhtSession.listeners`
+    limits         of queries, bytes and new addresses, for all nodes together
 
     Raises `UsageError` and `StateError`.
     """
@@ -293,7 +299,7 @@ async def open_node(
     async with AsyncExitStack() as stack:
         state_folder = stack.enter_context(open_node_state(Path(state))) if state is not None else None
         session = DhtSession()
-        neighbourhood = Neighbourhood()
+        neighbourhood = Neighbourhood(limits)
         for number, address in enumerate(bind):
             shell = _open_shell(address, config, neighbourhood, partial(session.on_event, number))
             stack.callback(shell.close)
@@ -348,11 +354,21 @@ async def _join(
     """Start the nodes with what was saved and given."""
     families = [family(endpoint) for endpoint in session.endpoints]
     saved = state_folder.load(families) if state_folder is not None else [None] * len(families)
-    given = await find_bootstrap(bootstrap, config.allowed_networks)
-    routers = await resolve(PUBLIC_ROUTERS) if DEFAULT in bootstrap else []
+    has_contacts = any(table is not None and table.contacts for table in saved)
+    if DEFAULT in bootstrap and all(is_loopback(each) for each in session.endpoints):
+        raise _unreachable(session.endpoints, DEFAULT)
+    given: list[bytes] = []
+    routers: list[bytes] = []
+    try:
+        given = await find_bootstrap(bootstrap, config.allowed_networks)
+        routers = await find_routers(config.allowed_networks) if DEFAULT in bootstrap else []
+    except UsageError:
+        raise
+    except LycosaError as error:  # no name server; the contacts of the last run need none
+        if not has_contacts:
+            raise
+        logger.warning("%s; joining through the contacts of the last run", error)
     _check_reachable(session.endpoints, given, bootstrap)
-    if DEFAULT in bootstrap and not routers:
-        raise LycosaError("--bootstrap default: the public routers have no address: is the network up?")
     for shell, own, table in zip(session.shells, families, saved, strict=True):
         own_given, own_routers = ([each for each in nodes if family(each) == own] for nodes in (given, routers))
         shell.node.start(table, own_given, shell.now(), routers=own_routers)
@@ -362,16 +378,18 @@ async def _join(
 
 def _check_reachable(binds: Sequence[bytes], given: Sequence[bytes], bootstrap: Sequence[str]) -> None:
     """Raise `UsageError` if none of the addresses that we have can reach any of the nodes to join through."""
-    if not bootstrap:
+    if not given or DEFAULT in bootstrap:
         return
     if all(is_loopback(each) for each in binds) and not any(is_loopback(each) for each in given):
-        raise UsageError(
-            f"--bind {unpack(binds[0])[0]} is loopback, and cannot reach --bootstrap {bootstrap[0]}: "
-            "write --bind 0.0.0.0:6881"
-        )
-    if given and DEFAULT not in bootstrap and not {family(each) for each in given} & {family(each) for each in binds}:
+        raise _unreachable(binds, bootstrap[0])
+    if not {family(each) for each in given} & {family(each) for each in binds}:
         other = "[::]:6881" if len(given[0]) > len(binds[0]) else "0.0.0.0:6881"
         raise UsageError(f"--bootstrap {bootstrap[0]} has an address of the other IP version: add --bind {other}")
+
+
+def _unreachable(binds: Sequence[bytes], name: str) -> UsageError:
+    ip, _ = unpack(binds[0])
+    return UsageError(f"--bind {ip} is loopback, and cannot reach --bootstrap {name}: write --bind 0.0.0.0:6881")
 
 
 def is_loopback(endpoint: bytes) -> bool:

@@ -11,6 +11,7 @@ route, a firewall) are dropped and counted: the network may lose them anyway.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from lycosa.core.errors import UsageError
 from lycosa.dht.core.endpoints import text
 from lycosa.dht.core.events import Event
 from lycosa.dht.core.node import DhtNode
-from lycosa.infra.web.bind_errors import bind_error_text
 
 DATAGRAMS_PER_WAKEUP = 64
 """Other callbacks of the loop run between batches of this size."""
@@ -44,7 +44,7 @@ def bind_udp(endpoint: bytes) -> socket.socket:
     try:
         sock = socket.socket(family, socket.SOCK_DGRAM)
     except OSError as error:  # a system without IPv6
-        raise UsageError(f"--bind {text(endpoint)}: {bind_error_text(error)}") from None
+        raise UsageError(f"--bind {text(endpoint)}: {_reason(error)}") from None
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
@@ -54,8 +54,13 @@ def bind_udp(endpoint: bytes) -> socket.socket:
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise UsageError(f"--bind {text(endpoint)}: cannot listen there: {bind_error_text(error)}") from None
+        raise UsageError(f"--bind {text(endpoint)}: cannot listen there: {_reason(error)}") from None
     return sock
+
+
+def _reason(error: OSError) -> str:
+    # Python's message repeats the address.
+    return (os.strerror(error.errno) if error.errno else str(error)).lower()
 
 
 def pack_address(address: Address) -> bytes:
@@ -83,6 +88,8 @@ class DatagramShell:
         self._unsent: deque[tuple[bytes, bytes]] = deque()
         self._sources: dict[bytes, Address] = {}
         self._is_closed = False
+        self.siblings: list[DatagramShell] = []
+        """The shells of nodes that this one may give something to do, such as contacts of the other family."""
         self.dropped_count = 0
         """Datagrams that the kernel did not accept."""
 
@@ -113,6 +120,13 @@ class DatagramShell:
             self._on_event(event)
         self._send()  # a handler of an event may have started an operation
         self._set_timer()
+        for sibling in self.siblings:
+            sibling.keep_time()
+
+    def keep_time(self) -> None:
+        """Set the timer anew: something has changed what the node wants to do next."""
+        if not self._is_closed:
+            self._set_timer()
 
     def _read(self) -> None:
         receive, node, now, sources = self._socket.recvfrom, self.node, self.now(), self._sources

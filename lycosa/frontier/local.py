@@ -7,6 +7,7 @@ transitions. This module connects them to a store, which only keeps the records.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -14,6 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from lycosa.frontier.core.brakes import brakes_of
 from lycosa.frontier.core.leases import LeaseManager, RecordQueue
 from lycosa.frontier.core.model import (
     FrontierStats,
@@ -32,6 +34,8 @@ from lycosa.frontier.core.scheduler import CLOCK_SLACK_S, Claim, Host
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
 from lycosa.http.core.model import Validators
 
+log = logging.getLogger(__name__)
+
 Key = TypeVar("Key")
 EXPIRED = "lease expired"
 NOT_READY = math.inf
@@ -41,10 +45,10 @@ BLOCK_MAX_S = 3600.0
 """Maximum remaining block of a host when a state is opened: the largest Retry-After that is honoured."""
 
 HOSTS_KEPT_MAX = 20_000
-"""Number of hosts in memory above which idle ones are dropped; most idle hosts get work again soon."""
+"""Number of hosts up to which idle hosts stay in memory, because most idle hosts get work again soon."""
 
 DELAY_MAX_S = 3600.0
-"""Maximum delay between two starts; `set_delay` lowers longer ones to it."""
+"""Maximum delay between two starts; `set_delay` shortens longer delays to it."""
 
 ADDRESS_MAX_S = 3600.0
 """Maximum remaining validity of an address when a state is opened."""
@@ -71,11 +75,14 @@ class HostWork(NamedTuple):
 class FrontierStore(RecordQueue[Key], Protocol[Key]):
     """Stores records by state. A key identifies a queued record, also while it is leased."""
 
+    run_at: float
+    """When the run began: a segment that was the latest of its period then is not archived; infinity for no run."""
+
     def add(self, record: UrlRecord) -> float | None:
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return the fingerprints that memory shows as added before. Others may have been added too."""
+        """Return the fingerprints that are known, as far as memory tells. The disk may know others."""
 
     def put_back(self, key: Key, record: UrlRecord) -> float:
         """LEASED -> QUEUED. Return its rank, `NOT_READY` if its segment was dropped."""
@@ -117,7 +124,7 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """Discard uncommitted changes, and close the store."""
 
     def segments(self) -> list[SegmentView]:
-        """Return the segments in the order they are served, then the dropped ones; leased records count as queued."""
+        """Return the segments as served, then the dropped segments. Leased records count as queued."""
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
         """Return the stored views of at most `limit` hosts whose keys follow `after`."""
@@ -164,9 +171,12 @@ class LocalFrontier(Generic[Key]):
     async def push(self, records: Sequence[UrlRecord]) -> int:
         add, hosts, add_work = self.store.add, self.scheduler.hosts, self.scheduler.add_work
         pushed = 0
+        is_logging = log.isEnabledFor(logging.DEBUG)
         for record in records:
             rank = add(record)
             if rank is None:
+                if is_logging:
+                    _log_duplicate(record)
                 continue
             pushed += 1
             if rank != NOT_READY:
@@ -248,6 +258,10 @@ class LocalFrontier(Generic[Key]):
         self.scheduler.block(self._host(host), until)
         self._unsaved_hosts.add(host)
 
+    def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+        self._check_clock(now)
+        self._leases.end_transfer(lease, now, contacted=contacted)
+
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         self._check_clock(now)
         self._host(host)
@@ -286,6 +300,9 @@ class LocalFrontier(Generic[Key]):
         times = (self.scheduler.next_ready(), self.store.next_due())
         return min((at for at in times if at is not None), default=None)
 
+    async def begin_run(self, now: float) -> None:
+        self.store.run_at = now
+
     async def commit(self, positions: Mapping[str, int]) -> None:
         for key in self._unsaved_hosts:
             host = self.scheduler.hosts.get(key)
@@ -300,8 +317,15 @@ class LocalFrontier(Generic[Key]):
         return self.store.positions()
 
     async def stats(self) -> FrontierStats:
+        scheduler = self.scheduler
+        brakes = brakes_of(scheduler.hosts.values(), scheduler.concurrency, scheduler.now)
         return self.store.stats()._replace(
-            leased=len(self._leases), hosts=len(self.scheduler.hosts), offered=self._offered, added=self._added
+            leased=len(self._leases),
+            hosts=len(scheduler.hosts),
+            offered=self._offered,
+            added=self._added,
+            brake=brakes.text,
+            work_s=brakes.work_s,
         )
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
@@ -345,8 +369,8 @@ class LocalFrontier(Generic[Key]):
             return host
         host = self.scheduler.activate(key)
         saved = self.store.load_host(key)
-        # The clock may have been set back since these times were stored: limit them by the time of opening, otherwise
-        # the host would wait for the difference.
+        # The clock may have been set back since these times were stored. Without limits based on the time of opening,
+        # the host would have to wait until the clock has caught up.
         if saved.facts is not None:
             at = min(saved.facts.robots_at, self._opened_at)
             self._leases.set_facts(key, replace(saved.facts, robots_at=at), 0.0)
@@ -392,3 +416,10 @@ class LocalFrontier(Generic[Key]):
             self._put_back(key, expired)
         else:
             self.store.mark_dead(key, expired, EXPIRED, now)
+
+
+def _log_duplicate(record: UrlRecord) -> None:
+    """Log a record that is not queued, in the words of `crawl.diagnostics.page_log`."""
+    method, spider = ("GET", "") if record.extras is None else (record.extras.method, record.extras.spider)
+    fields = {"url": record.url, "spider": spider, "reason": "duplicate"}
+    log.debug("Filtered duplicate request: <%s %s>", method, record.url, extra=fields)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from msgspec.structs import replace
 
@@ -26,7 +27,7 @@ from lycosa.frontier.core.model import (
     UrlRecord,
 )
 from lycosa.frontier.core.rows import Matcher
-from lycosa.frontier.core.segments import segment_order, starts_at, total_stats
+from lycosa.frontier.core.segments import is_followed, latest_starts, segment_order, starts_at, total_stats
 from lycosa.frontier.core.states import Event, Policy, State, push_event, requeue, step
 from lycosa.frontier.local import NOT_READY, HostWork, LocalFrontier, SavedHost
 from lycosa.frontier.slices import next_slice, parse_cursor
@@ -91,6 +92,7 @@ class MemoryFrontierStore:
         self._hosts: dict[str, SavedHost] = {}
         self._positions: dict[str, int] = {}
         self._arrivals = self._leased = 0
+        self.run_at = inf
 
     def add(self, record: UrlRecord) -> float | None:
         segment = self._segment(record.segment)
@@ -173,11 +175,11 @@ class MemoryFrontierStore:
         self._hosts[host] = saved._replace(facts=facts)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Store the positions, and archive finished time segments if a later one has started."""
+        """Store the positions, and archive finished time segments if a later one of their period has started."""
         self._positions.update(positions)
-        last = max((segment.rank for segment in self._serving()), default=0.0)
+        latest = latest_starts((segment.name for segment in self._serving()), self.run_at)
         for segment in self._live.values():
-            if 0 < segment.rank < last:
+            if is_followed(segment.name, latest):
                 self.archive(segment.name)
 
     def positions(self) -> dict[str, int]:

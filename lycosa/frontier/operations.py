@@ -31,6 +31,7 @@ from lycosa.frontier.core.segments import find_segment
 from lycosa.frontier.core.states import Policy, State
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.slices import parse_cursor
+from lycosa.http.core.robots import robots_from_response
 
 Key = TypeVar("Key")
 LeaseKey = tuple[str, int, bool]
@@ -116,6 +117,15 @@ class LocalOperations(Generic[Key]):
         if result.requeued:
             self._on_change()
         return result
+
+    async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
+        expired = 0
+        for host in hosts:
+            facts = await self._frontier.host_facts(host)
+            if facts is not None and robots_from_response(facts.robots, facts.robots_status).unreachable:
+                await self._frontier.set_host_facts(host, replace(facts, robots_at=0.0), now)
+                expired += 1
+        return expired
 
     async def archive(self, segment: str) -> bool:
         find_segment(segment, self._store.segments())

@@ -20,6 +20,7 @@ from lycosa.frontier.core.model import (
     UrlRecord,
 )
 from lycosa.frontier.core.scheduler import Claim
+from lycosa.frontier.core.telemetry import RunProgress
 from lycosa.http.core.model import Validators
 
 
@@ -40,7 +41,7 @@ class VisitFrontier(Protocol):
 
         Like a lease, a claim needs a free slot and the host's turn. Claims go before leases, but cannot starve them.
         `wake` is called when `try_start` may give a new answer; it must only set a flag. `holder` is the lease of the
-        caller: its own transfer is over, so its slot becomes free. If `needs_address` is true for the host, call
+        caller: its own transfer is over (`end_transfer`). If `needs_address` is true for the host, call
         `set_address` first.
         """
 
@@ -54,7 +55,7 @@ class VisitFrontier(Protocol):
         """Whether the address of the host must be known before it may be contacted."""
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
-        """Set the delay between starts on the host; its required delay is the minimum. It is not stored."""
+        """Set the delay between starts on the host, but not below its required delay. The new delay is not stored."""
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Return the stored facts of the host, None if there are none."""
@@ -77,9 +78,15 @@ class Frontier(VisitFrontier, Protocol):
         """Lease at most `limit` records whose hosts may be contacted now.
 
         The oldest segment goes first; within a host the highest priority, then first come, first served. If the policy
-        limits addresses, a host without a known address first gets one lease of kind RESOLVE, and no other until that
-        lease has ended. If the policy requires robots.txt, a host without fresh `HostFacts` gets one of kind ROBOTS the
-        same way.
+        limits addresses, a host without a known address first gets one lease of kind RESOLVE. If the policy requires
+        robots.txt, a host without fresh `HostFacts` first gets one lease of kind ROBOTS. The host gets no other lease
+        until that lease has ended.
+        """
+
+    def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+        """Free the slot of the host: the transfer of the lease is over, while its callback goes on.
+
+        With `contacted` False no request was sent to the host. A second call does nothing. May change `next_ready`.
         """
 
     async def ack(
@@ -118,8 +125,14 @@ class Frontier(VisitFrontier, Protocol):
     def next_ready(self, now: float) -> float | None:
         """Return the earliest time at which `lease` may return something if no lease ends before; None for never."""
 
+    async def begin_run(self, now: float) -> None:
+        """Until this run ends, archive no segment that is the latest of its period now: the run may push into it."""
+
     async def commit(self, positions: Mapping[str, int]) -> None:
-        """Make all changes durable, together with the committed positions of the sinks, in one step."""
+        """Make all changes durable, together with the committed positions of the sinks, in one step.
+
+        Finished time segments are archived once a later one of their period has started.
+        """
 
     async def positions(self) -> dict[str, int]:
         """Return the sink positions of the last commit."""
@@ -161,7 +174,7 @@ class FrontierOperations(Protocol):
         """Return the stored robots.txt of a host."""
 
     async def segments(self) -> list[SegmentView]:
-        """Return the segments in the order they are served, then the dropped ones."""
+        """Return the segments in the order in which they are served, then the dropped segments."""
 
     async def hosts(self, after: str, limit: int) -> list[HostView]:
         """Return the hosts whose keys follow `after`, in order."""
@@ -170,9 +183,9 @@ class FrontierOperations(Protocol):
         """Return stored URLs, segment by segment, without robots.txt and address leases."""
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
-        """Return the rows of a fingerprint, one per segment that has it; with `states`, only those in one of them.
+        """Return the rows of a fingerprint, one per segment that has it; with `states`, only rows in these states.
 
-        Giving the host makes it faster, and so may `states`. The row of a done URL may lack the URL.
+        The search is faster with `host`, and perhaps with `states`. The row of a done URL may lack the URL.
         """
 
     async def requeue(
@@ -181,7 +194,13 @@ class FrontierOperations(Protocol):
         """Queue dead and done rows again, with their attempts reset and the validators of the last fetch.
 
         With `into`, copies are pushed into that segment and the rows stay unchanged. URLs already in that segment are
-        skipped, even those with `dont_filter`.
+        skipped, even with `dont_filter`.
+        """
+
+    async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
+        """Expire the robots.txt of these hosts where it could not be fetched, so that it is fetched again.
+
+        Return how many. Such a file forbids everything and may be valid for hours: requeued URLs would die at once.
         """
 
     async def archive(self, segment: str) -> bool:
@@ -204,10 +223,10 @@ class SharedCookies(Protocol):
     """Distributes changes of cookies among the workers of a crawl."""
 
     def publish(self, jar: str, key: str, cookie: bytes) -> None:
-        """Publish a changed or expired cookie of this jar. Other workers see it before later calls of this worker."""
+        """Publish a changed or expired cookie of this jar. Others see it before the effects of later calls."""
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
-        """Call `on_change` with jar and cookie for each change since the crawl began, even those by this worker."""
+        """Call `on_change` with jar and cookie for each change since the crawl began, by this worker too."""
 
 
 class SharedCrawl(Protocol):
@@ -255,14 +274,14 @@ class SharedFrontier(Frontier, Protocol):
     def shortage(self) -> str:
         """Why `lease` returns nothing although something may be due (the server is full), or "".
 
-        It is from the last answer of the server, and may end by itself.
+        It is as of the last answer of the server. A shortage may end by itself.
         """
 
     async def check_membership(self) -> None:
         """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
 
-        Asks the server only if the process was blocked for so long (seconds) that it may have been removed. A removed
-        worker must not contact the host: another worker may have its turn.
+        Asks the server only if this process was blocked for several seconds, after which it may have been removed. A
+        removed worker must not contact the host: another worker may be contacting it.
         """
 
     def report_start(self, host: str, now: float) -> None:
@@ -278,13 +297,16 @@ class SharedFrontier(Frontier, Protocol):
         """
 
     def set_reporter(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
-        """Send the result of `report` with each heartbeat (about one a second), and that of `last` with `close`.
+        """Send the result of `report` with each heartbeat (about one a second), and the result of `last` with `close`.
 
         Both return an encoded `telemetry.WorkerReport`, b"" for none. `report` runs in the heartbeat thread.
         """
 
     async def totals(self, report: bytes) -> dict[str, int]:
-        """Send this report. Return the sums of the counters of all workers, including those that left."""
+        """Send this report. Return the sums of the counters of all workers, including workers that left."""
+
+    async def progress(self, report: bytes) -> RunProgress:
+        """Send this report. Return the work of all workers since the run of the crawl began."""
 
     def operations(
         self, commit: Callable[[], Awaitable[None]], on_change: Callable[[], None], paused: Callable[[], str]

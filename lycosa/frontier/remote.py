@@ -49,6 +49,7 @@ class RemoteOperations(RpcClient):
     rows = remote(FrontierOperations.rows)
     find = remote(FrontierOperations.find)
     requeue = remote(FrontierOperations.requeue)
+    expire_robots = remote(FrontierOperations.expire_robots)
     archive = remote(FrontierOperations.archive)
     drop = remote(FrontierOperations.drop)
     compact = remote(FrontierOperations.compact)

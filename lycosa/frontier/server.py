@@ -1,7 +1,7 @@
 """The crawl's end of the socket STATE/socket, which serves `lycosa frontier` while the crawl runs.
 
-It runs on the crawl's event loop and must not block it: a call touches at most SLICE_ROWS rows, and the next call of
-the client waits for as long as this one took. `verify` and `compact` process the whole state and stop the crawl while
+It runs on the crawl's event loop and must not block it: a call touches at most SLICE_ROWS rows, and is followed by a
+pause as long as the call. `verify` and `compact` process the whole state and stop the crawl while
 they run.
 """
 

@@ -6,6 +6,7 @@ DIR/frontier/       the embedded frontier
 DIR/socket          where a running owner serves `lycosa frontier`
 DIR/records.sqlite  cookies and the state of spiders
 DIR/items.jsonl     see `StateDir.items`
+DIR/json-N.jsonl    the items of an output that is a JSON array
 DIR/worker          name of the worker, if this is the state of a worker of a shared crawl
 """
 
@@ -29,6 +30,8 @@ SOCKET = "socket"
 RECORDS = "records.sqlite"
 WORKER = "worker"
 """The file with the name under which a state takes part in a shared crawl."""
+
+JSON_SPOOLS = "json-*.jsonl"
 
 KNOWN_FILES = {WORKER, WORKER + ".new", DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, SOCKET, "items.jsonl"}
 KNOWN_FILES |= {RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"}
@@ -70,7 +73,7 @@ class StateDir:
     def check_complete(self) -> None:
         """Raise `StorageError` if the crawl has a description but no database: it would silently start over.
 
-        Raises `ForeignState` if the state is that of a worker of a shared crawl, which never has a database.
+        Raises `ForeignState` if the state belongs to a worker of a shared crawl: such a state never has a database.
         """
         data = self.frontier / "data.mdb"
         if (self.path / WORKER).exists() and not data.exists():
@@ -92,7 +95,8 @@ class StateDir:
     def clear(self) -> None:
         """Delete the crawl, but keep the lock."""
         shutil.rmtree(self.frontier, ignore_errors=True)
-        self.items.unlink(missing_ok=True)
+        for spool in (self.items, *self.path.glob(JSON_SPOOLS)):
+            spool.unlink(missing_ok=True)
         (self.path / WORKER).unlink(missing_ok=True)
         for name in (RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"):
             (self.path / name).unlink(missing_ok=True)
@@ -125,7 +129,7 @@ def _refuse_foreign(path: Path) -> None:
         return
     if not path.is_dir():
         raise ForeignState(f"{path} is a file, not a state folder; give another --state")
-    names = {entry.name for entry in path.iterdir()}
+    names = {entry.name for entry in path.iterdir() if not entry.match(JSON_SPOOLS)}
     if names - KNOWN_FILES and DESCRIPTION not in names:
         raise ForeignState(f"{path} contains files but no Lycosa state; give --state an empty or new folder")
 

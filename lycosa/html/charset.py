@@ -1,9 +1,10 @@
 """Detect the character encoding of a page as browsers do (WHATWG Encoding and HTML standards).
 
-Byte order mark > charset of the HTTP header > XML declaration or meta element in the first 1024 bytes > UTF-8 if the
-bytes are valid UTF-8 > windows-1252. Only WHATWG's labels are accepted: `latin1` means windows-1252, `gb2312` means
-gbk, and a page cannot select one of Python's own codecs (`rot13`, `utf-7`). The result is always a codec that Python
-knows. The `replacement` encodings (hz, ISO-2022-CN and -KR), which browsers refuse to decode, become `ascii`.
+Byte order mark > charset of the HTTP header > XML declaration or meta element in the first PRESCAN_MAX bytes > a meta
+element that the parser meets later (a browser then parses again) > UTF-8 if the bytes are valid UTF-8 > windows-1252.
+Only WHATWG's labels are accepted: `latin1` means windows-1252, `gb2312` means gbk, and a page cannot select one of
+Python's own codecs (`rot13`, `utf-7`). The result is always a codec that Python knows. The `replacement` encodings (hz,
+ISO-2022-CN and -KR), which browsers refuse to decode, become `ascii`.
 
 No input raises.
 """
@@ -16,8 +17,10 @@ from functools import lru_cache
 
 import webencodings
 
-PRESCAN_MAX = 1024
-"""Number of bytes at the start of a page in which it may declare its encoding."""
+from lycosa.html.page import parse_html
+
+PRESCAN_MAX = 4096
+"""Number of bytes at the start of a page that are searched for a declaration before it is parsed. Browsers: 1024."""
 
 SAMPLE_MAX = 65_536
 """Maximum number of bytes that are decoded to check whether a page is UTF-8."""
@@ -72,7 +75,7 @@ def detect_encoding(body: bytes, content_type: str) -> str:
         for mark, codec in _BOMS:
             if body.startswith(mark):
                 return codec
-    return _from_header(content_type) or _from_page(body[:PRESCAN_MAX]) or _from_bytes(body)
+    return _from_header(content_type) or _from_page(body[:PRESCAN_MAX]) or _from_tree(body) or _from_bytes(body)
 
 
 @lru_cache(256)
@@ -145,6 +148,18 @@ def _from_meta(attributes: dict[bytes, bytes]) -> str:
         if charset:
             return codec_of((charset[1] or charset[2] or charset[3] or b"").decode("latin-1"))
     return ""
+
+
+def _from_tree(body: bytes) -> str:
+    """Return the codec that the first meta element with a known label declares."""
+    if body.isascii() or b"charset" not in body.lower():
+        return ""
+    metas = parse_html(body, "windows-1252").css("meta")
+    found = (
+        _from_meta({name.encode(): (value or "").encode() for name, value in each.attributes.items()}) for each in metas
+    )
+    codec = next(filter(None, found), "")
+    return "utf-8" if codec.startswith("utf-16") else codec
 
 
 def _from_bytes(body: bytes) -> str:

@@ -119,7 +119,7 @@ class _RawLinks:
 
 
 def _unfragmented(href: str) -> str:
-    """Drop the fragment. After a blank keep the '#': without it the blank would be stripped instead of escaped."""
+    """Drop the fragment. A '#' after a blank is kept: at the end, the blank would be stripped, not escaped."""
     before = href.partition("#")[0]
     return before + "#" if before and before[-1] <= " " and "#" in href else before
 
@@ -141,7 +141,7 @@ def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[
 
 
 def resolver(base_url: str) -> Callable[[str], PageLink | None]:
-    """Return a function that resolves an href (stripped of blanks) to a link; None if it cannot be crawled.
+    """Return a function that resolves an href (stripped of blanks) to a link, or to None if it cannot be crawled.
 
     `base_url` must be canonical.
     """

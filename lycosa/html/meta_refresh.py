@@ -1,16 +1,18 @@
 """Find the meta refresh of a page: `<meta http-equiv=refresh content="5; url=...">`, as in the HTML standard.
 
-Pure. Only the start of a page is searched, and for nearly every page a search for the letter q is enough (0.4 µs).
-Comments and scripts hold no elements; a refresh inside one of `ignore_tags` is ignored.
+Pure. Only the first bytes of a page are searched, and for nearly every page a search for the letter q is enough: 0.4
+µs. A refresh inside a comment or one of `ignore_tags` is ignored, as in a browser that runs scripts: these end at their
+end tag, whatever quotes are open.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from typing import NamedTuple
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser
 
 from lycosa.core.url import join
 from lycosa.html.page import parse_html
@@ -64,10 +66,10 @@ def meta_refresh(
     """
     if not may_refresh(body):
         return None
-    tree = parse_html(body[:SEARCHED_BYTES], encoding)
+    tree = parse_html(_ignored(*ignore_tags).sub(b"", body[:SEARCHED_BYTES]), encoding)
     for node in tree.css("meta[http-equiv][content]")[:METAS_MAX]:
         attributes = node.attributes
-        if (attributes.get("http-equiv") or "").lower() != "refresh" or _is_within(node, ignore_tags):
+        if (attributes.get("http-equiv") or "").lower() != "refresh":
             continue
         if refresh := parse_content(attributes.get("content") or ""):
             delay_s, href = refresh
@@ -90,10 +92,9 @@ def _base(tree: LexborHTMLParser, url: str) -> str:
     return (join(url, href) if href else None) or url
 
 
-def _is_within(node: LexborNode, tags: Collection[str]) -> bool:
-    parent = node.parent
-    while parent is not None:
-        if parent.tag in tags:
-            return True
-        parent = parent.parent
-    return False
+@lru_cache(16)
+def _ignored(*tags: str) -> re.Pattern[bytes]:
+    """Return a pattern that matches comments and these elements, which may have no end."""
+    names = "|".join(map(re.escape, tags)) or "(?!)"
+    pattern = rf"<!--.*?(?:-->|\Z)|<({names})(?=[\s/>]).*?(?:</\1(?=[\s/>])[^>]*(?:>|\Z)|\Z)"
+    return re.compile(pattern.encode(), re.DOTALL | re.IGNORECASE)

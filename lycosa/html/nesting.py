@@ -17,8 +17,8 @@ TAGS_FREE = 1_000
 
 OPEN_FREE = 250
 OPEN_FREE_BYTES = 4_096
-"""A page is not checked either if its samples never leave more tags open than OPEN_FREE plus one for each
-OPEN_FREE_BYTES of the page, since authors omit `</p>` and `</li>`."""
+"""A page is not checked either if its samples leave at most OPEN_FREE tags open. One more is allowed for every
+OPEN_FREE_BYTES of the page, because authors omit `</p>` and `</li>`."""
 
 DEPTH_MAX = 2_000
 """Maximum nesting depth of elements."""
@@ -37,7 +37,7 @@ _RAW = {
     for name in b"script style textarea title xmp iframe noembed noframes".split()
 }
 _FORMATTING = frozenset(b"b big code em font i s small strike strong tt u".split())
-# End tags do not close elements outside of the innermost of these ("scope" in the standard).
+# An end tag closes no element outside the innermost open element of these ("scope" in the standard).
 _SCOPE_MARKERS = frozenset(b"applet button marquee object svg math table template select".split())
 _NEVER_NESTED = frozenset(
     b"area base br col embed hr img input keygen link meta param source track wbr "

@@ -16,8 +16,8 @@ SLOWEST = 0.5
 class Clock:
     """Unix seconds that never go backwards, and return to the wall clock soon after it was set.
 
-    If the wall clock was set forward, or the machine slept, our time jumps. If it was set back, our time runs more
-    slowly for a while, so that past timestamps stay in the past, and pauses get longer but never shorter.
+    If the wall clock was set forward, or the machine slept, our time jumps. If the wall clock was set back, our time
+    runs more slowly for a while. So past timestamps stay in the past; pauses get longer but never shorter.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -42,7 +42,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk. Otherwise a power loss may remove a new file."""
+    """Flush the names in a folder to the disk. Without this a power loss may remove a new file."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -60,7 +60,7 @@ def make_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, sync: bool, mode: int = 0o666) -> None:
-    """Replace a file atomically: a reader finds the old content or the new one. With `sync` also after a power loss."""
+    """Replace a file atomically: it has the old or the new content at any time. With `sync` also after a power loss."""
     draft = path.with_name(path.name + ".new")
     with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
         stream.write(data)
@@ -75,8 +75,8 @@ def replace_file(path: Path, data: bytes, *, sync: bool, mode: int = 0o666) -> N
 def make_file(path: Path, data: bytes, *, replace: bool = False) -> bool:
     """Create a file that only our user may read. With `replace`, replace an existing one.
 
-    Readers never see a partial file. Return whether the file is ours: False if it existed, or another process was
-    first.
+    Readers never see a partial file. Return whether this call wrote the file: False if the file existed, or another
+    process wrote it first.
     """
     handle, name = mkstemp(prefix=f"{path.name}.", dir=path.parent)
     draft = Path(name)

@@ -1,4 +1,4 @@
-"""Lock files, which one process locks (flock). They contain its id."""
+"""Lock files: only one process at a time can lock one (flock). The file contains the id of that process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 def lock_file(path: Path, mode: int) -> int:
     """Create a file if it does not exist, lock it, and write our process id into it. Return its descriptor.
 
-    The system releases the lock when the process ends. Raises BlockingIOError if another process holds the lock;
-    OSError.
+    The system releases the lock when the process ends. Raises BlockingIOError if another process holds the lock, and
+    OSError for other failures.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
     try:

@@ -1,4 +1,4 @@
-"""Runs calls that may block forever in daemon threads of their own, which do not outlive the process."""
+"""Runs calls that may block forever in separate daemon threads, which do not outlive the process."""
 
 from __future__ import annotations
 

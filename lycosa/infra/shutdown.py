@@ -39,7 +39,7 @@ class ShutdownDeadline:
             call.reschedule(asyncio.get_running_loop().time() + FAST_TIMEOUT_S)
 
     def abandon(self, server: str, why: str) -> None:
-        """Stop calling a server. `why` is the reason; only the first one is kept."""
+        """Stop calling a server. `why` is the reason; only the first reason is kept."""
         self.abandoned.setdefault(server, why)
 
     def begin_call(self, server: str) -> asyncio.Timeout:

@@ -1,4 +1,4 @@
-"""Opens SQLite files: waits are limited, tables are created once even by several processes, errors are translated.
+"""Opens SQLite files. Waits are limited, several processes create the tables only once, and errors are translated.
 
 The files are in WAL mode. Transactions begin explicitly (`transaction`).
 """
@@ -19,7 +19,7 @@ BUSY_S = 5.0
 """Maximum seconds to wait for a database that another process has locked."""
 
 RETRY_S = 0.005
-"""Pause (seconds) between two tries where SQLite itself does not wait."""
+"""Pause (seconds) between two tries of a statement for which SQLite itself does not wait."""
 
 SAFE_SETTINGS = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
 """Settings that protect against damaged or hostile files."""
@@ -120,7 +120,7 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 
 def _use_wal(database: sqlite3.Connection, busy_s: float) -> None:
     # The switch turns a read lock into a write lock. Two connections that do this would wait for each other for ever,
-    # so SQLite refuses one of them at once, despite its timeout. The refusal releases the read lock: try again.
+    # so SQLite refuses one at once, without waiting for its timeout. The refusal releases the read lock: try again.
     deadline = time.monotonic() + busy_s
     while True:
         try:

@@ -27,7 +27,7 @@ def listen(path: Path, backlog: int) -> socket.socket:
     try:
         with short_path(path) as short:
             listening.bind(short)
-        path.chmod(0o600)  # in time: nobody can connect before it listens
+        path.chmod(0o600)  # not too late: nobody can connect before the socket listens
         listening.listen(backlog)
     except OSError:
         listening.close()
@@ -36,7 +36,7 @@ def listen(path: Path, backlog: int) -> socket.socket:
 
 
 async def connect(path: Path) -> socket.socket:
-    """Return a socket that is connected to the process that listens there. Raises OSError if none does."""
+    """Return a socket that is connected to the process that listens at `path`. Raises OSError if none does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with short_path(path) as short:
@@ -62,7 +62,7 @@ async def _connect_when_possible(connection: socket.socket, path: str) -> None:
 
 @contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Yield a path that the system accepts for the socket. If its own path is too long, it goes through /proc."""
+    """Yield a path that the system accepts for the socket: `path`, or if that is too long, a path through /proc."""
     if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
         yield str(path)
         return

@@ -18,7 +18,7 @@ ROUND_S = 60.0
 async def forget_dead(
     pool: ProxyPool, kept_s: float, on_forgotten: Callable[[Sequence[str]], None], round_s: float = ROUND_S
 ) -> None:
-    """Forget dead proxies until cancelled, and report their keys. An unreachable pool is retried later."""
+    """Forget dead proxies until cancelled, and report their keys. If the pool is unreachable, try again later."""
     while True:
         try:
             while keys := await pool.forget_dead(kept_s):

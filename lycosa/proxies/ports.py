@@ -15,8 +15,8 @@ from lycosa.proxies.core.proxy import Proxy
 class ProxyLease(NamedTuple):
     """A proxy, leased for a target until `deadline` (unix seconds).
 
-    `rebound`: its session had another proxy before, whose cookies are useless now. `drawn_from`: it was drawn
-    from this many proxies, first in the order of use; 0: it is the session's own.
+    `rebound`: its session had another proxy before, whose cookies are useless now. `drawn_from`: the number of
+    proxies, first in the order of use, from which it was drawn; 0: the session was bound to it already.
     """
 
     target: str
@@ -30,7 +30,7 @@ class ProxyLease(NamedTuple):
 class ProxyView(NamedTuple):
     """A proxy for display, across all targets or on one. Times in unix seconds, latencies in seconds.
 
-    `state`: that on the target; across all targets it is READY, COOLING or DEAD. `until`: the end of a cool-down.
+    `state`: the state on the target; across all targets it is READY, COOLING or DEAD. `until`: the end of a cool-down.
     `uses`, `good` and `bad` count requests.
     """
 
@@ -68,9 +68,9 @@ class ProxyPool(Protocol):
     """Leases proxies. A target is any text, by default a registrable domain. Errors of the store raise `StateError`."""
 
     async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
-        """Add proxies, or update tags and prices of known ones. Return how many are new.
+        """Add proxies, or update tags and prices of known proxies. Return how many are new.
 
-        New ones that are `unchecked` are dead until a check finds them working.
+        With `unchecked`, new proxies are dead until a check finds them working.
         """
 
     async def remove(self, keys: Iterable[str]) -> int:
@@ -82,7 +82,7 @@ class ProxyPool(Protocol):
     async def forget_dead(self, kept_s: float) -> list[str]:
         """Forget proxies that have been dead for `kept_s` seconds and are not leased.
 
-        Return the keys of those forgotten by this call: call again until it returns none.
+        Return the keys of the proxies that this call has forgotten. Call it again until it returns none.
         """
 
     async def acquire(
@@ -112,15 +112,15 @@ class ProxyPool(Protocol):
         """Record the result of a check: a good one revives a dead proxy. Return False when there is no such proxy."""
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Return all proxies, or those of a target, lowest latency first."""
+        """Return all proxies, or the proxies of a target, lowest latency first."""
 
     async def targets(self) -> list[TargetView]: ...
 
     async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """Explain for each proxy why it would or would not be leased for a target now, leasable ones first.
 
-        Of proxies that are not members of the target, includes only the nearest (`proxies.core.explain`). Changes
-        nothing.
+        Proxies that are not members of the target are included only if they are among the nearest
+        (`proxies.core.explain`). This changes nothing.
         """
 
     async def close(self) -> None:

@@ -149,9 +149,9 @@ class Reader:
 class Refresher:
     """Updates a pool from its sources. `now` returns unix seconds, `draw` a number from 0 to 1.
 
-    `checks_first`: whether proxies that the pool has forgotten as dead are added as unchecked when a source lists them
-    again. The proxies forgotten in an earlier run are unknown. So if the pool has proxies at the start, all new proxies
-    in the first list of each source are added as unchecked, too.
+    `checks_first`: whether a proxy that the pool has forgotten as dead is added as unchecked when a source lists it
+    again. The proxies that were forgotten in an earlier run are unknown. So if the pool has proxies at the start, all
+    new proxies in the first list of each source are added as unchecked, too.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Refresher:
         self._checks_first = checks_first
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """Note that the pool has forgotten these dead proxies. Those still listed are added again, unchecked."""
+        """Note that the pool has forgotten these dead proxies. A source that still lists one adds it unchecked."""
         self._ledger.forgotten(keys)
 
     async def refresh(self) -> list[RefreshResult]:
@@ -239,9 +239,9 @@ class Refresher:
         return RefreshResult(source.name, len(read.proxies), added, removed, read.faults, read.fault_count, problem)
 
     async def _add(self, name: str, changed: Sequence[Proxy]) -> int:
-        """Add proxies to the pool. Those that it may have forgotten as dead are added as unchecked.
+        """Add proxies to the pool. Proxies that the pool may have forgotten as dead are added as unchecked.
 
-        Return the number of new ones.
+        Return how many are new to the pool.
         """
         may_be_back = self._had_proxies and name not in self._listed
         back = [each for each in changed if may_be_back or self._ledger.was_forgotten(name, each.key)]
@@ -257,7 +257,7 @@ class Refresher:
         return added
 
     async def _remove_expired(self, source: ProxySource) -> int:
-        """Remove proxies that are no longer listed, except those since added by hand. Return the number removed."""
+        """Remove proxies that are no longer listed, unless added by hand since. Return the number removed."""
         keys, others = self._ledger.pop_expired(source.name, source.keep_s, self._now())
         try:
             if others:
@@ -272,7 +272,7 @@ class Refresher:
 
     async def _recall(self) -> None:
         """Find out, once, which proxies of the pool came from these sources in an earlier run."""
-        async with self._recalling:  # no source may add proxies meanwhile: they would count as those of an earlier run
+        async with self._recalling:  # no source may add proxies meanwhile: they would count as from an earlier run
             if self._recalled:
                 return
             views = await self._pool.proxies()

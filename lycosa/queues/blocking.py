@@ -1,8 +1,8 @@
 """The interface of `queue.Queue`, built on three atomic steps of a back end (put, take, check for the end) and a wait.
 
 A step never blocks. If it cannot be done now, it returns None and, with `register`, records that this queue object is
-waiting; `_wait` then sleeps until a retry may succeed. So no back end needs a loop of its own, and none can lose a
-wake-up: one that arrives after `_wakeup_count` was read ends the wait immediately.
+waiting; `_wait` then sleeps until a retry may succeed. So no back end needs a separate loop. No wake-up is lost: a
+wake-up that arrives after `_wakeup_count` was read ends the wait immediately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ else:
 
 
 WAIT_MAX_S = 3600.0
-"""Longer waits are split into several."""
+"""Maximum seconds of one wait. Longer waits are split."""
 
 COUNT_MAX = 1 << 62
 """Maximum number of items in a queue."""
@@ -53,7 +53,7 @@ class BlockingQueue(ABC):
     """The interface and exceptions of `queue.Queue`, plus batches and leases; for threads and processes."""
 
     lazy = False
-    """If True, `maxsize` is a soft limit: a whole batch is accepted as long as fewer items are waiting."""
+    """If True, `maxsize` is a soft limit: a whole batch is accepted if fewer than `maxsize` items are waiting."""
 
     @property
     @abstractmethod
@@ -63,7 +63,7 @@ class BlockingQueue(ABC):
     @property
     @abstractmethod
     def unfinished_tasks(self) -> int:
-        """Items that were put and not yet reported done, except those taken by a process that has ended."""
+        """Number of items that were put and not yet reported done, without items taken by a process that has ended."""
 
     @abstractmethod
     def qsize(self) -> int:
@@ -71,18 +71,18 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def task_done(self, count: int = 1) -> None:
-        """Report items from `get` as done. Raises `ValueError` if there are fewer unfinished ones."""
+        """Report `count` items from `get` as done. Raises `ValueError` if fewer items are unfinished."""
 
     @abstractmethod
     def shutdown(self, immediate: bool = False) -> None:
-        """Accept no more items, in any process, until all have closed the queue; `immediate` also drops waiting items.
+        """Accept no items from any process until all processes have closed the queue; `immediate` drops waiting items.
 
         From then on `put` raises `ShutDown`, and so does `get` once the queue is empty. Blocked calls raise it at once.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Return all leased items to the queue and leave it; stored items stay. A closed queue raises `ValueError`."""
+        """Return all leased items to the queue and leave it; stored items stay. Later calls raise `ValueError`."""
 
     @abstractmethod
     def _pack(self, item: Any) -> Any:
@@ -97,7 +97,7 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _take(self, limit: int, lease: bool, register: bool) -> list[TakenItem] | None:
-        """Remove or lease the next items. Raises `ShutDown` when there are none and never will be."""
+        """Remove or lease the next items. Raises `ShutDown` if there are none and there never will be any."""
 
     @abstractmethod
     def _all_done(self, register: bool) -> bool | None:
@@ -105,7 +105,7 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _ack(self, taken: TakenItem) -> None:
-        """Forget a leased item. Raises `ValueError` when the lease has ended."""
+        """Forget a leased item. Raises `ValueError` if the lease has ended."""
 
     @abstractmethod
     def _nack(self, taken: TakenItem) -> None:
@@ -124,7 +124,7 @@ class BlockingQueue(ABC):
         self.put_many((item,), block, timeout)
 
     def put_many(self, items: Iterable[Any], block: bool = True, timeout: float | None = None) -> None:
-        """Store all items in one step, or none: one transaction is faster than many."""
+        """Store all items in one step, or none. This is faster than one step per item."""
         packed = [self._pack(item) for item in items]
         # queue.Queue checks the timeout of a put only if the queue is bounded.
         if block and timeout is not None and timeout < 0 and self.maxsize > 0:
@@ -137,11 +137,11 @@ class BlockingQueue(ABC):
         return self._get(1, False, block, timeout)[0].item
 
     def get_many(self, limit: int, block: bool = True, timeout: float | None = None) -> list[Any]:
-        """Remove and return the next items in one step: at least one, at most `limit`, waiting for the first only."""
+        """Remove and return the next items in one step: at most `limit`, at least one, which the call waits for."""
         return [taken.item for taken in self._get(limit, False, block, timeout)]
 
     def lease(self, block: bool = True, timeout: float | None = None) -> QueueLease:
-        """Lease the next item: `ack` removes it, `nack` or the death of this process puts it back in its place."""
+        """Lease the next item: `ack` removes it; `nack`, or the death of this process, puts it back in its place."""
         return QueueLease(self, self._get(1, True, block, timeout)[0])
 
     def put_nowait(self, item: Any) -> None:

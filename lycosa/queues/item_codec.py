@@ -72,7 +72,7 @@ MOVED = {
     "lycosa.engine.media.images": "lycosa.crawl.items.media.images",
     "lycosa.engine.media.store": "lycosa.crawl.items.media.store",
 }
-"""The new places of old modules, and of single names, in stored pickles: "module", or "module new_name"."""
+"""For old modules and names in stored pickles, the new place: "module", or "module new_name"."""
 
 Ext = msgspec.msgpack.Ext
 encode = msgspec.msgpack.Encoder().encode

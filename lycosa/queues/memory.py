@@ -1,4 +1,4 @@
-"""A queue in the memory of one process: takes any object, stores nothing. For tests of programs with stored queues."""
+"""A queue in the memory of one process, for any objects. Not durable: for tests of programs that use queues."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     DIR/lycosa-index.json   {format, version}: written first, so that an unfinished creation is recognized
     DIR/positions.json      source -> bytes read; replaced after each commit of tantivy: never ahead of the documents
     DIR/writer.lock         locked (flock) by the writing process, and contains its id; unlocked when the process ends
-    DIR/tantivy/            tantivy's files
+    DIR/tantivy/            tantivy's files; DIR/tantivy.erased/ while they are being removed
 
 After kill -9 the index has the documents of the last commit, and the positions of that commit or of the previous one.
 Reading the difference again changes nothing, since a document replaces the one with the same key.
@@ -41,6 +41,8 @@ VERSION = 1
 MARKER, LOCK = "lycosa-index.json", "writer.lock"
 UNFINISHED = {LOCK, f"{MARKER}.new"}
 """Files that may exist in the folder of an index whose creation did not finish."""
+ERASED = "tantivy.erased"
+"""What `tantivy/` is renamed to before its files are removed; a killed process may leave it behind."""
 WRITER_HEAP_BYTES = 50_000_000
 TEXT_MAX = 2_000_000
 """Maximum characters of a document's text that are indexed; the whole text is stored."""
@@ -85,6 +87,7 @@ class TantivyIndex:
         folder = self.path / "tantivy"
         with _failures(self.path, "cannot be opened"):
             if write:
+                _remove_erased(self.path)
                 folder.mkdir(exist_ok=True)
                 if not tantivy.Index.exists(str(folder)):  # old positions would skip documents that are missing here
                     (self.path / "positions.json").unlink(missing_ok=True)
@@ -219,11 +222,19 @@ def erase(path: Path) -> None:
     try:
         with _failures(path, "cannot be erased"):
             (path / "positions.json").unlink(missing_ok=True)
+            _remove_erased(path)
             if (path / "tantivy").exists():
-                shutil.rmtree(path / "tantivy")
+                # Renamed first: a kill must not leave an index of which some files are missing.
+                (path / "tantivy").rename(path / ERASED)
+                _remove_erased(path)
             _write_marker(path)
     finally:
         unlock_and_close(lock)
+
+
+def _remove_erased(path: Path) -> None:
+    if (path / ERASED).exists():
+        shutil.rmtree(path / ERASED)
 
 
 # ------------------------------------------------------------------------------------------------------ documents

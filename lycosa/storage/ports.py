@@ -13,13 +13,13 @@ class Sink(Protocol):
     """Stores items exactly once: on resume, items after the committed position are cut off."""
 
     name: str
-    """Identity of the sink in the state: the same output has the same name in every run."""
+    """Identifies the sink in the state: the same output has the same name in every run."""
 
     async def check(self) -> None:
-        """Raise the error of `open` if the output cannot be written, without any change."""
+        """Check whether the output can be written, without changing it. Raises the same errors as `open`."""
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """Start to write at `position`, and cut off everything after it; at the end if it is None. Return the position.
+        """Open the output for writing at `position` (None: at the end), and cut off what follows. Return the position.
 
         With `keep`, the data after `position` belongs to other writers: start after that data.
         """

@@ -168,6 +168,19 @@ def test_segments_are_named_by_the_setting_else_by_the_spider() -> None:
     assert of_run("wolf_time:name", Own()) == "at-86400"
 
 
+class Periods(Plain):
+    def segment_resolver(self, request: Request) -> str:
+        return "3d"
+
+
+def test_a_resolver_without_a_time_returns_the_period_of_each_request() -> None:
+    (Path.cwd() / "wolf_period.py").write_text("def often(request):\n    return 'hour'\ndef odd(a, b, c): pass")
+    assert of_run("", Periods()) == "1970-01-01+3d"
+    assert of_run("wolf_period:often", Plain()) == "1970-01-02T00+hour"
+    with pytest.raises(BadSetting, match=r"wolf_period:odd does not take \(request, now\) or \(request\)"):
+        of_run("wolf_period:odd", Plain())
+
+
 @pytest.mark.parametrize(
     ("found", "message"),
     [

@@ -21,7 +21,7 @@ from tests.cli import forked
 from tests.conftest import PROVE, ROOT
 from tests.servers.tree import Tree, word
 
-LYCOSA = (sys.executable, "-c", "import sys; from lycosa.cli.main import main; sys.exit(main())")
+LYCOSA = (sys.executable, "-c", "import sys; from lycosa.__main__ import main; sys.exit(main())")
 END_MAX_S = 60.0
 POLL_S = 0.002
 HANDLED_S = 0.3
@@ -67,12 +67,12 @@ class Running:
     def stdout(self) -> bytes:
         return (self.home / "stdout").read_bytes()
 
-    def until(self, happened: Callable[[], bool]) -> bool:
+    def until(self, happened: Callable[[], object]) -> bool:
         """Wait until this is true; False if the process ended before."""
         deadline = time.monotonic() + END_MAX_S
         while not happened():
             if self.process.poll() is not None:
-                return happened()
+                return bool(happened())
             assert time.monotonic() < deadline, f"waited too long: {self.stderr}"
             time.sleep(POLL_S)
         return True

@@ -85,7 +85,7 @@ def test_one_setting_as_json(capsys):
     ("argv", "line"),
     [
         (["--get", "dealy"], "unknown setting 'dealy': did you mean delay?"),
-        (["--get", "FEEDS"], "FEEDS is not supported: write -o FILE.jsonl (or the setting output)"),
+        (["--get", "FEEDS"], "FEEDS is not supported: write -o FILE.jsonl, .json, .csv or .sqlite (or set output)"),
         (["--spider", "t"], "no spider is called 't': there are s"),
         (["-s", "x"], "-s 'x': write NAME=VALUE"),
     ],

@@ -51,7 +51,7 @@ def test_relative_paths_in_files_and_spiders_start_at_the_project(tmp_path):
     below.mkdir(parents=True)
     (tmp_path / "lycosa.toml").write_text("index = 'ix'\noutput = '-'\nlog_file = '/var/log/x'\nfiles_store = 'f'")
     actual = settings(below, spider_settings={"JOBDIR": "s"}, sets=["images_store=i"], flags={"files_store": "here"})
-    assert (actual.index, actual.output, actual.log_file) == (f"{tmp_path}/ix", "-", "/var/log/x")
+    assert (actual.index, actual.output, actual.log_file) == (f"{tmp_path}/ix", ("-",), "/var/log/x")
     assert (actual.state, actual.images_store, actual.files_store) == (f"{tmp_path}/s", "i", "here")
     assert actual.home == f"{tmp_path}/.lycosa"
     assert (settings(tmp_path).home, settings(tmp_path).index) == (".lycosa", "ix")
@@ -60,7 +60,7 @@ def test_relative_paths_in_files_and_spiders_start_at_the_project(tmp_path):
 def test_url_of_a_stream_is_not_a_path(tmp_path):
     (tmp_path / "lycosa.toml").write_text('output = "redis://host/0?stream=items"')
     (tmp_path / "below").mkdir()
-    assert settings(tmp_path / "below").output == "redis://host/0?stream=items"
+    assert settings(tmp_path / "below").output == ("redis://host/0?stream=items",)
 
 
 def test_home_may_be_another_folder_but_not_empty(tmp_path):

@@ -60,6 +60,7 @@ MEANT = {
     "DOWNLOAD_DELAY": (0.5, "delay", 0.5),
     "DOWNLOAD_FAIL_ON_DATALOSS": (False, "fail_on_dataloss", False),
     "DOWNLOAD_MAXSIZE": (1000, "max_body", 1000),
+    "SCRAPER_SLOT_MAX_ACTIVE_SIZE": (1000, "max_callback_bytes", 1000),
     "DOWNLOAD_TIMEOUT": (180, "timeout", 180.0),
     "DOWNLOAD_VERIFY_CERTIFICATES": (False, "insecure", True),
     "EXTENSIONS": ({"shop.e.Own": None}, "extensions", {"shop.e:Own": None}),

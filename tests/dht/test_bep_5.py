@@ -1,16 +1,11 @@
-"""What BEP 5 says with "must" or "should", one test for each sentence that no other test shows (docs/dht.md).
-
-A node talks to remotes that are played with plain packets, in virtual time.
-"""
+"""What BEP 5 says with "must" or "should", one test for each sentence that no other test shows (docs/dht.md)."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
-from lycosa.dht.core.bencode import Value, decode
 from lycosa.dht.core.endpoints import Contact, pack, pack_contacts, split_contacts
 from lycosa.dht.core.ids import distance, id_with_prefix
 from lycosa.dht.core.krpc import (
@@ -19,97 +14,29 @@ from lycosa.dht.core.krpc import (
     GET_PEERS,
     PING,
     SAMPLE_INFOHASHES,
-    Query,
     announce_arguments,
-    decode_message,
-    encode_query,
-    encode_reply,
     find_node_arguments,
     get_peers_arguments,
 )
 from lycosa.dht.core.node import DhtNode
 from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.routing.table import RoutingTable
-
-INFOHASH = b"h" * 20
-ASKER = Contact(b"q" * 20, pack("30.1.1.1", 6881))
-MINUTE = 60.0
-
-
-def a_node() -> DhtNode:
-    node = DhtNode(pack("20.1.1.1", 6881), NodeConfig(), random.Random(5).randbytes)
-    node.start(None, [], 0.0)
-    return node
-
-
-def remote(number: int, node_id: bytes = b"") -> Contact:
-    return Contact(node_id or random.Random(number).randbytes(20), pack(f"40.{number // 250}.{number % 250}.1", 6881))
-
-
-def sent(node: DhtNode) -> Iterator[tuple[dict[bytes, Value], bytes]]:
-    for data, destination in node.datagrams_to_send():
-        message = decode(data)
-        assert isinstance(message, dict)
-        yield message, destination
-
-
-def queries(node: DhtNode) -> list[tuple[Query, bytes]]:
-    found = [(decode_message(data), destination) for data, destination in node.datagrams_to_send()]
-    return [(message, destination) for message, destination in found if isinstance(message, Query)]
-
-
-def ask(
-    node: DhtNode, method: bytes, arguments: bytes = b"", asker: Contact = ASKER, now: float = 1.0
-) -> dict[bytes, Value]:
-    """Send a query to the node and return the message that comes back."""
-    node.receive_datagram(encode_query(b"aa", method, asker.id, arguments), asker.endpoint, now)
-    (answer,) = (message for message, to in sent(node) if to == asker.endpoint and message[b"y"] != b"q")
-    return answer
-
-
-def returned(answer: dict[bytes, Value]) -> dict[bytes, Value]:
-    values = answer[b"r"]
-    assert isinstance(values, dict)
-    return values
-
-
-def answer(node: DhtNode, query: Query, contact: Contact, now: float) -> None:
-    node.receive_datagram(encode_reply(query.transaction, contact.id, node.endpoint), contact.endpoint, now)
-
-
-def meet(node: DhtNode, contact: Contact, now: float) -> None:
-    """Let the node ping a remote, which answers."""
-    node.ping(contact.endpoint, now)
-    (ping,) = (query for query, to in queries(node) if to == contact.endpoint and query.method == PING)
-    answer(node, ping, contact, now)
-
-
-def a_node_with(count: int) -> tuple[DhtNode, list[Contact]]:
-    """Return a node that met so many remotes, and those that it kept."""
-    node = a_node()
-    for number in range(count):
-        meet(node, remote(number), 0.0)
-    list(sent(node))
-    return node, list(node.table.contacts())
-
-
-def run_until(node: DhtNode, end: float, *, answering: list[Contact]) -> list[tuple[float, Query, bytes]]:
-    """Let time pass; the remotes answer all queries. Return the queries."""
-    by_endpoint = {contact.endpoint: contact for contact in answering}
-    asked, now = [], 0.0
-    while (timer := node.next_timer()) is not None and timer <= end:
-        now = max(now, timer) + 0.001
-        node.handle_timer(now)
-        for query, to in queries(node):
-            asked.append((now, query, to))
-            if to in by_endpoint:
-                answer(node, query, by_endpoint[to], now)
-    return asked
-
-
-def closest(contacts: list[Contact], target: bytes) -> set[Contact]:
-    return set(sorted(contacts, key=lambda contact: distance(contact.id, target))[:8])
-
+from tests.dht.remotes import (
+    ASKER,
+    INFOHASH,
+    MINUTE,
+    a_node,
+    a_node_with,
+    answer,
+    ask,
+    closest,
+    meet,
+    queries,
+    remote,
+    returned,
+    run_until,
+    sent,
+)
 
 # Routing table.
 
@@ -399,3 +326,11 @@ def test_an_answer_counts_only_from_the_address_that_was_asked():
     ((ping, _),) = queries(node)
     answer(node, ping, Contact(remote(1).id, remote(2).endpoint), 1.1)
     assert len(node.table) == 0
+
+
+def test_a_contact_that_answers_with_another_id_is_dropped():
+    node, (contact, *_) = a_node_with(1)
+    node.handle_timer(16 * MINUTE)
+    (query, *_) = (query for query, to in queries(node) if to == contact.endpoint)
+    answer(node, query, Contact(bytes(20), contact.endpoint), 16 * MINUTE + 0.1)
+    assert list(node.table.contacts()) == []

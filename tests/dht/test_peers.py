@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import os
 import resource
@@ -10,16 +11,17 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Self
 
 import pytest
-import uvloop
 
 from lycosa.core.errors import NoMetadata
 from lycosa.dht.core.endpoints import AllowedNetworks, pack
 from lycosa.dht.core.metadata.conversation import StageLimits
 from lycosa.dht.core.metadata.failures import PeerFailure
-from lycosa.dht.peers import PEERS_MAX, FetchLimits, MetadataFetcher
+from lycosa.dht.peers import PEERS_MAX, FetchLimits, MetadataFetch, MetadataFetcher, PeerConnection
+from tests.loops import LOOPS, run_on
 from tests.servers.ports import closed_port
 from tests.servers.proxies import new_address
 from tests.servers.seeders import Behaviour, Log, canned, message, seeding
@@ -34,24 +36,14 @@ HASTY = StageLimits(connect_s=60, handshake_s=1, piece_s=1, total_s=60)
 """For peers that have to run into a deadline."""
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+ON_UVLOOP = pytest.mark.parametrize("run", [LOOPS["uvloop"]], indirect=True, ids=["uvloop"])
+"""For tests that take long: on the loop of the commands only."""
+
+
+@pytest.fixture(params=LOOPS.values(), ids=LOOPS)
 def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[Any]], Any]:
-    """Run a coroutine on both event loops. An error in a callback fails the test."""
-
-    def run_(main: Awaitable[Any]) -> Any:
-        errors: list[dict[str, Any]] = []
-
-        async def bounded() -> Any:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-            async with asyncio.timeout(60):
-                return await main
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            result = runner.run(bounded())
-        assert errors == []
-        return result
-
-    return run_
+    """Run a coroutine on both event loops."""
+    return partial(run_on, request.param)
 
 
 def fetcher(*, stages: StageLimits = PATIENT, allowed: AllowedNetworks = LOOPBACK, **options: Any) -> MetadataFetcher:
@@ -114,6 +106,25 @@ def test_metadata_of_any_size(run, size):
     run(main())
 
 
+def test_nothing_of_a_fetch_stays_in_memory(run):
+    """Without the garbage collector, which comes late where many fetches end."""
+
+    async def main() -> None:
+        async with Swarm() as swarm, fetcher() as fetches:
+            peers = [await swarm.add()]
+            gc.collect()
+            gc.disable()
+            try:
+                assert await fetches.fetch(V1, peers) == METADATA
+                await swarm.log.until(open=0)
+                left = [each for each in gc.get_objects() if isinstance(each, PeerConnection | MetadataFetch)]
+                assert left == []
+            finally:
+                gc.enable()
+
+    run(main())
+
+
 def test_several_peers_share_the_work(run):
     async def main() -> None:
         metadata = canned(3, 2_000_000)
@@ -128,6 +139,7 @@ def test_several_peers_share_the_work(run):
     run(main())
 
 
+@ON_UVLOOP
 def test_only_extended_messages_and_ports_are_ever_sent(run):
     """To seeders of all kinds. 100 and more are extended messages: the handshake, and those of metadata."""
 
@@ -185,6 +197,7 @@ def test_a_hostile_peer_fails_alone_and_others_deliver(run, behaviour):
     run(main())
 
 
+@ON_UVLOOP
 def test_slow_peers_run_into_a_deadline_and_others_deliver(run):
     """Three are asked at a time, and the honest one comes fourth."""
 
@@ -295,12 +308,39 @@ def test_the_bytes_in_flight_are_bounded(run):
     run(main())
 
 
+@ON_UVLOOP
+def test_a_fetch_without_peers_does_not_keep_the_room_of_others(run):
+    """The first one has room for all its pieces, loses its peers half-way, and its lookup goes on."""
+
+    async def main() -> None:
+        metadata = canned(1, 160_000)
+        torrents = {hashlib.sha1(metadata).digest(): metadata}
+        limits = {"in_flight_bytes_max": 170_000, "metadata_bytes_max": 170_000}
+        async with Swarm() as swarm, fetcher(stages=HASTY, **limits) as fetches:
+            lost = fetches.start(next(iter(torrents)))
+            lost.add_peer(await swarm.add(Behaviour.DRIPS, torrents))
+            await swarm.log.until(open=1)
+            good = await swarm.add(torrents=torrents)
+            assert await fetches.fetch(next(iter(torrents)), [good]) == metadata
+            assert not lost.is_done
+
+    run(main())
+
+
+def test_metadata_come_over_ipv6(run):
+    async def main() -> None:
+        async with seeding(BOTH, host="::1") as port, fetcher(allowed=AllowedNetworks(["::1/128"])) as fetches:
+            assert await fetches.fetch(V1, [pack("::1", port)]) == METADATA
+
+    run(main())
+
+
 def test_a_fetch_takes_a_limited_number_of_peers_each_once(run):
     async def main() -> None:
         async with fetcher(allowed=AllowedNetworks()) as fetches:
             fetch = fetches.start(V1)
             for number in range(1000):
-                fetch.add_peer(pack("127.0.0.1", 1 + number % 500))
+                fetch.add_peer(pack("127.0.0.1", 1 + number // 2))
             assert fetch.failures == {PeerFailure.NOT_PUBLIC: PEERS_MAX}
             fetch.no_more_peers()
             with pytest.raises(NoMetadata, match=f"{V1.hex()}: no peer delivered \\(200 not public\\)"):
@@ -388,6 +428,7 @@ def test_an_address_that_drops_packets_runs_into_the_deadline_of_connecting(run)
     run(main())
 
 
+@ON_UVLOOP
 def test_hundreds_of_hostile_peers_cost_little_memory_and_time(run):
     """All sins at once, each by 25 peers, while honest ones deliver."""
 

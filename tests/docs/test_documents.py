@@ -70,9 +70,9 @@ SETTING = re.compile(
     r"^\| `(?P<name>\w+)` \| (?P<default>[^|]+) \| (?P<meaning>[^|]{10,}) \| (?P<scrapys>[^|]*) \|$", re.MULTILINE
 )
 IN_WORDS = {
-    "content_types", "max_body", "user_agent", "media_expires", "memory_warning", "http_cache_size", "http_cache_dir",
-    "http_cache_expiration", "media_max_size", "output", "state", "refresh", "fingerprint_rules", "free_space",
-    "log_file",
+    "content_types", "max_body", "max_callback_bytes", "user_agent", "media_expires", "memory_warning",
+    "http_cache_size", "http_cache_dir", "http_cache_expiration", "media_max_size", "output", "state", "refresh",
+    "fingerprint_rules", "free_space", "keep_segments", "keep_segments_for", "log_file",
 }  # fmt: skip
 """Settings whose default is given in words."""
 

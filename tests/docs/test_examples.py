@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 from tests.servers.misbehaving import Server, running
 
 EXAMPLES = ROOT / "examples"
-TESTED_ELSEWHERE = {"queue_workers.py", "consume_stream.py"}
+TESTED_ELSEWHERE = {"queue_workers.py", "consume_stream.py", "rows_in_sqlite.py", "rows_in_postgresql.py"}
 
 
 @pytest.fixture(scope="module")

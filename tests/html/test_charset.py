@@ -122,6 +122,30 @@ def test_text_that_does_not_declare_an_encoding(head: str) -> None:
     assert detect_encoding(head.encode(), "") == "utf-8"
 
 
+COMMENT = "<!--" + "x" * 2_000 + "-->"
+LATE = "<p>" + "text " * 2_000
+
+
+@pytest.mark.parametrize(
+    ("page", "encoding"),
+    [
+        (f"<head>{COMMENT}<meta charset=koi8-r>", "koi8-r"),
+        (f"<head>{LATE}<meta charset=koi8-r>", "koi8-r"),
+        (f'<head>{LATE}<META HTTP-EQUIV="Content-Type" CONTENT="text/html; CHARSET=KOI8-R">', "koi8-r"),
+        (f"<head>{LATE}<meta charset=nonsense><meta charset=koi8-r>", "koi8-r"),
+        (f"<head>{LATE}<meta charset=utf-16>", "utf-8"),
+        (f"<head>{LATE}<meta charSet=koi8-r>", "koi8-r"),
+        (f"<head>{'x' * 4_070}<meta charset=koi8-r>", "koi8-r"),
+        ("<style><!-- </style><meta charset=koi8-r>", "koi8-r"),
+        (f"<head>{LATE}<!-- <meta charset=koi8-r> -->", "windows-1252"),
+        (f"<head>{LATE}<script>'<meta charset=koi8-r>'</script>", "windows-1252"),
+        (f"<head>{LATE}<textarea><meta charset=koi8-r></textarea>", "windows-1252"),
+    ],
+)
+def test_late_declaration_counts_as_when_a_browser_parses_again(page: str, encoding: str) -> None:
+    assert detect_encoding(page.encode() + LATIN, "text/html") == encoding
+
+
 def test_declared_utf_16_is_ignored_in_a_page_readable_as_ascii() -> None:
     assert detect_encoding(b"<meta charset=utf-16be>" + LATIN, "") == "utf-8"
     assert detect_encoding(b"<meta charset=x-user-defined>", "") == "windows-1252"

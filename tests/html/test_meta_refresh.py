@@ -104,6 +104,9 @@ def test_refresh_is_found_in_every_spelling(body):
         b"<script>'<meta http-equiv=refresh content=\"5; url=/there\">'</script>",
         b"<noscript><meta http-equiv=refresh content='5; url=/there'></noscript>",
         b"<body><noscript><div><meta http-equiv=refresh content='5; url=/there'></div></noscript>",
+        b"<head><noscript><p><meta http-equiv=refresh content='5; url=/there'></p></noscript>",
+        b"<noscript><p title='><meta http-equiv=refresh content=\"5; url=/there\"></noscript><p title=''>",
+        b"<noscript><meta http-equiv=refresh content='5; url=/there'>",
         b"<textarea><meta http-equiv=refresh content='5; url=/there'></textarea>",
         b"<meta name=refresh content='5; url=/there'>http-equiv",
         b"<meta http-equiv=refresh>",
@@ -118,6 +121,15 @@ def test_refresh_is_found_in_every_spelling(body):
 )
 def test_pages_without_a_refresh(body):
     assert found(body) is None
+
+
+def test_refresh_behind_an_ignored_element_with_an_open_quote_counts():
+    assert found(b"<noscript><p title='</noscript><meta http-equiv=refresh content='5; url=/there'>") == Refresh(
+        5, THERE
+    )
+    assert found(b"<!-- <noscript> --><meta http-equiv=refresh content='5; url=/there'></noscript>") == Refresh(
+        5, THERE
+    )
 
 
 def test_refresh_in_noscript_counts_if_not_ignored():
@@ -147,7 +159,10 @@ def test_pages_without_a_refresh_cost_a_microsecond():
     assert best < 3e-6  # 0.4 µs on a quiet machine
 
 
-@pytest.mark.parametrize("hostile", [b"q" * 10_000, b"http-equiv refresh" * 500, b"<meta http-equiv=refresh " * 300])
+@pytest.mark.parametrize(
+    "hostile",
+    [b"q" * 10_000, b"http-equiv refresh" * 500, b"<meta http-equiv=refresh " * 300, b"<!--<noscript " * 300 + b"q"],
+)
 def test_hostile_heads_are_searched_in_linear_time(hostile):
     started = time.process_time()
     for _ in range(20):

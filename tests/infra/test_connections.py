@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import uvloop
 
 from lycosa.infra.connections import is_closed, write
 from lycosa.infra.web.http_server import HttpServer, ServerRequest, ServerResponse
+from tests.loops import LOOPS, run_on
 
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing resets the connection."""
@@ -20,24 +22,10 @@ RESET = struct.pack("ii", 1, 0)
 RunScenario = Callable[[Awaitable[Any]], Any]
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS.values(), ids=LOOPS)
 def run_scenario(request: pytest.FixtureRequest) -> RunScenario:
-    """Return a function that runs a scenario. Errors in callbacks fail the test."""
-
-    def run_(scenario: Awaitable[Any]) -> Any:
-        errors: list[dict[str, Any]] = []
-
-        async def bounded() -> Any:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-            async with asyncio.timeout(20):
-                return await scenario
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            result = runner.run(bounded())
-        assert errors == []
-        return result
-
-    return run_
+    """Return a function that runs a scenario on both event loops."""
+    return partial(run_on, request.param)
 
 
 async def connect_pair() -> tuple[asyncio.StreamWriter, socket.socket]:

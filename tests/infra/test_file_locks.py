@@ -16,14 +16,14 @@ from lycosa.frontier.state_dir import StateDir
 from lycosa.proxies.folder.folder import PoolFolder
 from lycosa.search import tantivy
 from lycosa.search.tantivy import TantivyIndex
-from lycosa.storage.sinks.jsonl import JsonlSink
+from lycosa.storage.sinks.file import FileSink
 
 
 class Items:
     """An open file of items."""
 
     def __init__(self, path: Path) -> None:
-        self._sink = JsonlSink(path)
+        self._sink = FileSink(path)
         asyncio.run(self._sink.open(None))
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ class Checked(Erased):
 
     def __init__(self, path: Path) -> None:
         path.touch()
-        asyncio.run(JsonlSink(path).check())
+        asyncio.run(FileSink(path).check())
 
 
 def index(path: Path) -> TantivyIndex:

@@ -28,6 +28,7 @@ RESERVED = b"\0\0\0\0\0\x10\0\1"
 PEER_ID = b"-XX0001-canned-seede"
 METADATA_NUMBER = 3
 REQUESTS = re.compile(rb"d8:msg_typei0e5:piecei(\d+)ee$")
+THEIR_NUMBER = re.compile(rb"11:ut_metadatai(\d+)e")
 
 
 class Behaviour(Enum):
@@ -82,11 +83,16 @@ def message(number: int, payload: bytes = b"") -> bytes:
 
 
 def canned(number: int, size: int) -> bytes:
-    """Return the metadata of this number: an info dict of exactly this size."""
-    head = b"d6:lengthi%de4:name8:%08d12:piece lengthi16384e6:pieces" % (number, number)
-    room = size - len(head) - 2  # ":" and "e"
-    length = room - len(str(room - len(str(room))))
-    return b"%b%d:%be" % (head, length, random.Random(number).randbytes(length))
+    """Return the metadata of this number: a valid info dict of exactly this size, at least 170 bytes."""
+    pieces = (size - 150) // 20
+    hashes = random.Random(number).randbytes(20 * pieces)
+    head = b"d6:lengthi%de4:name8:%08d12:piece lengthi16384e6:pieces%d:%b" % (
+        *(pieces * 16_384, number),
+        *(len(hashes), hashes),
+    )
+    room = size - len(head) - 1  # the last "e"
+    fillers = (b"%b%d:%b" % (key, length, bytes(length)) for key in (b"1:x", b"2:xx") for length in range(room))
+    return head + next(filler for filler in fillers if len(filler) == room) + b"e"
 
 
 class Seeder(asyncio.Protocol):
@@ -97,6 +103,7 @@ class Seeder(asyncio.Protocol):
         self.buffer = b""
         self.metadata: bytes | None = None
         self.paused = False
+        self.number = 0  # by which the client wants metadata messages
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -153,6 +160,8 @@ class Seeder(asyncio.Protocol):
     def receive(self, received: bytes) -> None:
         number = received[0]
         self.log.ids[100 + received[1] if number == 20 else number] += 1
+        if number == 20 and received[1] == 0 and (theirs := THEIR_NUMBER.search(received)):
+            self.number = int(theirs[1])
         if number == 9:
             self.log.ports.add(int.from_bytes(received[1:]))
         if number == 20 and received[1] == METADATA_NUMBER and (asked := REQUESTS.search(received)):
@@ -162,7 +171,7 @@ class Seeder(asyncio.Protocol):
         assert self.metadata
         metadata = self.metadata
         if self.behaviour is Behaviour.REJECTS:
-            self.flood(message(20, b"\1d8:msg_typei2e5:piecei%dee" % piece))
+            self.flood(message(20, b"%cd8:msg_typei2e5:piecei%dee" % (self.number, piece)))
             return
         if self.behaviour is Behaviour.WRONG_HASH:
             metadata = bytes(len(metadata))
@@ -171,7 +180,7 @@ class Seeder(asyncio.Protocol):
         data = metadata[piece * PIECE : (piece + 1) * PIECE]
         if self.behaviour is Behaviour.SHORT_PIECE:
             data = data[:-1]
-        head = b"\1d8:msg_typei1e5:piecei%de10:total_sizei%dee" % (piece, len(metadata))
+        head = b"%cd8:msg_typei1e5:piecei%de10:total_sizei%dee" % (self.number, piece, len(metadata))
         if self.behaviour is Behaviour.DRIPS:
             self.drip(message(20, head + data))
         else:

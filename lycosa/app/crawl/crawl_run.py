@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import FrameType
 
 from lycosa.app.crawl.frontier import OpenFrontier
@@ -22,14 +23,15 @@ from lycosa.core.errors import BadSpider, StateError, WorkerLost
 from lycosa.crawl.diagnostics.watchdog import Watchdog
 from lycosa.crawl.engine.engine import STOP_GRACE_S, Engine, shutdown_deadline
 from lycosa.crawl.engine.records import to_record
-from lycosa.crawl.engine.refresh import CarryOver, refresh, retry_dead
 from lycosa.crawl.engine.run_parts import RunMonitor, RunStorage
+from lycosa.crawl.engine.run_segments import RunSegments, SegmentOptions
 from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.events.signals import engine_started, engine_stopped, spider_opened
 from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.crawl.fetching.guard import is_guarded
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.frontier.core.model import SegmentState, UrlRecord
+from lycosa.frontier.core.segments import Retention
 from lycosa.frontier.core.states import State
 from lycosa.frontier.core.telemetry import CrawlView, WorkerView
 from lycosa.frontier.ports import FrontierOperations
@@ -96,13 +98,16 @@ class CrawlRun:
         self._hooks = hooks
         self._processes = hooks.processes
         self.reporter = WorkerReporter(engine, monitor.stats, self._collector, crawl.settings.concurrency)
+        if monitor.close_monitor is not None:
+            monitor.close_monitor.read_progress = opened.progress_reader(self.reporter)
         self.on_fast_shutdown: Callable[[], None] = lambda: None
         """Called on the second stop, after which the run waits for nothing."""
         self._interrupted = False
         self._resumed = False
-        self._segment = self._segment_closed = ""
-        self._has_segment = False
-        self._carry = CarryOver(storage.frontier, operations, storage.committer, "")
+        self._segment_closed = ""
+        namings = [spec.target.naming.segments for spec in crawl.spiders]
+        options, began_at = self._segment_options(), monitor.stats.started_at
+        self._segments = RunSegments(storage, operations, namings, options, began_at)
 
     async def start_seeding(self) -> None:
         """Start queueing the start requests. The first one decides which segment the run belongs to."""
@@ -112,17 +117,17 @@ class CrawlRun:
         required = not (self._resumed or before.unfinished or self._dispatcher.has_idle_handlers)
         self._seeder = Seeder(self._crawl, self._hooks.process_starts, self, required=required)
         await self._seeder.start()
-        if not self._has_segment:  # there were no start requests: requeue stored records all the same
-            await self._begin_segment("")
+        if not self._segments.has_begun:  # there were no start requests: requeue stored records all the same
+            await self._segments.begin("")
         for spec in self._crawl.spiders:
             spec.target.crawler.push = partial(self._push, spec)
         await self._note_closed_segment()
 
     async def segment_for(self, spec: SpiderSpec, first: Request) -> str:
         """See `SeedQueue.segment_for`."""
-        if not self._has_segment:
-            await self._begin_segment(spec.target.naming.segments.of_run(first, self._stats.started_at))
-        return self._segment
+        if not self._segments.has_begun:
+            await self._segments.begin(spec.target.naming.segments.of_run(first, self._stats.started_at))
+        return self._segments.first
 
     async def push_seeds(self, seeds: list[UrlRecord]) -> None:
         """Queue start requests durably. Waits while disk space is short."""
@@ -136,7 +141,7 @@ class CrawlRun:
 
     async def _push(self, spec: SpiderSpec, request: Request) -> bool:
         naming = spec.target.naming
-        record = to_record(request, spec.spider, naming=naming, segment=self._segment, guarded=is_guarded())
+        record = to_record(request, spec.spider, naming=naming, segment=self._segments.first, guarded=is_guarded())
         return await self._engine.push([record]) > 0
 
     async def _note_dead_seeds(self, seeds: Sequence[UrlRecord]) -> None:
@@ -151,7 +156,7 @@ class CrawlRun:
     async def _note_closed_segment(self) -> None:
         """Add a hint if the segment of this run is closed, since the frontier drops its start requests silently."""
         views = {view.name: view for view in await self.operations.segments()}
-        if (view := views.get(self._segment)) is None or view.state not in CLOSED:
+        if (view := views.get(self._segments.first)) is None or view.state not in CLOSED:
             return
         self._segment_closed = f"segment {view.name} was {view.state}"
         problem = f"segment {view.name}, the segment of this run, was {view.state} and takes no more requests"
@@ -179,11 +184,13 @@ class CrawlRun:
         try:
             async with Watchdog(self._settings.slow_callback_after):
                 if self._processes is not None:
-                    await self._processes.start(self._segment)
+                    await self._processes.start(self._segments.first, self._stats.started_at)
                 await self._crawl.send(engine_started)
                 await self._crawl.send(spider_opened, of_spider=True)
                 with _handle_signals(self.interrupt) if signals else nullcontext():
                     await self._run_engine(observe)
+                if not self._interrupted:
+                    await self._segments.drop_expired(self._clock.now())
                 reason = self._engine.close_reason or ("shutdown" if self._interrupted else await self._finish_reason())
                 if self._processes is not None:
                     await self._processes.end(reason)
@@ -234,8 +241,22 @@ class CrawlRun:
             return
         await self._crawl.send(engine_stopped)
         await self._crawl.settle_signals()
+        if log.isEnabledFor(logging.INFO):
+            self._log_end()
         if self._settings.stats_dump:
             log.info("stats of this run:\n%s", self._collector.dump())
+
+    def _log_end(self) -> None:
+        found = self._collector.get_stats()
+        counts = {
+            "requests": found.get("downloader/request_count", 0),
+            "duplicates": found.get("dupefilter/filtered", 0),
+            "successes": self._stats.pages + self._stats.unchanged,
+            "elapsed_s": round(found.get("elapsed_time_seconds", 0.0), 3),
+        }
+        reason, fields = found.get("finish_reason", ""), {**counts, "reason": found.get("finish_reason", "")}
+        text = "closed (%s): %d requests, %d duplicates, %d successes in %.1f s"
+        log.info(text, reason, *counts.values(), extra=fields)
 
     async def view(self) -> CrawlView:
         """Return this worker's view of the crawl: itself and the frontier, without the totals of a shared crawl."""
@@ -288,23 +309,16 @@ class CrawlRun:
         change = "-o instead of -O and a larger number" if self._settings.overwrite else "a larger number"
         return [*self._stats.notes, f"{stopped}: to resume, repeat the command with {change}"]
 
-    async def _begin_segment(self, segment: str) -> None:
-        """Set the segment of the run, and requeue stale and dead records.
-
-        This happens before the seeds are queued, so the records keep their validators.
-        """
-        self._segment, self._has_segment = segment, True
-        # A shared frontier that does not keep done URLs has no validators: its pages are fetched again as new ones.
-        has_done = not self._settings.frontier or self._settings.keep_done
-        self._carry = CarryOver(self._frontier, self.operations, self._committer, segment if has_done else "")
-        now, age_s = self._stats.started_at, self._settings.refresh
-        old = 0 if age_s is None else await refresh(self._frontier, self.operations, segment, now - age_s, now)
-        carried = await self._carry.more(now)
-        dead = 0
-        if self._settings.retry_dead and not self._opened.rejoined:  # a worker that rejoins has requeued them already
-            dead = await retry_dead(self._frontier, self.operations, segment, now)
-        if old or carried or dead:
-            log.info("queued again: %d URLs by age, %d of the previous segment, %d dead", old, carried, dead)
+    def _segment_options(self) -> SegmentOptions:
+        settings = self._settings
+        return SegmentOptions(
+            settings.refresh,
+            settings.retry_dead and not self._opened.rejoined,  # a worker that rejoins has requeued them already
+            # A shared frontier that does not keep done URLs has no validators: its pages are fetched again as new ones.
+            not settings.frontier or settings.keep_done,
+            Retention(settings.keep_segments, settings.keep_segments_for),
+            Path(settings.export_segments) if settings.export_segments is not None else None,
+        )
 
     def interrupt(self) -> None:
         """Stop the crawl; on the second call, stop it at once."""
@@ -325,19 +339,20 @@ class CrawlRun:
 
     async def _run_engine(self, observe: Observer | None) -> None:
         observing = asyncio.create_task(self._observe(observe)) if observe else None
+        dropping = asyncio.create_task(self._segments.drop_regularly(self._clock.now, self._engine.fail))
         self._seeder.on_done(self._engine.wake, self._engine.fail)
         try:
-            await self._engine.run(self.operations, self._segment, self._queue_more)
+            await self._engine.run(self.operations, self._segments.current, self._queue_more)
         finally:
             await self._seeder.stop()
-            if observing is not None:
-                observing.cancel()
+            for task in filter(None, (dropping, observing)):
+                task.cancel()
                 with suppress(asyncio.CancelledError):
-                    await observing
+                    await task
 
     async def _queue_more(self, now: float) -> int:
         """Queue more URLs of the previous segment. Return how many, but at least 1 while seeding is not done."""
-        return await self._carry.more(now) or int(not self._seeder.is_done)
+        return await self._segments.take_over(now) or int(not self._seeder.is_done)
 
     async def _observe(self, observe: Observer) -> None:
         every_s = OBSERVE_SHARED_S if self._settings.frontier else OBSERVE_EVERY_S

@@ -1,14 +1,20 @@
-"""The description of a crawl in its state. Every run writes it; the next run and `lycosa frontier` read it."""
+"""The description of a crawl: in its state, where the next run and `lycosa frontier` read it, and in the log."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
+from lycosa.app import ENABLED
+from lycosa.app.crawl.extras import pipeline_names
+from lycosa.app.crawl.parts import items_location
 from lycosa.app.crawl.spec import CrawlSpec, SpiderSpec
 from lycosa.core.errors import ForeignState
 from lycosa.crawl.spiders.spider import domains_as_urls
 from lycosa.frontier.core.description import Description, SpiderDescription
 from lycosa.frontier.state_dir import StateDir
+
+log = logging.getLogger(ENABLED)
 
 
 def remember_seeds(state: StateDir, crawl: CrawlSpec) -> list[str]:
@@ -42,6 +48,26 @@ def description_of(crawl: CrawlSpec, seeds: list[str]) -> Description:
         user_agent=first.user_agent,
         members=spiders if len(spiders) > 1 else [],
     )
+
+
+def log_start(crawl: CrawlSpec, state: StateDir) -> None:
+    """Log what is enabled: mode, concurrency, spiders, pipelines. The middlewares are logged where they are made."""
+    settings, names = crawl.settings, [spec.spider.name for spec in crawl.spiders if not spec.target.generic]
+    parts = [
+        "a worker of a shared crawl" if settings.frontier else "a crawl on this machine",
+        "1 process" if settings.processes == 1 else f"{settings.processes} processes",
+        f"callbacks {'on the event loop' if settings.callback_mode == 'loop' else 'in threads'}",
+        f"{settings.concurrency} requests at a time, {settings.concurrency_per_host} for each host",
+        f"a delay of {settings.delay:g} s" if settings.delay else "no delay",
+        f"state {state.path}",
+        f"items to {items_location(settings) or 'standard output'}",
+    ]
+    fields = {"spiders": names, "concurrency": settings.concurrency, "processes": settings.processes}
+    log.info("crawl %s: %s", crawl.target.name, ", ".join(parts), extra=fields)
+    for spec in crawl.spiders:
+        pipelines = ", ".join(pipeline_names(spec)) or "none"
+        of = f" of spider {spec.spider.name}" if names else ""
+        log.info("enabled pipelines%s: %s", of, pipelines, extra={"spider": spec.spider.name})
 
 
 def refuse_other_crawl(known: Description, place: str, crawl: CrawlSpec, instead: str) -> None:

@@ -14,6 +14,7 @@ from lycosa.crawl.engine.close_conditions import CloseConditions, MemoryMonitor
 from lycosa.crawl.events.signals import Signal, item_dropped, item_error, memusage_warning_reached
 from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.crawl.items.pipeline import Pipelines
+from lycosa.crawl.items.pipeline_commits import commit_pipelines
 from lycosa.crawl.spiders.failure import Failure
 from lycosa.crawl.spiders.response import Response
 
@@ -26,8 +27,7 @@ def pipelines_of(spec: SpiderSpec, crawler: Crawler, channel: ItemChannel | None
 
     Dropped items and errors are counted and sent as signals. With `channel`, the kept items are sent there.
     """
-    parts: dict[Any, int | None] = {part: n * ORDER_STEP for n, part in enumerate(spec.spider.pipelines, 1)}
-    parts |= {import_class("pipelines", part): order for part, order in spec.settings.pipelines.items()}
+    parts = _pipeline_parts(spec)
     stats, signals = crawler.stats, crawler.signals
 
     def on_dropped(item: Any, response: Any, exception: Exception) -> Any:
@@ -45,6 +45,24 @@ def pipelines_of(spec: SpiderSpec, crawler: Crawler, channel: ItemChannel | None
 
     deliver = channel.send if channel is not None else None
     return Pipelines(parts, spec.spider, crawler, on_dropped=on_dropped, on_error=on_error, deliver=deliver)
+
+
+def commit_with_crawl(spec: SpiderSpec) -> bool:
+    """Return whether any pipeline of the spider commits a database of its own with the crawl."""
+    return commit_pipelines([part for part, order in _pipeline_parts(spec).items() if order is not None])
+
+
+def pipeline_names(spec: SpiderSpec) -> list[str]:
+    """Return the names of the enabled pipelines of a spider, in order."""
+    parts = [(order, part) for part, order in _pipeline_parts(spec).items() if order is not None]
+    return [
+        (part if isinstance(part, type) else type(part)).__name__ for _, part in sorted(parts, key=lambda each: each[0])
+    ]
+
+
+def _pipeline_parts(spec: SpiderSpec) -> dict[Any, int | None]:
+    parts: dict[Any, int | None] = {part: n * ORDER_STEP for n, part in enumerate(spec.spider.pipelines, 1)}
+    return parts | {import_class("pipelines", part): order for part, order in spec.settings.pipelines.items()}
 
 
 def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:

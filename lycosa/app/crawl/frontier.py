@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from lycosa.core.errors import StateError, UsageError
 from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.fetching.start_reporter import StartReportingFetcher
 from lycosa.frontier.core.states import Policy
+from lycosa.frontier.core.telemetry import RunProgress
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.memory import memory_frontier
@@ -84,6 +85,11 @@ class OpenFrontier:
         if self.shared is not None:
             self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
 
+    def progress_reader(self, reporter: WorkerReporter) -> Callable[[], Awaitable[RunProgress]] | None:
+        """Return a function that reads the work of all workers, with our report; None if the crawl is not shared."""
+        shared = self.shared
+        return (lambda: shared.progress(reporter.encode())) if shared is not None else None
+
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
         """Return the totals of a shared crawl with our last report; {} if not shared or without its server."""
         if self.shared is not None:
@@ -109,16 +115,18 @@ async def open_frontier(
     return OpenFrontier.own(frontier)
 
 
-def open_in_memory(stack: AsyncExitStack, policy: Policy) -> tuple[StateDir, OpenFrontier]:
-    """Return a state in a temporary folder and a frontier in memory, for a crawl that is not stored.
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Create a folder for the state of a crawl that is not stored, and delete it after the block."""
+    with tempfile.TemporaryDirectory(prefix="lycosa-") as folder:
+        yield Path(folder)
 
-    The stack closes both.
-    """
-    state = StateDir(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))) / "state")
-    stack.callback(state.close)
+
+def open_in_memory(stack: AsyncExitStack, policy: Policy) -> OpenFrontier:
+    """Return a frontier in memory, for a crawl that is not stored. The stack closes it."""
     frontier = memory_frontier(policy)
     stack.push_async_callback(frontier.close)
-    return state, OpenFrontier.own(frontier)
+    return OpenFrontier.own(frontier)
 
 
 async def _join(stack: AsyncExitStack, crawl: CrawlSpec, state: StateDir, *, rejoins: bool) -> SharedFrontier:
@@ -151,6 +159,20 @@ async def _join(stack: AsyncExitStack, crawl: CrawlSpec, state: StateDir, *, rej
     known = dict.fromkeys([*state.description.seeds, *seeds])
     state.describe(msgspec.structs.replace(state.description, seeds=list(known)))
     return frontier
+
+
+async def expire_finished(crawl: CrawlSpec, *, finished: bool) -> None:
+    """Let a finished shared crawl expire, if the settings say so. Call it after this worker has left."""
+    settings = crawl.settings
+    if not (settings.frontier and settings.expire_after and finished):
+        return
+    from lycosa.frontier.redis.admin.expiry import expire_crawl  # optional dependency
+
+    name = settings.crawl_name or crawl.target.name
+    try:
+        await expire_crawl(settings.frontier, name, settings.expire_after, log.warning)
+    except StateError as error:
+        log.warning("the crawl %r is finished, but does not expire: %s", name, error)
 
 
 async def _leave(frontier: Frontier) -> None:

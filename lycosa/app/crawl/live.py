@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from lycosa.app.crawl.crawl_run import CrawlRun
-from lycosa.app.crawl.frontier import open_frontier, open_in_memory
+from lycosa.app.crawl.frontier import expire_finished, open_frontier, open_in_memory, temporary_folder
 from lycosa.app.crawl.parts import items_location, sinks_of, state_of
+from lycosa.app.crawl.run import rejoin_when_lost
 from lycosa.app.crawl.spec import Crawlable, CrawlSpec, crawl_spec
 from lycosa.app.crawl.wiring import open_run
 from lycosa.config import Settings, load
@@ -49,7 +51,8 @@ class Crawl:
     """One crawl of start URLs or spiders, used with `async with`.
 
     Keyword arguments are settings, by Lycosa's or Scrapy's names. Without `state` the crawl is only in memory. With
-    `state=DIR` it is as durable as `lycosa crawl`, and the same program resumes it. `spider_args` become attributes of
+    `state=DIR` it is as durable as `lycosa crawl`, and the same program resumes it. With `frontier=URL` it is a worker
+    of a shared crawl. `spider_args` become attributes of
     the spider. Raises `UsageError`.
     """
 
@@ -61,7 +64,7 @@ class Crawl:
         self._target = [target] if isinstance(target, str) else target
         self._arguments = dict(spider_args or {})
         self._keywords = settings
-        self._settings({}, "Crawl(...)")  # raises for mistakes here already, not only in `run`
+        self._settings({}, "Crawl(...)")  # report bad settings here, not only when the crawl runs
         self._routes = Routes()
         self._used = self._stopped = self._begun = False
         self._run: CrawlRun | None = None
@@ -72,7 +75,10 @@ class Crawl:
         """How the crawl ended."""
 
     def route(self, name: str | None = None, *, match: str | None = None) -> Callable[[Handler], Handler]:
-        """Decorate a callback for requests that name it, for URLs that match the glob `match`, or for all others."""
+        """Decorate a callback, which requests can name.
+
+        It also gets the pages whose URL matches the glob `match`; without `name` and `match`, all other pages.
+        """
         if callable(name):
             raise UsageError(f"write @crawl.route() with parentheses above {getattr(name, '__name__', 'the function')}")
         return self._routes.add(name, match)
@@ -139,28 +145,37 @@ class Crawl:
 
     async def _crawl(self, memory: Sink | None, channel: ItemChannel | None) -> None:
         crawl = self._spec()
+        with temporary_folder() if crawl.settings.state is None else nullcontext() as folder:
+            await rejoin_when_lost(lambda rejoins: self._crawl_once(crawl, folder, memory, channel, rejoins=rejoins))
+        await expire_finished(crawl, finished=self.summary is not None and self.summary.finished)
+
+    async def _crawl_once(
+        self, crawl: CrawlSpec, folder: Path | None, memory: Sink | None, channel: ItemChannel | None, *, rejoins: bool
+    ) -> None:
+        """Crawl. `folder` is for a crawl without a state; `rejoins`: the other workers have removed this one."""
         settings = crawl.settings
         async with AsyncExitStack() as stack:
-            durable = settings.state is not None
-            if durable:
-                state = StateDir(state_of(settings, crawl.target))
-                stack.callback(state.close)
-                opened = await open_frontier(stack, crawl, state)
+            state = StateDir(folder / "state" if folder is not None else state_of(settings, crawl.target))
+            stack.callback(state.close)
+            if folder is None or settings.frontier:
+                opened = await open_frontier(stack, crawl, state, rejoins=rejoins)
             else:
-                state, opened = open_in_memory(stack, crawl.policy)
+                opened = open_in_memory(stack, crawl.policy)
             # Unlike the command, a program without an output does not write items to standard output.
             sinks = sinks_of(settings, state.items, crawl.target.name) if items_location(settings) else []
             if not sinks and memory is not None:
                 sinks = [memory]
             run = self._run = await stack.enter_async_context(open_run(crawl, state, opened, sinks, channel))
-            if durable:
+            opened.set_reporter(run.reporter)
+            if folder is None:
                 await stack.enter_async_context(serve(state.socket, run.operations))
             await run.start_seeding()
             self._begun = True
             if self._stopped:
                 run.stop()
             has_run = await run.run(signals=False)
-            self.summary = await run.summary(nothing_to_do=not has_run)
+            summary = await run.summary(nothing_to_do=not has_run)
+            self.summary = replace(summary, shared=await opened.totals(run.reporter))
 
     def _spec(self) -> CrawlSpec:
         if self._routes:
@@ -180,6 +195,8 @@ class Crawl:
         settings = load({}, spider_settings=chosen, environ={}, folder=NO_FOLDER, spider_place=place)
         if settings.processes > 1:
             raise UsageError("a Crawl runs in this process: for several processes use lycosa crawl --processes N")
-        if settings.frontier:
-            raise UsageError("a Crawl has its own frontier: for a shared one use lycosa worker")
+        if settings.frontier and settings.overwrite:
+            raise UsageError("a shared crawl cannot be started afresh: give another crawl_name, state and output")
+        if settings.frontier and settings.output and settings.state is None:
+            raise UsageError("a Crawl with frontier and output needs a state, too: it keeps the output's position")
         return settings

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from lycosa.app import ENABLED
 from lycosa.app.imports import import_class
 from lycosa.config import suggest
 from lycosa.core.errors import BadSetting
 from lycosa.crawl.crawler import Crawler, build_part
 from lycosa.crawl.middlewares.chain import PlacedMiddleware
+
+log = logging.getLogger(ENABLED)
 
 DOWNLOADER_ORDER = {
     "offsite": 50,
@@ -54,4 +58,7 @@ def place_middlewares(
         elif number is not None:
             users.append(PlacedMiddleware(number, build_part("middleware", import_class(setting, part), crawler)))
     ours = [PlacedMiddleware(place, part) for name, part in built_in.items() if (place := places[name]) is not None]
-    return [each for each in (*ours, *users) if each.part is not None]
+    placed = [each for each in (*ours, *users) if each.part is not None]
+    names = [type(each.part).__name__ for each in sorted(placed, key=lambda each: each.order)]
+    log.info("enabled %s: %s", setting.replace("_", " "), ", ".join(names) or "none", extra={"middlewares": names})
+    return placed

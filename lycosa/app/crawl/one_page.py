@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
-from lycosa.app.crawl.frontier import open_in_memory
+from lycosa.app.crawl.frontier import open_in_memory, temporary_folder
 from lycosa.app.crawl.parts import policy_of
 from lycosa.app.crawl.spec import crawl_spec
 from lycosa.app.crawl.wiring import open_run
@@ -18,6 +18,7 @@ from lycosa.config import Settings
 from lycosa.core.errors import IgnoreRequest
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.spider import Spider
+from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.request import Request
 from lycosa.storage.sinks.memory import MemorySink
 
@@ -37,10 +38,12 @@ def fetch(settings: Settings, request: Request, spider_class: type[Any] | None =
 
 
 async def _fetch(settings: Settings, request: Request, spider_class: type[Any]) -> Response:
-    settings = replace(settings, index=None, output=None, overwrite=False, state=None, processes=1)
+    settings = replace(settings, index=None, output=(), overwrite=False, state=None, processes=1)
     crawl = crawl_spec(settings, spider_class)
     async with AsyncExitStack() as stack:
-        state, opened = open_in_memory(stack, policy_of(settings))
+        state = StateDir(stack.enter_context(temporary_folder()) / "state")
+        stack.callback(state.close)
+        opened = open_in_memory(stack, policy_of(settings))
         await stack.enter_async_context(open_run(crawl, state, opened, [MemorySink()]))
         try:
             response: Response = await crawl.target.crawler.download(request)

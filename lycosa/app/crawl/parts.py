@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -11,8 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lycosa.app.request_rules import fingerprint_rules_of, scope_of, segment_naming_of
-from lycosa.config import STANDARD_OUTPUT, Settings
+from lycosa.config import Settings
 from lycosa.config.view import SettingsView
+from lycosa.core.errors import UsageError
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.url import canonicalize, fingerprint
 from lycosa.crawl.crawler import Crawler
@@ -27,10 +30,14 @@ from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.http.curl.fetcher import FetchSettings
 from lycosa.search.ports import Index
-from lycosa.storage.core.stream_url import is_address, read_address
+from lycosa.storage.core.output import OutputTarget, parse_outputs
 from lycosa.storage.ports import Sink
-from lycosa.storage.sinks.jsonl import JsonlSink
+from lycosa.storage.sinks.codecs import codec_of
+from lycosa.storage.sinks.file import FileSink
+from lycosa.storage.sinks.formats import Csv, JsonLines
+from lycosa.storage.sinks.json_array import JsonArraySink
 from lycosa.storage.sinks.redis_stream import RedisStreamSink
+from lycosa.storage.sinks.sqlite import SqliteSink
 from lycosa.storage.sinks.stdout import StdoutSink
 
 log = logging.getLogger(__name__)
@@ -151,35 +158,51 @@ def fetch_settings_of(settings: Settings) -> FetchSettings:
 
 
 def items_file(settings: Settings) -> str:
-    """Return the file for the items, "" for standard output or a stream."""
-    output = settings.output or STANDARD_OUTPUT
-    return "" if output == STANDARD_OUTPUT or is_address(output) else output
+    """Return the file from which an index can read the items, plain JSON lines; "" if there is none."""
+    files = (
+        each.path for each in parse_outputs(settings.output) if each.format == "jsonl" and not each.codec and each.path
+    )
+    return next(files, "")
 
 
 def items_location(settings: Settings) -> str:
     """Return where the items go, for messages; "" for standard output."""
-    if is_address(settings.output):
-        return read_address(settings.output or "").text
-    return items_file(settings)
+    return ", ".join(each.text for each in parse_outputs(settings.output) if each.text)
 
 
 def sinks_of(settings: Settings, spool_file: Path, crawl: str) -> list[Sink]:
     """Return the sinks of a crawl of this name.
 
-    An index reads the items from a file, so if the output is not a file they are also written to `spool_file`.
+    An index reads the items from a file, so if no output is a file of JSON lines they are also written to `spool_file`.
     """
-    if file := items_file(settings):
-        return [JsonlSink(file, sync=settings.sync)]
-    spool: list[Sink] = [JsonlSink(spool_file, sync=settings.sync)] if settings.index else []
-    if not is_address(settings.output):
-        return [StdoutSink(), *spool]
     name = settings.crawl_name or crawl
-    return [RedisStreamSink(settings.output or "", name, log.warning, sync=settings.sync), *spool]
+    sinks = [_sink_of(output, settings, spool_file.parent, name) for output in parse_outputs(settings.output)]
+    places = [sink.name.partition(":")[2] for sink in sinks]
+    if twice := [place for place in places if places.count(place) > 1]:
+        raise UsageError(f"-o: {twice[0] or 'standard output'} is named twice")
+    if settings.index and not items_file(settings):
+        sinks.append(FileSink(spool_file, sync=settings.sync))
+    return sinks
+
+
+def _sink_of(output: OutputTarget, settings: Settings, spool_folder: Path, crawl: str) -> Sink:
+    sync = settings.sync
+    if output.stream:
+        return RedisStreamSink(output.stream, crawl, log.warning, sync=sync)
+    layout = Csv(output.text or "standard output", settings.fields) if output.format == "csv" else JsonLines()
+    if not output.path:
+        return StdoutSink(layout=layout)
+    if output.format == "sqlite":
+        return SqliteSink(output.path, crawl, sync=sync)
+    if output.format == "json":
+        number = zlib.crc32(os.path.realpath(output.path).encode())
+        return JsonArraySink(output.path, spool_folder / f"json-{number:08x}.jsonl", codec_of(output.codec), sync=sync)
+    return FileSink(output.path, layout, codec_of(output.codec), sync=sync)
 
 
 def written_paths(settings: Settings, state: StateDir) -> list[Path]:
     """Return the places on the disk that the crawl writes to: state, items, index."""
-    places = (state.path, items_file(settings), settings.index)
+    places = (state.path, *(each.path for each in parse_outputs(settings.output)), settings.index)
     return [Path(place).absolute() for place in places if place]
 
 

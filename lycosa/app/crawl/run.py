@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from lycosa.app import NOTICES
 from lycosa.app.crawl.crawl_run import CrawlRun, Observer
-from lycosa.app.crawl.frontier import open_frontier
+from lycosa.app.crawl.frontier import expire_finished, open_frontier
 from lycosa.app.crawl.parts import indexer_of, sinks_of, state_of
 from lycosa.app.crawl.spec import Crawlable, CrawlSpec, crawl_spec
 from lycosa.app.crawl.wiring import open_run
@@ -31,6 +32,8 @@ from lycosa.infra.shutdown import ShutdownDeadline
 from lycosa.infra.web.metrics_page import serve_metrics
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 REJOINS_MAX = 100
 """Maximum number of times that a worker rejoins a shared crawl after the others have removed it."""
@@ -58,12 +61,19 @@ def run_crawl(
 
 async def run_worker(spec: CrawlSpec, observe: Observer | None = None) -> Summary:
     """Crawl. If the other workers of a shared crawl remove this one because it was silent too long, it rejoins."""
+    summary = await rejoin_when_lost(lambda rejoins: crawl(spec, observe, rejoins=rejoins))
+    await expire_finished(spec, finished=summary.finished)
+    return summary
+
+
+async def rejoin_when_lost(work: Callable[[bool], Awaitable[Result]]) -> Result:
+    """Do the work of a worker, again if the other workers have removed it; its argument is whether they have."""
     for attempt in range(REJOINS_MAX):
         try:
-            return await crawl(spec, observe, rejoins=attempt > 0)
+            return await work(attempt > 0)
         except WorkerLost as lost:
             log.warning("%s; this worker rejoins", lost)
-    return await crawl(spec, observe, rejoins=True)
+    return await work(True)
 
 
 async def crawl(spec: CrawlSpec, observe: Observer | None = None, *, rejoins: bool = False) -> Summary:
@@ -100,7 +110,8 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
         opened.set_reporter(run.reporter)
         await stack.enter_async_context(serve(state.socket, run.operations))  # for `lycosa frontier` and `top`
         if settings.metrics:
-            metrics_url = await stack.enter_async_context(serve_metrics(settings.metrics, partial(_metrics, run)))
+            page = serve_metrics(settings.metrics, partial(_metrics, run), allow_remote=settings.allow_remote)
+            metrics_url = await stack.enter_async_context(page)
             logging.getLogger(NOTICES).info("metrics: %s", metrics_url)
         await run.start_seeding()
         has_run = await run.run(observe)
@@ -144,10 +155,13 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
     The state is deleted last. After a kill in between, the next run refuses the old state with the truncated output;
     new items are never added to old ones.
     """
-    await _open_and_close_sinks(settings, state, None)
+    for sink in sinks_of(settings, state.items, state.description.name):
+        await sink.check()
     if settings.index:
         _forget_indexed(settings, state, Path(settings.index))
-    await _open_and_close_sinks(settings, state, 0)
+    for sink in sinks_of(settings, state.items, state.description.name):
+        await sink.open(0)
+        await sink.close()
     state.clear()
 
 
@@ -164,10 +178,3 @@ def _forget_indexed(settings: Settings, state: StateDir, folder: Path) -> None:
         index.commit({source: 0})
     if is_only_source:
         erase_index(folder)
-
-
-async def _open_and_close_sinks(settings: Settings, state: StateDir, position: int | None) -> None:
-    """Open the sinks at `position`, which truncates them there. None changes nothing, and checks that they open."""
-    for sink in sinks_of(settings, state.items, state.description.name):
-        await sink.open(position)
-        await sink.close()

@@ -34,6 +34,7 @@ from lycosa.crawl.fetching.scope_stats import CountingScope
 from lycosa.crawl.fetching.statuses import HandledStatuses
 from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.crawl.items.pipeline import Pipelines
+from lycosa.crawl.items.pipeline_commits import PipelineCommits
 from lycosa.crawl.middlewares.auto_throttle import SetDelay, Throttle
 from lycosa.crawl.middlewares.chain import DownloaderChain, SpiderChain
 from lycosa.crawl.middlewares.cookies import Cookies
@@ -86,10 +87,14 @@ class CrawlContext:
     shared_cookies: SharedCookies | None = None
     leaser: ProxyLeaser | None = None
     report_starts: Callable[[Fetcher], Fetcher] = lambda fetcher: fetcher
+    pipeline_commits: PipelineCommits | None = None
 
-    def prepare(self, item: Any) -> Sequence[Any]:
-        """Return an item in the form for each sink."""
-        return [sink.prepare(item) for sink in self.sinks]
+    def prepare(self, spider: str, item: Any) -> Sequence[Any]:
+        """Return an item of a spider in the form for each sink; the last one is `pipeline_commits`, if there is one."""
+        prepared = [sink.prepare(item) for sink in self.sinks]
+        if self.pipeline_commits is not None:
+            prepared.append(self.pipeline_commits.prepare_item(spider, item))
+        return prepared
 
 
 async def open_leaser(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
@@ -187,7 +192,7 @@ def make_visitor(
         Scraper(runtime.spec.spider, chain, runtime.in_thread),
         runtime.retrying,
         pipelines,
-        context.prepare,
+        partial(context.prepare, runtime.spec.target.naming.spider),
         context.known,
         context.stats,
         runtime.crawler,
@@ -237,6 +242,8 @@ async def open_visitor(
     pipelines = pipelines_of(runtime.spec, runtime.crawler, channel)
     await pipelines.open()
     stack.push_async_callback(pipelines.close)
+    if context.pipeline_commits is not None:
+        context.pipeline_commits.add(runtime.spec.target.naming.spider, pipelines)
     return make_visitor(runtime, context, downloader, chain, pipelines)
 
 

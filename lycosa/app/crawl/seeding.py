@@ -28,7 +28,7 @@ FIRST_SEEDS_S = 0.2
 
 
 class SeedQueue(Protocol):
-    """The run that takes the start requests."""
+    """The part of a run that accepts start requests."""
 
     async def segment_for(self, spec: SpiderSpec, first: Request) -> str:
         """Return the segment of the run. `first` is the first start request of a spider."""
@@ -96,7 +96,7 @@ class Seeder:
         self._task.add_done_callback(finish)
 
     async def stop(self) -> None:
-        """Stop reading. The next run reads again the requests that were not queued."""
+        """Stop reading. Requests that were not queued are read again by the next run."""
         tasks = [task for task in (self._task, self._flush_task) if task is not None]
         for task in tasks:
             task.cancel()
@@ -122,7 +122,7 @@ class Seeder:
         return segment is not None
 
     async def _flush(self) -> None:
-        # The lock also makes the reader wait for a batch that the timer is pushing: the reader must pause without room.
+        # The lock also makes the reader wait while the timer pushes a batch: it must pause while disk space is short.
         async with self._flush_lock:
             if self._batch:
                 batch, self._batch = self._batch, []

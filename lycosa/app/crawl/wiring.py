@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from lycosa.app.crawl.crawl_run import CrawlRun, RunHooks
-from lycosa.app.crawl.description import remember_seeds
-from lycosa.app.crawl.extras import close_conditions, memory_monitor
+from lycosa.app.crawl.description import log_start, remember_seeds
+from lycosa.app.crawl.extras import close_conditions, commit_with_crawl, memory_monitor
 from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.app.crawl.outputs import Feeds
 from lycosa.app.crawl.parts import index_listener, indexer_of, written_paths
@@ -28,11 +28,12 @@ from lycosa.app.crawl.runtime import (
 from lycosa.app.crawl.spec import CrawlSpec
 from lycosa.app.crawl.workers import WorkerProcesses, open_workers
 from lycosa.config import Settings
-from lycosa.core.errors import StateError
+from lycosa.core.errors import BadSetting, StateError
 from lycosa.crawl.engine.close_monitor import CloseMonitor
 from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.disk_guard import FreeSpace
 from lycosa.crawl.engine.engine import Engine, EngineLimits, LeaseVisitor
+from lycosa.crawl.engine.refresh import CARRIED
 from lycosa.crawl.engine.run_parts import HostLookups, RunMonitor, RunStorage
 from lycosa.crawl.engine.state_saver import StateSaver
 from lycosa.crawl.engine.visit import Visitor
@@ -43,6 +44,7 @@ from lycosa.crawl.fetching.addresses import HostAddresses
 from lycosa.crawl.fetching.inline import InlineFetcher
 from lycosa.crawl.items.indexer import Indexer
 from lycosa.crawl.items.item_channel import ItemChannel
+from lycosa.crawl.items.pipeline_commits import PipelineCommits
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.crawl.workers.remote import CookieBroadcast
 from lycosa.frontier.state_dir import StateDir
@@ -68,6 +70,7 @@ async def open_run(
     try:
         async with AsyncExitStack() as stack:
             stack.enter_context(counting_logs(crawl.target.crawler.stats))
+            log_start(crawl, state)
             run = await _build(stack, crawl, state, opened, sinks, channel)
             yield run
     finally:
@@ -88,14 +91,14 @@ async def _build(
     seeds = remember_seeds(state, crawl)
 
     # The outputs of the run, and its key store.
-    storage, feeds, state_saver = await _open_outputs(stack, crawl, state, opened, sinks, stats)
+    storage, feeds, state_saver, pipeline_commits = await _open_outputs(stack, crawl, state, opened, sinks, stats)
 
     # The parts that all spiders share, then the parts of each spider: fetchers, middlewares, callbacks.
     addresses = HostAddresses(frontier, SystemResolver(settings.connect_timeout), clock)
     process_cookies = CookieBroadcast() if settings.processes > 1 else None
     context = CrawlContext(
         known=frontier.known,
-        sinks=storage.sinks,
+        sinks=sinks,
         stats=stats,
         state_saver=state_saver,
         clock=clock,
@@ -105,6 +108,7 @@ async def _build(
         shared_cookies=process_cookies or opened.cookies,
         leaser=await open_leaser(stack, settings, clock),
         report_starts=opened.report_starts(clock),
+        pipeline_commits=pipeline_commits,
     )
     runtimes = [await open_runtime(stack, spec, frontier, addresses, seeds, context) for spec in crawl.spiders]
     gates = connect_gates([runtime.gate for runtime in runtimes])
@@ -120,6 +124,8 @@ async def _build(
         process_starts[name] = chain.starts
         if settings.processes == 1:
             visitors[name] = await open_visitor(stack, runtime, context, downloader, chain, channel)
+    if pipeline_commits is not None:
+        await pipeline_commits.resume()
     processes = None
     if process_cookies is not None:
         processes = open_workers(stack, crawl, state, seeds, opened, addresses, context, gates, process_cookies)
@@ -127,16 +133,14 @@ async def _build(
 
     # The engine leases URLs, passes the leases to the visitor, and settles the outcomes.
     monitor = _monitor(crawl, stats, processes)
-    idle, shared = settings.exit_when_idle, bool(settings.frontier)
-    limits = EngineLimits(
-        settings.concurrency, settings.max_pages, settings.max_lease, exit_when_idle=idle, shared=shared
-    )
-    engine = Engine(storage, visitor, HostLookups(gates[0], addresses), limits, monitor, clock)
+    engine = Engine(storage, visitor, HostLookups(gates[0], addresses), _limits(settings), monitor, clock)
     if processes is not None:
         processes.set_engine(engine)  # not earlier: the engine is created with them as its visitor
     for runtime, inline in zip(runtimes, inline_fetchers, strict=True):
         runtime.crawler.set_stop(engine.close)
         inline.wake = engine.wake
+    for each in visitors.values():
+        each.on_transfer_end = engine.end_transfer
 
     # The run: start requests, signals, `lycosa frontier`, the summary.
     operations = opened.operations(
@@ -146,6 +150,15 @@ async def _build(
     return CrawlRun(crawl, state, opened, storage, engine, monitor, operations, hooks)
 
 
+def _pipeline_commits(crawl: CrawlSpec) -> PipelineCommits | None:
+    """Return the sink of pipelines that commit with the crawl, None if there are none. Raises `BadSetting`."""
+    if not any(commit_with_crawl(spec) for spec in crawl.spiders):
+        return None
+    if crawl.settings.processes > 1:
+        raise BadSetting("processes: a pipeline with before_commit runs in one process: start workers with --frontier")
+    return PipelineCommits()
+
+
 async def _open_outputs(
     stack: AsyncExitStack,
     crawl: CrawlSpec,
@@ -153,7 +166,7 @@ async def _open_outputs(
     opened: OpenFrontier,
     sinks: Sequence[Sink],
     stats: RunStats,
-) -> tuple[RunStorage, Feeds, StateSaver]:
+) -> tuple[RunStorage, Feeds, StateSaver, PipelineCommits | None]:
     """Open the outputs at the positions of the last commit. The stack closes them."""
     settings, frontier = crawl.settings, opened.frontier
     indexer = _open_indexer(stack, settings, state)
@@ -164,7 +177,9 @@ async def _open_outputs(
         notify_indexer(positions)
         space.check()
 
-    committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, on_commit)
+    pipeline_commits = _pipeline_commits(crawl)
+    committed = [*sinks, pipeline_commits] if pipeline_commits is not None else sinks
+    committer = Committer(frontier, committed, settings.commit_every, settings.commit_acks, on_commit)
     feeds = await stack.enter_async_context(Feeds(sinks, [spec.target.crawler for spec in crawl.spiders]))
     earlier = await frontier.positions()
     positions = await committer.open_sinks(afresh=settings.overwrite)
@@ -176,7 +191,19 @@ async def _open_outputs(
     state_saver = StateSaver(SqliteKeyStore(state.records, sync=settings.sync))
     stack.push_async_callback(state_saver.close)
     committer.save = state_saver.save
-    return RunStorage(frontier, sinks, committer, space), feeds, state_saver
+    return RunStorage(frontier, committed, committer, space), feeds, state_saver, pipeline_commits
+
+
+def _limits(settings: Settings) -> EngineLimits:
+    idle, shared = settings.exit_when_idle, bool(settings.frontier)
+    return EngineLimits(
+        settings.concurrency,
+        settings.max_pages,
+        settings.max_lease,
+        settings.max_callback_bytes,
+        exit_when_idle=idle,
+        shared=shared,
+    )
 
 
 def _monitor(crawl: CrawlSpec, stats: RunStats, processes: WorkerProcesses | None) -> RunMonitor:
@@ -215,11 +242,14 @@ async def _commit(committer: Committer) -> None:
 
 
 def _earlier_output_notes(earlier: Mapping[str, int], positions: Mapping[str, int], settings: Settings) -> list[str]:
-    """Return a hint if earlier runs have written items to other outputs, else an empty list."""
-    others = [
-        name.partition(":")[2] for name, size in earlier.items() if ":" in name and size and name not in positions
-    ]
+    """Return a hint if earlier runs have written items to other outputs only, else an empty list."""
+    parts = {name: name.partition(":") for name, size in earlier.items() if size}
+    written = {name: place for name, (kind, _, place) in parts.items() if place and kind != CARRIED}
+    added = [name.partition(":")[2] for name in positions if ":" in name and name not in earlier]
+    others = [place for name, place in written.items() if added or name not in positions]
     if not others or settings.overwrite:
         return []
     note = f"earlier items of this crawl are in {', '.join(others)}"
+    if added:
+        note += f", and not in {', '.join(added)}"
     return [note if settings.frontier else f"{note}; -O starts afresh"]

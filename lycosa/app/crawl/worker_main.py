@@ -20,6 +20,7 @@ from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+from lycosa.app import ENABLED
 from lycosa.app.crawl.parts import sinks_of
 from lycosa.app.crawl.runtime import (
     CrawlContext,
@@ -110,6 +111,7 @@ async def _serve(sock: socket.socket, task: WorkerTask) -> None:
     process = WorkerProcess(task)
     await asyncio.get_running_loop().create_unix_connection(lambda: process.connection, sock=sock)
     logging.basicConfig(level=task.log_level, handlers=[RemoteLogHandler(process.connection.send)], force=True)
+    logging.getLogger(ENABLED).setLevel(logging.WARNING)
     try:
         await _visit_pages(process)
     except Exception as error:  # noqa: BLE001  the owner ends the crawl and reports the error
@@ -157,10 +159,12 @@ async def _build(
     visitors: dict[str, Visitor] = {}
     gates: list[RobotsGate] = []
     for spec in crawl.spiders:
+        spec.target.naming.segments.begin_run(process.task.run_at)
         runtime = await open_runtime(stack, spec, frontier, process.addresses, process.task.seeds, context)
         downloader, chain = make_downloader(runtime, context), spider_chain_of(runtime)
         make_inline_fetcher(runtime, frontier, downloader, clock, process.addresses)
         visitors[spec.target.naming.spider] = await open_visitor(stack, runtime, context, downloader, chain)
+        visitors[spec.target.naming.spider].on_transfer_end = frontier.end_transfer
         gates.append(runtime.gate)
         runtime.crawler.set_stop(lambda reason: process.connection.send(CloseCrawlRequest(reason)))
         runtime.crawler.push = partial(_push, process, spec)

@@ -81,7 +81,10 @@ class ModuleFile(NamedTuple):
 
 
 class WorkerTask(NamedTuple):
-    """What a new worker needs to build the crawl: the spiders, their settings, and the state folder."""
+    """What a new worker needs to build the crawl: the spiders, their settings, and the state folder.
+
+    `segment` is that of the run, and `run_at` when the run began (unix seconds).
+    """
 
     settings: Sequence[Settings]
     crawlable: Crawlable
@@ -90,6 +93,7 @@ class WorkerTask(NamedTuple):
     segment: str
     state: str
     log_level: int
+    run_at: float = 0.0
 
 
 class WorkerProcesses:
@@ -112,9 +116,9 @@ class WorkerProcesses:
         self._engine = engine
         self._crawl.engine = engine
 
-    async def start(self, segment: str) -> None:
+    async def start(self, segment: str, run_at: float) -> None:
         """Start the workers for a run of this segment, and wait until they are ready. Raises their errors."""
-        self._task = self._task._replace(segment=segment)
+        self._task = self._task._replace(segment=segment, run_at=run_at)
         self._supervisors = [asyncio.create_task(self._supervise()) for _ in range(self._count)]
         ready = asyncio.create_task(self.pool.wait_ready(self._count))
         try:

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from lycosa.app.request_rules import scope_of, spider_fingerprint, spider_salt, stored_fingerprint
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.url import host_key
+from lycosa.crawl.engine.refresh import expire_unreachable_robots
 from lycosa.frontier.core.description import Description, SpiderDescription
 from lycosa.frontier.core.explain import CrawlBounds, UrlFacts
 from lycosa.frontier.core.keys import Fingerprint
-from lycosa.frontier.core.model import UrlRecord
+from lycosa.frontier.core.model import Selection, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.operations import LocalOperations
@@ -68,6 +69,10 @@ class OpenState:
             return [("", await _look_up(self, url, fingerprint_of, self.description))]
         own = [(each, spider_fingerprint(fingerprint_of, each.name)) for each in members]
         return [(each.name, await _look_up(self, url, own_fingerprint, each)) for each, own_fingerprint in own]
+
+    async def expire_unreachable_robots(self, requeued: Selection, now: float) -> None:
+        """Fetch each robots.txt again that could not be fetched for dead URLs of the selection."""
+        await expire_unreachable_robots(self.operations, requeued, now)
 
     def with_spider(self, record: UrlRecord) -> UrlRecord:
         """Return the record with its spider's fingerprint, if the crawl has several spiders. Raises `UsageError`."""
@@ -212,6 +217,16 @@ def _open_own(stack: AsyncExitStack, path: Path) -> OpenState:
 
 def _state_option(path: Path) -> str:
     return f"--state {shlex.quote(str(path))}"
+
+
+async def delete_shared(url: str, name: str, report: Callable[[str], None], *, force: bool = False) -> int:
+    """Delete a shared crawl; with `force`, even if it has workers or unfetched URLs. Return how many URLs it knew.
+
+    Raises `LycosaError`.
+    """
+    from lycosa.frontier.redis.admin.deletion import delete_crawl  # optional dependency
+
+    return await delete_crawl(url, name, report, force=force)
 
 
 @asynccontextmanager

@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import Any, TypedDict, Unpack, overload
 
 from lycosa.core.errors import LycosaError, UsageError
-from lycosa.proxies.core.outcomes.clients import outcome_of_error, outcome_of_response
-from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule
+from lycosa.proxies.core.outcomes.clients import LATENCY_MAX_S, outcome_of_error, outcome_of_response
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule, measured
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.core.proxy import Proxy
@@ -29,7 +29,7 @@ LEASE_MIN_S, LEASE_MAX_S = 0.1, 86_400.0
 RENEWALS = 3
 """Number of renewals within the time of a lease, so that one of them may fail."""
 
-LATENCY_MAX_S, REST_MAX_S = 3600.0, 86_400.0
+REST_MAX_S = 86_400.0
 
 REPORTS_MAX = 10_000
 """Maximum number of reports on one lease."""
@@ -58,6 +58,7 @@ class LeasedProxy:
 
     def __init__(self, lease: ProxyLease, rules: Sequence[OutcomeRule]) -> None:
         self._rules = rules
+        self._leased_at = time.monotonic()
         self.lease = lease
         self.outcomes: list[Outcome] = []
         self.is_lost = False
@@ -110,7 +111,8 @@ class LeasedProxy:
         Each report counts as one use. `body` is searched for captchas and by the rules of the target; it is needed only
         if the response object has not read its body. `blame` ("none", "nobody", "miss", "site", "proxy") overrides the
         outcome found in the result; `reason` is then a short text, and `rest_s` the cool-down in seconds. `latency_s`
-        is the time to connect, in seconds. Raises `UsageError` for a result of any other kind.
+        is the time to connect, in seconds; the default is the `elapsed` of the response, and for the first report of a
+        lease the time since the lease. Raises `UsageError` for a result of any other kind.
         """
         if len(self.outcomes) >= REPORTS_MAX:
             raise UsageError(f"more than {REPORTS_MAX:,} reports on one lease: take another lease")
@@ -123,6 +125,8 @@ class LeasedProxy:
             outcome = outcome_of_error(result, latency_s) or unknown
         else:
             outcome = outcome_of_response(result, body=body, rules=self._rules, now=time.time(), latency_s=latency_s)
+        if not self.outcomes:
+            (outcome,) = measured([outcome], time.monotonic() - self._leased_at)
         self.outcomes.append(outcome)
         return outcome
 

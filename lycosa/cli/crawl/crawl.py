@@ -135,6 +135,7 @@ def spider_and_settings(name: str | None, sets: Sequence[str]) -> tuple[type[Any
 def set_up_log(settings: Settings) -> None:
     """Set up the log by the settings. Raises `StorageError`."""
     from lycosa.app import NOTICES
+    from lycosa.infra.json_log import JsonFormatter
 
     handler: logging.Handler = _StderrHandler()
     if settings.log_file is not None:
@@ -142,7 +143,7 @@ def set_up_log(settings: Settings) -> None:
             handler = logging.FileHandler(settings.log_file, encoding="utf-8")
         except OSError as error:
             raise StorageError(f"--log-file {settings.log_file}: {error.strerror}") from None
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    handler.setFormatter(JsonFormatter() if settings.log_json else logging.Formatter(LOG_FORMAT))
     # Notices are shown at any log level: the system may have chosen the port of the metrics, and the name of a new
     # shared crawl may be a typo.
     logging.getLogger(NOTICES).setLevel(logging.NOTSET if settings.quiet else logging.INFO)

@@ -21,9 +21,13 @@ from lycosa.crawl.diagnostics.bug_log import Bug
 from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.frontier.core.telemetry import page_count, pages_done
 from lycosa.proxies.core.pool.outage import NO_PROXY
+from lycosa.storage.core.output import parse_outputs
 
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
+LEAST_SHOWN_S = 5.0
+"""A shorter time that delays take at least is not shown."""
+
 REASONS_MAX = 12
 BUGS_SHOWN = 20
 
@@ -86,6 +90,7 @@ def summary_lines(summary: Summary) -> list[str]:
     here, ever = (" in this run", " in all runs") if summary.resumed else ("", "")
     lines = [_headline(summary) + ("" if summary.nothing_to_do else here)]
     if not summary.nothing_to_do:
+        lines += _request_rows(summary, here)
         lines.append(_row("done", f"{now.done:,}{ever}{format_counts(summary.reasons)}"))
         if summary.skipped:
             skipped = count(sum(summary.skipped.values()), "link")
@@ -110,6 +115,16 @@ def summary_lines(summary: Summary) -> list[str]:
 def _again(summary: Summary) -> str:
     """Return how to resume the crawl. Repeating a command with -O would start afresh."""
     return "the same command with -o instead of -O resumes" if summary.overwritten else "the same command resumes"
+
+
+def _request_rows(summary: Summary, here: str) -> list[str]:
+    """Return how many requests were sent, how many of them succeeded, and how many duplicates were not sent."""
+    sent, duplicates = (summary.stats.get(name, 0) for name in ("downloader/request_count", "dupefilter/filtered"))
+    if not sent:
+        return []
+    succeeded = summary.snapshot.pages + summary.snapshot.unchanged
+    not_sent = f", {count(duplicates, 'duplicate')} not sent" if duplicates else ""
+    return [_row("sent", f"{count(sent, 'request')}{here} ({succeeded:,} successful){not_sent}")]
 
 
 def _dead_rows(summary: Summary, ever: str) -> list[str]:
@@ -226,7 +241,7 @@ def _pace(snapshot: Snapshot) -> str:
         return f"paused ({snapshot.paused})"
     if snapshot.waiting_until:
         return f"waiting, next due at {date(snapshot.waiting_until)}"
-    return f"{snapshot.rate:,.0f}/s"
+    return f"{snapshot.rate:,.0f}/s" + (f" ({snapshot.brake})" if snapshot.brake else "")
 
 
 def _from_now(summary: Summary) -> str:
@@ -234,11 +249,16 @@ def _from_now(summary: Summary) -> str:
 
 
 def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
-    """Return the remaining time if there is a page limit and enough pages are queued to reach it; else ""."""
-    unfinished = snapshot.queued + snapshot.leased + snapshot.delayed
-    if max_pages is None or snapshot.rate <= 0 or not 0 < max_pages - snapshot.pages <= unfinished:
+    """Return the remaining time, "" if it is unknown: the queue grows, and neither delays nor a page limit bound it."""
+    if snapshot.paused or snapshot.waiting_until:
         return ""
-    return f"{format_duration((max_pages - snapshot.pages) / snapshot.rate)} to go"
+    unfinished = snapshot.queued + snapshot.leased + snapshot.delayed
+    if max_pages is not None and snapshot.rate > 0 and 0 < max_pages - snapshot.pages <= unfinished:
+        return f"{format_duration((max_pages - snapshot.pages) / snapshot.rate)} to go"
+    if snapshot.eta_s and max_pages is None:
+        return f"{format_duration(max(snapshot.eta_s, snapshot.least_s))} to go"
+    is_bound = snapshot.least_s >= LEAST_SHOWN_S and max_pages is None
+    return f"at least {format_duration(snapshot.least_s)} to go" if is_bound else ""
 
 
 def format_counts(reasons: Mapping[str, int], shown_max: int = REASONS_MAX) -> str:
@@ -255,8 +275,12 @@ def _row(name: str, text: str) -> str:
 
 def _has_live_line(settings: Settings) -> bool:
     """Return whether a live line is possible. If the items go to the same terminal, it would overwrite them."""
-    items_on_terminal = settings.output in {None, STANDARD_OUTPUT} and sys.stdout is not None and sys.stdout.isatty()
-    return sys.stderr.isatty() and not items_on_terminal and os.environ.get("TERM", "dumb") != "dumb"
+    items_to_stdout = not all(each.text for each in parse_outputs(settings.output))
+    return (
+        sys.stderr.isatty()
+        and not (items_to_stdout and sys.stdout and sys.stdout.isatty())
+        and os.environ.get("TERM", "dumb") != "dumb"
+    )
 
 
 @contextmanager

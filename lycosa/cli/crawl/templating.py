@@ -29,13 +29,13 @@ def spider_text(template: str, words: Mapping[str, str]) -> str:
 
 
 def project_texts(module: str, words: Mapping[str, str]) -> dict[str, str]:
-    """Return the files of a project by their path. The project's package is called `module`."""
+    """Return the text of each file of a project, by path. The project's package is called `module`."""
     root = TEMPLATES / "project"
     return {_name(path.relative_to(root), module): _filled(path, words) for path in sorted(root.rglob("*" + SUFFIX))}
 
 
 def write_new(texts: Mapping[Path, str]) -> None:
-    """Write the files. Raises `UsageError`, and writes none, if one of them exists; or `StorageError`."""
+    """Write the files. Raises `UsageError`, without writing any, if one exists; `StorageError` if a write fails."""
     existing = next((path for path in texts if path.exists()), None)
     if existing is not None:
         raise UsageError(f"{existing} already exists and is not overwritten: remove it, or choose another name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class MetadataJob:
 
     async def run(self, session: Any, timeout_s: float) -> str:
         """Fetch the metadata and write the file. Return a line about the torrent. Raises `LycosaError`."""
-        if self.path.exists():
+        if self.is_there():
             return "is there already"
         try:
             async with asyncio.timeout(timeout_s):
@@ -68,6 +69,10 @@ class MetadataJob:
         except TimeoutError:
             raise NoMetadata(f"no metadata within {timeout_s:g} s") from None
         return self._write(metadata)
+
+    def is_there(self) -> bool:
+        """Whether the file exists."""
+        return os.path.exists(self.path)  # noqa: PTH110  Path.exists raises for a name that is too long
 
     async def _fetch(self, session: Any) -> bytes:
         """Return the info dict. A hybrid torrent has two swarms: the second is tried if the first one fails."""

@@ -25,7 +25,8 @@ from lycosa.cli.parameters import NON_EMPTY
     metavar="[ADDR:]PORT",
     help="Serve Prometheus metrics at /metrics; on 127.0.0.1 unless an address is given.",
 )
-def command(options: NodeOptions, metrics: str | None) -> int:
+@click.option("--allow-remote", is_flag=True, help="Allow an address for --metrics that other machines can reach.")
+def command(options: NodeOptions, metrics: str | None, *, allow_remote: bool) -> int:
     """Run a node of the DHT until Ctrl-C, and show its table, its traffic, and whether others can reach it.
 
     \b
@@ -35,10 +36,10 @@ def command(options: NodeOptions, metrics: str | None) -> int:
 
     if metrics is not None:
         parse_address(metrics)
-    return run_with_node(options, lambda session: _run(session, options, metrics))
+    return run_with_node(options, lambda session: _run(session, options, metrics, allow_remote=allow_remote))
 
 
-async def _run(session: Any, options: NodeOptions, metrics: str | None) -> int:
+async def _run(session: Any, options: NodeOptions, metrics: str | None, *, allow_remote: bool) -> int:
     from lycosa.app.dht import serve_node_metrics
     from lycosa.dht.core.endpoints import text
 
@@ -48,7 +49,7 @@ async def _run(session: Any, options: NodeOptions, metrics: str | None) -> int:
         report(*each.at_start())
     if session.is_isolated:
         report("it knows no other node: --bootstrap HOST:PORT joins a network, --bootstrap default the public one")
-    async with serve_node_metrics(session, metrics) as url:
+    async with serve_node_metrics(session, metrics, allow_remote=allow_remote) as url:
         if url:
             report(f"metrics: {url}")
         async with asyncio.TaskGroup() as tasks:

@@ -50,14 +50,14 @@ class TrafficRates:
 def status_line(endpoint: bytes, status: NodeStatus, rate: TrafficRate) -> str:
     """Return the state of a node in one line."""
     contacts, traffic = status.contacts, status.traffic
+    reachable = "reachability unknown" if status.reachability is Reachability.UNKNOWN else status.reachability.value
     parts = [
-        f"{'IPv4' if family(endpoint) == IPV4 else 'IPv6'}: {contacts.good:,} good",
+        f"{'IPv4' if family(endpoint) == IPV4 else 'IPv6'} {reachable}: {contacts.good:,} good",
         f"{contacts.questionable:,} questionable, {contacts.bad:,} bad contacts",
-        f"{progress.count(status.peers, 'peer')} of {progress.count(status.infohashes, 'torrent')}",
-        f"in {rate.queries_in:,.1f} queries/s, {format_size(rate.bytes_in)}/s",
-        f"out {rate.queries_out:,.1f} queries/s, {format_size(rate.bytes_out)}/s",
+        f"in {rate.queries_in:,.1f} queries/s {format_size(rate.bytes_in)}/s",
+        f"out {rate.queries_out:,.1f} queries/s {format_size(rate.bytes_out)}/s",
         f"{traffic.answers_out:,} answered" + (f", {traffic.limited:,} refused by limits" if traffic.limited else ""),
-        status.reachability.value if status.reachability is not Reachability.UNKNOWN else "reachability unknown",
+        f"{progress.count(status.peers, 'peer')} of {progress.count(status.infohashes, 'torrent')}",
     ]
     return ", ".join(parts)
 
@@ -103,5 +103,8 @@ def show_lines() -> Iterator[tuple[float, Callable[[Sequence[str]], None]]]:
     from rich.live import Live
     from rich.text import Text
 
+    def draw(lines: Sequence[str]) -> None:
+        live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+
     with Live(console=Console(file=sys.stderr), auto_refresh=False, transient=True) as live:
-        yield LIVE_EVERY_S, lambda lines: live.update(Text("\n".join(lines)), refresh=True)
+        yield LIVE_EVERY_S, draw

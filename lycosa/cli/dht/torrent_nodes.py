@@ -32,7 +32,7 @@ def command(file: str, options: NodeOptions, output: str | None) -> int:
     lycosa dht torrent-nodes old.torrent
     lycosa dht torrent-nodes old.torrent -o new.torrent --bind 0.0.0.0:0 --bootstrap default
     """
-    from lycosa.dht.bootstrap import load_torrent
+    from lycosa.app.dht import load_torrent
 
     torrent = load_torrent(file)
     if output is not None:

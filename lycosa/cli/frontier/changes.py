@@ -1,4 +1,4 @@
-"""`lycosa frontier requeue | drop | archive | export | import | verify | compact`: changes made from outside a crawl.
+"""`lycosa frontier requeue | drop | delete | archive | export | import | verify | compact`: change a crawl.
 
 Long operations run in slices with a commit after each. If one is interrupted, its finished slices remain, and
 repeating the command completes it. Memory use does not depend on the number of URLs.
@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import click
 from msgspec.structs import replace
 
-from lycosa.app.frontier.operations import OpenState
+from lycosa.app.frontier.operations import OpenState, delete_shared
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DEAD, one_line
 from lycosa.cli.frontier.rows import (
@@ -31,6 +31,7 @@ from lycosa.cli.frontier.rows import (
     filter_options,
     json_option,
     print_result,
+    report_line,
     run,
     selection_of,
     selection_options,
@@ -79,6 +80,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
         _refuse_closed(into, await _closed_segments(state))  # before the first slice changes anything
         await check_segment(state.operations, selection)
         total, cursor, now = 0, "", time.time()
+        await state.expire_unreachable_robots(selection, now)
         while True:
             result = await state.operations.requeue(selection, into, now, cursor, SLICE)
             await state.operations.commit()  # after each slice, so that a running crawl is not blocked for long
@@ -98,7 +100,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
 @click.option("--force", is_flag=True, help="Drop the segment even if some of its URLs have not been fetched yet.")
 @json_option
 def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> None:
-    """Forget a segment and its URLs. It accepts no more URLs; those forgotten can be queued in other segments."""
+    """Forget a segment and its URLs. The segment accepts no more URLs; its old ones can be queued in other segments."""
     if not segment:
         raise UsageError(
             "the unnamed segment is the crawl itself and cannot be dropped: start the crawl afresh with -O, or a "
@@ -117,6 +119,31 @@ def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> N
     total = run(location, action)
     text = f"segment {one_line(segment)} dropped: {progress.count(total, 'URL')} forgotten"
     print_result({"segment": segment, "dropped": total}, text, as_json=as_json)
+
+
+@click.command("delete", short_help="Delete a shared crawl.")
+@click.option("--frontier", metavar="URL", help="Server of the crawl: redis://host:6379/0")
+@click.option("--crawl-name", metavar="NAME", help="Name of the crawl on this server.")
+@click.option("--force", is_flag=True, help="Delete it even if it has workers, or URLs that are not fetched yet.")
+@json_option
+def delete(frontier: str | None, crawl_name: str | None, force: bool, as_json: bool) -> None:
+    """Delete a shared crawl from its Redis: its URLs, robots.txt files, cookies and positions of outputs.
+
+    Items and the states of its workers stay. Other crawls are not touched. If the command is interrupted, nobody can
+    join the crawl, and the same command finishes the deletion.
+
+    \b
+    lycosa frontier delete --frontier redis://host:6379/0 --crawl-name shop
+    """
+    from lycosa.cli.crawl.spiders import project_settings
+
+    if not (url := frontier or project_settings().frontier):
+        raise UsageError("delete is for a crawl on a Redis server: add --frontier redis://host:6379/0")
+    if not crawl_name:
+        raise UsageError("which crawl? Give its --crawl-name: this command never guesses it")
+    urls = asyncio.run(delete_shared(url, crawl_name, report_line, force=force))
+    text = f"crawl {one_line(crawl_name)} deleted: {progress.count(urls, 'URL')} forgotten"
+    print_result({"crawl": crawl_name, "deleted": urls}, text, as_json=as_json)
 
 
 @click.command("archive", short_help="Make a finished segment read-only.")
@@ -191,7 +218,7 @@ def import_(
     their due time. Done URLs are skipped unless --all is given. URLs that the crawl already knows are skipped too, so
     an interrupted import can be repeated. Invalid lines are reported and skipped; the exit code is then 1.
 
-    If the --state folder does not exist, it is created, provided that its parent does; the next crawl with this --state
+    If the --state folder does not exist, it is created if its parent folder exists; the next crawl with this --state
     starts with the imported URLs. If a shared crawl does not exist, it is created under its --crawl-name.
 
     \b
@@ -215,7 +242,8 @@ def import_(
 def verify(location: CrawlLocation, as_json: bool) -> int:
     """Read all stored data and report inconsistencies; the exit code is 1 if there are any.
 
-    A running crawl is paused in the meantime. A shared crawl keeps running, and errors that can be repaired are.
+    A running crawl is paused in the meantime. A shared crawl keeps running; errors in it are repaired if the
+    correct value is certain.
     """
 
     async def action(state: OpenState) -> list[str]:
@@ -241,7 +269,7 @@ def compact(location: CrawlLocation, as_json: bool) -> None:
     print_result({"before_bytes": before, "after_bytes": after}, text, as_json=as_json)
 
 
-COMMANDS = (requeue, drop, archive, export, import_, verify, compact)
+COMMANDS = (requeue, drop, delete, archive, export, import_, verify, compact)
 
 
 def print_import_result(result: Importer, *, as_json: bool) -> int:

@@ -44,11 +44,14 @@ from lycosa.cli.frontier.rows import (
 )
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_size
-from lycosa.frontier.core.model import HostView
+from lycosa.frontier.core.model import HostView, SegmentState
 from lycosa.frontier.ports import FrontierOperations
 
 RATE_OVER_S = 1.0
 """Time over which the rate of a running crawl is measured."""
+
+DROPPED_SHOWN = 10
+"""Maximum number of dropped segments that are listed: an hourly crawl drops one each hour."""
 
 LIST_LIMIT = 100
 REASONS_SHOWN = 8
@@ -84,10 +87,15 @@ def status(location: CrawlLocation, as_json: bool) -> None:
 @crawl_options
 @json_option
 def segments(location: CrawlLocation, as_json: bool) -> None:
-    """List the segments in the order in which they are crawled."""
+    """List the segments in the order in which they are crawled, then the last ones that were dropped."""
 
     async def action(state: OpenState) -> None:
         views, now = await state.operations.segments(), time.time()
+        hidden = max(0, sum(view.state is SegmentState.DROPPED for view in views) - DROPPED_SHOWN)
+        if hidden and not as_json:
+            progress.write([f"{progress.count(hidden, 'segment')} dropped earlier not shown: --json lists all"])
+            first = next(place for place, view in enumerate(views) if view.state is SegmentState.DROPPED)
+            views = [*views[:first], *views[first + hidden :]]
         table = TextTable("segment", "state", "starts", ">queued", ">leased", ">delayed", ">done", ">dead", style=1)
         print_rows(table, views, lambda view: segment_cells(view, now), view_json, as_json=as_json)
 

@@ -44,7 +44,7 @@ SLICE = 1000
 CRAWL_OPTIONS = (
     click.option("--state", "state_dir", metavar="DIR", help="State folder of the crawl. [default: the only one]"),
     click.option("--frontier", metavar="redis://...", help="Server of a shared crawl."),
-    click.option("--crawl-name", metavar="NAME", help="Name of the shared crawl. [default: the only one there]"),
+    click.option("--crawl-name", metavar="NAME", help="Name of the shared crawl. [default: the server's only one]"),
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, one object per line.")
 
@@ -91,7 +91,7 @@ FILTER_OPTIONS = (
     click.option(
         "--before",
         metavar="AGE|TIME",
-        help="Only URLs that have been done or dead for longer than an age (3d, 12h, 90m) or since before a time.",
+        help="Only URLs that became done or dead before this time, or longer ago than this age (3d, 12h, 90m).",
     ),
 )
 

@@ -31,13 +31,14 @@ RATE_AFTER_S = 1.5
 @click.command("top")
 @click.argument("where", required=False, metavar="[redis://...]")
 @click.option("--frontier", metavar="redis://...", help="Server of a shared crawl, instead of the argument.")
-@click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the only one there]")
+@click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the server's only one]")
 @click.option("--state", "state_dir", metavar="DIR", help="State folder, to watch a crawl on this machine instead.")
 @click.option("--once", is_flag=True, help="Show one snapshot.")
 @click.option("--json", "json", is_flag=True, help="Write JSON, one object per second.")
 @click.option(
     "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus; without a terminal, show nothing else."
 )
+@click.option("--allow-remote", is_flag=True, help="Allow an address for --metrics that other machines can reach.")
 def command(
     where: str | None,
     frontier: str | None,
@@ -47,6 +48,7 @@ def command(
     once: bool,
     json: bool,
     metrics: str | None,
+    allow_remote: bool,
 ) -> int:
     """Watch a crawl that several workers share: its workers and their rates, the remaining URLs, the busiest hosts.
 
@@ -62,6 +64,7 @@ def command(
 
     enter_project()
     settings = project_settings()
+    allow_remote = allow_remote or settings.allow_remote
     if state_dir and (where or frontier or crawl_name):
         raise UsageError("--state is for a crawl on this machine, redis://... for a shared one: give one of them")
     where = where or frontier or settings.frontier
@@ -78,14 +81,16 @@ def command(
 
         opening = open_watched(where or "", crawl_name or settings.crawl_name, report_line)
     try:
-        asyncio.run(_watch(opening, once=once, json=json, metrics=metrics))
+        asyncio.run(_watch(opening, once=once, json=json, metrics=metrics, allow_remote=allow_remote))
     except KeyboardInterrupt:
         if once:  # without --once, Ctrl-C is the normal way to stop
             raise
     return DONE
 
 
-async def _watch(opening: AbstractAsyncContextManager[Any], *, once: bool, json: bool, metrics: str | None) -> None:
+async def _watch(
+    opening: AbstractAsyncContextManager[Any], *, once: bool, json: bool, metrics: str | None, allow_remote: bool
+) -> None:
     async with AsyncExitStack() as stack:
         crawl = await stack.enter_async_context(opening)
         if metrics is not None:
@@ -96,7 +101,8 @@ async def _watch(opening: AbstractAsyncContextManager[Any], *, once: bool, json:
             async def scrape() -> bytes:
                 return exposition(metrics_of(await _view(crawl)))
 
-            address = await stack.enter_async_context(serve_metrics(metrics, scrape))
+            serving = serve_metrics(metrics, scrape, allow_remote=allow_remote)
+            address = await stack.enter_async_context(serving)
             progress.write([f"metrics of {one_line(crawl.name)}: {address}"])
         live = _is_terminal() and not once
         if metrics is not None and not (json or live or once):  # serve only metrics, until a signal

@@ -55,9 +55,10 @@ def command(
 ) -> int:
     """Add proxies to a pool. Known proxies get the new tags and prices. A missing pool is created.
 
-    A source is a file with one proxy per line (host:port, scheme://user:password@host:port, host:port:user:password,
-    followed by tags such as country=de) or with the JSON of a provider; - for standard input; the URL of such a list;
-    or the address of a proxy. Invalid lines are reported with their line numbers and skipped; the exit code is then 2.
+    A source is a file, - for standard input, the URL of a list, or the address of a proxy. A list has one proxy per
+    line (host:port, scheme://user:password@host:port or host:port:user:password), and tags such as country=de after
+    it. A list may also be the JSON of a provider. Invalid lines are reported with their line numbers and skipped; the
+    exit code is then 2.
 
     \b
     lycosa proxies add proxies.txt --pool pool --tag provider=acme

@@ -33,7 +33,13 @@ STYLES = {**COLORS, WORKS: "green", UNFIT: "red", FAILS: "yellow"}
 @click.command("check")
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
-@click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge to use instead of the project's.")
+@click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Judge to use instead of those in lycosa.toml. May be repeated.",
+)
 @click.option(
     "--timeout",
     "timeout_s",

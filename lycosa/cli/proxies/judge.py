@@ -47,7 +47,7 @@ NAME = re.compile(r"[\w.-]{1,253}")
     help="Folder for the key and the certificate, so that the address stays the same.  [default: temporary]",
 )
 def command(bind: str, tls_port: int | None, public: str | None, keep: str | None, *, no_tls: bool) -> int:
-    """Run a proxy judge server, which reports how it receives requests through a proxy.
+    """Run a proxy judge: a server that reports how requests through a proxy arrive.
 
     It prints its address, which includes a secret key. Use the address for checks: `lycosa proxies check --judge
     ADDRESS`, or judges = ["ADDRESS"] in [proxies.checks]. Proxies must be able to reach the judge: run it on a machine
@@ -67,10 +67,13 @@ def command(bind: str, tls_port: int | None, public: str | None, keep: str | Non
 
 
 async def _serve(opening: AbstractAsyncContextManager[Any]) -> int:
+    from lycosa.infra.web.listening import stop_note
+
     stopped = stop_signal()  # before the address is printed: the reader of the address may send a signal at once
     async with opening as judge:
         print(judge.address.url, flush=True)
-        print("This address is secret: use it with lycosa proxies check (Ctrl-C stops the judge)", file=sys.stderr)
+        notes = stop_note(judge.note, server="the judge")
+        print(f"This address is secret: use it with lycosa proxies check ({notes})", file=sys.stderr)
         return await stopped
 
 

@@ -20,7 +20,7 @@ from lycosa.proxies.core.sources.sources import RefreshResult
 from lycosa.proxies.ports import ProxyPool
 
 FAULTS_SHOWN = 5
-"""Maximum number of shown faults of one list. The others are only counted."""
+"""Maximum number of faults shown per list. The others are only counted."""
 
 REPORTED_MAX = 1_000_000
 """Maximum number of proxies and sources whose last report is remembered."""
@@ -28,13 +28,19 @@ REPORTED_MAX = 1_000_000
 
 @click.command("keep")
 @pool_option
-@click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge to use instead of the project's.")
+@click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Judge to use instead of those in lycosa.toml. May be repeated.",
+)
 def command(address: str | None, judges: Sequence[str]) -> int:
     """Refresh a pool from its sources and check its proxies, until Ctrl-C.
 
-    The sources are [[proxies.sources]] in lycosa.toml, the judges are in [proxies.checks]. One of the two is enough.
-    Only changes are reported: new and removed proxies, sources that fail or recover, and check results that differ
-    from the last one. If there are sources, a missing pool is created.
+    Sources are set in [[proxies.sources]] of lycosa.toml, judges in [proxies.checks]. At least one source or judge is
+    required. Only changes are reported: new and removed proxies, sources that fail or recover, and check results that
+    differ from the previous result. If there are sources, a missing pool is created.
 
     \b
     lycosa proxies keep --pool redis://localhost:6379/0

@@ -44,7 +44,7 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
     type=NON_EMPTY,
     multiple=True,
     metavar="NAME:PASSWORD",
-    help="Account of a client, repeatable. Other users of this machine can see it in the list of processes.",
+    help="Account of a client. May be repeated. Other users of this machine can see it in the list of processes.",
 )
 @click.option(
     "--users", "users_file", type=NON_EMPTY, metavar="FILE", help="File with accounts, one NAME:PASSWORD per line."
@@ -76,6 +76,11 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
     "--proxy-ca", type=NON_EMPTY, metavar="FILE", help="Trusted certificates for connections to proxies over TLS."
 )
 @click.option("--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus.")
+@click.option(
+    "--allow-remote",
+    is_flag=True,
+    help="Allow an address for --metrics that other machines can reach.",
+)
 def command(
     address: str | None,
     bind: str,
@@ -86,6 +91,8 @@ def command(
     name_policy: str,
     proxy_ca: str | None,
     metrics: str | None,
+    *,
+    allow_remote: bool,
     **limits: Any,
 ) -> int:
     """Run a forward proxy: HTTP, CONNECT and SOCKS 5 on one port. Each request goes through the best proxy of the pool.
@@ -102,7 +109,9 @@ def command(
 
     accounts = Accounts(_read_accounts(users, users_file))
     access = AccessRules(parse_ports(ports), _allowed_private(allow_private), NamePolicy(name_policy))
-    serving = _serve(pool_address(address), bind, accounts, access, Limits(**limits), proxy_ca, metrics)
+    serving = _serve(
+        pool_address(address), bind, accounts, access, Limits(**limits), proxy_ca, metrics, allow_remote=allow_remote
+    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serving)
 
@@ -142,11 +151,14 @@ async def _serve(
     limits: Limits,
     proxy_ca: str | None,
     metrics: str | None,
+    *,
+    allow_remote: bool,
 ) -> int:
     """Serve until a signal, and return the exit code. A second signal ends open requests and tunnels at once."""
     from lycosa.app.proxies.gateway import open_gateway
     from lycosa.app.proxies.pools import project_policies
     from lycosa.core.metrics import exposition
+    from lycosa.infra.web.listening import stop_note, url_of
     from lycosa.infra.web.metrics_page import serve_metrics
 
     authorities = Path(proxy_ca) if proxy_ca else None
@@ -159,8 +171,8 @@ async def _serve(
             return exposition(gateway.context.counts.metrics())
 
         if metrics is not None:
-            progress.write([f"metrics: {await stack.enter_async_context(serve_metrics(metrics, scrape))}"])
+            metrics_page = serve_metrics(metrics, scrape, allow_remote=allow_remote)
+            progress.write([f"metrics: {await stack.enter_async_context(metrics_page)}"])
         stopped = stop_signal(gateway.stop_fast)
-        host, port = gateway.address
-        print(f"Forward proxy: http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)", flush=True)
+        print(f"Forward proxy: {url_of(gateway.address)}  ({stop_note(gateway.note)})", flush=True)
         return await stopped

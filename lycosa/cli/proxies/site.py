@@ -14,6 +14,7 @@ from lycosa.cli.frontier.rows import report_line
 from lycosa.cli.parameters import NON_EMPTY
 from lycosa.cli.proxies.pool import open_project_pool, parse_bind, pool_address, pool_option
 from lycosa.core.errors import UsageError
+from lycosa.infra.web.listening import Access, remote_note, stop_note, url_of
 
 BIND = "127.0.0.1:8082"
 KEY_VARIABLE = "LYCOSA_PROXY_API_KEY"
@@ -30,10 +31,10 @@ CONNECTIONS_MAX = 4_000
     "--key-file",
     type=NON_EMPTY,
     metavar="FILE",
-    help=f"File with the key for clients. [default: {KEY_VARIABLE}; none: loopback only]",
+    help=f"File with the key for clients. [default: ${KEY_VARIABLE}; without a key: loopback only]",
 )
 def command(address: str | None, bind: str, key_file: str | None) -> int:
-    """Serve the API of a pool (/api, described by /api/openapi.json), metrics for Prometheus, and pages.
+    """Serve the API of a pool (/api, described by /api/openapi.json), metrics for Prometheus, and web pages.
 
     Without a key only this machine has access, and only loopback addresses can be bound. With a key, programs send
     "Authorization: Bearer KEY", and a browser asks the user for it as a password. HTTPS is not supported: put a reverse
@@ -44,20 +45,20 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     LYCOSA_PROXY_API_KEY=... lycosa proxies site --pool redis://localhost:6379/0 --bind 0.0.0.0:8082
     """
     from lycosa.cli.serving import listen
-    from lycosa.proxies.core.api_key import checked_key, is_loopback
+    from lycosa.proxies.core.api_key import checked_key
 
     where = pool_address(address)
     key = _read_key(key_file)
     if key:
         key = checked_key(key, f"--key-file {key_file}" if key_file else KEY_VARIABLE)
     host, port = parse_bind(bind, BIND)
-    if not key and not is_loopback(host):
-        raise UsageError(f"--bind {bind}: without a key only 127.0.0.1 or ::1 is allowed: set {KEY_VARIABLE}")
-    listener = listen(host, port, advice=f"--bind {host}:0")  # before the pool is opened: the port may be in use
-    return asyncio.run(_serve(where, key, listener))
+    access = Access(bool(key), f"set {KEY_VARIABLE}", "the key")
+    # Before the pool is opened: the port may be in use.
+    listener = listen(host, port, f"--bind {bind}", access, advice=f"--bind {host}:0")
+    return asyncio.run(_serve(where, key, listener, access))
 
 
-async def _serve(address: str, key: str, listener: socket.socket) -> int:
+async def _serve(address: str, key: str, listener: socket.socket, access: Access) -> int:
     from lycosa.app.fast_shutdown import fast_shutdown
     from lycosa.app.proxies.site import build_pool_site
     from lycosa.cli.serving import Server
@@ -65,9 +66,8 @@ async def _serve(address: str, key: str, listener: socket.socket) -> int:
     with listener, fast_shutdown(report=report_line) as deadline:
         async with open_project_pool(address) as pool:
             server = Server(build_pool_site(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
-            host, port = listener.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            print(f"Proxies: http://{shown}:{port}/  (API: /api, Ctrl-C stops it)", flush=True)
+            url, note = url_of(listener.getsockname()), remote_note(listener.getsockname()[0], access)
+            print(f"Proxies: {url}/  ({stop_note('API: /api', note)})", flush=True)
             await server.serve(sockets=[listener])
             if server.force_exit:
                 deadline.start()
@@ -75,7 +75,7 @@ async def _serve(address: str, key: str, listener: socket.socket) -> int:
 
 
 def _read_key(file: str | None) -> str:
-    """Return the key, "" if there is none. Raises `UsageError`."""
+    """Return the key, or "" if there is none. Raises `UsageError`."""
     if file is None:
         return os.environ.get(KEY_VARIABLE, "")
     try:

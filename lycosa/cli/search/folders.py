@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lycosa.config import load
+from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,7 +22,12 @@ def index_option(command: F) -> F:
 
 def index_folder(index_dir: str | None) -> Path:
     """Return the option's folder, else that of the settings (lycosa.toml, LYCOSA_INDEX). Raises `UsageError`."""
-    folder = index_dir or load({}, environ=os.environ, folder=Path.cwd()).index
+    folder = index_dir or folder_settings().index
     if not folder:
         raise UsageError("which index? Give --index DIR")
     return Path(folder)
+
+
+def folder_settings() -> Settings:
+    """Return the settings of lycosa.toml and the environment. Raises `BadSetting`."""
+    return load({}, environ=os.environ, folder=Path.cwd())

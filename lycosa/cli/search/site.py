@@ -7,7 +7,7 @@ from contextlib import closing
 import click
 
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
-from lycosa.cli.search.folders import index_folder, index_option
+from lycosa.cli.search.folders import folder_settings, index_folder, index_option
 
 PORT = 8080
 """The port to try first without --port."""
@@ -22,26 +22,32 @@ PORT = 8080
     help=f"Port to listen on; 0 for a free one.  [default: {PORT} or a free one]",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen on.")
+@click.option(
+    "--allow-remote", is_flag=True, help="Allow a --host that other machines can reach: everybody there can search."
+)
 @click.option("--title", default="Lycosa", show_default=True, metavar="S", help="Title of the site.")
-def command(index_dir: str | None, port: int | None, host: str, title: str) -> int:
+def command(index_dir: str | None, port: int | None, host: str, title: str, *, allow_remote: bool) -> int:
     """Serve a search site for an index: a search box, pages of results, and a JSON API (/api).
 
-    The site can run while a crawl fills the index. It has no password: unless --host is 127.0.0.1, others can search.
+    The site can run while a crawl fills the index. It has no password. Only this machine has access, and --host
+    must be a loopback address, unless --allow-remote is given.
 
     \b
     lycosa site --index index
+    lycosa site --index index --host 0.0.0.0 --allow-remote
     """
     from lycosa.app.search import build_search_site, open_index
     from lycosa.cli.serving import Server, listen
+    from lycosa.infra.web.listening import remote_note, stop_note, url_of, without_password
 
     first_port = PORT if port is None else port
+    access = without_password(allow_remote=allow_remote or folder_settings().allow_remote)
     with (
         closing(open_index(index_folder(index_dir))) as index,
-        closing(listen(host, first_port, "--host", any_port=port is None)) as listener,
+        closing(listen(host, first_port, f"--host {host}", access, any_port=port is None)) as listener,
     ):
         address = listener.getsockname()
-        shown = f"[{host}]" if ":" in host else host
-        print(f"Search site: http://{shown}:{address[1]}/  (Ctrl-C stops it)", flush=True)
+        print(f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})", flush=True)
         server = Server(build_search_site(index, title))
         server.run(sockets=[listener])
         return INTERRUPTED if server.interrupted else DONE

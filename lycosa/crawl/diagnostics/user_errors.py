@@ -223,6 +223,8 @@ def check_allowed_domains(domains: object, owner: str) -> str:
     if not isinstance(domains, Iterable):
         return f"allowed_domains of {owner} is {_shown(domains)}: write a list of domains"
     for domain in domains:
+        if domain is None:  # as in Scrapy it does not count
+            continue
         if not isinstance(domain, str):
             return f"allowed_domains of {owner} has {_shown(domain)}: write domains as strings, 'example.com'"
         plain = re.sub(r"^[a-z][a-z0-9+.-]*://|^\*?\.", "", domain.strip(), flags=re.IGNORECASE)

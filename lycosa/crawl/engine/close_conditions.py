@@ -1,7 +1,8 @@
 """The conditions that close a crawl early, and their finish reasons.
 
 `CloseConditions` decides from numbers alone; `CloseTracker` keeps the numbers of one run; `MemoryMonitor` watches the
-process. All counts are those of this run. A condition that is met stops the crawl: nothing more is leased and running
+process. All counts are those of this run; in a shared crawl, those of all its workers
+since the first of them joined. A condition that is met stops the crawl: nothing more is leased and running
 visits finish, so the crawl may exceed a limit by a few items or pages. The next run resumes there.
 
 The finish reason is `finish_reason` in the stats, and the `reason` argument of `closed` and `spider_closed`.
@@ -50,7 +51,6 @@ class CloseConditions:
     """Limits that close a crawl, named like Scrapy's CLOSESPIDER_ settings. 0 means no limit. Raises `BadSetting`."""
 
     itemcount: int = 0
-    pagecount: int = 0
     errorcount: int = 0
     timeout: float = 0.0
     timeout_no_item: float = 0.0
@@ -70,7 +70,6 @@ class CloseConditions:
         itemless_pages = counts.pages - counts.pages_at_item
         met = {
             "closespider_itemcount": 0 < self.itemcount <= counts.items,
-            "closespider_pagecount": 0 < self.pagecount <= counts.pages,
             "closespider_errorcount": 0 < self.errorcount <= counts.errors,
             "closespider_timeout": 0 < self.timeout <= now - counts.started_at,
             "closespider_timeout_no_item": 0 < self.timeout_no_item <= now - counts.item_at,
@@ -100,6 +99,10 @@ class CloseTracker:
         item_at, pages_at_item = (now, pages) if items > before.items else (before.item_at, before.pages_at_item)
         self._counts = RunCounts(items, pages, errors, before.started_at, item_at, pages_at_item)
         return self._conditions.reason(self._counts, now)
+
+    def set(self, counts: RunCounts) -> None:
+        """Replace the counters: those of all workers of a shared crawl were read."""
+        self._counts = counts
 
     def next_at(self) -> float | None:
         """Return the unix time at which to check again even if nothing happens, or None."""

@@ -1,8 +1,8 @@
 """Group commit: many pages become durable in one step, items first.
 
-The sinks flush and return their positions; the frontier commits its changes together with these positions. A crash in
-between leaves items after the committed position: the sink truncates them when it is opened again, and their pages,
-whose acks were not committed, are fetched again. This way every item is in the output exactly once.
+The sinks flush and return their positions; the frontier commits its changes together with these positions. A crash
+between the two steps leaves items after the committed position. The sink cuts them off when it is opened again. Their
+pages are fetched again, because their acks were not committed. This way every item is in the output exactly once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lycosa.frontier.ports import Frontier
 from lycosa.storage.ports import Sink
 
 CLEAN = "clean"
-"""The key among the positions that says whether the crawl ended cleanly: 1 if so, 0 while it runs."""
+"""A key in the positions: 1 if the crawl ended cleanly, 0 while it runs."""
 
 NO_MARKS: Mapping[str, int] = {}
 
@@ -33,6 +33,11 @@ class SettleLock:
         self._open = asyncio.Event()
         self._open.set()
         self._empty = asyncio.Event()
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether settlers have to wait."""
+        return not self._open.is_set()
 
     async def __aenter__(self) -> None:
         while not self._open.is_set():
@@ -79,7 +84,7 @@ class Committer:
         self.save: Callable[[], Awaitable[None]] | None = None
         """Saves the state beside the frontier (cookies, spider state); called before the frontier commits."""
         self.settle_lock = SettleLock()
-        """Shared while a lease is settled, because ack and items belong to one commit; exclusive during a commit."""
+        """Held while a lease is settled, so that ack and items are in one commit; held exclusively by a commit."""
 
     def note_change(self) -> None:
         """Record that a lease was settled, or that other state changed, since the last commit."""
@@ -112,7 +117,7 @@ class Committer:
             self._full.clear()
             if self._abandoned:
                 return False
-            # The frontier commits last. After a crash before it, the sinks drop the items and the pages are refetched.
+            # The frontier commits last. If a crash prevents that, the sinks drop the items and the pages are refetched.
             positions = {sink.name: await sink.flush() for sink in self.sinks}
             if self.save is not None:
                 await self.save()

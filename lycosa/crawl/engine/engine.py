@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from lycosa.crawl.engine.disk_guard import SHORTAGE_CHECK_S
-from lycosa.crawl.engine.leases import LeaseRenewer
+from lycosa.crawl.engine.leases import CallbackPages, LeaseRenewer
 from lycosa.crawl.engine.quota import PageQuota
 from lycosa.crawl.engine.run_parts import HostLookups, RunMonitor, RunStorage
 from lycosa.crawl.engine.settle import Settler
-from lycosa.crawl.engine.verdict import CloseCrawl, Deferred, Failed
+from lycosa.crawl.engine.verdict import Failed
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.engine.wakeup import Wakeup
 from lycosa.crawl.events.stats import RunStats, Snapshot
 from lycosa.frontier.core.model import Lease, RecordKind, Selection, UrlRecord
+from lycosa.frontier.core.segments import CurrentSegments, unnamed
 from lycosa.frontier.core.states import Event, State, expire
 from lycosa.frontier.ports import FrontierOperations
 from lycosa.infra.clock import Clock
@@ -87,13 +88,14 @@ ACTIVE = IdleStatus()
 class EngineLimits:
     """At most `concurrency` leases at a time, `lease_max_s` seconds per visit, and `max_pages` per segment (None: any).
 
-    `exit_when_idle` ends the run when all remaining records are due later (see `Engine.idle_until`). `shared`: whether
-    other workers fetch pages of the same crawl.
+    `callback_bytes_max` bounds the bodies of pages in callbacks. `exit_when_idle` ends the run when all remaining
+    records are due later (see `Engine.idle_until`). `shared`: whether other workers fetch pages of the same crawl.
     """
 
     concurrency: int = 64
     max_pages: int | None = None
     lease_max_s: float = 3600.0
+    callback_bytes_max: int = 50_000_000
     exit_when_idle: bool = False
     shared: bool = False
 
@@ -123,6 +125,7 @@ class Engine:
         self._leases = LeaseRenewer(storage.frontier, limits.lease_max_s)
         self._idle_again_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._callback_pages = CallbackPages(limits.callback_bytes_max)
         self._wakeup = Wakeup()
         self.idle_status = ACTIVE
         self._activity = asyncio.Event()
@@ -139,20 +142,24 @@ class Engine:
         self.idle_until = 0.0
         """When the next record is due (unix seconds), if the run ended because it was idle; else 0."""
 
-    async def run(self, operations: FrontierOperations, segment: str = "", more: QueueMore | None = None) -> None:
+    async def run(
+        self, operations: FrontierOperations, segments: CurrentSegments = unnamed, more: QueueMore | None = None
+    ) -> None:
         """Crawl until nothing is left, `stop` is called, or something fails.
 
-        `segment` is the segment of the run; `max_pages` limits its pages. `more` is called when nothing is left.
+        `max_pages` limits the pages of the `segments` of the run. `more` is called when nothing is left.
         """
         self._operations = operations
         self._more = more
         self._running = asyncio.current_task()
         self._space.check()
-        await self._quota.refresh(operations, segment)
-        background = [asyncio.create_task(self._run_background(self._committer.run()))]
+        await self._quota.refresh(operations, segments)
+        works = [self._committer.run()]
         if self._limits.shared:
-            polling = self._quota.poll(operations, segment, self.wake)
-            background.append(asyncio.create_task(self._run_background(polling)))
+            works.append(self._quota.poll(operations, segments, self.wake))
+        if self._close_monitor is not None:
+            works.append(self._close_monitor.poll(self._clock.now, self.wake))
+        background = [asyncio.create_task(self._run_background(work)) for work in works]
         self._steps = [pumping := asyncio.create_task(self._pump())]
         try:
             await _wait_for(pumping)
@@ -190,6 +197,16 @@ class Engine:
     def wake(self) -> None:
         """Ask the frontier for leases now: a record was pushed from outside, or is due earlier than before."""
         self._wakeup.set()
+
+    def end_transfer(self, lease: Lease, contacted: bool, size: int) -> None:
+        """The transfer of a page is over, and its callback goes on: its host may get the next request.
+
+        While the bodies of such pages have more than `callback_bytes_max` in all, nothing is leased.
+        """
+        self._frontier.end_transfer(lease, self._clock.now(), contacted=contacted)
+        if self._leases.is_held(lease):
+            self._callback_pages.add(lease, size)
+        self.wake()
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue records from outside and wake the engine. Return how many were new."""
@@ -281,7 +298,7 @@ class Engine:
         return not (await self._operations.rows(RETRIES, "", 1)).rows  # retries left by earlier runs
 
     def _free_slots(self) -> int:
-        if self._space.shortage:
+        if self._space.shortage or self._callback_pages.is_full:
             return 0
         slots = self._limits.concurrency
         return max(0, min(slots, self._quota.remaining(slots)) - len(self._tasks))
@@ -336,9 +353,10 @@ class Engine:
                 self._stats.leased += 1
                 await self._settler.settle(lease, await self._visit(lease))
             else:
-                await self._look_up(lease)
+                await self._settler.look_up(lease, self._lookups)
         finally:
             self._leases.remove(lease)
+            self._callback_pages.remove(lease)
 
     async def _visit(self, lease: Lease) -> Outcome:
         try:
@@ -355,26 +373,6 @@ class Engine:
         log.warning("%s took longer than %g s (max_lease)", lease.record.url, self._limits.lease_max_s)
         _, event = expire(lease.record)
         return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
-
-    async def _look_up(self, lease: Lease) -> None:
-        try:
-            if lease.record.kind == RecordKind.RESOLVE:
-                await self._lookups.addresses.resolve(lease)
-            else:
-                await self._fetch_robots(lease)
-        except asyncio.CancelledError:
-            await self._frontier.release(lease, self._clock.now())
-            raise
-        self._committer.note_change()
-
-    async def _fetch_robots(self, lease: Lease) -> None:
-        failure = await self._lookups.robots.resolve(lease, now := self._clock.now())
-        if failure is None:
-            await self._frontier.ack(lease, "robots.txt", (), now)
-        elif isinstance(failure, (Deferred, CloseCrawl)):
-            await self._settler.settle(lease, failure)
-        else:
-            await self._frontier.nack(lease, failure.reason, failure.retry_at, now)
 
     async def _run_background(self, work: Awaitable[None]) -> None:
         try:

@@ -20,6 +20,30 @@ class _Renewal:
     renew_at: float
 
 
+class CallbackPages:
+    """The pages whose transfers are over and whose callbacks go on: the bytes of their bodies, at most `bytes_max`."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._sizes: dict[int, int] = {}
+        self._total = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further page should be fetched. One page may exceed the bound."""
+        return self._total > self._bytes_max
+
+    def add(self, lease: Lease, size: int) -> None:
+        """Count a body until its lease is removed. A second call changes nothing."""
+        if lease.token not in self._sizes:
+            self._sizes[lease.token] = size
+            self._total += size
+
+    def remove(self, lease: Lease) -> None:
+        """The callback has ended."""
+        self._total -= self._sizes.pop(lease.token, 0)
+
+
 class LeaseRenewer:
     """The leases of this worker and their tasks. A task may take at most `lease_max_s`. Times are unix seconds."""
 
@@ -50,6 +74,10 @@ class LeaseRenewer:
         self._deadlines.pop(token, None)
         self._tasks.pop(token, None)
         self._overdue.discard(token)
+
+    def is_held(self, lease: Lease) -> bool:
+        """Whether a task works on the lease."""
+        return lease.token in self._renewals
 
     def next_renewal(self) -> float | None:
         """Return when `renew` or `cancel_overdue` must be called next; None without leases."""

@@ -1,4 +1,7 @@
-"""How many pages a crawl may still fetch. `max_pages` limits the pages of a segment, from all workers and runs."""
+"""How many pages a crawl may still fetch. `max_pages` limits the pages of a segment, from all workers and runs.
+
+If requests have periods of their own, it limits those of all segments of the run together.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable
 
 from lycosa.crawl.engine.visit import UNCHANGED
 from lycosa.crawl.events.stats import RunStats
+from lycosa.frontier.core.segments import CurrentSegments
 from lycosa.frontier.ports import FrontierOperations
 
 POLL_EVERY_S = 1.0
@@ -21,17 +25,19 @@ class PageQuota:
         self._stats = stats
         self._others = 0
 
-    async def refresh(self, operations: FrontierOperations, segment: str) -> None:
+    async def refresh(self, operations: FrontierOperations, segments: CurrentSegments) -> None:
         """Count the pages of earlier runs and of other workers. Raises `StateError`."""
-        reasons = next((view.reasons for view in await operations.segments() if view.name == segment), {})
-        # The counts of the segment lack our uncommitted pages, so the difference may be too low, but never too high.
-        self._others = max(0, sum(count for reason, count in reasons.items() if _is_page(reason)) - self._ours)
+        views = {view.name: view for view in await operations.segments()}
+        reasons = [views[name].reasons for name in segments(views) if name in views]
+        pages = sum(count for each in reasons for reason, count in each.items() if _is_page(reason))
+        # The counts of the segments lack our uncommitted pages, so the difference may be too low, but never too high.
+        self._others = max(0, pages - self._ours)
 
-    async def poll(self, operations: FrontierOperations, segment: str, wake: Callable[[], None]) -> None:
+    async def poll(self, operations: FrontierOperations, segments: CurrentSegments, wake: Callable[[], None]) -> None:
         """Count every POLL_EVERY_S, and `wake` the engine when the quota is used up. Raises `StateError`."""
         while self._max_pages is not None:
             await asyncio.sleep(POLL_EVERY_S)
-            await self.refresh(operations, segment)
+            await self.refresh(operations, segments)
             if self.remaining(0) <= 0:
                 wake()
 

@@ -47,11 +47,19 @@ def to_record(
     segment: str = "",
     guarded: bool = False,
 ) -> UrlRecord:
-    """Return the record of a request found on the page `parent`, or of a start request in the `segment` of its run.
+    """Return the record of a request found on the page `parent`, or of a start request of a run in `segment`.
 
     `guarded`: whether it was found on a public page (`fetching/guard.py`). Raises `BadUrl`, or `BadSpider` if the
     request cannot be stored.
     """
+    record = _inheriting_record(request, spider, parent, naming, segment, guarded=guarded)
+    return _with_segment(record, naming.segments.of_request(request, record.segment))
+
+
+def _inheriting_record(
+    request: Request, spider: object, parent: UrlRecord | None, naming: Naming, segment: str, *, guarded: bool
+) -> UrlRecord:
+    """Return the record of a request in the segment of its page, or else in `segment`."""
     url = canonicalize(_with_params(request.url, request.params))
     extras = _extras(request, spider, naming.spider)
     record = UrlRecord(
@@ -69,7 +77,7 @@ def to_record(
     )
     if not _is_simple(request):  # most requests are simple, and the check encodes and decodes the record
         _check_storable(record)
-    return _with_segment(record, naming)
+    return record
 
 
 def to_request(record: UrlRecord) -> Request:
@@ -105,7 +113,8 @@ def replacement_record(
     It may have the same fingerprint as a request that it replaces: a site drops a parameter or adds a slash, or a
     middleware adds a header. It is fetched even so, with `dont_filter`. Raises `BadUrl` or `BadSpider`.
     """
-    target = to_record(request, spider, naming=naming, segment=record.segment)
+    target = _inheriting_record(request, spider, None, naming, record.segment, guarded=guarded)
+    target = _with_segment(target, naming.segments.when_due(record.segment, request.not_before))
     trail = request.get_meta(REDIRECT_URLS, ())
     replaced = {record.fingerprint, *(naming.fingerprint(request.method, url, request.body) for url in trail)}
     return msgspec.structs.replace(
@@ -161,9 +170,7 @@ def _check_storable(record: UrlRecord) -> None:
         raise BadSpider(f"the request for {record.url} cannot be stored: {error}") from error
 
 
-def _with_segment(record: UrlRecord, naming: Naming) -> UrlRecord:
-    """Return the record with the segment for its `not_before`, if the crawl has time segments."""
-    segment = naming.segments.of_request(record.segment, record.not_before)
+def _with_segment(record: UrlRecord, segment: str) -> UrlRecord:
     return record if segment == record.segment else msgspec.structs.replace(record, segment=segment)
 
 

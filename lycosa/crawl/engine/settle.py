@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
-from lycosa.crawl.engine.run_parts import RunMonitor, RunStorage
-from lycosa.crawl.engine.verdict import CloseCrawl, Failed
+from lycosa.crawl.engine.run_parts import HostLookups, RunMonitor, RunStorage
+from lycosa.crawl.engine.verdict import CloseCrawl, Deferred, Failed
 from lycosa.crawl.engine.visit import UNCHANGED, Completed, Outcome
-from lycosa.frontier.core.model import Lease
+from lycosa.frontier.core.model import Lease, RecordKind
 from lycosa.infra.clock import Clock
 from lycosa.storage.core.item_key import ItemKey
 
@@ -33,6 +34,9 @@ class Settler:
 
     async def settle(self, lease: Lease, outcome: Outcome) -> None:
         """Apply the outcome. If that fails, the committer commits nothing any more, and the exception is raised."""
+        if self._committer.settle_lock.is_exclusive and isinstance(outcome, Completed):
+            # The host need not wait for the commit that is under way.
+            self._frontier.end_transfer(lease, self._clock.now(), contacted=outcome.contacted)
         async with self._committer.settle_lock:
             try:
                 if isinstance(outcome, Completed):
@@ -50,6 +54,27 @@ class Settler:
                 self._committer.abandon()
                 raise
         self._committer.note_change()
+
+    async def look_up(self, lease: Lease, lookups: HostLookups) -> None:
+        """Get the address or the robots.txt of a host. A lease is released if this is cancelled."""
+        try:
+            if lease.record.kind == RecordKind.RESOLVE:
+                await lookups.addresses.resolve(lease)
+            else:
+                await self._fetch_robots(lease, lookups)
+        except asyncio.CancelledError:
+            await self._frontier.release(lease, self._clock.now())
+            raise
+        self._committer.note_change()
+
+    async def _fetch_robots(self, lease: Lease, lookups: HostLookups) -> None:
+        failure = await lookups.robots.resolve(lease, now := self._clock.now())
+        if failure is None:
+            await self._frontier.ack(lease, "robots.txt", (), now)
+        elif isinstance(failure, (Deferred, CloseCrawl)):
+            await self.settle(lease, failure)
+        else:
+            await self._frontier.nack(lease, failure.reason, failure.retry_at, now)
 
     async def _complete(self, lease: Lease, completed: Completed) -> None:
         children = completed.children

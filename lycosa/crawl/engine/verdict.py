@@ -31,12 +31,16 @@ class Failed(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """The record is done for this reason; `request` is fetched in its place, at the same depth."""
+    """The record is done for this reason; `request` is fetched in its place, at the same depth.
+
+    `status`: that of the response; 0 if there was none.
+    """
 
     request: Request
     reason: str = "replaced"
     bytes: int = 0
     contacted: bool = True
+    status: int = 0
 
 
 class Ignored(NamedTuple):

@@ -23,13 +23,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import InitVar, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 from urllib.parse import urlsplit
 
 from lycosa.core.errors import BadSpider, BadUrl, CloseSpider, IgnoreRequest, LycosaError, RetryRequest, StateError
 from lycosa.core.url import fingerprint
 from lycosa.crawl.crawler import Crawler
-from lycosa.crawl.diagnostics import user_errors
+from lycosa.crawl.diagnostics import page_log, user_errors
 from lycosa.crawl.diagnostics.tracebacks import user_function
 from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.engine.records import DEFAULT_NAMING, Naming, replacement_record, to_record, to_request
@@ -38,6 +38,7 @@ from lycosa.crawl.engine.verdict import (
     CloseCrawl,
     Deferred,
     Failed,
+    Ignored,
     Replace,
     Unchanged,
     Verdict,
@@ -69,6 +70,15 @@ log = logging.getLogger(__name__)
 
 UNCHANGED = "unchanged"
 """The reason of a page that has not changed since its last fetch."""
+
+
+SLOW_CALLBACK_S = 0.005
+"""Callbacks that take longer on average keep the host waiting for so long: it is free before they begin."""
+
+CALLBACKS_AVERAGED = 8
+
+TransferEnd = Callable[[Lease, bool, int], None]
+"""(lease, contacted, bytes of the body)."""
 
 
 class Completed(NamedTuple):
@@ -124,17 +134,59 @@ class Visitor:
         self._count = crawler.stats.inc_value
         self._signals = crawler.signals
         self._hinted = False
+        self._callback_s = 0.0
+        self._is_logging = False
+        """Whether each request is logged; asked once for each visit."""
+        self.on_transfer_end: TransferEnd = _ignore_transfer_end
+        """Called when the transfer of a page is over and its callback goes on."""
 
     async def visit(self, lease: Lease) -> Outcome:
         """Fetch the record and return the outcome. Raises only on a bug or cancellation."""
         record = lease.record
+        self._is_logging = page_log.is_enabled()
         current_work.set(CurrentWork(lease, guarded=record.guarded))
         request = to_request(record)
         result = await self.downloader.download(request, lease.address)
-        outcome = await self._outcome(record, request, result)
+        if isinstance(result, Response):
+            outcome = await self._without_slot(lease, request, result, len(result.body), contacted=result.contacted)
+        elif request.errback is not None and _is_final(result):
+            # The retry middleware has blocked an overloaded host before this.
+            outcome = await self._without_slot(lease, request, result, 0, contacted=result.contacted)
+        else:
+            outcome = await self._outcome(record, request, result)
+        if self._is_logging:
+            self._log_outcome(record, outcome)
         if isinstance(result, Response) and not result.contacted and isinstance(outcome, (Completed, Failed)):
             return outcome._replace(contacted=False)
         return outcome
+
+    def _log_outcome(self, record: UrlRecord, outcome: Outcome) -> None:
+        """Log how the request ended, unless a line says it already: a page, or another request in its place."""
+        if isinstance(outcome, Failed):
+            is_retried = outcome.retry_at is not None
+            page_log.log_failed(self.spider.name, record, outcome.reason, is_retried=is_retried)
+        elif isinstance(outcome, Completed) and not (outcome.page or outcome.children or outcome.items):
+            page_log.log_ignored(self.spider.name, record, outcome.reason)
+
+    async def _without_slot(
+        self, lease: Lease, request: Request, result: DownloadResult, size: int, *, contacted: bool
+    ) -> Outcome:
+        """Return the outcome of a result that has a callback. While a slow one runs, the host is free for others."""
+        transfer = (lease, contacted, size)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        if self._callback_s < SLOW_CALLBACK_S:
+            # Runs when the callback waits for something. Most never do: their slot is free at once anyway.
+            ending = loop.call_soon(self.on_transfer_end, *transfer)
+        else:
+            ending = None
+            self.on_transfer_end(*transfer)
+        try:
+            return await self._outcome(lease.record, request, result)
+        finally:
+            if ending is not None:
+                ending.cancel()
+            self._callback_s += (loop.time() - started - self._callback_s) / CALLBACKS_AVERAGED
 
     async def _outcome(self, record: UrlRecord, request: Request, result: DownloadResult) -> Outcome:
         try:
@@ -162,6 +214,8 @@ class Visitor:
 
     async def _on_response(self, record: UrlRecord, request: Request, response: Response) -> Outcome:
         raw = response.raw
+        if self._is_logging:
+            page_log.log_crawled(self.spider.name, response.request, response)
         refused = raw.skipped or (self.rules.content_types and not looks_like_page(raw))
         if refused and 200 <= raw.status < 300:
             return Completed("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
@@ -216,6 +270,8 @@ class Visitor:
                 self.stats.dropped += passed.dropped
                 items, closing = passed.items, closing or passed.closing
             prepared = [self.prepare(item) for item in items]
+            if self._is_logging and response is not None:
+                page_log.log_scraped(self.spider.name, response, len(items))
             await self._send_scraped(items, response)
         return Completed(reason, prepared, self._children(results, record), closing=closing)
 
@@ -250,19 +306,36 @@ class Visitor:
             self.stats.note(f"Request({url!r:.60}) on {parent.url} is not an absolute URL: write response.follow(...)")
 
     def _link_records(self, links: Sequence[PageLink], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
-        segment, depth = parent.segment, parent.depth + 1
+        depth = parent.depth + 1
         fingerprint_of = self.naming.fingerprint
         # Links have the default fingerprint. A fingerprint function of the user gets only URLs in scope.
         if fingerprint_of is not fingerprint:
             in_scope = (link for link in links if self._is_in_scope(link.url, link.host, depth))
             links = [link._replace(fingerprint=fingerprint_of("GET", link.url, b"")) for link in in_scope]
-        known = self.known(segment, [link.fingerprint for link in links])
-        self.stats.known_links += len(known)
-        return [
-            UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth, guarded=guarded)
-            for link in links
-            if link.fingerprint not in known and self._is_in_scope(link.url, link.host, depth)
-        ]
+        records = []
+        for segment, found in self._by_segment(links, parent.segment).items():
+            known = self.known(segment, [link.fingerprint for link in found])
+            self.stats.known_links += len(known)
+            if self._is_logging and known:
+                for link in found:
+                    if link.fingerprint in known:
+                        page_log.log_duplicate(self.spider.name, link.url)
+            records += [
+                UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth, guarded=guarded)
+                for link in found
+                if link.fingerprint not in known and self._is_in_scope(link.url, link.host, depth)
+            ]
+        return records
+
+    def _by_segment(self, links: Sequence[PageLink], inherited: str) -> Mapping[str, Sequence[PageLink]]:
+        """Return the links by the segments to which they belong."""
+        segments = self.naming.segments
+        if segments.period is None:
+            return {inherited: links}
+        found: dict[str, list[PageLink]] = {}
+        for link in links:
+            found.setdefault(segments.of_request(Request(link.url), inherited), []).append(link)
+        return found
 
     def _request_in_scope(self, record: UrlRecord, request: Request) -> bool:
         return self._is_in_scope(record.url, record.host, record.depth, anywhere=bool(request.get_meta(ALLOW_OFFSITE)))
@@ -271,6 +344,8 @@ class Visitor:
         reason = self.rules.scope.reason(url, host, depth, anywhere=anywhere)
         if reason:
             self.stats.skip(reason)
+            if self._is_logging:
+                page_log.log_filtered(self.spider.name, url, reason)
         return not reason
 
     def _replace(self, record: UrlRecord, verdict: Replace) -> Completed | Failed:
@@ -278,6 +353,8 @@ class Visitor:
             return Failed(f"replaced more than {REPLACEMENTS_MAX} times", cause=verdict.request)
         child = replacement_record(record, verdict.request, self.spider, self.naming, guarded=is_guarded())
         if self._request_in_scope(child, verdict.request):
+            if self._is_logging:
+                page_log.log_redirect(self.spider.name, record, child, verdict.reason, verdict.status)
             return Completed(verdict.reason, children=[child], bytes=verdict.bytes, contacted=verdict.contacted)
         if record.depth == 0:
             self.stats.note(f"{record.url} redirects to {child.url}, outside the scope: start there, or widen --scope")
@@ -300,6 +377,15 @@ class Visitor:
         reason = reason_text(text if is_explained else f"{kind} in {name}: {text}")
         self.stats.bugs.record(error, name, f"{kind}: {text}", request.url, reason, with_traceback=not is_explained)
         return Failed(reason, cause=error)
+
+
+def _is_final(verdict: Verdict) -> TypeGuard[Failed | Ignored]:
+    """Whether the request has failed for good, so that its errback is called."""
+    return isinstance(verdict, Ignored) or (isinstance(verdict, Failed) and verdict.retry_at is None)
+
+
+def _ignore_transfer_end(lease: Lease, contacted: bool, size: int) -> None:
+    pass
 
 
 class Visitors:

@@ -86,6 +86,7 @@ class WorkerReporter:
             "dropped": stats.dropped,
             "bytes": stats.bytes,
             "failures": stats.failures,
+            "errors": self._counted.get_value("spider_exceptions/count", 0),
             "cpu_ms": round((time.process_time() - self._cpu_before_s) * 1000),
             **telemetry.summable_stats(self._counted.get_stats().copy()),
         }

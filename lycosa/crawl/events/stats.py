@@ -14,6 +14,9 @@ from lycosa.frontier.core.model import FrontierStats
 RATE_WINDOW_S = 5.0
 """The rate is the average over this time."""
 
+ETA_WINDOW_S, ETA_AFTER_S = 30.0, 3.0
+"""The remaining time is estimated from this time, and not before it is known for so long."""
+
 NOTES_MAX = 10
 """Maximum number of hints in a summary."""
 
@@ -24,7 +27,9 @@ class Snapshot(NamedTuple):
 
     `pages`, `unchanged` (pages that are not counted in `pages`), `items`, `dropped`, `bytes`, `elapsed_s` and `rate`
     (pages and unchanged pages per second) are for this run, the others for the whole crawl. If the crawl is idle,
-    nothing is due before `waiting_until` (unix seconds; else 0). `paused` is why the crawl is paused, or "".
+    nothing is due before `waiting_until` (unix seconds; else 0). `paused` is why the crawl is paused, or "". `brake` is
+    what all hosts with work wait for, or "". `eta_s`: the seconds until the queue is empty if it shrinks as before; 0
+    if it does not shrink. `least_s`: the seconds that the delays of the hosts take at least for what is queued.
     """
 
     pages: int = 0
@@ -42,6 +47,9 @@ class Snapshot(NamedTuple):
     waiting_until: float = 0.0
     unchanged: int = 0
     paused: str = ""
+    brake: str = ""
+    eta_s: float = 0.0
+    least_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -65,6 +73,7 @@ class RunStats:
     notes: list[str] = field(default_factory=list)
     bugs: BugLog = field(default_factory=BugLog)
     _marks: deque[tuple[float, int]] = field(default_factory=deque)
+    _unfinished: deque[tuple[float, int]] = field(default_factory=deque)
 
     def skip(self, reason: str) -> None:
         """Count a link that was not followed."""
@@ -91,7 +100,20 @@ class RunStats:
             now - self.started_at,
             self._rate(now),
             unchanged=self.unchanged,
+            brake=frontier.brake if frontier.queued else "",
+            eta_s=self._eta_s(frontier.unfinished, now),
+            least_s=frontier.work_s,
         )
+
+    def _eta_s(self, unfinished: int, now: float) -> float:
+        """Return the seconds until nothing is left, by how much the queue has shrunk; 0 if it has not."""
+        self._unfinished.append((now, unfinished))
+        while self._unfinished[0][0] < now - ETA_WINDOW_S:
+            self._unfinished.popleft()
+        then, before = self._unfinished[0]
+        if now - then < ETA_AFTER_S or before <= unfinished:
+            return 0.0
+        return unfinished * (now - then) / (before - unfinished)
 
     def _rate(self, now: float) -> float:
         answers = self.pages + self.unchanged

@@ -18,7 +18,7 @@ from typing import Any
 from lycosa.core.public import public
 
 NAMES_MAX = 10_000
-"""Maximum number of names, because parts of names may come from the network. Further names count as `LEFT_OUT`."""
+"""Maximum number of names: parts of names may come from the network. Updates of further names count as `LEFT_OUT`."""
 
 LEFT_OUT = "stats/left_out"
 

@@ -1,7 +1,7 @@
 """Registers two more kinds of items with itemadapter: msgspec structs and `lycosa.Item`.
 
-After the import they work with every `ItemAdapter`, also in ItemLoader and in pipelines written for Scrapy. The import
-is slow if Scrapy is installed, because itemadapter imports Scrapy. So this module is imported only when it is needed.
+Importing this module makes them work with every `ItemAdapter`, also in ItemLoader and in pipelines written for Scrapy.
+The import is slow if Scrapy is installed, because itemadapter imports Scrapy: so it is done only when needed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Feeds a search index from a file of items while the crawl writes it, in a separate thread.
+"""Indexes a file of items for searching, in a separate thread, while the crawl still writes the file.
 
     file      |==== indexed ====|---- committed by the crawl ----|.... being written ....|
               0              position                          limit                    size
 
 The thread reads whole lines from the position committed in the index up to the limit, which is the committed position
 of the crawl's output. It commits documents and position in one step, so index and items agree after any crash: lines
-whose documents were not committed are indexed again. A page is searchable within `COMMIT_S` plus the time of one batch
-after `advance`.
+whose documents were not committed are indexed again. After `advance`, a page becomes searchable within
+`COMMIT_S` plus the time that one batch takes.
 
 An error ends the thread, not the crawl: `error` is set at once, and `close` raises it.
 """
@@ -27,7 +27,7 @@ from lycosa.search.core.results import Document
 from lycosa.search.ports import Index
 
 COMMIT_S = 1.0
-"""Maximum seconds from adding a document to its commit."""
+"""Maximum seconds between adding a document and committing it."""
 BATCH_DOCS = 200
 BATCH_BYTES = 8 * 1024**2
 LINE_MAX = 64 * 1024**2
@@ -50,8 +50,8 @@ def source_name(path: str | Path) -> str:
 def read_batch(path: Path, position: int, limit_bytes: int) -> Batch:
     """Read at most one batch of items between `position` and `limit_bytes`.
 
-    A last line without a newline is read if it is a complete item. Raises `IndexFailure` if the file was replaced, so
-    `position` is invalid.
+    A last line without a newline is read if it is a complete item. Raises `IndexFailure` if `position` is
+    invalid because the file was replaced.
     """
     documents: list[Document] = []
     broken = 0

@@ -35,14 +35,16 @@ class Item(MutableMapping[str, Any]):
     """A dict with declared fields: `class Book(Item): title = Field()`. Raises `KeyError` for other fields."""
 
     fields: ClassVar[dict[str, Field]] = {}
+    _own_fields: ClassVar[dict[str, Field]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        inherited = [base.__dict__.get("fields", {}) for base in reversed(cls.__mro__)]
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
         for name in own:
             delattr(cls, name)  # makes item.title an error; item["title"] is right
-        cls.fields = {name: field for fields in [*inherited, own] for name, field in fields.items()}
+        cls._own_fields = {**vars(cls).get("fields", {}), **own}
+        declared = [vars(base).get("_own_fields", {}) for base in reversed(cls.__mro__)]
+        cls.fields = {name: field for fields in declared for name, field in fields.items()}
 
     def __init__(self, *pairs: Any, **values: Any) -> None:
         self._values: dict[str, Any] = {}
@@ -108,7 +110,7 @@ def is_item(value: object) -> bool:
 
 
 def validates(item_class: Any) -> bool:
-    """Return whether items of this class need all values when they are created. Others are created empty and filled."""
+    """Return whether items of this class need all values when they are created. Others start empty."""
     if not isinstance(item_class, type):
         return False
     models = [base for module, name in MODELS if (base := _loaded(module, name))]

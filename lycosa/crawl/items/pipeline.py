@@ -48,6 +48,15 @@ class Step(NamedTuple):
     process: Callable[[Any], Any]
 
 
+class CommitStep(NamedTuple):
+    """The methods of a pipeline that commits with the crawl: see `pipeline_commits`."""
+
+    name: str
+    commit: Callable[..., Any]
+    takes_items: bool
+    resume: Callable[..., Any] | None
+
+
 class PipelineResults(NamedTuple):
     """The kept items of a page, how many were dropped, and the reason of the first `CloseSpider`, else ""."""
 
@@ -118,6 +127,10 @@ class Pipelines:
     async def close(self) -> None:
         """Call each `close_spider` in reverse order, even if some raise. Raises the last exception."""
         await self._opened.aclose()
+
+    def commit_steps(self) -> list[CommitStep]:
+        """Return the pipelines that commit with the crawl, in order. Raises `BadSpider` for wrong arguments."""
+        return [_commit_step(part) for part in self._parts if commits(part)]
 
     async def process_page(self, items: Sequence[Any], response: Any = None) -> PipelineResults:
         """Pass the items of a page through all pipelines.
@@ -220,6 +233,32 @@ def _step(part: Any, spider: Any) -> Step:
     return Step(f"{_name(part)}.process_item", _without_spider(part, "process_item", ["item"], spider))
 
 
+def commits(part: Any) -> bool:
+    """Return whether a pipeline, a class or an object, commits a database of its own with the crawl."""
+    return getattr(part, "before_commit", None) is not None
+
+
+def _commit_step(part: Any) -> CommitStep:
+    commit, resume = part.before_commit, getattr(part, "resume_from", None)
+    takes_items = False
+    with suppress(TypeError):
+        inspect.signature(commit).bind("position", "items")
+        takes_items = True
+    if not takes_items:
+        _check_arguments(part, "before_commit", ["position"])
+    if resume is not None:
+        _check_arguments(part, "resume_from", ["position"])
+    return CommitStep(_name(part), commit, takes_items, resume)
+
+
+def _check_arguments(part: Any, name: str, parameters: list[str]) -> None:
+    signature = inspect.signature(getattr(part, name))
+    try:
+        signature.bind(*parameters)
+    except TypeError:
+        raise _wrong_arguments(part, name, signature, parameters) from None
+
+
 def _without_spider(part: Any, name: str, parameters: list[str], spider: Any) -> Callable[..., Any]:
     """Return a method as a function that takes only `parameters`. Raises `BadSpider` if it takes anything else."""
     method: Callable[..., Any] = getattr(part, name)
@@ -236,8 +275,12 @@ def _without_spider(part: Any, name: str, parameters: list[str], spider: Any) ->
     with suppress(TypeError):
         signature.bind(*parameters, spider)
         return lambda *args: method(*args, spider)
+    raise _wrong_arguments(part, name, signature, parameters)
+
+
+def _wrong_arguments(part: Any, name: str, signature: inspect.Signature, parameters: list[str]) -> BadSpider:
     right = ", ".join(["self", *parameters])
-    raise BadSpider(f"{_name(part)}.{name}{signature} takes the wrong arguments: write def {name}({right})")
+    return BadSpider(f"{_name(part)}.{name}{signature} takes the wrong arguments: write def {name}({right})")
 
 
 async def _call_method(part: Any, name: str, spider: Any) -> None:

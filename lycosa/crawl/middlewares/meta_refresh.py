@@ -1,8 +1,8 @@
-"""Follows meta refreshes like redirects: the record is done, and its target is queued at the same depth (order 580).
+"""Follows meta refreshes like redirects (middleware order 580): the page is done; the target is queued at its depth.
 
 A page that reloads itself, leads back to an earlier URL, or comes after `max_redirects` redirects in a row (a slide
-show) goes to the callback. Exception: the refresh is followed if the page set a cookie and reloads within
-COOKIE_CHECK_MAX_S, to check whether cookies come back. With `dont_redirect` in meta no refresh is followed.
+show) goes to the callback. Exception: a page that sets a cookie and reloads within COOKIE_CHECK_MAX_S seconds
+is checking for the cookie; its refresh is followed once. With `dont_redirect` in meta no refresh is followed.
 """
 
 from __future__ import annotations
@@ -52,4 +52,4 @@ class MetaRefresh:
             if COOKIES_CHANGED not in response.flags or refresh.delay_s > COOKIE_CHECK_MAX_S or request.url in earlier:
                 return response
             target.dont_filter = True
-        return Replace(target, "redirect", response.raw.size_bytes)
+        return Replace(target, "redirect", response.raw.size_bytes, status=response.raw.status)

@@ -41,7 +41,7 @@ class Redirect:
             replacement.dont_filter = True  # the URL is known, but with the new cookie the response may differ
         if replacement_count(request) >= self._max:
             return Failed(f"more than {self._max} redirects", cause=response)
-        return Replace(replacement, "redirect", size)
+        return Replace(replacement, "redirect", size, status=status)
 
     def _is_loop(self, request: Request, target: Request) -> bool:
         same = target.url == request.url and (target.method, target.body) == (request.method, request.body)

@@ -136,9 +136,10 @@ class _FormPage:
     def __init__(self, response: Response) -> None:
         self.response = response
         root: Element = response.selector.root.getroottree().getroot()
-        self.forms = list(root.iter("form"))
+        roots = [root, *root.itersiblings("html")]  # what follows an early </html> is an element of its own
+        self.forms = [form for each in roots for form in each.iter("form")]
         self.by_id = {form.get("id"): form for form in reversed(self.forms)}
-        self.controls = list(_controls(root))
+        self.controls = [control for each in roots for control in _controls(each)]
 
     def form(self, name: str | None, id_: str | None, number: int, xpath: str | None, css: str | None) -> Element:
         """Return the form that the arguments of `from_response` select. Raises `BadForm`."""

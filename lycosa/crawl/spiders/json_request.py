@@ -20,7 +20,7 @@ class JsonRequest(Request):
     `dumps_kwargs` are arguments of `json.dumps`. Keys are sorted, so equal data give equal requests.
     """
 
-    __slots__ = ()
+    __slots__ = ("_dumps_kwargs",)
 
     def __init__(
         self,
@@ -35,15 +35,19 @@ class JsonRequest(Request):
         body = options.pop("body", None)
         implied = "POST" if data is not None and body is None else "GET"
         super().__init__(url, callback, method or implied, body=_body(body, data, dumps_kwargs), **options)
+        self._dumps_kwargs = dumps_kwargs
         self.headers.setdefault("Content-Type", "application/json")
         self.headers.setdefault("Accept", ACCEPTED)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with these arguments changed; `data` and `dumps_kwargs` replace the body."""
-        data, dumps_kwargs = changes.pop("data", None), changes.pop("dumps_kwargs", None)
+        """Return a copy with these arguments changed; `data` replaces the body, by the old or new `dumps_kwargs`."""
+        data, dumps_kwargs = changes.pop("data", None), changes.pop("dumps_kwargs", self._dumps_kwargs)
         if data is not None:
             changes["body"] = _body(changes.get("body"), data, dumps_kwargs)
-        return super().replace(**changes)
+        request = super().replace(**changes)
+        if isinstance(request, JsonRequest):
+            request._dumps_kwargs = dumps_kwargs  # noqa: SLF001  our own class
+        return request
 
 
 def _body(body: bytes | str | None, data: Any, dumps_kwargs: Mapping[str, Any] | None) -> bytes | str | None:

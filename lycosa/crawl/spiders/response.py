@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -167,7 +168,11 @@ class Response:
 
     def jmespath(self, query: str, **options: Any) -> SelectorList[Selector]:
         """Select from JSON by JMESPath."""
-        return self.selector.jmespath(query, **options)
+        selector = self.selector
+        if selector.type != "json":  # JSON that is served as text or HTML, or without a type
+            with suppress(ValueError):
+                selector = type(selector)(root=self.json(), type="json")
+        return selector.jmespath(query, **options)
 
     def re(self, pattern: str) -> list[str]:
         """Return all matches of a regular expression in the text of the page."""

@@ -27,7 +27,7 @@ from lycosa.core.units import DAY_S
 from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.spiders.callbacks import compile_regex
 from lycosa.crawl.spiders.response import Response
-from lycosa.crawl.spiders.spider import Spider
+from lycosa.crawl.spiders.spider import Spider, domains_as_urls
 from lycosa.html.links import join
 from lycosa.http.core.request import Request
 from lycosa.http.core.sitemap import SitemapEntry, parse_sitemap, sitemaps_in_robots, timestamp
@@ -140,7 +140,7 @@ class SitemapSpider(Spider):
         return entry.lastmod >= self._since or (entry.lastmod % DAY_S == 0 and entry.lastmod + DAY_S > self._since)
 
     def _robots_urls(self) -> list[str]:
-        sites = self.start_urls or [f"https://{domain.strip().removeprefix('.')}/" for domain in self.allowed_domains]
+        sites = self.start_urls or domains_as_urls(self.allowed_domains, "https")
         if not sites:
             owner = type(self).__name__
             raise BadSpider(f"{owner} has no sitemap_urls: list sitemaps there, or the site in start_urls")

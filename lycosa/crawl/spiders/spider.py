@@ -28,7 +28,7 @@ from lycosa.crawl.diagnostics.tracebacks import user_line
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.workers.threads import on_loop
 from lycosa.frontier.core.keys import KeyResolver
-from lycosa.frontier.core.segments import SegmentResolver
+from lycosa.frontier.core.segments import PeriodResolver, SegmentResolver
 from lycosa.http.core.request import Request
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 class Spider:
     """The base class of spiders. Arguments given with `-a` become attributes. Raises `BadSpider` if it has no name.
 
-    A subclass may define two methods: `key_resolver` returns the value that identifies a request, `segment_resolver`
-    the name of a run's segment.
+    A subclass may define two methods: `key_resolver` returns the value that identifies a request. `segment_resolver`
+    returns the name of a run's segment, or without the argument `now` how often a request is fetched.
     """
 
     name: str = ""
@@ -48,7 +48,7 @@ class Spider:
     custom_settings: Mapping[str, Any] = {}
     pipelines: Sequence[Any] = ()
     key_resolver: KeyResolver | None = None
-    segment_resolver: SegmentResolver | None = None
+    segment_resolver: SegmentResolver | PeriodResolver | None = None
     crawler: Any = None
     """The `Crawler`, with settings, stats and signals of the crawl."""
     settings: Mapping[str, Any] = {}
@@ -58,6 +58,8 @@ class Spider:
 
     def __init__(self, **arguments: str) -> None:
         self.__dict__.update(arguments)
+        if self.start_urls == ():
+            self.start_urls = []  # a list of its own, to append to
         owner = type(self).__name__
         if not self.name:
             raise BadSpider(f"{owner} has no name: write name = '...' in the class")
@@ -115,9 +117,9 @@ class Spider:
         """Handle the end of the crawl. `reason`: "finished", "shutdown" (interrupted), "failed", or a close reason."""
 
 
-def domains_as_urls(domains: Iterable[str]) -> list[str]:
-    """Return a URL for each of `allowed_domains`. As a seed with scope `domain`, it allows exactly that domain."""
-    return [f"http://{domain.strip().removeprefix('.')}/" for domain in domains]
+def domains_as_urls(domains: Iterable[str | None], scheme: str = "http") -> list[str]:
+    """Return a URL for each of `allowed_domains`. As a seed with scope `domain` it permits exactly that domain."""
+    return [f"{scheme}://{domain.strip().removeprefix('.')}/" for domain in domains if domain is not None]
 
 
 async def start_requests(spider: Spider, process_start: Sequence[Callable[..., Any]] = ()) -> AsyncIterator[Request]:

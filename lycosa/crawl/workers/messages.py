@@ -3,6 +3,7 @@
     owner                                              worker
     VisitRequest(token, record)   ------------------>            a leased record, and how to reach its host
                                   <------------------  RequestStarted        if the host has a delay
+                                  <------------------  TransferEnded         if the callback takes long
                                   <------------------  VisitCompleted, VisitFailed, VisitDeferred or VisitClosedCrawl
     VisitSettled(token)           ------------------>            its links are queued; they need not be sent again
     CancelVisit(token)            ------------------>  VisitCancelled
@@ -131,6 +132,14 @@ class RequestStarted(Message):
     is_correction: bool = False
 
 
+class TransferEnded(Message):
+    """The transfer of a visit is over, and its callback goes on. `size`: bytes of the body."""
+
+    token: int
+    contacted: bool
+    size: int
+
+
 class ClaimReleased(Message):
     """The worker no longer needs the claim with this number."""
 
@@ -202,12 +211,14 @@ class WorkerStats(Message):
 
 
 class LogLine(Message):
-    """A log record."""
+    """A log record, made at `at` (unix seconds; 0: now), with its fields."""
 
     logger: str
     level: int
     text: str
     traceback: str = ""
+    at: float = 0.0
+    fields: dict[str, Any] = {}
 
 
 class WorkerReady(Message):

@@ -19,6 +19,7 @@ from lycosa.crawl.workers.messages import LOG_TEXT_MAX, OWNER_METHODS, CookieUpd
 from lycosa.frontier.core.model import HostFacts, Lease
 from lycosa.frontier.core.scheduler import Claim, Host
 from lycosa.frontier.ports import VisitFrontier
+from lycosa.infra.json_log import fields_of
 from lycosa.infra.rpc.connection import Connection, Message
 from lycosa.infra.rpc.methods import remote
 from lycosa.storage.ports import KeyStore
@@ -95,6 +96,11 @@ class RemoteFrontier:
         """Report at once a request to the host that started `ago_s` ago, or correct the previous report."""
         self._connection.send(messages.RequestStarted(host, ago_s, is_correction))
         self._connection.flush()  # another process may be waiting to send the next request to the host
+
+    def end_transfer(self, lease: Lease, contacted: bool, size: int) -> None:
+        """Report at once that the transfer of a visit is over, and its callback goes on."""
+        self._connection.send(messages.TransferEnded(lease.token, contacted, size))
+        self._connection.flush()
 
     def set_access(self, host: str, access: HostAccess) -> None:
         """Remember how the owner says that the host can be reached."""
@@ -189,7 +195,8 @@ class RemoteLogHandler(logging.Handler):
             text, traceback = record.getMessage(), ""
             if record.exc_info and record.exc_info[0] is not None:
                 traceback = logging.Formatter().formatException(record.exc_info)
-            line = LogLine(record.name, record.levelno, _sendable(text), _sendable(traceback))
+            fields = {name: _sendable_value(value) for name, value in fields_of(record).items()}
+            line = LogLine(record.name, record.levelno, _sendable(text), _sendable(traceback), record.created, fields)
             self._waiting += 1
             self._loop.call_soon_threadsafe(self._pass_on, line)
         except Exception:  # noqa: BLE001  a logging handler never raises
@@ -201,6 +208,14 @@ class RemoteLogHandler(logging.Handler):
         if self._dropped and not self._waiting:
             self._send(LogLine(__name__, logging.WARNING, f"{self._dropped} log lines were dropped"))
             self._dropped = 0
+
+
+def _sendable_value(value: Any) -> Any:
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return str(value)
+    if isinstance(value, list):
+        return [_sendable(each) for each in value]
+    return _sendable(value) if isinstance(value, str) else value
 
 
 def _sendable(text: str) -> str:

@@ -28,6 +28,7 @@ from lycosa.crawl.workers.request_pacer import PendingStart, RequestPacer, Start
 from lycosa.frontier.core.model import HostFacts, Lease, UrlRecord
 from lycosa.frontier.ports import Frontier
 from lycosa.infra.clock import Clock
+from lycosa.infra.json_log import STANDARD
 from lycosa.infra.rpc.connection import Connection, Message, error_of
 from lycosa.infra.rpc.methods import Service
 from lycosa.storage.ports import KeyStore
@@ -114,6 +115,7 @@ class WorkerHandle:
                 messages.VisitClosedCrawl: self._on_visit_ended,
                 messages.VisitCancelled: self._on_visit_cancelled,
                 messages.RequestStarted: self._on_request_started,
+                messages.TransferEnded: self._on_transfer_ended,
                 messages.ClaimReleased: self._on_claim_released,
                 messages.HostFactsUpdate: self._on_host_facts,
                 messages.HostBlocked: self._on_host_blocked,
@@ -227,6 +229,11 @@ class WorkerHandle:
         else:
             self._pacer.correct(self._crawl.intervals(started.host), at)
 
+    def _on_transfer_ended(self, ended: messages.TransferEnded) -> None:
+        visit = self._visits.get(ended.token)
+        if visit is not None:
+            self._crawl.engine.end_transfer(visit.lease, ended.contacted, ended.size)
+
     def _release_start(self, host: str, start: PendingStart) -> None:
         start.release()
         if self._starting.get(host) is start:
@@ -326,6 +333,9 @@ class WorkerHandle:
 def _log_line(line: messages.LogLine) -> None:
     logger = logging.getLogger(line.logger)
     if logger.isEnabledFor(line.level):
-        record = logger.makeRecord(line.logger, line.level, "", 0, line.text, (), None)
+        extra = {name: value for name, value in line.fields.items() if name not in STANDARD}
+        record = logger.makeRecord(line.logger, line.level, "", 0, line.text, (), None, extra=extra)
+        record.created = line.at or record.created
+        record.msecs = record.created % 1 * 1000
         record.exc_text = line.traceback or None
         logger.handle(record)

@@ -73,9 +73,15 @@ def parse(written: str) -> bytes:
     """Return the endpoint that a user wrote. Host names need a resolver: they are not taken here."""
     ip, _, port = written.rpartition(":")
     try:
-        return pack(ip[1:-1] if ip.startswith("[") and ip.endswith("]") else str(ip_address(ip)), int(port))
+        return pack(ip[1:-1] if ip.startswith("[") and ip.endswith("]") else str(ip_address(ip)), _number(port))
     except (ValueError, OverflowError):
         raise UsageError(f"{written}: write ADDRESS:PORT, for example 192.0.2.1:6881 or [2001:db8::1]:6881") from None
+
+
+def _number(written: str) -> int:
+    if not (written.isascii() and written.isdecimal()):  # int() takes "+1" and "1_0", too
+        raise ValueError(written)
+    return int(written)
 
 
 def pack_contacts(contacts: Iterable[Contact]) -> bytes:
@@ -107,9 +113,6 @@ class AllowedNetworks:
     def __contains__(self, ip: bytes) -> bool:
         number = int.from_bytes(ip)
         return any(len(ip) == size and number & mask == start for size, start, mask in self._networks)
-
-    def __bool__(self) -> bool:
-        return bool(self._networks)
 
 
 NONE_ALLOWED = AllowedNetworks()

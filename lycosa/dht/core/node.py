@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lycosa.core.recent_dict import RecentDict
-from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, family, ip_of, is_contactable, port_of
+from lycosa.dht.core.endpoints import IPV4, IPV6, AllowedNetworks, Contact, family, ip_of, is_contactable, port_of
 from lycosa.dht.core.events import (
     Event,
     ExternalAddressChanged,
@@ -70,9 +70,8 @@ class DhtNode:
         own_ip = config.external_ip or (ip_of(endpoint) if is_contactable(endpoint) else b"")
         self._address = ExternalAddress(own_ip, random_bytes)
         self._limits = shared.limits
-        self.table = RoutingTable(
-            self._address.new_id(), -math.inf, is_secure=is_secure_contact, is_local=self._is_local
-        )
+        is_local = partial(is_local_endpoint, config.allowed_networks)
+        self.table = RoutingTable(self._address.new_id(), -math.inf, is_secure=is_secure_contact, is_local=is_local)
         shared.tables.setdefault(self.family, self.table)
         shared.offers.setdefault(self.family, self._consider)
         self._transactions = Transactions(random_bytes)
@@ -95,9 +94,9 @@ class DhtNode:
             self._outgoing.send,
             self._events.append,
             is_secure=is_secure_contact,
-            is_local=self._is_local,
+            is_local=is_local,
         )
-        self._peers = shared.peers[self.family]
+        self.peers = shared.peers[self.family]
 
     @property
     def node_id(self) -> bytes:
@@ -112,12 +111,10 @@ class DhtNode:
         self._routers = frozenset(routers)
         self._operations.bootstrap = (*dict.fromkeys([*bootstrap, *routers]),)
         if saved is not None:
-            self.table.restore((each for each in saved.contacts if each.endpoint not in self._routers), now)
+            self.table.restore(filter(self._may_keep, saved.contacts), now)
         self._started_at = now
         self._reachability.start(now)
         self._maintenance.start(now)
-
-    # Datagrams and time.
 
     def receive_datagram(self, data: bytes, source: bytes, now: float) -> None:
         traffic = self.traffic
@@ -192,8 +189,6 @@ class DhtNode:
         """End an operation without an event."""
         self._operations.cancel(operation_id)
 
-    # State.
-
     def save(self, now: float) -> SavedTable:
         """Return what to start with next time."""
         return SavedTable(self.node_id, tuple(self.table.save()))
@@ -208,8 +203,8 @@ class DhtNode:
             external_ip=self._address.ip,
             reachability=self._reachability.result(now),
             contacts=self.table.counts(now),
-            peers=len(self._peers),
-            infohashes=self._peers.infohash_count(),
+            peers=len(self.peers),
+            infohashes=self.peers.infohash_count(),
             outstanding=len(self._transactions),
             waiting=len(self._outgoing),
             operations=len(self._operations),
@@ -221,12 +216,7 @@ class DhtNode:
         """Check what must always hold: indexes agree, and bounds are kept."""
         self.table.validate()
         self._transactions.validate()
-        self._peers.validate()
-
-    def _is_local(self, endpoint: bytes) -> bool:
-        """Whether an endpoint is on a local or allowed network, where many nodes share a few addresses."""
-        ip = ip_of(endpoint)
-        return is_exempt(ip) or ip in self._config.allowed_networks
+        self.peers.validate()
 
     # Queries of others.
 
@@ -241,21 +231,28 @@ class DhtNode:
         if not self.table.queried(contact, now) and not query.read_only:
             self._reachability.queried(source, now)
             self._consider(contact, now)
-        answer = self._responder.answer(query, source, now)
-        if self._limits.may_send(len(answer), now):
-            self.traffic.answers_out += 1
-            self._post(answer, source)
-        else:
-            self.traffic.limited += 1
+        self.traffic.answers_out += self._answer(self._responder.answer(query, source, now), source, now)
 
     def _consider(self, contact: Contact, now: float) -> None:
-        if contact.endpoint not in self._routers and is_contactable(contact.endpoint, self._config.allowed_networks):
+        if self._may_keep(contact):
             self._maintenance.consider(contact, self.table, now)
 
+    def _may_keep(self, node: Contact) -> bool:
+        return node.endpoint not in self._routers and is_contactable(node.endpoint, self._config.allowed_networks)
+
     def _refuse(self, error: KrpcError, transaction: bytes, source: bytes, now: float) -> None:
-        if not self._config.read_only and self._limits.admits(source, now):
-            self.traffic.errors_out += 1
-            self._post(encode_error(transaction, error.code, str(error).encode(), source), source)
+        if self._config.read_only or not self._limits.admits(source, now):
+            return
+        answer = encode_error(transaction, error.code, str(error).encode(), source)
+        self.traffic.errors_out += self._answer(answer, source, now)
+
+    def _answer(self, data: bytes, source: bytes, now: float) -> bool:
+        """Send an answer if there is bandwidth. Returns whether there was."""
+        if not self._limits.may_send(len(data), now):
+            self.traffic.limited += 1
+            return False
+        self._post(data, source)
+        return True
 
     def _post(self, data: bytes, destination: bytes) -> None:
         self.traffic.datagrams_out += 1
@@ -314,20 +311,23 @@ class DhtNode:
 
     def _fail(self, query: OutgoingQuery, now: float) -> None:
         self.traffic.failed += 1
+        if not self._is_online(now):
+            self._unanswered(query, "no answer", now)
+            return
+        self._silent.failed(query.endpoint, now)
         contact = query.contact()
-        if contact is not None and self._is_online(now):
-            self._silent.failed(query.endpoint, now)
+        if contact is not None:
             self._ping(self.table.failed(contact, now), now)
-        self._unanswered(query, "no answer", now)
+        if query.operation is not None:
+            query.operation.failed(query, "no answer", now)
 
     def _unanswered(self, query: OutgoingQuery, reason: str, now: float) -> None:
+        """End a query that says nothing of the node that it was for."""
         contact = query.contact()
-        if contact is not None and reason != "no answer":
+        if contact is not None:
             self.table.unchecked(contact)
-        if query.operation is not None and not query.operation.is_over:
+        if query.operation is not None:
             query.operation.failed(query, reason, now)
-
-    # On our own.
 
     def _do_chores(self, now: float) -> None:
         reachable = self._reachability.result(now) is Reachability.REACHABLE
@@ -398,3 +398,9 @@ class ExternalAddress:
 def is_secure_contact(contact: Contact) -> bool:
     """Whether the id of a contact fits its address (BEP 42)."""
     return is_secure(contact.id, ip_of(contact.endpoint))
+
+
+def is_local_endpoint(allowed: AllowedNetworks, endpoint: bytes) -> bool:
+    """Whether an endpoint is on a local or allowed network, where many nodes share a few addresses."""
+    ip = ip_of(endpoint)
+    return is_exempt(ip) or ip in allowed

@@ -17,7 +17,7 @@ class NodeConfig:
     read_only: bool = False
     """Answer nothing, and ask others not to keep us (BEP 43): for nodes that nobody can reach."""
     allowed_networks: AllowedNetworks = NONE_ALLOWED
-    """AllowedNetworks that are contacted although they are not public."""
+    """Networks that are contacted although they are not public."""
     external_ip: bytes = b""
     """Our IP address as others see it, if it is known beforehand. Else the answers of others tell."""
     sample_interval_s: int = SAMPLE_INTERVAL_S

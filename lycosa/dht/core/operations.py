@@ -86,6 +86,8 @@ class SingleQuery:
         """Wait on."""
 
     def failed(self, query: OutgoingQuery, reason: str, now: float) -> None:
+        if self.is_over:
+            return
         self.is_over = True
         self._emit(QueryFinished(self.operation_id, query.endpoint, None, None, reason))
 

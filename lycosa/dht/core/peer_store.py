@@ -25,6 +25,10 @@ SWARM_MAX = 6000
 ADDRESS_INFOHASHES_MAX = 500
 """Infohashes per announcing address. A seeder of a million torrents has us among the closest eight of one or two."""
 
+FILTERS_KEPT_S = 10.0
+FILTERS_KEPT_FROM = 100
+"""The filters of an infohash with so many peers may be 10 seconds old: those of 6,000 take 15 ms to compute, and each
+announce changes them."""
 SAMPLES_MAX = 20
 """Infohashes in a sample: what fits in a datagram of 1,024 bytes beside two lists of nodes (libtorrent: 20)."""
 
@@ -40,16 +44,20 @@ class StoredPeer(NamedTuple):
 class Swarm:
     """The peers of an infohash, by IP address, and what was computed from them since the last change."""
 
-    __slots__ = ("endpoints", "filters", "leechers", "peers")
+    __slots__ = ("endpoints", "filters", "filters_until", "leechers", "peers")
 
     def __init__(self) -> None:
         self.peers: dict[bytes, StoredPeer] = {}
         self.endpoints: list[bytes] | None = None
         self.leechers: list[bytes] | None = None
         self.filters: tuple[bytes, bytes] | None = None
+        self.filters_until = -math.inf
+        """While they may be out of date."""
 
     def changed(self) -> None:
-        self.endpoints = self.leechers = self.filters = None
+        self.endpoints = self.leechers = None
+        if len(self.peers) < FILTERS_KEPT_FROM:
+            self.filters = None
 
 
 class InfohashSample(NamedTuple):
@@ -139,11 +147,12 @@ class PeerStore:
         swarm = self._swarms.get(infohash)
         if swarm is None:
             return None
-        if swarm.filters is None:
+        if swarm.filters is None or now >= swarm.filters_until:
             seeds, leechers = ScrapeFilter(), ScrapeFilter()
             for address, peer in swarm.peers.items():
                 (seeds if peer.seed else leechers).insert(address)
             swarm.filters = bytes(seeds), bytes(leechers)
+            swarm.filters_until = now + FILTERS_KEPT_S
         return swarm.filters
 
     def sample(self, interval_s: int, chance: int, now: float) -> InfohashSample:
@@ -162,7 +171,7 @@ class PeerStore:
         """Drop the peers whose last announce is too old."""
         while self._order:
             key = next(iter(self._order))
-            if now - self._order[key] < self._expiry_s:
+            if now < self._order[key] + self._expiry_s:
                 return
             self._drop(key)
 

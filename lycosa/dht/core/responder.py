@@ -45,7 +45,7 @@ class Neighbourhood:
         self.limits = limits or NodeLimits()
         self.tables: dict[int, RoutingTable] = {}
         self.offers: dict[int, Callable[[Contact, float], None]] = {}
-        """By family: takes a contact that a node of the other family was told of (BEP 32)."""
+        """By family: takes a contact that a node of the other family learned of (BEP 32)."""
         self.peers = {IPV4: PeerStore(), IPV6: PeerStore()}
 
 

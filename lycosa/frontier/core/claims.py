@@ -2,8 +2,8 @@
 
 The claims of a host wait in one queue, first come, first served, and go before its leases: while a claim waits, its
 host is hidden from leases (and so is its address group, if only the group delays the claim). After CLAIMS_IN_ROW_MAX
-claims in a row the next turn is for a lease, if leases are requested; if none is taken within YIELD_S, the claims go
-on. Neither side can starve the other.
+claims in a row the next turn is for a lease, if leases are requested. If no lease takes it within YIELD_S, the claims
+go on. Neither side can starve the other.
 
 A caller never waits for a slot while it holds one: the transfer of a callback's lease is over, so its slot becomes free
 when the callback claims. Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns
@@ -74,7 +74,7 @@ class ClaimQueue:
             if first is None or first is claim:
                 self._start(claim)
                 return 0.0
-            # An older claim on another host of the group goes first; that may use up the slot of this one.
+            # An older claim on another host of the group goes first, which may use up the slot of this claim.
             self._start(first)
             first.wake()
         return at
@@ -111,7 +111,7 @@ class ClaimQueue:
         return at
 
     def _yield_until(self, entity: Host | AddressGroup) -> float:
-        """Return until when the claims wait for a lease to go first, 0 if they do not wait."""
+        """Return the time until which the claims let a lease go first; 0 if they do not wait."""
         if not yields_to_leases(self._scheduler, entity):
             return 0.0
         if not entity.yields_until:

@@ -8,13 +8,13 @@ k = FAIR_TURN this guarantees:
 - No starvation: an entity with n entities before it in its lane is picked within k * (n + 1) picks of the lane,
   whatever the others have queued.
 - A near-optimal crawl time: longest work first is optimal for chains of equal jobs with limited concurrency (Muntz and
-  Coffman, 1969). It gets (k - 1)/k of the picks, and the fair picks do useful work too, so a crawl takes at most
-  k / (k - 1) times the optimum, plus SHORT_S. The worst case is a few hosts that need (2k - 1)/2k of all picks until
-  the end, next to a crowd of tiny ones. It takes 1 + 1/(4k - 2) times the optimum: 3.3 % more for k = 8, but 17 % more
-  if every second pick were fair.
+  Coffman, 1969). This rule makes (k - 1)/k of the picks, and the fair picks do useful work too. So a crawl takes at
+  most k / (k - 1) times the optimum, plus SHORT_S. The worst case is a few hosts that need (2k - 1)/2k of all picks
+  until the end, next to many tiny hosts. That crawl takes 1 + 1/(4k - 2) times the optimum: 3.3 % more for k = 8, but
+  17 % more if every second pick were fair.
 
-Removing an entity leaves a stale entry in its heap. A push rebuilds the heap once stale entries outnumber the valid
-ones by STALE_MAX.
+Removing an entity leaves a stale entry in its heap. A push rebuilds the heap once it has STALE_MAX more stale entries
+than valid entries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHORT_S = 10.0
 """Entities with at most this many seconds of work get no priority: they delay the end by no more than that."""
 
 STALE_MAX = 64
-"""Stale entries of a heap beyond the number of its valid ones, before a push rebuilds it."""
+"""Maximum difference between the numbers of stale and valid entries of a heap. Beyond it a push rebuilds the heap."""
 
 NO_WORK = math.inf
 """The rank of an entity with nothing queued."""
@@ -45,7 +45,7 @@ class Entity:
 
     ready_at: float = 0.0
     paused_until: float = 0.0
-    """`ready_at` without the delay after a start: blocks and other pauses only."""
+    """Like `ready_at`, but only with blocks and other pauses, without the delay after a start."""
     rank: float = NO_WORK
     backlog: int = 0
     record_s: float = 0.0
@@ -55,7 +55,7 @@ class Entity:
     """Its lane; None if it is not ready."""
     regrade_below: int = 0
     regrade_from: int = 0
-    """It needs regrading once its backlog leaves this range: 7/8 to twice the backlog when it was last graded."""
+    """The entity is graded again once its backlog leaves this range: 7/8 to twice the backlog at the last grading."""
     claims_in_row: int = 0
     """Claims started since the last lease (`frontier.core.claims`)."""
     yields_until: float = 0.0
@@ -75,7 +75,7 @@ E = TypeVar("E", bound=Entity)
 
 
 class Lane:
-    """The ready entities of one rank, in order of arrival; those with more than SHORT_S of work are also in a heap.
+    """The ready entities of one rank, in order of arrival. Entities with more than SHORT_S of work are also in a heap.
 
     `entities` maps an entity to its valid heap entry, or to None if it has no more than SHORT_S of work.
     """
@@ -145,7 +145,7 @@ class FairQueue(Generic[E]):
         self._ranks: list[float] = []
 
     def wait(self, entity: E, at: float) -> None:
-        """Let the entity wait until this time, instead of any time set before."""
+        """Let the entity wait until this time. This replaces the time of an earlier call."""
         if entity.wait_entry is None:
             self._waiting += 1
         elif entity.wait_entry[0] == at:
@@ -159,7 +159,7 @@ class FairQueue(Generic[E]):
             heapify(self.heap)
 
     def stop_waiting(self, entity: E) -> None:
-        """Remove the entity from the waiting ones, if it is waiting."""
+        """Remove the entity from the waiting entities, if it is waiting."""
         if entity.wait_entry is not None:
             entity.wait_entry = None
             self._waiting -= 1
@@ -181,7 +181,7 @@ class FairQueue(Generic[E]):
         lane.grade(entity)
 
     def remove_ready(self, entity: E) -> None:
-        """Remove the entity from the ready ones, if it is ready."""
+        """Remove the entity from the ready entities, if it is ready."""
         if entity.lane is not None:
             del entity.lane.entities[entity]
             entity.lane = None
@@ -216,7 +216,7 @@ class FairQueue(Generic[E]):
             lane = lanes[ranks[0]]
             if lane.entities:
                 return lane
-            # Most crawls have one rank: keep its lane, so that it is not recreated after every moment without work.
+            # Most crawls have one rank: keep its lane, instead of creating a new one after every moment without work.
             if len(ranks) == 1:
                 return None
             del lanes[heappop(ranks)]

@@ -1,13 +1,13 @@
 """Identifies requests: a request has a key, and its fingerprint is the 64-bit hash of the key.
 
 By default the key is method, canonical URL and body (`core.url.fingerprint`). `FingerprintRules` can leave out query
-parameters that do not select the page, sort the others, and call a user's resolver. The request is always fetched at
-its full URL.
+parameters that do not select the page, sort the other parameters, and call a user's resolver. The request is always
+fetched at its full URL.
 
 A parameter is the text between two `&` (WHATWG). Its name is decoded once to compare it with the rules; parameters that
 remain are compared as written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the
-query, empty parameters are ignored. A parameter with a bare `;` is never left out: old servers read several parameters
-there. The method is always part of the key. For a canonical URL nothing here raises except a resolver. The time is
+query, empty parameters are ignored. A parameter with a bare `;` is never left out: old servers read it as several
+parameters. The method is always part of the key. For a canonical URL nothing here raises except a resolver. The time is
 linear in the length of the URL.
 """
 
@@ -35,7 +35,7 @@ Fingerprint = Callable[[str, str, bytes], int]
 """(method, canonical URL, body) -> 64 unsigned bits."""
 
 RESOLVED_KEY = 0x4C79_636F_7361_0003
-"""Seed of the hash of resolved keys. A state with a resolver does not match any other seed."""
+"""Seed of the hash of resolved keys. With another seed, states with a resolver would know none of their URLs."""
 
 BUILT_IN = ("tracking", "sort", "jsonp", "slash")
 WORDS = (*BUILT_IN, "drop:NAME,...", "keep:NAME,...", "module:function")
@@ -80,7 +80,7 @@ _GENERATED = re.compile(
 _NUMBER = re.compile(r"\d{9,20}(?:\.\d{1,20})?|0?\.\d{6,20}", re.ASCII)
 """A time since 1970 in seconds or finer, or a random number; small numbers may select pages."""
 _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
-"""A time from 2001 to 2033 in milliseconds. Whole seconds are kept: calendars link to those."""
+"""A time from 2001 to 2033 in milliseconds. Times in whole seconds are kept: calendars link to them."""
 
 _NAMES = re.compile(r"(drop|keep):(.*)", re.DOTALL)
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")

@@ -24,10 +24,11 @@ new_tuple = tuple.__new__
 
 
 class LeasedRecord(Generic[Key]):
-    """A lease and the key of its record in the store; None for robots.txt and addresses, which are not stored.
+    """A lease. `key` is the key of its record in the store; None for robots.txt and addresses, which are not stored.
 
-    `group` is the group in which the transfer started. `turn` is None if the lease used no turn. `transfer_done` is
-    True once the transfer has ended while the lease goes on.
+    `group` is the group in which the transfer started. `turn` serves to undo the start; it is None if the start set no
+    delay, or if the clock was set back since. `transfer_done` is True once the transfer has ended while the lease goes
+    on.
     """
 
     __slots__ = ("group", "host", "key", "lease", "transfer_done", "turn")
@@ -47,7 +48,7 @@ class RecordQueue(Protocol[Key_co]):
     """The queued records of a store, by host."""
 
     def take(self, host: str) -> tuple[Key_co, UrlRecord, float | None] | None:
-        """Remove and return the next record of the host, and the rank of the one after it (None if it is the last).
+        """Remove and return the next record of the host, and the rank of the following record (None: there is none).
 
         A rank is the start time of a segment (`segments.starts_at`).
         """
@@ -108,15 +109,19 @@ class LeaseManager(Generic[Key]):
         leased = self._leased.pop(lease.token, None)
         if leased is None:
             return None
-        host = leased.host
         if leased.key is None:
-            host.preparing = False
-        if leased.transfer_done:
-            return leased
-        if not contacted and leased.turn is not None:
-            self.scheduler.undo_start(host, leased.group, leased.turn)
-        self.scheduler.finish(host, leased.group)
+            leased.host.preparing = False
+        if not leased.transfer_done:
+            self._free_slot(leased, contacted=contacted)
         return leased
+
+    def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+        """Free the slot of the lease, which goes on: its transfer is over. A second call does nothing."""
+        self._update_clock(now)
+        leased = self._leased.get(lease.token)
+        if leased is not None and leased.key is not None and not leased.transfer_done:
+            leased.transfer_done = True
+            self._free_slot(leased, contacted=contacted)
 
     def claim(self, host_key: str, wake: Callable[[], None], holder: Lease | None, now: float) -> Claim:
         """Queue a claim on the host; `wake` is called when `try_start` may give a new answer.
@@ -124,10 +129,8 @@ class LeaseManager(Generic[Key]):
         `holder` is the caller's own lease: its transfer is over, so its slot is freed.
         """
         self._update_clock(now)
-        leased = self._leased.get(holder.token) if holder is not None else None
-        if leased is not None and leased.key is not None and not leased.transfer_done:
-            leased.transfer_done = True
-            self.scheduler.finish(leased.host, leased.group)
+        if holder is not None:
+            self.end_transfer(holder, now)
         return self._claims.claim(self.scheduler.activate(host_key), wake)
 
     def try_start(self, claim: Claim, now: float) -> float:
@@ -191,6 +194,11 @@ class LeaseManager(Generic[Key]):
         host = self.scheduler.activate(host_key)
         host.address_attempts += 1
         self.scheduler.block(host, retry_at)
+
+    def _free_slot(self, leased: LeasedRecord[Key], *, contacted: bool) -> None:
+        if not contacted and leased.turn is not None:
+            self.scheduler.undo_start(leased.host, leased.group, leased.turn)
+        self.scheduler.finish(leased.host, leased.group)
 
     def _lease_prerequisite(self, host: Host, now: float) -> Lease | None:
         """Lease the address lookup or the robots.txt of the host, if one of them is needed before its pages."""

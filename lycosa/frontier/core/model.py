@@ -26,7 +26,7 @@ class RecordKind(IntEnum):
 
 
 class Extras(msgspec.Struct, array_like=True, frozen=True):
-    """The parts of a request that a plain GET link lacks; None in a `UrlRecord` for such links.
+    """The parts of a request that a plain GET link lacks. For such a link, `UrlRecord.extras` is None.
 
     Append fields only: stored records are arrays. `spider` is the owner of the request in a crawl with several spiders.
     """
@@ -104,7 +104,8 @@ class FrontierStats(NamedTuple):
 
     The other fields describe this process: `lookups` fingerprints were looked up, `lookups_settled` of them by the
     Bloom filter alone; `offered` records were pushed, `added` of them were new. `paused` is why a running crawl leases
-    nothing, or "".
+    nothing, or "". `brake` is what all hosts with work wait for, "" if one of them may be contacted or it is unknown;
+    `work_s` is the minimum time that the known delays need for what is queued.
     """
 
     queued: int = 0
@@ -120,6 +121,8 @@ class FrontierStats(NamedTuple):
     paused: str = ""
     offered: int = 0
     added: int = 0
+    brake: str = ""
+    work_s: float = 0.0
 
     @property
     def unfinished(self) -> int:
@@ -207,7 +210,7 @@ class Row(msgspec.Struct, frozen=True):
 class Selection(msgspec.Struct, frozen=True):
     """A filter for rows; empty fields match everything. `url` and `reason` are globs.
 
-    `before` (unix seconds) matches only URLs that were done or dead before that time.
+    `before` (unix seconds) matches only URLs that became done or dead before that time.
     """
 
     states: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ class RecentFingerprints:
         self._mask = slots - 1
 
     def add(self, record: UrlRecord) -> None:
-        """Add the fingerprint of a record, unless the record is never filtered."""
+        """Add the fingerprint of a record, unless the record has `dont_filter`."""
         if not record.dont_filter:
             mixed = record.fingerprint ^ _salt(record.segment)
             self._slots[mixed & self._mask] = mixed

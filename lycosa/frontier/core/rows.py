@@ -16,7 +16,7 @@ A line is a JSON object. Only `url` is required; other fields default to the val
     errback cookies encoding flags       as in a Request, the errback by name; none
     spider               the spider of the request, in a crawl with several spiders
     guarded              true if it was found on a page with a public address; false
-    dont_filter fingerprint        informative: an import always drops duplicates, by the fingerprints of its own crawl
+    dont_filter fingerprint        ignored by an import, which drops duplicates by the fingerprints of its own crawl
 """
 
 from __future__ import annotations

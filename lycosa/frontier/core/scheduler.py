@@ -1,10 +1,10 @@
-"""Chooses the host to contact next. Politeness holds by construction, and hosts are never scanned.
+"""Chooses the host to contact next. Politeness holds by construction. Hosts are scanned only if the clock was set back.
 
 A host is *ready* if it has work and a free slot and its delay is over; until then it waits (`frontier.core.fair_queue`
 orders both kinds). So two starts on a host are never closer together than its delay, and a host with a million URLs
-costs as much as a host with one. If the policy limits IP addresses, the hosts of one address form a group with its own
-fair queue, and the group competes with the others as one entity: whatever is picked can be fetched at once. (Modelled
-on the workbench of BUbiNG, Boldi et al. 2014.)
+costs as much as a host with one URL. If the policy limits IP addresses, the hosts of one address form a group with its
+own fair queue. The group competes with other hosts and groups as one entity, so every host that is picked can be
+contacted at once. (Modelled on the workbench of BUbiNG, Boldi et al. 2014.)
 
 Transfers without a record hold claims (`frontier.core.claims`): if the next turn of a host or group is for a claim, it
 is hidden from leases until the claim has started.
@@ -27,7 +27,7 @@ TRANSFER_S = 0.2
 """Assumed duration of a transfer, to estimate the work of hosts without a delay."""
 
 CLOCK_SLACK_S = 1.0
-"""Tolerance for times that arrive out of order; a time earlier by more means that the clock was set back."""
+"""Tolerance for times that arrive out of order. A time that is earlier by more shows that the clock was set back."""
 
 PAUSE_MAX_S = 3600.0
 """Maximum length of a pause that may have been set either before or after the clock was set back."""
@@ -69,7 +69,7 @@ class AddressGroup(Entity):
     is_tracked_idle: bool = False
 
     def work_s(self) -> float:
-        """Return the work of all its hosts one after another, or that of the busiest host if it is more."""
+        """Return the seconds of work of all its hosts together, or of the busiest host alone if that is longer."""
         lane = self.queue.first_lane()
         return max(self.backlog * self.record_s, lane.longest_work_s() if lane is not None else 0.0)
 
@@ -78,7 +78,7 @@ class AddressGroup(Entity):
         return self.members == 0 and self.in_flight == 0
 
     def shift(self, seconds: float) -> None:
-        """Move all its times back, and those of its hosts in the queue."""
+        """Move all its times back, and the times of its hosts in the queue."""
         self.queue.shift(seconds)
         self.ready_at = max(self.ready_at - seconds, 0.0)
         self.paused_until = max(self.paused_until - seconds, 0.0)
@@ -89,7 +89,7 @@ class AddressGroup(Entity):
 class Host(Entity):
     """One active host.
 
-    `ready_at` is the next possible start: `delay_s` after the last one, and not before `blocked_until`. `rank` is the
+    `ready_at` is the next possible start: `delay_s` after the last start, and not before `blocked_until`. `rank` is the
     lowest known rank of its queued records. `delay_s` is the larger of `required_delay_s` (from the user or robots.txt)
     and `throttle_delay_s`. `robots_at` is when its robots.txt was fetched; 0 means never. `address` is its IP address
     until `address_until`; "" means none. While `preparing`, its robots.txt or address is being fetched, and no page is
@@ -144,7 +144,7 @@ class SavedTurn(NamedTuple):
 
 
 class HostScheduler:
-    """The active hosts: those with something queued or in flight, and idle ones until `forget_idle` drops them."""
+    """The active hosts: with something queued or in flight, or idle until `forget_idle` drops them."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -286,7 +286,7 @@ class HostScheduler:
 
     def undo_start(self, host: Host, group: AddressGroup | None, turn: SavedTurn) -> None:
         """Drop the delay after a start that never contacted the host. `finish` must follow."""
-        # If a later start, block or delay has changed `ready_at` since, that one stands.
+        # If a later start, block or delay has changed `ready_at`, the later value stays.
         if host.ready_at == turn.next_at:
             host.ready_at = max(turn.ready_at, host.paused_until)
             self.reschedule(host)
@@ -313,7 +313,7 @@ class HostScheduler:
             wake_claims(host, host.group)
 
     def next_ready(self) -> float | None:
-        """Return when the first host may be contacted: 0 means now, None that no host has work and a free slot."""
+        """Return when the first host may be contacted; 0: now; None: no host has both work and a free slot."""
         return 0.0 if self._queue.first_lane() is not None else self._queue.next_due()
 
     def restore(self, host: Host, started_at: float, blocked_until: float) -> None:
@@ -359,8 +359,8 @@ class HostScheduler:
     def update_clock(self, now: float) -> None:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
-        A pause set since the previous call may have been computed with either clock, so both readings are honoured: it
-        keeps its remaining length, and also lasts until the given time, but for that at most PAUSE_MAX_S from now.
+        A pause set since the previous call may have been computed before or after the clock was set back. It ends at
+        the later of two times: its end moved back like all others, and its given end, capped at PAUSE_MAX_S from now.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)
@@ -461,7 +461,7 @@ def is_claimed(scheduler: HostScheduler, group: AddressGroup) -> bool:
 
 
 def first_claim(scheduler: HostScheduler, group: AddressGroup) -> Claim | None:
-    """Return the group's oldest claim whose host may be contacted, if any, ignoring the limits of the address."""
+    """Return the group's oldest claim whose host may be contacted, or None. The limits of the address are ignored."""
     found: Claim | None = None
     for host in group.claiming_hosts:
         busy = host.ready_at > scheduler.now or host.in_flight >= scheduler.concurrency

@@ -1,22 +1,29 @@
 """Segments: which part of a crawl a request belongs to, and when that part begins.
 
 A time segment is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`. Every back end can
-therefore tell from the name alone when a segment may be served, and in which order. A segment with any other name
+therefore tell from the name alone when a segment may be crawled, and in which order. A segment with any other name
 starts at once. "" is the segment of a crawl without segments; it comes before all others.
 
-A run has one segment, that of its first seed at its start. All its requests inherit it, so a crawl that runs past
+A run has one segment, given by its first seed and start time. All its requests inherit it, so a crawl that runs past
 midnight does not start over. With time segments, a request that is due later goes into the segment of that time
 instead. Multiples such as `3d` are counted from a fixed time (weeks from a Monday), so they mean the same in every run.
+
+A resolver may choose a period for each request instead: products daily, comments every third day. The names of such
+segments end with the period: `2026-11-21+3d`. A run then has one segment for each period, and only segments of the same
+period follow each other: the later one takes over the URLs of the earlier one, and the earlier one is archived.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import lru_cache
+from math import inf
+from typing import NamedTuple
 
 from lycosa.core.errors import BadSetting, BadSpider, UsageError
 from lycosa.core.units import DURATION_UNITS_S
@@ -26,13 +33,24 @@ from lycosa.http.core.request import Request
 NAME_MAX = 100
 """Maximum number of characters of a segment's name."""
 
+NAMES_CACHED = 4096
+"""Maximum number of names in each of three caches: every commit asks for all, with a resolver every link for some."""
+
+SEGMENTS_KEPT_MAX = 900
+"""Number of segments beyond which the oldest archived ones are dropped, even without `keep_segments`."""
+
+LATEST_KEPT = 2
+"""Latest segments of each period that are never dropped: the current one takes over the URLs of the one before."""
+
 SHOWN_MAX = 60
 """Maximum number of characters of an invalid name that a message shows."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
 """Valid segment names: they appear in commands, paths and database keys."""
 
-START = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:T(\d\d)(?::(\d\d))?)?", re.ASCII)
+PERIOD = r"hour|day|week|month|[1-9]\d{0,2}[hdw]"
+START = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)(?:T(\d\d)(?::(\d\d))?)?(?:\+({PERIOD}))?", re.ASCII)
+PERIOD_SIGN = "+"
 
 UNITS_S = {unit: int(DURATION_UNITS_S[unit]) for unit in "hdw"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,6 +58,10 @@ MONDAY_S = 4 * UNITS_S["d"]
 """1970-01-05, the Monday from which weeks are counted."""
 
 SPANS = {"hour": "1h", "day": "1d", "week": "1w"}
+NONE = "none"
+_CANONICAL = {"": NONE, **{span: word for word, span in SPANS.items()}}
+_PERIOD = re.compile(PERIOD, re.ASCII)
+_VALID_PERIOD = "return a period (hour, day, week, month, 6h, 3d, 2w, none), or None for that of its page"
 WORDS = ("none", "hour", "day", "week", "month", "6h", "3d", "2w", "spider", "module:function")
 _SPAN = re.compile(r"([1-9]\d{0,2})([hdw])", re.ASCII)
 _TOO_FINE = re.compile(r"\d*\s*(?:s|m|ms|secs?|seconds?|mins?|minutes?)", re.ASCII | re.IGNORECASE)
@@ -47,36 +69,79 @@ _TOO_FINE = re.compile(r"\d*\s*(?:s|m|ms|secs?|seconds?|mins?|minutes?)", re.ASC
 SegmentResolver = Callable[[Request, float], str]
 """(first seed of a run, now in unix seconds) -> name of the run's segment."""
 
+PeriodResolver = Callable[[Request], str | None]
+"""request -> its period (`day`, `3d`, `none`), None for that of the page on which it was found."""
+
+CurrentSegments = Callable[[Iterable[str]], Sequence[str]]
+"""names of stored segments -> the segments of the run."""
+
 NameAt = Callable[[float], str]
 """time (unix seconds, years 1 to 9999) -> name of the segment that it belongs to."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SegmentNaming:
-    """How a crawl names its segments. `at` names time segments; None for other kinds."""
+    """How a crawl names its segments. `at` names time segments; None for other kinds.
+
+    With `period`, each request has a period of its own. Its segments are those at `run_at`, the start of the run.
+    """
 
     resolver: SegmentResolver
     at: NameAt | None = None
+    period: PeriodResolver | None = None
+    run_at: float = 0.0
+
+    def begin_run(self, now: float) -> None:
+        """Set the start of the run, on which the segments of its requests depend."""
+        if self.period is not None:
+            self.run_at = now
 
     def of_run(self, first: Request, now: float) -> str:
         """Return the segment of a run that starts now. Raises `BadSpider` if a resolver fails."""
         return self.resolver(first, now)
 
-    def of_request(self, inherited: str, not_before: float) -> str:
-        """Return the segment of a request: the inherited one, or the later one in which it is due."""
-        if self.at is None or not_before <= 0:
+    def of_request(self, request: Request, inherited: str) -> str:
+        """Return the segment of a new request: `inherited`, that of its own period, or the one in which it is due.
+
+        `inherited` is the segment of the page on which it was found, or of the run. A request with the same period
+        inherits it, even if a later segment has begun. Raises `BadSpider` if a resolver fails.
+        """
+        if self.period is not None and self.run_at:
+            period = self.period(request)
+            if period is not None and period != period_of(inherited):
+                inherited = name_of_period(period, self.run_at)
+        return self.when_due(inherited, request.not_before)
+
+    def when_due(self, inherited: str, not_before: float) -> str:
+        """Return the inherited segment, or the later one in which a request is due."""
+        if not_before <= 0:
             return inherited
-        return max(inherited, self.at(not_before), key=segment_order)
+        if self.at is not None:
+            return max(inherited, self.at(not_before), key=segment_order)
+        period = period_of(inherited)
+        return max(inherited, name_of_period(period, not_before), key=segment_order) if period else inherited
+
+    def current(self, first: str, names: Iterable[str]) -> list[str]:
+        """Return the segments of a run whose first segment is `first`: one for each period among these names."""
+        if self.period is None:
+            return [first]
+        periods = filter(None, map(period_of, names))
+        return sorted({first, *(name_of_period(period, self.run_at) for period in periods)}, key=segment_order)
 
 
 NO_SEGMENTS = SegmentNaming(lambda *_: "")
 
 
+def unnamed(_: Iterable[str]) -> list[str]:
+    """Return the segments of a run in a crawl without segments."""
+    return [""]
+
+
 def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> SegmentNaming:
     """Parse the setting `segment`. Raises `BadSetting`.
 
-    `resolver` is the function that `word` names, if it names one; `spider` is the name of the spider, for the word
-    `spider`.
+    `resolver` is the user's function if `word` is `module:function`. `spider` is the spider's name, which names the
+    segment if `word` is `spider`.
     """
     if resolver is not None:
         return SegmentNaming(_checked(resolver, word))
@@ -89,6 +154,49 @@ def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = No
         return SegmentNaming(lambda *_: name)
     at = _month if word == "month" else _span(word)
     return SegmentNaming(lambda _, now: at(now), at)
+
+
+def by_period(resolver: Callable[[Request], object], name: str) -> SegmentNaming:
+    """Return the naming of a user's function that returns a period for each request; `name` is its name."""
+
+    def period(request: Request) -> str | None:
+        try:
+            returned = resolver(request)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+            raise BadSpider(f"the segment resolver {name} failed for {request.url}: {reason}") from error
+        if returned is None:
+            return None
+        found = _CANONICAL.get(returned, returned) if isinstance(returned, str) else ""
+        if found != NONE and not _PERIOD.fullmatch(found):
+            problem = f"the segment resolver {name} returned {_shown(returned)} for {request.url}"
+            raise BadSpider(f"{problem}: {_VALID_PERIOD}")
+        return found
+
+    def of_run(first: Request, now: float) -> str:
+        return name_of_period(period(first) or NONE, now)
+
+    return SegmentNaming(of_run, period=period)
+
+
+@lru_cache(NAMES_CACHED)
+def name_of_period(period: str, time: float) -> str:
+    """Return the name of the segment with this period at this time; "" for `none`."""
+    if period == NONE:
+        return ""
+    at = _month if period == "month" else _span(period)
+    return at(time) + PERIOD_SIGN + period
+
+
+@lru_cache(NAMES_CACHED)
+def period_of(name: str) -> str | None:
+    """Return the period in the name of a time segment, "" if it is not in the name; `none` for the unnamed segment.
+
+    None if the segment has another name: it is not followed by another one.
+    """
+    if not name:
+        return NONE
+    return name.partition(PERIOD_SIGN)[2] if starts_at(name) else None
 
 
 def _span(word: str) -> NameAt:
@@ -128,7 +236,7 @@ def validate_name(text: str) -> str:
 
 
 def find_segment(name: str, views: Iterable[SegmentView]) -> SegmentView:
-    """Return the segment with this name. Raises `UsageError`, with the nearest name, if it is missing or dropped."""
+    """Return the segment with this name. Raises `UsageError` if it was dropped or does not exist."""
     live = {view.name: view for view in views if view.state is not SegmentState.DROPPED or view.name == name}
     found = live.get(name)
     if found is None:
@@ -172,15 +280,71 @@ def _unknown(word: str) -> str:
     return f"segment: {word!r} is unknown: {guess}write {', '.join(WORDS)} (at most 999 units)"
 
 
+@lru_cache(NAMES_CACHED)
 def starts_at(name: str) -> float:
-    """Return when the URLs of a segment may be fetched (unix seconds), 0 for at once."""
+    """Return when the URLs of a segment may be fetched (unix seconds); 0: at once."""
     found = START.fullmatch(name)
     if found is None:
         return 0.0
     try:
-        return datetime(*(int(part or 0) for part in found.groups()), tzinfo=UTC).timestamp()  # type: ignore[arg-type,misc]
+        return datetime(*(int(part or 0) for part in found.groups()[:5]), tzinfo=UTC).timestamp()  # type: ignore[arg-type,misc]
     except ValueError:
         return 0.0
+
+
+def latest_starts(names: Iterable[str], horizon: float = inf) -> dict[str, float]:
+    """Return the start of the latest time segment of each period that starts at `horizon` or before.
+
+    Once a finished segment is not the latest of its period, it can be archived.
+    """
+    latest: dict[str, float] = {}
+    for name in names:
+        start, period = starts_at(name), period_of(name)
+        if period is not None and 0 < start <= horizon:
+            latest[period] = max(start, latest.get(period, 0.0))
+    return latest
+
+
+def is_followed(name: str, latest: Mapping[str, float]) -> bool:
+    """Whether a time segment is followed by another one of its period. `latest` is from `latest_starts`."""
+    return 0 < starts_at(name) < latest.get(period_of(name) or "", 0.0)
+
+
+class Retention(NamedTuple):
+    """How many archived segments of each period are kept, and for how many seconds from their starts; None: any."""
+
+    number: int | None = None
+    age_s: float | None = None
+
+
+def expired_segments(views: Iterable[SegmentView], retention: Retention, now: float) -> list[str]:
+    """Return the archived time segments that need not be kept at `now` (unix seconds), the oldest first.
+
+    The LATEST_KEPT segments of each period are kept, even beyond SEGMENTS_KEPT_MAX.
+    """
+    live = sorted((view for view in views if view.state is not SegmentState.DROPPED), key=_view_order, reverse=True)
+    by_period: dict[str | None, list[SegmentView]] = {}
+    for view in live:
+        if view.starts_at <= now:
+            by_period.setdefault(period_of(view.name), []).append(view)
+    oldest = now - retention.age_s if retention.age_s is not None else -inf
+    kept_max = inf if retention.number is None else retention.number
+    eligible, expired = [], set()
+    for followed in (found for period, found in by_period.items() if period not in (None, NONE)):
+        for place, view in enumerate(followed):
+            if place >= LATEST_KEPT and view.state is SegmentState.ARCHIVED:
+                eligible.append(view)
+                if place > kept_max or view.starts_at < oldest:
+                    expired.add(view.name)
+    eligible.sort(key=_view_order)
+    surplus = len(live) - len(expired) - SEGMENTS_KEPT_MAX
+    left = [view.name for view in eligible if view.name not in expired]
+    expired.update(left[: max(0, surplus)])
+    return [view.name for view in eligible if view.name in expired]
+
+
+def _view_order(view: SegmentView) -> tuple[float, str]:
+    return segment_order(view.name)
 
 
 def segment_order(name: str) -> tuple[float, str]:
@@ -189,7 +353,7 @@ def segment_order(name: str) -> tuple[float, str]:
 
 
 def total_stats(views: Sequence[SegmentView], leased: int) -> FrontierStats:
-    """Return the total counts of all segments. `leased` is how many of their queued URLs are leased."""
+    """Return the total counts of all segments. `leased` is the number of leased URLs, which `views` count as queued."""
     reasons: Counter[str] = Counter()
     dead_reasons: Counter[str] = Counter()
     for view in views:

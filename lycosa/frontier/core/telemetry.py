@@ -1,8 +1,8 @@
 """What the workers of a crawl report, and what is computed from it: sums, rates, remaining time.
 
 A worker reports its counters since its start about once a second (`WorkerReport`). The server adds the increase since
-the previous report to the totals of the crawl, so these include all workers that ever took part. For a killed worker
-they include its last report. Readers compute rates from two reports of a worker, by the worker's own clock.
+the previous report to the totals of the crawl, so these include all workers that ever took part. A killed worker
+counts up to its last report. Readers compute rates from two reports of a worker, by the worker's own clock.
 
 A page that is fetched again because its worker died before the commit counts twice here, but once among the URLs that
 the frontier counts as done.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,7 +30,7 @@ STAT_PREFIX = "stats/"
 """The prefix of stats (`crawler.stats`) among the counters."""
 
 STATS_MAX = 200
-"""Maximum number of stats in a report; the first ones are kept. It is limited since names may come from the network."""
+"""Maximum number of stats in a report, because names may come from the network. The first stats are kept."""
 
 NAME_MAX = 100
 """Maximum number of characters in the name of a reported stat."""
@@ -61,6 +61,19 @@ class WorkerReport(msgspec.Struct, frozen=True):
     concurrency: int = 0
     memory_bytes: int = 0
     counts: dict[str, int] = {}
+
+
+class RunProgress(NamedTuple):
+    """The work of all workers of a shared crawl since its run began, `age_s` ago.
+
+    A run begins when a worker joins while there is no other. `counts` are the increases of the counters since then. The
+    last item came `item_age_s` ago, after `pages_at_item` pages; without items, the run began then.
+    """
+
+    age_s: float
+    item_age_s: float
+    pages_at_item: int
+    counts: dict[str, int]
 
 
 class WorkerView(msgspec.Struct, frozen=True):
@@ -175,12 +188,12 @@ class Rates:
 
 
 def page_count(counts: Mapping[str, float]) -> float:
-    """Return the pages among counts or rates, including unchanged ones."""
+    """Return the number of pages in counts or rates, including unchanged pages."""
     return counts.get("pages", 0) + counts.get("unchanged", 0)
 
 
 def pages_done(reasons: Mapping[str, int]) -> dict[str, int]:
-    """Return the page counters that follow from the reasons of done URLs."""
+    """Return the counters `pages` and `unchanged`, computed from the reasons of done URLs."""
     fetched = sum(count for reason, count in reasons.items() if len(reason) == 3 and reason.startswith("2"))
     return {"pages": fetched, "unchanged": reasons.get("unchanged", 0)}
 

@@ -29,7 +29,7 @@ ADDED_MAX = 1_000_000
 """Number of fingerprints in frames at which the layers are rewritten."""
 
 ADDED_SHARE = 32
-"""Frames may also hold 1/ADDED_SHARE of the fingerprints of the layers, if that is more than ADDED_MAX."""
+"""The frames may hold more than ADDED_MAX if the layers are large: up to 1/ADDED_SHARE of the layers' fingerprints."""
 
 WARN_MIN = 100_000
 """Minimum number of URLs for which rebuilding a filter logs a warning, because it takes long."""
@@ -39,9 +39,9 @@ FINGERPRINT_BYTES = 9
 
 
 class Frame(NamedTuple):
-    """The fingerprints that the generations after `before` up to `last` added.
+    """The fingerprints added by the generations after `before`, up to and including `last`.
 
-    The first frame of a file has none; its `layers` is the number of layer files.
+    The first frame of a file has no fingerprints; its `layers` is the number of layer files.
     """
 
     before: int
@@ -78,7 +78,7 @@ class FilterFile:
         return found
 
     def append(self, before: int, last: int, added: list[int]) -> None:
-        """Write a frame with the fingerprints that the generations after `before` up to `last` added."""
+        """Write a frame with the fingerprints added by the generations after `before`, up to and including `last`."""
         with storage_errors(self._path):
             with self._path.open("ab") as stream:
                 stream.write(_encode(Frame(before, last, 0, added)))
@@ -86,7 +86,7 @@ class FilterFile:
                 sync_file(self._path)
 
     def is_long(self, known: int) -> bool:
-        """Whether the layers, which hold `known` fingerprints, should be rewritten."""
+        """Whether the file of frames is so long that the layers, with `known` fingerprints, should be rewritten."""
         try:
             return self._path.stat().st_size >= max(ADDED_MAX, known // ADDED_SHARE) * FINGERPRINT_BYTES
         except OSError:
@@ -115,7 +115,7 @@ class FilterFile:
         while (payload := frame_at(data, at)) is not None:
             frames.append(_decode(payload))
             at += HEAD.size + len(payload)
-        if at < len(data):  # a torn frame: one appended after it would never be read
+        if at < len(data):  # a torn frame: a frame appended after it would never be read
             os.truncate(self._path, at)
         return frames
 
@@ -126,7 +126,7 @@ class FilterFile:
 def load_or_rebuild(
     file: FilterFile, generation: int, expected: int, fingerprints: Callable[[], Iterable[int]], name: str
 ) -> Filter:
-    """Return the saved filter, or one rebuilt from all `fingerprints`, which is then saved."""
+    """Return the saved filter. If there is none, rebuild it from all `fingerprints`, and save it."""
     found = file.load(generation, expected)
     if found is not None:
         return found

@@ -1,6 +1,6 @@
 """The embedded frontier, and the store operations of `lycosa frontier`: list, requeue, drop, verify, compact.
 
-Long operations run in slices, and merge the rows in memory with those in LMDB.
+Long operations run in slices, and merge the rows in memory with the rows in LMDB.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fingerprints in LMDB, in two levels, so that several new ones share a page write.
+"""The fingerprints in LMDB, in two levels: this way one page write stores several new fingerprints.
 
 Fingerprints are random keys: with ten million in one table, a checkpoint of 100,000 rewrites nearly as many pages. So
 checkpoints write to a small table (L0), where many fingerprints share a page. When it is full, a second L0 table takes
@@ -20,7 +20,7 @@ L0_MAX = 1_000_000
 """Number of rows at which L0 is full."""
 
 L0_SHARE = 32
-"""L0 may also hold 1/L0_SHARE of the rows of L1, if that is more than L0_MAX."""
+"""L0 may hold more than L0_MAX if L1 is large: up to 1/L0_SHARE of the rows of L1."""
 
 SCAN_ROWS = 10_000
 NEWEST = b"newest"

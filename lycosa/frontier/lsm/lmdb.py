@@ -191,7 +191,7 @@ class Database:
             raise self._error(error) from error
 
     def _error(self, error: lmdb.Error) -> StateError:
-        """Return the first error: later ones are its consequences and would name a wrong cause."""
+        """Return the first error: later errors follow from it and would name a wrong cause."""
         if self._first_error is None:
             self._first_error = storage_error(self.path, error)
         return self._first_error

@@ -124,8 +124,8 @@ class Memtable:
     def scan(self, table: int, after: bytes, limit: int, decode: Callable[[bytes], Value]) -> list[tuple[bytes, Value]]:
         """Return at most `limit` current rows after a key, in key order; b"" starts a listing.
 
-        If `limit` is at least ORDERED_MIN, only the first slice takes time for all changed rows in memory. Rows added
-        after the first slice of a listing may be missing from later ones.
+        If `limit` is at least ORDERED_MIN, only the first slice of a listing reads all changed rows in memory. Rows
+        added after the first slice may be missing from later slices.
         """
         found: list[tuple[bytes, Value]] = []
         while len(found) < limit:
@@ -254,7 +254,7 @@ class Memtable:
         self._slices = _slices(self.frozen)
 
     def _flush(self, rows: int | None) -> bool:
-        """Write about this many frozen rows to LMDB, all with None. Return whether none are left."""
+        """Write about `rows` frozen rows to LMDB; None: all of them. Return whether none are left."""
         written = 0
         for table, keys in self._slices:
             frozen = self.frozen[table]

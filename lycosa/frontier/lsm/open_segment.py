@@ -1,4 +1,4 @@
-"""One segment of an embedded frontier that was not dropped: its counts, the windows on its queues, its Bloom filter.
+"""A segment of an embedded frontier, unless dropped: its counts, the windows on its queues, its Bloom filter.
 
 The Bloom filter recognizes most new fingerprints without disk access. If it says "maybe known", `knows` looks into the
 cache of recent disk hits, then into the changes that wait for a checkpoint, then into LMDB. A false positive of the
@@ -23,7 +23,7 @@ RECENT_MAX = 30_000
 """Maximum number of cached fingerprints that were found on disk, in each of two generations."""
 
 REASONS_MAX = 200
-"""Maximum number of reasons counted separately; further ones count as OTHER, except HTTP statuses."""
+"""Maximum number of reasons counted separately. Further reasons count as OTHER, except HTTP statuses."""
 
 STATUS_DIGITS = 3
 OTHER = "other"
@@ -32,9 +32,10 @@ OTHER = "other"
 class OpenSegment:
     """A segment that is open, finished or archived.
 
-    `pending` is the number of URLs queued or leased; `row.pending` is that of the last commit. `admitted` fingerprints
-    are added to the filter by the next commit; until then they are found in the memtable. `certain` counts the look-ups
-    that the filter settled, `maybes` all others, `false_positives` the "maybes" since the last commit that were new.
+    `pending` is the number of URLs queued or leased; `row.pending` is its value at the last commit. `admitted`
+    fingerprints are added to the filter by the next commit; until then they are found in the memtable. `certain` counts
+    the look-ups that the filter answered alone, `maybes` all others. `false_positives` counts the maybes since the last
+    commit whose fingerprint turned out to be new.
     """
 
     def __init__(self, row: SegmentRow, memtable: Memtable, *, sync: bool, expected: int) -> None:
@@ -55,7 +56,10 @@ class OpenSegment:
         self._older: set[int] = set()
 
     def knows(self, fingerprint: int, memtable: Memtable) -> bool:
-        """Whether a fingerprint was added before. Call it if the filter says "maybe" and `memtable.active` lacks it."""
+        """Whether a fingerprint was added before.
+
+        Call this only after the filter said "maybe" and the fingerprint was not in `memtable.active`.
+        """
         self.maybes += 1
         if fingerprint in self._recent or fingerprint in self._older:
             return True
@@ -70,7 +74,7 @@ class OpenSegment:
         return True
 
     def known(self, fingerprints: Sequence[int], memtable: Memtable) -> set[int]:
-        """Return the fingerprints that memory shows as added before. Others may have been added too."""
+        """Return the fingerprints that are known, as far as memory tells. The disk may know others."""
         wanted = set(fingerprints)
         found = (wanted & self._recent) | (wanted & self._older)
         for writes in (memtable.active, memtable.frozen):
@@ -132,7 +136,7 @@ def view(row: SegmentRow) -> SegmentView:
 
 
 def totals(live: Sequence[OpenSegment], leased: int) -> FrontierStats:
-    """Return the total counts of all segments. `leased` is how many of their pending URLs are leased."""
+    """Return the total counts of all segments. `leased` is the number of leased URLs, which count as pending."""
     certain = sum(segment.certain + len(segment.admitted) - segment.false_positives for segment in live)
     lookups = certain + sum(segment.maybes for segment in live)
     stats = total_stats([view(segment.current_row()) for segment in live], leased)

@@ -13,7 +13,7 @@ from lycosa.frontier.core.model import Extras, HostFacts, SegmentState, UrlRecor
 from lycosa.http.core.model import Validators
 
 HOST_KEY_MAX = 400
-"""Bytes of a host key that are stored unchanged; an LMDB key has at most 511 bytes."""
+"""Maximum size of a host key that is stored unchanged; an LMDB key has at most 511 bytes."""
 
 ARRIVAL_BYTES = 6
 """Bytes of an arrival number. It is the key of a URL in DONE and DEAD, and the end of the keys in QUEUE and DELAYED."""

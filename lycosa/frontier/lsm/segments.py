@@ -1,8 +1,8 @@
 """The segments of an embedded frontier: which exist, which are served, when they start and end.
 
 The oldest segment is served first; one that has not started yet is not served at all. A finished time segment is
-archived once a later one has started. Dropping a segment deletes whole tables, never row by row; tables left over by a
-crash are deleted when the state is next opened.
+archived once a later one of its period has started. Dropping a segment deletes whole tables, never row by row; tables
+left over by a crash are deleted when the state is next opened.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from lycosa.core.errors import StorageError
 from lycosa.frontier.core.model import SegmentState
-from lycosa.frontier.core.segments import segment_order
+from lycosa.frontier.core.segments import is_followed, latest_starts, segment_order
 from lycosa.frontier.local import HostWork
 from lycosa.frontier.lsm.filters import FilterFile
 from lycosa.frontier.lsm.hosts import HostTable
@@ -26,7 +26,7 @@ from lycosa.frontier.lsm.window import Window
 SEGMENT = b"segment:"
 META_TABLE = table_number(META)
 ROWS_MAX = 1 << 20
-"""Segments that may ever be created, including dropped ones."""
+"""Maximum number of segments ever created, including dropped ones."""
 
 
 class SegmentRegistry:
@@ -52,7 +52,7 @@ class SegmentRegistry:
         self.delete_dropped()
 
     def create(self, name: str) -> OpenSegment | None:
-        """Create a segment. Return None if there is one of this name, even a dropped one.
+        """Create a segment. Return None if the name is taken, even by a dropped segment.
 
         Raises `StorageError` if there are SEGMENTS_MAX segments.
         """
@@ -85,10 +85,16 @@ class SegmentRegistry:
         starts = (segment.rank for segment in self.live.values() if not segment.started and segment.pending)
         return min(starts, default=None)
 
-    def archive_finished(self) -> bool:
-        """Archive finished time segments if a later one has started. Return whether there were any."""
-        last = max((segment.rank for segment in self.live.values() if segment.started), default=0.0)
-        finished = [each for each in self.serving if 0 < each.rank < last and not each.unfinished]
+    def archive_finished(self, run_at: float) -> bool:
+        """Archive finished time segments if a later one of their period has started. Return whether there were any.
+
+        See `FrontierStore.run_at`.
+        """
+        finished = [each for each in self.serving if each.rank > 0 and not each.unfinished]
+        if not finished or len(self.live) == 1:  # usually, and this is called by every commit
+            return False
+        latest = latest_starts([each.row.name for each in self.live.values() if each.started], run_at)
+        finished = [each for each in finished if is_followed(each.row.name, latest)]
         for segment in finished:
             self.archive(segment)
         return bool(finished)
@@ -143,7 +149,7 @@ class SegmentRegistry:
         """Yield the hosts with queued records in a segment that is being started."""
         if not segment.is_open or not segment.pending:
             return
-        # Skip from the first record of one host to that of the next: queue keys begin with the host id.
+        # Skip from the first record of a host to the first record of the next host: queue keys begin with the host id.
         rows = self._memtable.database.skip_scan(
             segment.queue, lambda key: QUEUE_KEY.pack(QUEUE_KEY.unpack(key)[0] + 1, 0, 0)
         )

@@ -36,12 +36,12 @@ BUFFER_MAX = 128
 """Maximum number of records read ahead per host, while few hosts are active."""
 
 BUFFERED_MAX = 50_000
-"""Maximum number of records read ahead for all hosts together, except that each host gets at least BUFFER_MIN."""
+"""Maximum number of records read ahead for all hosts together. Each host gets BUFFER_MIN even beyond that."""
 
 BUFFER_MIN = 4
 
 WINDOWS_KEPT_MAX = 20_000
-"""Number of windows above which those of hosts with nothing queued are dropped; most such hosts get work again soon."""
+"""Number of windows up to which hosts with nothing queued keep theirs, because most such hosts get work again soon."""
 
 DELAYED_MAX = 1000
 """Maximum number of delayed records read ahead."""
@@ -70,7 +70,7 @@ class LmdbCrawlStore:
         self.counters = decode_counters(value) if value else Counters()
         self.counters.epoch += 1
         self.arrivals = self.counters.arrivals
-        """The latest arrival number; `counters.arrivals` is the one of the last commit."""
+        """The latest arrival number; `counters.arrivals` is its value at the last commit."""
         self.host_table = HostTable(self.memtable, self.counters)
         self.load_host = self.host_table.load
         self.save_host = self.host_table.save
@@ -81,6 +81,7 @@ class LmdbCrawlStore:
         self._delayed = Window(DELAYED_TABLE, None, complete=False)
         self._dirty = True
         self._limit = BUFFER_MAX
+        self.run_at = math.inf
 
     def add(self, record: UrlRecord) -> float | None:
         segment = self._live.get(record.segment) or self._create_segment(record.segment)
@@ -189,7 +190,7 @@ class LmdbCrawlStore:
     def commit(self, positions: Mapping[str, int]) -> None:
         """Commit the counters and all changes in one frame. After a checkpoint, release the memory of its rows."""
         counters = self.counters
-        archived = self.registry.archive_finished()
+        archived = self.registry.archive_finished(self.run_at)
         if not (archived or self._dirty or self.memtable.writes) and positions.items() <= counters.positions.items():
             return
         counters.positions.update(positions)

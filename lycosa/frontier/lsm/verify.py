@@ -1,6 +1,6 @@
 """Checks the consistency of an embedded frontier. Call `checkpoint` first.
 
-- Every row can be read, and SEEN has its fingerprint with its state (unless it is never filtered).
+- Every row can be read, and SEEN has its fingerprint with its state (except with `dont_filter`).
 - Every fingerprint in SEEN is in exactly one state, and in the Bloom filter.
 - The counts match the rows.
 """
@@ -26,7 +26,7 @@ REPORT_EVERY = 1_000_000
 
 
 def find_problems(memtable: Memtable, live: Sequence[OpenSegment], report: Callable[[str], None]) -> list[str]:
-    """Return the inconsistencies, one line each, at most PROBLEMS_MAX."""
+    """Return the inconsistencies, one line each. After PROBLEMS_MAX lines, stop with the line "and more"."""
     found: list[str] = []
     for line in _check_all(memtable, live, report):
         found.append(line)
@@ -102,7 +102,7 @@ def _check_count(segment: str, state: str, found: int, counted: int) -> Iterator
 def _read(
     memtable: Memtable, table: int, decode: Callable[[bytes], Any], report: Callable[[str], None]
 ) -> Iterator[tuple[bytes, Any]]:
-    """Yield the keys and decoded rows of a table; for a row that cannot be read, the error message instead."""
+    """Yield the keys and decoded rows of a table. If a row cannot be read, yield the error message instead."""
     after, read = b"", 0
     while rows := memtable.database.rows_after(table, after, b"", SCAN_ROWS):
         for key, value in rows:

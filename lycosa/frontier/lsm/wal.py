@@ -1,8 +1,8 @@
 """The write-ahead log: an append-only file of what was committed but is not in the database yet.
 
 Each group commit appends one checksummed frame. Only complete frames count: a kill or a full disk in the middle of a
-write leaves a torn frame, which the reader ignores. Each file holds one generation of frames; the next generation
-begins when the current one starts being copied into the database.
+write leaves a torn frame, which the reader ignores at the end of the last file. Each file holds one generation of
+frames; the next generation begins when the current one starts being copied into the database.
 
     journal.7    frames of [length, checksum, payload]; the checksum is xxh3 seeded with the generation
 """
@@ -19,7 +19,7 @@ from lycosa.infra.durable_files import storage_error, storage_errors, sync_file,
 from lycosa.infra.frames import HEAD, encode_frame, frame_at
 
 FRAME_MAX = 1 << 30
-"""Bytes of the payload of one frame; a larger commit is refused."""
+"""Maximum bytes in the payload of one frame; a larger commit is refused."""
 
 PREFIX = "journal."
 

@@ -1,9 +1,10 @@
 """The part of an ordered table that is in memory: its first rows, and rows that LMDB does not have yet.
 
 There is a window on the queue of each host, and one on the delayed records. All rows up to `horizon` are in memory or
-leased. Beyond it there may be rows that only LMDB has, unless the window is `complete`. The first row of the heap is
-the first of the table if it is not beyond the horizon; otherwise the window must read ahead. After a checkpoint LMDB
-has all rows, and `trim` drops those beyond the horizon: memory use depends on the number of windows, not of rows.
+leased. Beyond `horizon` there may be rows that only LMDB has, unless the window is `complete`. If the first row of the
+heap is not beyond the horizon, it is the first row of the table; otherwise the window must read ahead. After a
+checkpoint LMDB has all rows, and `trim` drops those beyond the horizon: memory use depends on the number of windows,
+not of rows.
 """
 
 from __future__ import annotations

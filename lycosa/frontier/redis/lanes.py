@@ -77,7 +77,7 @@ def needle_of(fingerprint: int) -> bytes:
 
 
 def leased_record(kind: RecordKind, host: str, page: bytes, attempts: int) -> UrlRecord:
-    """Return a leased record: the page, or a prerequisite of the host. A robots.txt is guarded if its page is."""
+    """Return a leased record: the page, or a prerequisite of the host. A robots.txt is guarded if the page is."""
     if kind is RecordKind.PAGE:
         return decode(page)
     return prerequisite(host, kind, attempts, guarded=kind is RecordKind.ROBOTS and (not page or decode(page).guarded))

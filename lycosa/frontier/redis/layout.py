@@ -9,8 +9,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-LAYOUT = 3
+LAYOUT = 4
 """Incremented whenever keys or values change. Lycosa refuses a crawl with another layout."""
+
+CLOSING = "closing"
+"""The state of a segment that is being archived: it takes no records but links of its own pages."""
+
+
+DELETED_LAYOUT = 999_999_999
+"""The layout of a crawl that is being deleted: every version of Lycosa refuses it."""
 
 
 class Key(StrEnum):
@@ -18,13 +25,14 @@ class Key(StrEnum):
 
     # The crawl and its clock.
     META = "m"
-    """This name never changes, so that every version can read the `layout` of a crawl.
+    """This name never changes: every version must be able to read the `layout` of a crawl.
 
     hash: `crawl`, its number; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set once all
     partitions are created; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`,
     `workers`, `cookies`; `wanted`, when leases were last wanted; `seen`, the time of the last call of any worker;
-    `real` and `ahead`, the clock; `waits`, written when a commit waits for replicas; `floor`, see `refuse_rejoin` in
-    membership.lua."""
+    `real` and `ahead`, the clock; `run_at`, when the run began, `item_at`, when its last item came, `pages_at_item`,
+    the pages then; `expires_at` and `reviving`, see expiry.lua; `waits`, written when a commit waits for replicas;
+    `floor`, see `refuse_rejoin` in membership.lua."""
     DESCRIPTION = "description"
     """string: the description of the crawl, which a state keeps in crawl.json (in the first partition)."""
     MEMORY_PROBE = "memory_probe"
@@ -32,7 +40,7 @@ class Key(StrEnum):
     SEEDS = "seeds"
     """zset: start URLs by their number (in the first partition)."""
     POSITIONS = "positions"
-    """hash: WORKER/SINK -> committed position. The first partition decides; the others store copies."""
+    """hash: WORKER/SINK -> committed position. The first partition decides; the other partitions store copies."""
     COOKIES = "cookies"
     """hash: id of a shared cookie -> its jar and content (in the first partition)."""
     COOKIE_CHANGES = "cookie_changes"
@@ -49,7 +57,7 @@ class Key(StrEnum):
 
     # Records.
     SEGMENTS = "segments"
-    """hash: segment -> its state."""
+    """hash: segment -> its state (`SegmentState` or CLOSING)."""
     SEEN_COUNTS = "seen_counts"
     """hash: count|SEGMENT -> number of known fingerprints; sets|SEGMENT -> number of their sets."""
     SEEN = "s|"
@@ -91,6 +99,12 @@ class Key(StrEnum):
     """hash: worker -> number of its last exchange, or NEVER if it has expired."""
     WORKER_LIMITS = "worker_limits"
     """hash: worker -> the limits that it sent, packed; see limits.lua."""
+    STARVED = "starved"
+    """zset: workers by the time when they last got fewer leases than they asked for."""
+    SHARED_LEASES = "shared_leases"
+    """hash: starved worker -> leases that it got while others were starved."""
+    RUN_STARTS = "run_starts"
+    """hash: worker -> when its run began, which decides into which segments it may push (in the first partition)."""
     LEASES = "leases|"
     """WORKER, hash: token -> lease."""
     CLAIMED = "claimed|"
@@ -98,17 +112,17 @@ class Key(StrEnum):
     ACKED = "acked|"
     """WORKER, hash: token -> lease with its reason, for records that are done but not committed."""
     ACKED_COUNTS = "acked_counts|"
-    """WORKER, hash: segment -> number of these records."""
+    """WORKER, hash: segment -> number of records in `ACKED`."""
     ACKED_LINKS = "acked_links|"
-    """WORKER, list: links with dont_filter found on these pages, packed as in an outbox. The commit queues them."""
+    """WORKER, list: links with dont_filter from pages in `ACKED`, packed as in an outbox. The commit queues them."""
     PREPARED = "prepared|"
     PREPARED_COUNTS = "prepared_counts|"
     PREPARED_LINKS = "prepared_links|"
-    """WORKER: the same three for a commit that is prepared here and decided in the first partition."""
+    """WORKER: like the three `ACKED` keys, for a commit that is prepared here and decided in the first partition."""
     PREPARED_POSITIONS = "prepared_positions|"
-    """WORKER, hash: the positions of that commit."""
+    """WORKER, hash: the positions of the prepared commit."""
     PREPARED_COMMITS = "prepared_commits"
-    """hash: worker -> number of that commit."""
+    """hash: worker -> number of its prepared commit."""
     COMMITS = "commits"
     """hash: worker -> number of its last commit (in the first partition)."""
     EXPIRED = "expired"
@@ -118,20 +132,22 @@ class Key(StrEnum):
     REPORTS = "reports"
     """hash: worker -> its last report, also of workers that have ended; see telemetry.lua."""
     ENDED = "ended"
-    """zset: workers that have ended or expired, by that time."""
+    """zset: workers that have ended or expired, by the time at which they did."""
     TOTALS = "totals"
     """hash: name -> sum over all workers, past and present."""
+    RUN_TOTALS = "run_totals"
+    """hash: the totals when the run began, that is, when a worker joined while there was no other."""
 
     # Records on their way to other partitions: see outboxes.lua.
     OUTBOX = "outbox|"
-    """PARTITION, list: records for another partition, including the last ones that were delivered."""
+    """PARTITION, list: records for another partition, including the latest delivered records."""
     OUTBOX_LAST = "outbox_last"
     """hash: partition -> number of the last record for it."""
     OUTBOX_DELIVERED = "outbox_delivered"
     """hash: partition -> number of the last record that was delivered."""
     OUTBOX_SERVERS = "outbox_servers"
     """hash: partition -> the servers that numbered its records, in the order of the failovers, each with the last
-    number of the server before."""
+    number that the previous server gave."""
     OUTBOX_RETAINED = "outbox_retained"
     """hash: partition -> which delivered records may be removed from its outbox; see `expired_upto`."""
     INBOX_LAST = "inbox_last"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lycosa.core.errors import ForeignState, NewerState, StateError
+from lycosa.frontier.redis.layout import DELETED_LAYOUT
 
 
 class StoredCrawl(NamedTuple):
@@ -42,6 +43,8 @@ def refuse_other_crawl(expected: ExpectedCrawl, found: StoredCrawl, number: int,
         raise StateError(
             f"{name} that this worker had joined is missing: {reason}; give another --state and -o to {advice}"
         )
+    if found.layout == str(DELETED_LAYOUT):
+        raise StateError(f"{name} is being deleted: wait until it is gone, or give another --crawl-name")
     if found.layout != layout:
         stored = found.layout or "1"
         if int(stored) > int(layout):

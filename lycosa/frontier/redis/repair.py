@@ -1,11 +1,11 @@
 """Repairs inconsistencies between partitions after a failover of one partition's server.
 
-A replica that takes over may lack the last writes: its whole partition goes back in time a little, while the others do
-not. Workers whose reports were lost are refused there, and join again. The rest is repaired here:
+A replica that takes over may lack the last writes: its whole partition goes back in time a little, and the other
+partitions do not. Workers whose reports were lost are refused there, and join again. The rest is repaired here:
 
 - Lost records that came from outboxes of other partitions are delivered again.
-- Workers that other partitions know and the first one does not are expired there: it has lost that they joined, or that
-  they expired.
+- A worker that other partitions know and the first one does not is expired in the first one, which has lost that the
+  worker joined or expired.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def deliver_lost_records(calls: PartitionCalls, partitions: Sequence[Parti
 
 
 async def expire_unknown_workers(calls: PartitionCalls, partitions: Sequence[Partition]) -> None:
-    """Expire workers that other partitions know and the first one does not."""
+    """Expire, in the first partition, workers that other partitions know and the first one does not."""
     first, *others = partitions
     known = {worker for each in others for worker in (await calls.run(each, "failover_state"))[2]}
     if known:

@@ -10,7 +10,7 @@ from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S
 from lycosa.frontier.core.model import RecordKind, SegmentState
 from lycosa.frontier.core.scheduler import CLAIMS_IN_ROW_MAX, TRANSFER_S
 from lycosa.frontier.redis.lanes import FINGERPRINT_CHARS, RANK_CHARS, SEGMENT_START, STAMP_CHARS
-from lycosa.frontier.redis.layout import LAYOUT, Key
+from lycosa.frontier.redis.layout import CLOSING, DELETED_LAYOUT, LAYOUT, Key
 from lycosa.infra.redis.scripts import Constant, LuaScript
 
 SILENT_S = 2.0
@@ -19,8 +19,10 @@ SILENT_S = 2.0
 CONSTANTS: dict[str, Constant] = {
     "KEYS_BY_NAME": {key.name.lower(): key.value for key in Key},
     "LAYOUT": str(LAYOUT),
+    "DELETED_LAYOUT": str(DELETED_LAYOUT),
     **{kind.name: str(kind.value) for kind in RecordKind},
     "OPEN": str(SegmentState.OPEN),
+    "CLOSING": CLOSING,
     "ARCHIVED": str(SegmentState.ARCHIVED),
     "DROPPED": str(SegmentState.DROPPED),
     "RANK_CHARS": RANK_CHARS,
@@ -43,7 +45,10 @@ WORKER_SCRIPT = LuaScript(
     PACKAGE, (*SHARED, "verbs", "membership", "outboxes", "exchange"), CONSTANTS, blocks=("membership", "outboxes")
 )
 OPERATIONS_SCRIPT = LuaScript(
-    PACKAGE, (*SHARED, "listing", "watching", "checking"), CONSTANTS, blocks=("watching", "checking")
+    PACKAGE,
+    (*SHARED, "listing", "watching", "expiry", "checking"),
+    CONSTANTS,
+    blocks=("watching", "expiry", "checking"),
 )
 
 
@@ -51,7 +56,7 @@ def keys_of(prefix: str) -> tuple[str, str]:
     """Return the KEYS of a call for the partition with this prefix: one key that never exists, and one that does.
 
     While a cluster moves a partition to another server, its keys are split between the two. Redis checks only the keys
-    that a call names: with one key, it would run the script on whichever part that key is in. With these two, it
+    that a call names: with one key, it would run the script on the server that has this key. With both keys, it
     answers TRYAGAIN until all keys have moved.
     """
     return (prefix, prefix + Key.META)

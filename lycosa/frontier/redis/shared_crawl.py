@@ -11,7 +11,7 @@ from lycosa.frontier.redis.worker.session import Session
 
 
 class RedisCrawl:
-    """See `frontier.ports.SharedCrawl`. The session need not be that of a worker."""
+    """See `frontier.ports.SharedCrawl`. The session need not belong to a worker."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -41,7 +41,7 @@ class ShieldedCalls:
         self._error: StateError | None = None
 
     async def __call__(self, call: Coroutine[Any, Any, Result]) -> Result:
-        """Return the result of the call. Raises its error, or that of an earlier one whose caller was cancelled."""
+        """Return the result of the call. Raises its error, or that of an earlier call whose caller was cancelled."""
         if self._error is not None:
             error, self._error = self._error, None
             call.close()

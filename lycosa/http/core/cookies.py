@@ -36,6 +36,9 @@ JAR_PURGE = 300
 LINES_MAX = 200
 """Maximum number of `Set-Cookie` lines of one response that are parsed."""
 
+ONE_AFTER_ANOTHER_S = 1e-6
+"""Between the creation times of two cookies of one response: they are sent in the order of their lines."""
+
 JARS_MAX = 256
 """Maximum number of jars in memory."""
 
@@ -116,11 +119,12 @@ class CookieJar:
         if origin is None:
             return False
         changed = False
-        for line in islice(lines, LINES_MAX):  # a hostile server may send thousands
+        for number, line in enumerate(islice(lines, LINES_MAX)):  # a hostile server may send thousands
             parsed = parse_set_cookie(line, now)
             if parsed is None or self._is_forbidden(parsed, origin, url):
                 continue
             cookie, problem = self._cookie(parsed, origin, url, now)
+            cookie.set_at += number * ONE_AFTER_ANOTHER_S
             if not problem and self._put(cookie, now):
                 changed = True
         return changed

@@ -339,7 +339,7 @@ def _arguments(request: Curlable) -> Iterator[str]:
     if timeout := request.meta.get("download_timeout"):
         yield from ("-m", repr(timeout).removesuffix(".0"))
     if proxy := request.meta.get("proxy"):
-        yield from ("-x", proxy)
+        yield from ("-x", proxy.decode() if isinstance(proxy, bytes) else proxy)
     if body:
         yield from ("--data-raw", body.decode("utf-8", "surrogateescape"))
 
@@ -347,7 +347,11 @@ def _arguments(request: Curlable) -> Iterator[str]:
 def _cookies(request: Curlable) -> str:
     cookies = getattr(request, "cookies", None) or {}
     pairs = cookies.items() if isinstance(cookies, Mapping) else [(each["name"], each["value"]) for each in cookies]
-    return "; ".join(f"{name}={value}" for name, value in pairs)
+    return "; ".join(f"{_cookie_text(name)}={_cookie_text(value)}" for name, value in pairs)
+
+
+def _cookie_text(part: Any) -> str:
+    return part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part)
 
 
 def _quoted(word: str) -> str:

@@ -270,7 +270,7 @@ def _value(value: Any) -> str:
         return value
     if isinstance(value, bytes):
         return value.decode("latin-1")
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, Iterable):
         return ", ".join(map(_value, value))
     return str(value)
 

@@ -36,8 +36,10 @@ _LINE = re.compile(  # with the misspellings that Google's parser and protego al
     rb"\s*[:\s]\s*(.*)",
     re.IGNORECASE,
 )
-_TOKEN = re.compile(r"[a-zA-Z_-]+")
-_COMPATIBLE = re.compile(r"compatible;\s*([a-zA-Z_-]+)")
+# RFC 9309 has no digits in product tokens, but 2bot, 360Spider and 008 exist.
+_TOKEN = re.compile(r"[a-zA-Z0-9_-]+")
+_COMPATIBLE = re.compile(r"compatible;\s*([a-zA-Z0-9_-]+)")
+_EVERYBODY = re.compile(rb"\*(?:\s|\xc2?\xa0|$)")
 _ESCAPED = re.compile(rb"[^\x21-\x7e]")
 
 
@@ -152,7 +154,7 @@ def _lines(body: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _agent(value: bytes) -> str:
-    if value == b"*":
+    if _EVERYBODY.match(value):
         return "*"
     token = _TOKEN.match(value.decode("latin-1"))
     return token[0].lower() if token else "\0"

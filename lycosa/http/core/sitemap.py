@@ -53,11 +53,12 @@ TEXT_BYTES_MAX = 6 * URL_MAX
 Kind = Literal["urlset", "index", "feed", "text", ""]
 
 
-class SitemapEntry(msgspec.Struct, frozen=True):
+class SitemapEntry(msgspec.Struct):
     """An entry of a sitemap. `loc` and `alternates` are as written: they may be relative or invalid.
 
-    `modified` is the date as written, `lastmod` its unix time; `changefreq` is "" and `priority` None if missing.
-    `entry["lastmod"]` is the date as written, as with Scrapy's entries.
+    `modified` is the date as written, `lastmod` its unix time; `changefreq` is "" and `priority` None if missing. As
+    with Scrapy's entries, `entry["lastmod"]` is the date as written, and a `sitemap_filter` may set it. `empty` has the
+    names of elements without text.
     """
 
     loc: str
@@ -65,6 +66,7 @@ class SitemapEntry(msgspec.Struct, frozen=True):
     changefreq: str = ""
     priority: float | None = None
     alternates: tuple[str, ...] = ()
+    empty: frozenset[str] = frozenset()
 
     @property
     def lastmod(self) -> float | None:
@@ -76,9 +78,14 @@ class SitemapEntry(msgspec.Struct, frozen=True):
 
     def __getitem__(self, name: str) -> Any:
         found = getattr(self, _KEYS[name])
-        if not found and name != "priority":
-            raise KeyError(name)
-        return found
+        if found not in (None, "", ()):
+            return found
+        if name in self.empty:
+            return ""
+        raise KeyError(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, _KEYS[name], value)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a field by its name in Scrapy; `default` if the entry does not have it."""
@@ -242,13 +249,14 @@ def _usual_entry(found: re.Match[bytes]) -> SitemapEntry:
 class _EntryDraft:
     """An entry that is being read. `own` elements have its prefix; most others (`image:loc`) are ignored."""
 
-    __slots__ = ("alternates", "feed", "fields", "prefix")
+    __slots__ = ("alternates", "empty", "feed", "fields", "prefix")
 
     def __init__(self, prefix: bytes, feed: bool) -> None:
         self.prefix = prefix
         self.feed = feed
         self.fields: dict[str, str] = {}
         self.alternates: list[str] = []
+        self.empty: set[str] = set()
 
     def add(self, name: bytes, own: bool, attributes: bytes, body: bytes, at: int) -> None:
         """Add an element whose start tag ends at `at`. Of several with the same name the first counts."""
@@ -276,7 +284,9 @@ class _EntryDraft:
             self._keep("loc", href or _text(attributes, body, at), URL_MAX)
 
     def _keep(self, name: str, value: str, length_max: int) -> None:
-        if value and len(value) <= length_max:
+        if not value:
+            self.empty.add("lastmod" if name == "date" else name)
+        elif len(value) <= length_max:
             self.fields.setdefault(name, value)
 
     def entry(self) -> SitemapEntry | None:
@@ -288,7 +298,12 @@ class _EntryDraft:
             return None
         date = fields.get("date") or fields.get("other date", "")
         return SitemapEntry(
-            loc, date, fields.get("changefreq", ""), _number(fields.get("priority", "")), tuple(self.alternates)
+            loc,
+            date,
+            fields.get("changefreq", ""),
+            _number(fields.get("priority", "")),
+            tuple(self.alternates),
+            frozenset(self.empty),
         )
 
 

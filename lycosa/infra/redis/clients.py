@@ -17,7 +17,7 @@ CONNECT_TIMEOUT_S = 3.0
 
 
 def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
-    """Return a blocking client. Raises `UsageError`. A cluster client connects at once: raises `driver_errors`, too."""
+    """Return a blocking client. Raises `UsageError`; for a cluster it connects at once and raises `driver_errors`."""
     package = redis_package()
     from redis.sentinel import Sentinel
 

@@ -29,13 +29,13 @@ BLOCKING_TIMEOUT_S = 5.0
 """Seconds to wait for the answer to a call in a thread, before it is repeated."""
 
 RECONNECT_MAX_S = 60.0
-"""Maximum seconds to wait for a server that is away: it restarts, or a replica takes over."""
+"""Maximum seconds to wait for a server that is away: it may be restarting, or a replica may be taking over."""
 
 JOIN_MAX_S = 2.0
-"""Maximum seconds to wait for it at the start: the address may be wrong. Waits this short are not reported."""
+"""Maximum seconds to wait for the server at the start, as the address may be wrong. These waits are not reported."""
 
 FULL_MAX_S = 600.0
-"""Maximum seconds for which a call that can wait is repeated if the server has reached its maxmemory."""
+"""Maximum seconds for which a call is repeated if the server has reached its maxmemory and the call can wait."""
 
 RESHARD_MAX_S = 600.0
 """Maximum seconds to wait while a cluster moves keys to another server."""
@@ -48,7 +48,7 @@ Report = Callable[[str], None]
 
 
 class RetryLimits(NamedTuple):
-    """Maximum seconds for which one call is repeated, by the problem of the server; 0: it is not repeated."""
+    """Maximum seconds for which one call is repeated, for each problem of a server; 0: it is not repeated."""
 
     away_s: float
     full_s: float = 0.0
@@ -56,7 +56,7 @@ class RetryLimits(NamedTuple):
 
 
 class FailedCall(NamedTuple):
-    """A failed try: our error, and the pause before the next try (None: there is none)."""
+    """A failed try: our error, and the pause before the next try (None: no further try)."""
 
     error: LycosaError
     is_transient: bool
@@ -122,7 +122,7 @@ class RedisServer:
     def refuse_unfit(self, info: Mapping[str, Any]) -> None:
         """Raise `StorageError` if the server is too old, or would drop keys when its memory is full.
 
-        `info` is a section of its INFO; for a cluster, the section of each node.
+        `info` is a section of the server's INFO; for a cluster, this section of every node.
         """
         for each in info_of_nodes(info):
             version = str(each.get("redis_version", "7.0"))
@@ -232,7 +232,7 @@ class _Retries:
 
 
 def info_of_nodes(info: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """Return the INFO of each node in the reply. That of a single server consists of its fields."""
+    """Return the INFO of each node. The reply of a single server is itself an INFO, not a table of nodes."""
     is_cluster = all(isinstance(value, Mapping) for value in info.values())
     return info.values() if is_cluster else [info]
 

@@ -16,7 +16,7 @@ HANDSHAKE_TIMEOUT_S, PLAIN_TIMEOUT_S = 1.0, 0.5
 
 
 def refuse_missing_tls(address: RedisAddress) -> None:
-    """Raise `UsageError` if the address asks for TLS and a server answers without it. Blocks at most 1.5 s per node."""
+    """Raise `UsageError` if the address asks for TLS and a server answers without it. Blocks at most 3 s per node."""
     if address.tls and any(_answers_only_plain(node) for node in address.nodes):
         raise UsageError(
             f"{address.text}: there is no TLS on this port; without TLS write redis:// instead of rediss://"
@@ -27,7 +27,7 @@ def _answers_only_plain(node: tuple[str, int]) -> bool:
     try:
         # A slow TLS server fails the handshake too: only an answer to a plain command proves that there is no TLS.
         return not _completes_handshake(node) and _answers_plain_ping(node)
-    except OSError:  # the server is away, or has TLS and refuses for another reason
+    except OSError:  # the server is down, or has TLS and refuses for another reason
         return False
 
 

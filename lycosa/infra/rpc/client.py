@@ -19,8 +19,9 @@ R = TypeVar("R")
 class RpcClient:
     """Calls the methods of a server. Every problem with the server becomes an error of one line.
 
-    A subclass has a `remote` for each method of its port, and a `call` that these await, which calls `call_within`.
-    `find_owner` returns the process id of the server, or any other text if it is unknown before the greeting.
+    A subclass has a `remote` for each method of its port, and a method `call`. Every `remote` awaits `call`, which
+    must await `call_within`. `find_owner` returns the process id of the server, or another text if the id is not known
+    before the greeting.
     """
 
     def __init__(

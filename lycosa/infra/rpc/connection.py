@@ -47,9 +47,9 @@ class RpcLimits(NamedTuple):
     frame_max: int = FRAME_MAX
     """Maximum bytes of one frame, in both directions."""
     unread_max: int = 64 << 20
-    """Maximum number of sent bytes that the peer has not read. A peer that leaves more unread is disconnected."""
+    """Maximum number of sent bytes that the peer has not read. Beyond it the peer is disconnected."""
     write_timeout_s: float | None = None
-    """A peer is disconnected if the write buffer stays too full for this long."""
+    """Maximum time for which the write buffer may stay too full. Then the peer is disconnected."""
     calls_max: int = 10_000
     """Maximum number of a client's calls in progress; further calls fail."""
     clients_max: int = 1_000
@@ -113,7 +113,7 @@ def encode_frame(message: Message | Hello) -> bytes:
 
 
 def error_of(kind: str, text: str) -> errors.LycosaError:
-    """Return the exception of a peer; `StateError` if `core.errors` has no such class that can be made from a text."""
+    """Return the exception of a peer; `StateError` if `core.errors` has no such class, or it takes more than a text."""
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, errors.LycosaError):
         with suppress(TypeError, AttributeError):  # a class that takes other arguments, such as `HttpError`
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
     on_hello: Callable[[Hello], None] | None = None
     """Called with the greeting, if the peer is a server."""
     on_disconnect: Callable[[Exception | None], None] = lambda _: None
-    """Called once, with the reason of `PeerLost`."""
+    """Called once, with the same reason as `PeerLost.reason`."""
     on_abandoned: Callable[[str, Any], None] = lambda _name, _result: None
     """Called with the result of a call whose caller no longer waits."""
 
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
             self._decode, self._handlers = _decode_hello, {Hello: self._on_greeting}
 
     def handle(self, handlers: Handlers) -> None:
-        """Call these handlers with the messages of their classes. All others except those of calls are errors."""
+        """Call these handlers with the messages of their classes. All others, except those for calls, are errors."""
         calls: Handlers = {RpcCall: self._on_call, RpcCancel: self._on_cancel} if self.service is not None else {}
         self._handlers = {RpcResult: self._on_result, RpcError: self._on_error, **calls, **handlers}
         self._decode = msgspec.msgpack.Decoder(Union[tuple(self._handlers)]).decode  # noqa: UP007  made at run time
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
         """Send an encoded message, or other data that the peer expects. Raises `FrameTooLong`."""
         if len(body) > self.limits.frame_max:
             raise FrameTooLong(len(body), self.limits.frame_max)
-        if self.is_lost:  # as if it had been sent a moment before
+        if self.is_lost:  # the same as if the connection had been lost just after
             return
         self._unsent += (LENGTH.pack(len(body)), body)
         if not self._is_flushing:

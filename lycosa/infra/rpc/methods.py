@@ -1,6 +1,6 @@
-"""The methods that one process can call in another: those of a port, with the types of its annotations.
+"""The methods of a port that one process can call in another. The annotations of the port define their types.
 
-The server has a table of them, and the client has one line for each:
+The server has a table of these methods, and the client has one line for each:
 
     METHODS = methods_of(ProxyPool)
 
@@ -48,12 +48,12 @@ class Method:
 
 
 def _decodable(hint: Any) -> Any:
-    """Return the type to decode for an annotation: a list for an Iterable, whose elements msgspec would not decode."""
+    """Return the type to decode for an annotation. An Iterable becomes a list: then its elements are decoded."""
     return list[get_args(hint)] if get_origin(hint) is Iterable else hint  # type: ignore[misc]
 
 
 def methods_of(port: type, *without: str) -> dict[str, Method]:
-    """Return the coroutine methods of a port by name, except those in `without`."""
+    """Return the coroutine methods of a port by name, except the names in `without`."""
     own = {name: function for name, function in vars(port).items() if inspect.iscoroutinefunction(function)}
     return {name: Method(function) for name, function in own.items() if name not in without}
 

@@ -30,11 +30,11 @@ class RpcServer:
     make_service: Callable[[], Service]
     limits: RpcLimits
     purpose: str = field(kw_only=True)
-    """The purpose of the socket, for the warning that it cannot be created."""
+    """The purpose of the socket, for the warning if it cannot be created."""
     refusal: str = field(kw_only=True)
     """The text of the `StateLocked` for a client above `limits.clients_max`."""
     evict_idle: bool = field(kw_only=True, default=False)
-    """Whether such a client replaces the longest idle client instead, if any is idle."""
+    """Whether a client above `limits.clients_max` replaces the longest idle client, if any is idle."""
     _server: asyncio.Server | None = field(init=False, default=None)
     _connections: list[Connection] = field(init=False, default_factory=list)
     _is_closed: bool = field(init=False, default=False)

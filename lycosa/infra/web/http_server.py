@@ -1,7 +1,7 @@
 """A small HTTP/1 server: one request per connection, answered by one function, which gets only the head.
 
-A client is not trusted. The size of a request (by the `limit` of the listening server), its time, and the number of
-simultaneous requests are limited.
+A client is not trusted. The size and the duration of a request and the number of simultaneous requests are limited.
+The `limit` of the listening server limits the size.
 """
 
 from __future__ import annotations

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from lycosa.core.errors import LycosaError, StateError, UsageError
+from lycosa.core.errors import LycosaError, UsageError
 from lycosa.core.metrics import CONTENT_TYPE
-from lycosa.infra.web.bind_errors import bind_error_text
 from lycosa.infra.web.http_server import PLAIN, HttpServer, ServerRequest, ServerResponse
+from lycosa.infra.web.listening import LOOPBACK, open_listener, remote_note, url_of, without_password
 
-LOOPBACK = "127.0.0.1"
 PATH = "/metrics"
 HEAD_MAX = 8192
 """Maximum bytes of the request line and the headers."""
@@ -21,20 +20,21 @@ CONNECTIONS_MAX = 32
 
 
 @asynccontextmanager
-async def serve_metrics(where: str, page: Callable[[], Awaitable[bytes]]) -> AsyncIterator[str]:
-    """Serve at `where`, which is `[ADDRESS:]PORT`; the default address is loopback. Yield the URL.
+async def serve_metrics(
+    where: str, page: Callable[[], Awaitable[bytes]], *, allow_remote: bool = False
+) -> AsyncIterator[str]:
+    """Serve at `where`, which is `[ADDRESS:]PORT`; the default address is loopback. Yield the URL, and who may connect.
 
-    Raises `UsageError` if `where` has another form, `StateError` if the address cannot be used.
+    Raises `UsageError` if `where` has another form, and the errors of `open_listener`.
     """
     address, port = parse_address(where)
     server = HttpServer(partial(_respond, page), CONNECTIONS_MAX)
-    try:
-        listening = await asyncio.start_server(server.on_connect, address, port, limit=HEAD_MAX)
-    except (OSError, UnicodeError) as error:
-        raise StateError(f"--metrics {where}: cannot listen there: {bind_error_text(error)}") from None
-    async with listening:
-        host, port = listening.sockets[0].getsockname()[:2]
-        yield f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
+    access = without_password(allow_remote=allow_remote)
+    with open_listener(address, port, f"--metrics {where}", access) as listener:
+        url = url_of(listener.getsockname()) + PATH
+        note = remote_note(listener.getsockname()[0], access)
+        async with await asyncio.start_server(server.on_connect, sock=listener, limit=HEAD_MAX):
+            yield f"{url} ({note})" if note else url
 
 
 def parse_address(where: str) -> tuple[str, int]:

@@ -34,7 +34,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 def page_templates(folder: Path) -> jinja2.Environment:
-    """Return an environment with the templates in `folder` and the shared ones. It escapes all values."""
+    """Return an environment with the templates in `folder` and the shared templates. It escapes all values."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,

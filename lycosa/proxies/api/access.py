@@ -1,4 +1,4 @@
-"""Controls access to the API and the pages of a proxy pool: by a key, or if there is none, from this machine only.
+"""Controls access to the API and the pages of a proxy pool. Without a key, only this machine has access.
 
 The key is sent as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Browsers send it as the password of HTTP Basic
 (RFC 7617), which is accepted for reading only, because a browser also sends it with requests caused by another site.

@@ -60,7 +60,7 @@ from lycosa.proxies.api.schemas import (
     verdict_info,
 )
 from lycosa.proxies.api.snapshot_cache import SnapshotCache
-from lycosa.proxies.core.outcomes.outcome import Outcome, OutcomeRule, judge, judge_error
+from lycosa.proxies.core.outcomes.outcome import Outcome, OutcomeRule, judge, judge_error, measured
 from lycosa.proxies.core.pool.choices import Choices
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool.target_state import ProxyState
@@ -162,6 +162,7 @@ class Api:
         body = await decode_body(request, ReleaseRequest)
         lease = self._lease(request)
         outcomes = [self._outcome(lease.target, each) for each in body.outcomes]
+        outcomes = measured(outcomes, self._leases.held_s(request.path_params["id"], self._now()))
         was_active = await self._pool.release(lease, outcomes)
         choice = self._leases.remove(request.path_params["id"])
         if choice is not None:  # None: another request has released it meanwhile

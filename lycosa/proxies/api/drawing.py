@@ -9,7 +9,7 @@ from lycosa.proxies.core.pool.target_state import ProxyState
 
 WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
 RANGE_MIN = 0.3
-"""Minimum range of a sparkline, as a share of its maximum, so that small changes look small."""
+"""Minimum range of a sparkline, as a share of the highest value: small changes must look small."""
 
 BAR = 100.0
 PART_MIN = 1.5

@@ -23,10 +23,10 @@ LOAD_MAX = 0.05
 IDLE_AFTER_S = 600.0
 SAMPLES_MAX = 60
 SERIES_MAX = 3_000
-"""Maximum number of series of proxies and targets; beyond that the least recently sampled one is forgotten."""
+"""Maximum number of series of proxies and targets. Beyond it the least recently sampled series is forgotten."""
 
 TARGETS_MAX = 50
-"""Maximum number of sampled targets: those with the most active leases."""
+"""Maximum number of sampled targets. Targets with the most active leases are sampled."""
 
 EVERYWHERE = ""
 
@@ -47,7 +47,7 @@ class History:
         self._viewed.set()
 
     def series(self, target: str = EVERYWHERE, key: str = "") -> list[float | None]:
-        """Return the samples of a proxy on a target, or if `key` is "", the medians of all its proxies.
+        """Return the samples of a proxy on a target; if `key` is "", the medians of all proxies of the target.
 
         None means that the latency was unknown at that time.
         """
@@ -87,5 +87,5 @@ class History:
 
 
 def busiest(views: Iterable[TargetView]) -> list[TargetView]:
-    """Return targets, those with the most active leases first."""
+    """Return the targets, sorted: most active leases first."""
     return sorted(views, key=lambda view: (-view.leases, -view.granted, view.target))

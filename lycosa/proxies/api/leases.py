@@ -1,8 +1,8 @@
 """The leases granted by an API server, by ids that cannot be guessed.
 
-A pool's token is a counter, so a client could guess the tokens of other clients and release their leases. So clients
-get a random id instead. Ids are kept in memory only: after a restart they are unknown, and the proxies become free when
-their leases expire.
+A pool's token is a counter, so a client could guess the tokens of other clients and release their leases. Therefore
+clients get a random id instead. Ids are kept in memory only: after a restart they are unknown, and the proxies become
+free when their leases expire.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ class LeaseRegistry:
         """Return a lease, None for an unknown id."""
         found = self._leases.get(lease_id)
         return None if found is None else found[0]
+
+    def held_s(self, lease_id: str, now: float) -> float:
+        """Return the seconds since a lease was granted, 0 for an unknown id."""
+        found = self._leases.get(lease_id)
+        return 0.0 if found is None else now - found[2].at
 
     def renew(self, lease_id: str, deadline: float) -> None:
         """Set the deadline of a lease, unless the id is unknown."""

@@ -93,7 +93,7 @@ OPERATIONS = (
         schemas.DoneResponse, body=schemas.ReleaseRequest, parameters=(LEASE_ID,), errors=(*BODY, 410),
     ),
     Operation(
-        "GET", "/api/proxies", "proxies", "List proxies by latency, or those of a target", schemas.ProxiesResponse,
+        "GET", "/api/proxies", "proxies", "List proxies by latency: all, or of one target", schemas.ProxiesResponse,
         parameters=(
             TARGET,
             Parameter("state", "Only proxies in this state", {"type": "string", "enum": list(map(str, ProxyState))}),

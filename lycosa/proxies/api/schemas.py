@@ -59,7 +59,7 @@ class LeaseRequest(RequestBody):
     session: Annotated[Word, Meta(description="Requests with the same word get the same proxy while it works")] = ""
     avoid: Annotated[list[Key], Meta(max_length=AVOID_MAX, description="Exclude these proxies")] = []
     lease_s: Annotated[
-        LeaseSeconds | None, Meta(description="Duration of the lease; default: that of the target's policy")
+        LeaseSeconds | None, Meta(description="Duration of the lease; default: as in the target's policy")
     ] = None
     wait_s: Annotated[float, Meta(ge=0, le=WAIT_MAX_S, description="How long to wait for a free proxy")] = 0.0
 
@@ -75,7 +75,8 @@ class OutcomeReport(RequestBody):
 
     `headers` and `body` help to judge a status. `blame`: none (success), nobody (404, 5xx), miss (the connection
     broke), site (a ban), proxy (unreachable), unfit (it alters pages: not leased again until a check finds it
-    working). `latency_s` is the time of the TCP and TLS handshakes, without the transfer.
+    working). `latency_s` is the time of the TCP and TLS handshakes, without the transfer. If no
+    outcome of a lease has it, the time since the lease counts.
     """
 
     status: Annotated[int, Meta(ge=100, le=999)] | UnsetType = UNSET
@@ -250,7 +251,7 @@ class ChoiceInfo(Struct):
 
 
 class ExplainResponse(Struct):
-    """A verdict for each proxy of a target, starting with those that may be leased next.
+    """A verdict for each proxy of a target; proxies that may be leased next come first.
 
     `choices`: this server's latest leases and refused requests for the target, newest first.
     """

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 
 from lycosa.core.errors import StateError, UsageError
 from lycosa.infra.durable_files import make_file
-from lycosa.infra.web.bind_errors import bind_error_text
 from lycosa.infra.web.http_server import REQUEST_MAX_S, HttpServer, ServerRequest, ServerResponse
+from lycosa.infra.web.listening import LOOPBACK, Access, open_listener, remote_note
 from lycosa.proxies.core.checks.anonymity import SeenRequest, canonical_ip
 from lycosa.proxies.core.checks.judging import (
     KEY,
@@ -38,7 +38,7 @@ from lycosa.proxies.core.checks.judging import (
     pin_of,
 )
 
-LOOPBACK = "127.0.0.1"
+ACCESS = Access(True, "", "its key")
 HEAD_MAX = 16_384
 """Maximum number of bytes of a request line and its header fields."""
 
@@ -100,11 +100,15 @@ def new_key() -> str:
 
 
 class Judge:
-    """A running judge. `answered` is the number of requests with its key, `rejected` the number of all others."""
+    """A running judge. `answered` is the number of requests with its key, `rejected` the number of all others.
+
+    `note`: who may connect to it, "" if only this machine can.
+    """
 
     def __init__(self, key: str) -> None:
         self.address = JudgeAddress("", 0, key)
         self.answered = self.rejected = 0
+        self.note = ""
         self._key = key
 
     async def handle(self, request: ServerRequest) -> ServerResponse:
@@ -132,15 +136,16 @@ async def run_judge(
 ) -> AsyncIterator[Judge]:
     """Run a judge for the duration of the block, with TLS if there is a certificate. Port 0 means any free port.
 
-    `public` is the name or address at which proxies reach it, if it differs from `host`. Raises `StateError` if a port
-    is not available.
+    `public` is the name or address at which proxies reach it, if it differs from `host`. Raises the errors of
+    `open_listener`.
     """
     judge = Judge(key or new_key())
     server = HttpServer(judge.handle, CONNECTIONS_MAX)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
         plain = await stack.enter_async_context(await _listen(server, host, port, None))
-        port = plain.sockets[0].getsockname()[1]
+        address, port = plain.sockets[0].getsockname()[:2]
+        judge.note = remote_note(address, ACCESS)
         if certificate is not None:
             secure = await stack.enter_async_context(await _listen(server, host, tls_port, certificate.context))
             tls_port = secure.sockets[0].getsockname()[1]
@@ -157,14 +162,10 @@ async def run_judge(
 
 async def _listen(server: HttpServer, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
     handshake_s = None if context is None else REQUEST_MAX_S  # asyncio accepts this only with TLS
-    try:
-        return await asyncio.start_server(
-            server.on_connect, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=handshake_s
-        )
-    except UnicodeError:
-        raise UsageError(f"--bind {host}: no such address") from None
-    except OSError as error:
-        raise StateError(f"a judge cannot listen on {host} port {port}: {bind_error_text(error)}") from None
+    listener = open_listener(host.strip("[]"), port, f"--bind {host}:{port}", ACCESS)
+    return await asyncio.start_server(
+        server.on_connect, sock=listener, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=handshake_s
+    )
 
 
 def _path(target: str) -> str:

@@ -1,4 +1,4 @@
-"""Checks the proxies of a pool continuously: each proxy at an interval, failed ones after growing pauses.
+"""Checks the proxies of a pool continuously: each proxy at an interval, or after growing pauses if it fails.
 
 While no judge answers, no proxy is blamed, and all checks wait. If a finding cannot be recorded, the proxy is checked
 again later. Both conditions are logged once when they begin and once when they end.
@@ -27,7 +27,7 @@ REFRESH_S = 10.0
 """Interval between two reads of the pool's proxies."""
 
 REFRESH_FACTOR = 20
-"""The interval grows by REFRESH_FACTOR times the duration of a read, because reading a large pool takes long."""
+"""REFRESH_FACTOR times the duration of a read is added to the interval, because reading a large pool takes long."""
 
 IDLE_MIN_S = 0.01
 JUDGE_S = 10.0
@@ -83,7 +83,7 @@ class Upkeep:
             await asyncio.gather(wakeup, *running, return_exceptions=True)
 
     def refresh_soon(self) -> None:
-        """Read the proxies of the pool soon, because it has new ones."""
+        """Read the proxies of the pool soon, because the pool has new proxies."""
         self._refresh_at = 0.0
         self._wakeup.set()
 

@@ -1,4 +1,4 @@
-"""Access to the API of a proxy pool: with a key that cannot be guessed or, without a key, from this machine only."""
+"""Access to the API of a proxy pool: with a key that cannot be guessed. Without a key, only this machine has access."""
 
 from __future__ import annotations
 

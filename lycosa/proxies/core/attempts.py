@@ -17,12 +17,12 @@ FAILED = frozenset({Blame.MISS, Blame.SITE, Blame.PROXY})
 """Outcomes after which another proxy may get the page."""
 
 REQUESTS_MAX = 10_000
-"""Maximum number of requests with failures; beyond that the one that failed longest ago is forgotten."""
+"""Maximum number of requests with failures. Beyond it the request that failed longest ago is forgotten."""
 
 FORBIDDEN = "403"
 FORBIDDEN_MAX = 2
-"""Maximum number of proxies that are blamed for a 403 of one page. Further ones are only suspected (MISS): the page may
-be forbidden for everybody, and one such page must not ban all proxies of its site."""
+"""Maximum number of proxies that are blamed for a 403 of one page. Further proxies are only suspected (MISS): the page
+may be forbidden for everybody, and one such page must not ban all proxies of its site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Attempts:
         return self._failed.get(request, NONE).proxies if self._failed else NONE.proxies
 
     def judge(self, request: Hashable, outcome: Outcome) -> Outcome:
-        """Return the outcome to report to the pool: `outcome`, unless FORBIDDEN_MAX proxies have got a 403 before."""
+        """Return the outcome to report to the pool: `outcome`, but a MISS for a 403 after FORBIDDEN_MAX other 403s."""
         is_forbidden = outcome.blame is Blame.SITE and outcome.reason == FORBIDDEN
         if is_forbidden and self._failed.get(request, NONE).forbidden >= FORBIDDEN_MAX:
             return replace(outcome, blame=Blame.MISS, rest_s=None)

@@ -2,9 +2,9 @@
 
     why         meaning                                                             until
     ---         ---------------------------------------------------------------     -------------------------------
-    NEXT        one of those from which the next lease is drawn
+    NEXT        one of the proxies from which the next lease is drawn
     BEHIND      ready, but others come first in the order of use
-    DEARER      ready, but a cheaper tier has usable proxies: wait for those
+    DEARER      ready, but a cheaper tier has usable proxies, which are waited for
     SESSION     ready, but the session is bound to another proxy
     PACED       leased a moment ago: held back by the delay or by the guard against cascading bans
     LEASED      leased                                                              the deadline of its lease
@@ -29,12 +29,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool.order import preferred
 from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, has_usable
 from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState
 
 NEAREST_MAX = 1_000
-"""How many proxies of the global pool, nearest (lowest latency) first, are searched for ones that would join."""
+"""Maximum number of proxies of the global pool that are searched for new members, nearest (lowest latency) first."""
 
 
 class Why(StrEnum):
@@ -129,7 +130,7 @@ def lacks_reason(verdict: ProxyVerdict) -> bool:
 
 
 def with_reason(verdict: ProxyVerdict, reasons: Mapping[str, str]) -> ProxyVerdict:
-    """Return a verdict with its reason. `reasons` are those of the global pool, by key."""
+    """Return a verdict with its reason. `reasons` are the reasons in the global pool, by key."""
     return verdict._replace(reason=reasons.get(verdict.key, "")) if lacks_reason(verdict) else verdict
 
 
@@ -235,14 +236,15 @@ def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, n
         drawn = frozenset({bound.key} & places.keys())
         return _Draw(snapshot, request, now, places, drawn, bound.facts.tier, bound.key)
     for tier in order.tiers:
-        drawn = frozenset(each.key for each in order.first(tier, order.draw_size(tier), request.fits, members))
+        first = order.first(tier, order.draw_size(tier), request.fits, members)
+        drawn = frozenset(each.key for each in first[: preferred(first)])
         if drawn or has_usable(tier, members, request, 1):
             return _Draw(snapshot, request, now, places, drawn, tier, None)
     return _Draw(snapshot, request, now, places, frozenset(), None, None)
 
 
 def _obstacle(member: ProxyTargetState, snapshot: TargetSnapshot, now: float) -> tuple[Why, float]:
-    """Return why a member is blocked; if there are several causes, the one that lasts longest."""
+    """Return why a member is blocked; of several causes, the one that usually lasts longest."""
     deadline = (snapshot.deadlines or {}).get(member.key, 0.0)
     if member.facts.dead:
         return Why.DEAD, 0.0

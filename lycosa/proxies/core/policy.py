@@ -13,9 +13,9 @@ class TargetPolicy:
     delay_s         minimum time between the starts of two leases of one proxy for this target
     lease_s         a lease that is neither renewed nor released ends after this time
     members         number of usable proxies to keep for this target, if the global pool has that many
-    cool_s          maximum of the first cool-down after a ban. It doubles with each ban in a row, up to `max_cool_s`;
-                    the cool-down is drawn from zero to that (full jitter). A Retry-After replaces that, up to
-                    `max_cool_s`
+    cool_s          maximum of the first cool-down after a ban. The maximum doubles with each ban in a row, up to
+                    `max_cool_s`. The cool-down is drawn between zero and the maximum (full jitter). A Retry-After
+                    replaces the draw, up to `max_cool_s`
     max_misses      number of broken connections in a row that count as a ban
     max_bans        number of bans in a row after which a proxy stays banned until a person lifts the ban; 0: never
     sticky_s        how long a session keeps its proxy after its last use

@@ -17,7 +17,7 @@ from lycosa.proxies.core.proxy import Proxy
 
 
 class TargetImage(msgspec.Struct):
-    """A target. `counts` are the numbers of its leaked, stale and granted leases; `token` is the last one."""
+    """A target. `counts`: the numbers of its leaked, stale and granted leases. `token`: the last lease token."""
 
     name: str
     policy: TargetPolicy
@@ -33,7 +33,7 @@ class TargetImage(msgspec.Struct):
 
 
 class Image(msgspec.Struct):
-    """A pool at the time `at`. `prices` are all ever seen; `token` is the highest of all forgotten targets."""
+    """A pool at the time `at`. `prices`: every price ever seen. `token`: the highest token of all forgotten targets."""
 
     proxies: list[Proxy]
     health: list[ProxyHealth]

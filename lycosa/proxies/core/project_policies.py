@@ -11,9 +11,9 @@
 
     [proxies.targets."*.example.org"]       # a pattern
 
-One table applies to a target: the one with its name, else that of the nearest parent domain, else the first pattern
-that matches. Keys missing there come from `default`; the rules of `default` are tried after its own. The keys are
-the fields of `TargetPolicy` and `OutcomeRule`.
+One table applies to a target: the table with its name, else the table of its nearest parent domain, else the first
+pattern that matches. `default` supplies the keys that this table lacks; the rules of `default` are tried after the
+table's own rules. The keys are the fields of `TargetPolicy` and `OutcomeRule`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from lycosa.proxies.core.tables import read_table
 
 TABLE = "proxies"
 TARGETS_MAX = 10_000
-"""Maximum number of targets with a table of their own."""
+"""Maximum number of targets with a table."""
 
 CACHE_MAX = 10_000
 """Maximum number of targets whose settings are cached."""
 
 TARGET_MAX = 255
-"""Maximum length of a target's name, in characters: that of a domain (RFC 1035)."""
+"""Maximum length of a target's name, in characters: the limit for a domain (RFC 1035)."""
 
 SHOWN_MAX = 60
 WILDCARDS = frozenset("*?[")
@@ -95,7 +95,7 @@ class Policies:
         return self._of(target).policy
 
     def rules_of(self, target: str) -> tuple[OutcomeRule, ...]:
-        """Return the rules of a target, then those for all targets."""
+        """Return the rules of a target, then the rules for all targets."""
         return self._of(target).rules
 
     def _of(self, target: str) -> TargetSettings:
@@ -129,7 +129,7 @@ def policies_from(values: Mapping[str, Any]) -> Policies:
 
 
 def _settings(table: TargetTable, place: str, base: TargetSettings) -> TargetSettings:
-    """Return the settings of a table, on top of those of `base`."""
+    """Return the settings of a table; `base` supplies what the table lacks."""
     values = {name: value for name in asdict(base.policy) if (value := getattr(table, name)) is not UNSET}
     policy = replace(base.policy, **values)
     if policy.cool_s > policy.max_cool_s:

@@ -45,7 +45,7 @@ COLONS = re.compile(
 """[scheme://]host:port:user:password, as providers print it, without percent-encoding."""
 
 REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
-"""An address where the login should be: then the login comes first, and would be shown as the address."""
+"""An address in the place of the login. The order is then reversed, and the login would be shown as the address."""
 
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
@@ -56,7 +56,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 """Characters that stand for bytes that were not UTF-8, and cannot be sent."""
 
 SAFE = re.compile(r"(?:[A-Za-z0-9]+://)?[^:]*(?::\d{1,5}(?![^/?#:]))?")
-"""The part of an invalid address that cannot be a login: a host, and the text after its colon if it can be a port."""
+"""The part of an invalid address that cannot be a login: a host, and a port if digits follow its colon."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,8 +6,8 @@ DIR/journal.7   the changes since then (`proxies.core.pool.journal`), one checks
 DIR/socket      where the running owner serves other processes
 
 A record is handed to the operating system before any caller gets a reply, so `kill -9` loses nothing that was
-confirmed. A process that is killed while it writes a record leaves a torn end, which is ignored. Any other difference
-from what was written is an error. The files contain logins: only the user of this process may read them.
+confirmed. A process that is killed while it writes a record leaves a torn end, which is ignored. Any other damage is an
+error. The files contain logins: only the user of this process may read them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ IMAGE_HEAD = Struct("<4sIQQ")
 
 LOCK, IMAGE, JOURNAL, SOCKET = "lock", "pool", "journal.", "socket"
 JOURNAL_MIN = 4 << 20
-"""Bytes. A new image replaces a journal that is longer than this and longer than its image."""
+"""Minimum size in bytes of a journal that is replaced by a new image. It must also be longer than its own image."""
 
 RECORD_MAX = 4 << 20
-"""Maximum number of bytes of a record; instead of a longer one, a new image is written."""
+"""Maximum number of bytes of a record. Instead of a longer record, a new image is written."""
 
 WHEN_FULL = " for the pool of proxies: free some space, and it continues"
 REPAIR = "restore the folder from a copy, or delete it and add the proxies again"
@@ -85,7 +85,7 @@ class PoolFolder:
         return image, list(_read_frames(self.path / f"{JOURNAL}{self.generation}", self.generation))
 
     def resume(self) -> bool:
-        """Continue the journal that was read, if it is empty. Otherwise return False: a new image has to be written."""
+        """Continue the journal that was read, if it is empty. Return False if a new image has to be written instead."""
         journal = self.path / f"{JOURNAL}{self.generation}"
         if not self.generation:
             return False
@@ -226,7 +226,7 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
 
 
 def _has_frame_after(data: bytes, at: int, generation: int) -> bool:
-    """Return whether a valid frame follows an invalid one. Then the invalid one is not the torn end of a journal."""
+    """Return whether a valid frame follows an invalid one, which therefore is not the torn end of a journal."""
     return any(frame_at(data, each, generation) is not None for each in range(at + 1, len(data)))
 
 

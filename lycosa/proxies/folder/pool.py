@@ -2,8 +2,8 @@
 
 The first process that opens the folder owns it (`folder`) and has the pool in memory. The others lease through its
 socket (`remote`). When the owner ends or is killed, another process takes over with its next call, and the calls that
-were under way are repeated. If such a call was executed and only its answer was lost, a repeated acquire leaves a lease
-without a holder, which expires, and a repeated release is refused like a late one.
+were under way are repeated. Such a call may have been executed although its answer was lost. Then a repeated acquire
+leaves a lease without a holder, which expires; a repeated release is refused like a late one.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from lycosa.proxies.ports import ProxyPool
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 30.0
-"""Timeout for an answer of the owner, added to the `wait_s` of a call. After it the owner counts as hung or stopped."""
+"""Timeout for an answer of the owner, added to the `wait_s` of a call. Then the owner counts as hung or stopped."""
 
 HELLO_TIMEOUT_S = 5.0
 
@@ -65,7 +65,7 @@ class RemotePool(RpcClient, PoolMethods):
         self.connection.abort()
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the owner's pool. `acquire` may wait there for `wait_s`."""
+        """Call a method of the owner's pool. An `acquire` may also wait for `wait_s` in the pool."""
         return await self.call_within(ANSWER_TIMEOUT_S + kwargs.get("wait_s", 0.0), name, args, kwargs)
 
     def on_abandoned(self, name: str, result: Any) -> None:

@@ -40,7 +40,7 @@ class ClientTransport(Protocol):
         """Resume reading."""
 
     def set_deadline(self, seconds: float) -> None:
-        """Call `on_timeout` after `seconds`, unless a task is running then."""
+        """Call `on_timeout` after `seconds`, unless a task is running at that time."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task, which must not raise, then call `on_task_done`. Only one task may run at a time."""

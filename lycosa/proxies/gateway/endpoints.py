@@ -1,4 +1,4 @@
-"""The gateway's own endpoints: clients report outcomes of their leases, and list the reasons for the chosen proxies."""
+"""The gateway's own endpoints: clients report outcomes of their leases, and ask why proxies were chosen."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead,
 
 
 def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, query: bytes) -> EndpointResponse:
-    """Return the last leases for a site and their reasons: those of the account, or all if there are no accounts."""
+    """Return the last leases of the account for a site and their reasons; of all clients if there are no accounts."""
     if not context.accounts and not _is_local(head):
         raise Forbidden("use the address of this machine, or localhost")
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]

@@ -118,9 +118,9 @@ class Exchange:
         self._fail(error)
 
     def handle_timeout(self) -> bool:
-        """Return whether the client is to blame for a lack of progress; if not, blame the proxy.
+        """Return True if the client is to blame for a lack of progress. Otherwise blame the proxy: fail the attempt.
 
-        Waiting for a lease or a connection has its own time limits.
+        While there is no connection to the proxy, do nothing: waiting for it or for a lease has other time limits.
         """
         if self._upstream is None:
             return False
@@ -142,7 +142,7 @@ class Exchange:
         self._lease, self._latency_s = lease, None
         self._rules = self._context.rules_of(lease.proxy_lease.target)
         proxy = lease.proxy_lease.proxy
-        # An HTTP proxy receives the request itself; all others are asked for a connection to the host.
+        # An HTTP proxy receives the request itself; other proxies are asked for a connection to the host.
         absolute = proxy.scheme in ("http", "https") and not route.pinned
         key = (proxy.key, "" if absolute else self._to.authority)
         login = proxy_authorization(proxy) if absolute else b""
@@ -189,7 +189,7 @@ class Exchange:
             self._client.pause()
 
     def _take_idle(self, key: UpstreamKey) -> Upstream | None:
-        """Return an idle connection, only if the request may be repeated: the proxy may be closing it right now."""
+        """Return an idle connection if the request may be repeated, because the proxy may be closing it now."""
         is_repeatable = self._head.method in IDEMPOTENT and self._replay is not None
         return self._context.idle_connections.take(key) if is_repeatable else None
 
@@ -230,7 +230,7 @@ class Exchange:
             self._upstream = None
 
     def _read_heads(self) -> None:
-        """Read the head of the response, and those of interim responses before it (RFC 9110 §15.2)."""
+        """Read the heads of interim responses (RFC 9110 §15.2), and then the head of the response."""
         while self._response is None and (end := head_end(self._received)):
             head, self._received = read_response(self._received[:end]), self._received[end:]
             if head.status >= 200:

@@ -8,10 +8,9 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from ipaddress import ip_address
 
-from lycosa.core.errors import LycosaError, StateError, UsageError
-from lycosa.infra.web.bind_errors import bind_error_text
+from lycosa.core.errors import LycosaError, UsageError
+from lycosa.infra.web import listening
 from lycosa.proxies.core.gateway.limits import SWEEP_S
 from lycosa.proxies.gateway.client import ClientConnection
 from lycosa.proxies.gateway.routing import GatewayContext
@@ -27,11 +26,12 @@ log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """See the module. Implements `ClientOwner`. `address`: the host and port that it listens on."""
+    """See the module. Implements `ClientOwner`. It listens at `address`; `note` says who may connect."""
 
     def __init__(self, context: GatewayContext, address: tuple[str, int]) -> None:
         self.context = context
         self.address = address
+        self.note = listening.remote_note(address[0], access_to(has_accounts=bool(context.accounts)))
         self.stopping = self._is_fast = False
         self.on_fast_stop: Callable[[], None] = lambda: None
         """Called by `stop_fast`."""
@@ -120,21 +120,16 @@ async def run_gateway(context: GatewayContext, listener: socket.socket) -> Async
 def open_listener(bind: str, *, has_accounts: bool) -> socket.socket:
     """Return a socket that listens at ADDRESS:PORT, on loopback if ADDRESS is empty.
 
-    Raises `UsageError` for an invalid address, and for a non-loopback address if there are no accounts: an open proxy
-    is found within hours, and its owner is liable for the abuse. Raises `StateError` if it cannot listen there.
+    Other machines need an account: an open proxy is found within hours, and its owner is liable for the abuse. Raises
+    `UsageError` for an invalid address, and the errors of `listening.open_listener`.
     """
     address, _, port = bind.rpartition(":")
-    host = address.strip("[]") or "127.0.0.1"
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         raise UsageError(f"--bind {bind}: write ADDRESS:PORT such as 127.0.0.1:3128")
-    try:
-        family, *_, resolved = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or "no such address"
-        raise UsageError(f"--bind {bind}: {why.lower()}") from None
-    if not has_accounts and not ip_address(str(resolved[0]).partition("%")[0]).is_loopback:
-        raise UsageError(f"--bind {bind} would be open to everybody: add --user NAME:PASSWORD, or bind to 127.0.0.1")
-    try:
-        return socket.create_server(resolved[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise StateError(f"--bind {bind}: cannot listen there: {bind_error_text(error)}") from None
+    host = address.strip("[]") or listening.LOOPBACK
+    return listening.open_listener(host, int(port), f"--bind {bind}", access_to(has_accounts=has_accounts), BACKLOG)
+
+
+def access_to(*, has_accounts: bool) -> listening.Access:
+    """Return who may connect to a gateway."""
+    return listening.Access(has_accounts, "add --user NAME:PASSWORD", "an account")

@@ -28,16 +28,16 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool
 
 ENDED_MAX = 10_000
 REPORT_WINDOW_S = 300.0
-"""Clients may report on an ended lease for this time. At most ENDED_MAX ended leases are remembered."""
+"""Time for which clients may report on an ended lease. At most ENDED_MAX ended leases are remembered."""
 
 LATE_BAN_S = 300.0
 """Duration of the ban after a late report that gives no duration."""
 
 OUTCOMES_MAX = 10_000
-"""Number of outcomes of one lease after which only bad ones are kept. A session that never pauses keeps its lease."""
+"""Number of outcomes of one lease after which only bad ones are kept: a session that never pauses has one lease."""
 
 RENEWALS = 3
-"""A lease is renewed when less than (RENEWALS - 1) / RENEWALS of its time is left."""
+"""A lease is renewed once 1 / RENEWALS of its time is over."""
 
 BAD = frozenset({Blame.SITE, Blame.PROXY})
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class GatewayLeases:
         return len(self._active)
 
     async def acquire(self, user: GatewayUser, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
-        """Return a lease for one use. The use ends with `release`. Raises `NoProxy`, `StateError`."""
+        """Return a lease for one use, which `release` ends. Raises `NoProxy`, `StateError`."""
         session = self._sticky_sessions.session(user, self._now())
         request = ProxyRequest(user.tags, session, avoid) if user.tags or session or avoid else ANY
         client_session = (user.account, user.session, target)

@@ -25,7 +25,8 @@ from lycosa.proxies.gateway.upstream import Dialer, IdleConnections
 class GatewayContext:
     """See the module. `target_of(host)` returns the target of a request whose user name has no `site`.
 
-    `rules_of(target)` returns its rules for outcomes. `now` returns unix seconds, from the same clock as in the pool.
+    `rules_of(target)` returns the outcome rules of a target. `now` returns unix seconds, from the same clock as in the
+    pool.
     """
 
     limits: Limits

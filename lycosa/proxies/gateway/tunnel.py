@@ -1,7 +1,7 @@
 """One tunnel: a connection to a host through a proxy, joined with the client's connection until both have ended.
 
-The gateway cannot look inside. If bytes came back, the proxy works, but that says nothing about the site; if the
-client's bytes got no answer, it is a miss. Anything else is for the client to report.
+The gateway cannot look inside. If bytes came back, the proxy works, but that says nothing about the site. If the
+client's bytes got no answer, the outcome is a miss. All other outcomes must be reported by the client.
 """
 
 from __future__ import annotations

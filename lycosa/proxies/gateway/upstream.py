@@ -1,4 +1,4 @@
-"""Connections to proxies, plain or tunnelled to a host with a handshake. Idle ones are kept for the next request."""
+"""Connections to proxies, plain or tunnelled to a host. Idle connections are kept for the next request."""
 
 from __future__ import annotations
 
@@ -202,7 +202,10 @@ class IdleConnections:
         return upstream
 
     def add(self, upstream: Upstream, now: float) -> None:
-        """Keep a connection, or close it if IDLE_PER_PROXY_MAX are kept for its key."""
+        """Keep a connection, or close it if IDLE_PER_PROXY_MAX are kept for its key.
+
+        Beyond IDLE_CONNECTIONS_MAX in total, the connection that has been idle for the longest is closed.
+        """
         if upstream.closed or len(self._by_key.get(upstream.key, ())) >= IDLE_PER_PROXY_MAX:
             upstream.abort()
             return

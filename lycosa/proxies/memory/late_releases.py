@@ -14,7 +14,7 @@ LOG_INTERVAL_S = 60.0
 
 
 class LateReleases:
-    """Logs a late release at once, but at most every LOG_INTERVAL_S. Counts the others for the next warning."""
+    """Logs a late release at once, but only one per LOG_INTERVAL_S. The next warning says how many there were."""
 
     def __init__(self) -> None:
         self._logged_at = -LOG_INTERVAL_S

@@ -58,7 +58,7 @@ class WaitQueue:
             self._waiting.remove(waiter)
 
     def serve(self) -> None:
-        """Lease free proxies to the callers in order. Set a timer for the time when more may be free."""
+        """Lease free proxies to the callers in order. Set a timer for the time at which more may be free."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -20,8 +20,8 @@ from lycosa.proxies.redis.scripts import POOL_KEYS, POOL_SCRIPT, TARGET_SCRIPT, 
 from lycosa.proxies.redis.target_script import TargetCall, decode_answers, encode_calls
 
 BATCH_MAX = 32
-"""Maximum number of calls in one round trip, unless calls that must go together exceed it. While the server executes
-a batch, the process handles the answers to the batch before."""
+"""Maximum number of calls in one round trip, except for more calls that must go together. While the server executes a
+batch, the process handles the answers to the previous batch."""
 
 TRIPS_MAX = 2
 """Maximum number of concurrent round trips for one target. The second one starts only when a batch is full."""

@@ -1,7 +1,7 @@
-"""Removes proxies from a pool on Redis: given ones at once, or those that have long been dead and are not leased.
+"""Removes proxies from a pool on Redis: given proxies at once, or proxies that were dead for long and are not leased.
 
 Leases are stored with the targets. On a cluster the targets and the pool may be on different servers, so no atomic step
-can check both. First each target, in one atomic step, forgets the dead proxies that it has not leased. It cannot lease
+can check both. First each target, in one atomic step, forgets the dead proxies that it does not lease. It cannot lease
 them again, because a refill skips dead proxies. Then the pool, in one atomic step, forgets the proxies that are still
 dead. A proxy that a check has revived meanwhile stays, and later refills bring it back to the targets.
 """
@@ -44,7 +44,7 @@ async def forget_dead(calls: PoolCalls, script_of: Callable[[str], TargetScript]
 async def _forget_idle(
     calls: PoolCalls, script_of: Callable[[str], TargetScript], keys: Sequence[str]
 ) -> Sequence[str]:
-    """Make all targets forget the proxies that they have not leased. Return those that no target has leased."""
+    """Make each target forget the proxies that it does not lease. Return the proxies that no target leases."""
     for target in await calls.targets() if keys else ():
         leased = await calls.call_target(target, script_of(target).forget_idle(keys))
         keys = [key for key in keys if key not in leased]

@@ -22,11 +22,11 @@ PROXIES_MAX = 10_000
 """Maximum number of proxies with unsent outcomes. Outcomes of further proxies are dropped."""
 
 OUTCOMES_MAX = 16
-"""Maximum number of recent outcomes sent for a proxy, plus the same number of older ones with a latency. Only the first
-request of a connection has a latency, and the later requests on it must not push it out."""
+"""Maximum number of recent outcomes sent for a proxy. The same number of older ones with a latency is sent too: only
+the first request of a connection has a latency, which later requests must not push out."""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
-"""Number of outcomes of a proxy at which the surplus ones are dropped."""
+"""Number of outcomes of a proxy at which outcomes that will not be sent are dropped."""
 
 PROXY = Blame.PROXY
 

@@ -1,7 +1,7 @@
 """A pool of proxies on Redis, shared by many processes. An acquire is one call of a script, and so is a release.
 
 A call whose answer was lost is repeated. A repeated acquire may leave a lease without a holder, which expires. A
-release that was executed already gives the same answer as one that came too late.
+repeated release that was executed already gets the same answer as a release that came too late.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ TARGET_SCRIPT = LuaScript(
         "TARGET_DOWN_MAX_S": target.DOWN_MAX_S,
         **_constants(rate_guard, "BAN_HOLD_S", "DOWN_HOLD_S", "FADE_S"),
         **_constants(rate_guard, "WINDOW_S", "WINDOW_MIN", "SLOWDOWN", "INTERVAL_MAX_S"),
-        **_constants(order, "DRAW_MAX", "DRAW_SHARE"),
+        **_constants(order, "DRAW_MAX", "DRAW_SHARE", "LAST"),
         **_constants(leases, "TOKENS_PER_S", "SESSIONS_MAX"),
         "KINDS_MAX": pool.KINDS_MAX,
     },

@@ -145,7 +145,7 @@ def decode_answers(answers: bytes) -> list[Any]:
 
 
 def read_grants(answer: Any) -> tuple[list[Grant] | Wait, bool]:
-    """Return the grants in the answer to `acquire`, and whether a refill would bring no more for this request."""
+    """Return the grants in the answer to `acquire`, and whether a refill would add no proxy for this request."""
     grants, retry_at, is_filled = answer
     if grants is False:
         return Wait(None if retry_at is False else float(retry_at)), bool(is_filled)

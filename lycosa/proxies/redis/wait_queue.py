@@ -30,10 +30,10 @@ NEVER = float("inf")
 
 @dataclass(slots=True, eq=False)
 class RedisWaiter(Waiter):
-    """A waiting caller. Times are those of the loop.
+    """A waiting caller. Times are loop times.
 
-    It waits for a proxy until `wait_until`. The server is asked at least once, even later than that; at `give_up_at`
-    the caller gives up in any case.
+    The caller waits for a proxy until `wait_until`. The server is asked at least once, even after that time. At
+    `give_up_at` the caller gives up in any case.
     """
 
     wait_until: float
@@ -41,7 +41,7 @@ class RedisWaiter(Waiter):
 
     @property
     def is_plain(self) -> bool:
-        """Whether no later caller can get a proxy if this one gets none. All in the queue want the same tags."""
+        """Whether no later caller can get a proxy if this one gets none. All callers here want the same tags."""
         return self.count == 1 and not self.request.avoid
 
     def fail(self, error: Exception) -> None:
@@ -61,8 +61,8 @@ class AcquireAnswers(NamedTuple):
 class RedisWaitQueue:
     """The callers with the same target, tags and session.
 
-    `acquire` asks the server for proxies for some of them. `refill` adds proxies to the target. `give_back` releases
-    grants whose caller has left. `on_empty` is called when no caller is left. `now` returns unix seconds.
+    `acquire` asks the server for proxies for some of the callers. `refill` adds proxies to the target. `give_back`
+    releases grants whose caller has left. `on_empty` is called when no caller is left. `now` returns unix seconds.
     """
 
     acquire: Callable[[Sequence[RedisWaiter]], Awaitable[AcquireAnswers]]
@@ -118,7 +118,7 @@ class RedisWaitQueue:
         self._timer = self._loop.call_at(when, self._fail_given_up)
 
     def _fail_given_up(self) -> None:
-        """Fail the callers that give up, including those in the call under way."""
+        """Fail the callers that give up, including callers in the call under way."""
         now = self._loop.time()
         self._timer, soonest = None, NEVER
         for waiter in chain(self._requested, self._waiting):
@@ -147,7 +147,7 @@ class RedisWaitQueue:
             await self._pause(waits)
 
     def _next(self) -> list[RedisWaiter]:
-        """Take the callers for the next call. If no proxy was free, take only about one for each released proxy."""
+        """Take the callers for the next call. If no proxy was free, take about one caller for each released proxy."""
         free = min(max(1, self._released), REQUESTS_MAX) if self._none_free else REQUESTS_MAX
         self._released = 0
         self._wakeup.clear()

@@ -1,7 +1,7 @@
 """A durable queue in a folder, shared by the processes and threads of one machine. `store` describes how it works.
 
 An item is stored once `put` returns, and removed once `get` returns. When a process ends, in any way, the items that it
-leased without an ack return to their places. Items are ordered by commit, across all processes.
+leased and did not ack return to their places. Items are ordered by commit, across all processes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FolderQueue(BlockingQueue):
     """`queue.Queue` in a folder; subclasses set `order`.
 
     `maxsize` applies to all processes; None leaves it unchanged (a new queue is unbounded). With `lazy`, `put_many` of
-    this object waits for only one free place, and may then exceed `maxsize`. `serializer` is "msgpack", with `type` for
+    this object waits until one place is free, and may then exceed `maxsize`. `serializer` is "msgpack", with `type` for
     dataclasses and msgspec Structs, or "pickle". Use pickle only if you trust everybody who can write to the folder:
     loading a pickle runs the code that it names. With `sync` items survive a power loss, at the cost of a disk write
     per call.
@@ -186,7 +186,7 @@ class FolderQueue(BlockingQueue):
             raise StorageError(f"{self._folder.path}: item {number} cannot be read ({error})") from error
 
     def _end_lease(self, database: sqlite3.Connection, taken: TakenItem) -> None:
-        # A forked child has the leases of its parent in memory; they are not its own.
+        # A forked child has the leases of its parent in memory, but may not end them.
         ended = database.execute("DELETE FROM leased WHERE id = ? AND member = ?", (taken.id, self._folder.member))
         if not ended.rowcount:
             raise ValueError("the lease has ended already")

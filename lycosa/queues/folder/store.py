@@ -39,9 +39,9 @@ OURS = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", L
 PAGE_BYTES = 4096
 QUEUE_MAX_BYTES = 1 << 40
 MEMBERS_MAX = 256
-"""Maximum number of queue objects that have one queue open: each member holds an open file for every other one."""
+"""Maximum number of members (open queue objects) of one queue: each member has an open file for every other one."""
 CHECKPOINT_PAGES = 4000
-"""Number of pages in SQLite's log at which it is moved into the database."""
+"""Size of SQLite's log, in pages, at which the log is moved into the database."""
 BUSY_S = 30.0
 """Maximum time to wait while a foreign program holds the database."""
 
@@ -101,7 +101,7 @@ class QueueState(msgspec.Struct, array_like=True):
             member.room = min(room, member.room or room)
 
     def report_done(self, number: int, count: int) -> None:
-        """Report items as done: first those that this member got, then those got by others, which may pass items on."""
+        """Report items as done: first items that this member got, then items of others, which may pass items on."""
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done
@@ -187,7 +187,7 @@ class QueueFolder:
         with self._mutex:
             if self._closed:
                 return
-            # If this fails (a full disk), the other members do it, as for a dead member.
+            # If this fails (a full disk), the other members put the items back, as for a dead member.
             with suppress(LycosaError), self.change() as (database, state):
                 _leave(database, state, self.member)
             self.abandon()
@@ -214,7 +214,7 @@ class QueueFolder:
             self._database = None
 
     def before_fork(self) -> None:
-        """Wait until no thread is in a transaction, and keep them out."""
+        """Wait until no thread is in a transaction, and let none begin another."""
         self._mutex.acquire()
         self.close_database()
 
@@ -280,7 +280,7 @@ class QueueFolder:
                 pipes.remove(dead)
             _refuse_too_many(self.path, state)
             state.shut = state.shut and bool(state.members)
-            # Sleeping members must watch the new one too.
+            # Sleeping members must watch the new member too.
             self._wake(pipes, [each for each, member in state.members.items() if member.waits], state)
             state.members[number] = FolderMember()
             state.next_member += 1
@@ -293,7 +293,7 @@ class QueueFolder:
         return pipes
 
     def _update_members(self, database: sqlite3.Connection, state: QueueState, pipes: WakeupPipes) -> None:
-        """Watch the current members, and put back the items that dead ones lease."""
+        """Watch the current members, and put back the items that dead members lease."""
         if self.member not in state.members:
             lost = f"its pipe in {PIPES}/ is gone, so other processes found this one dead"
             raise StorageError(f"{self.path}: {lost}; open the queue again")

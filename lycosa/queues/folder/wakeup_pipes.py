@@ -1,8 +1,8 @@
 """Named pipes with which the processes of a queue wake each other, and notice at once when one of them dies.
 
 Every member of the queue has a pipe in `bells/`, reads it and sleeps on it; a byte written by another member wakes it.
-However a process ends, the operating system closes its pipe and notifies all that hold the other end: no polling, no
-timeout, no heartbeat. If several threads of a process wait, one sleeps on the pipe and wakes the others.
+However a process ends, the operating system closes its pipe and notifies all processes that hold the other end: no
+polling, no timeout, no heartbeat. If several threads of a process wait, one sleeps on the pipe and wakes the others.
 Linux (epoll).
 """
 
@@ -21,7 +21,7 @@ DRAIN_BYTES = 65536
 
 
 class WakeupPipes:
-    """Our own pipe and the writing ends of the others. Raises `OSError` if the folder does not support pipes."""
+    """Our own pipe, and the writing ends of all others. Raises `OSError` if the folder does not support pipes."""
 
     def __init__(self, folder: Path, me: int) -> None:
         folder.mkdir(exist_ok=True)
@@ -43,7 +43,7 @@ class WakeupPipes:
         self._changed = Condition()
 
     def watch(self, members: Collection[int]) -> None:
-        """Open the pipes of new members, and close those of members that have left."""
+        """Open the pipes of new members, and close the pipes of members that have left."""
         for member in set(self._writers) - set(members) - {self._me}:
             self._close_writer(member)
         for member in set(members) - set(self._writers):

@@ -1,9 +1,9 @@
 """A queue object as a member of a queue on Redis: its calls, its heartbeat, and the wake-ups of its waiting threads.
 
 A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, so that a blocked main thread does not look
-dead. A member that is silent for SILENT_MAX_S is declared dead by the others, and its leased items are returned; if it
-is alive, it continues as a new member. A call has a slot and a number. With them the server recognises a call that is
-repeated because its reply was lost, and does not run it twice.
+dead. A member that is silent for SILENT_MAX_S is declared dead by other members, and its leased items are returned. If
+it is alive, it continues as a new member. A call has a slot and a number. With them the server recognises a call that
+is repeated because its reply was lost, and does not run it twice.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ VERSION = 1
 MEMBERS_MAX = 10_000
 BEAT_S = 0.25
 SILENT_MAX_S = 1.4
-"""With BEAT_S: the leased items of a killed process are returned in less than 2 s."""
+"""Seconds of silence after which a member is declared dead: the items of a killed process are returned within 2 s."""
 GAP_MAX_S = 1.0
-"""If no member was heard for this long, the server was down."""
+"""If no member has called the server for this long, the server was down."""
 RECOUNT_S = 2.0
-"""How often the leases on the server are compared with those that this member holds."""
+"""Interval at which the leases on the server are compared with the leases that this member holds."""
 REPLY_KEPT_S = 120.0
-"""How long the replies to a member that was declared dead are kept."""
+"""Time for which the replies to a member are kept after it was declared dead."""
 LEAVE_MAX_S = 1.0
 FAILED_PAUSE_S = 0.05
 """Pause before the heartbeat tries again after an error."""
@@ -41,7 +41,7 @@ Read = TypeVar("Read")
 
 
 class QueueFormat(NamedTuple):
-    """How to create the queue, or how it must have been created. `maxsize` is set unless it is None."""
+    """How to create the queue, or how it must have been created. A `maxsize` of None changes nothing."""
 
     order: str
     codec: str
@@ -50,7 +50,7 @@ class QueueFormat(NamedTuple):
 
 @dataclass(slots=True)
 class CallSlot:
-    """A slot for one call at a time: the number of its last call, and of the last one whose reply arrived."""
+    """A slot for one call at a time: the number of its last call, and of the last call whose reply arrived."""
 
     index: int
     number: int = 0
@@ -65,7 +65,7 @@ class QueueMember:
         self._expected = expected
         self.closed = False
         self._incarnation = b""
-        """Identifies this queue among those of the same name: it changes if the server is emptied."""
+        """Distinguishes this queue from a later queue of the same name, created after the server was emptied."""
         self._reset()
         self._join("")
         _members.add(self)
@@ -146,7 +146,7 @@ class QueueMember:
         if self._heartbeat:
             self._heartbeat.stop()
         arrived = [slot.arrived for slot in self._slots]
-        with suppress(LycosaError):  # if the server does not get it, the others declare us dead
+        with suppress(LycosaError):  # if the server does not get the call, the other members declare us dead
             self._server.run("leave", self._name, 0, 0, 0, *arrived, reconnect_max_s=LEAVE_MAX_S)
         if self._heartbeat:
             self._heartbeat.join(LEAVE_MAX_S)
@@ -253,7 +253,7 @@ class QueueMember:
         sleep(FAILED_PAUSE_S)
 
     def _held_leases(self) -> list[object]:
-        """Return the last call of every slot, and the leases held: the server ignores leases of later calls."""
+        """Return the last call of every slot, and the leases held. The server does not check leases of later calls."""
         numbers = [slot.number for slot in self._slots]
         return [len(numbers), *numbers, *self._held.copy()]
 

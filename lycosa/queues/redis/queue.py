@@ -1,7 +1,7 @@
 """A queue on Redis or Valkey 7.0 and later, or a cluster of them, shared by any number of processes and machines.
 
-It behaves like the queue in a folder. Each call is one script that the server runs as a whole or not at all (`lua/`);
-every key of a queue has the same hash tag. A leased item that is not acked returns to its place once its process has
+It behaves like the queue in a folder. Each call is one script (`lua/`), which the server runs as a whole or not at all;
+all keys of a queue have the same hash tag. A leased item that is not acked returns to its place once its process has
 been silent for `member.SILENT_MAX_S`. What a crash of the server can undo: docs/queue.md.
 """
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 class ItemKey(NamedTuple):
     """Item `number` (from 0) of a page. A page that is fetched again yields the same keys.
 
-    `fingerprint` is that of the page's request (64 bits), `segment` the part of the crawl it is in. `repeatable` pages
-    (dont_filter) are fetched every time they are requested, and each time their items are new.
+    `fingerprint` is the fingerprint of the page's request (64 bits); `segment` is the part of the crawl that the page
+    is in. `repeatable` pages (dont_filter) are fetched every time they are requested, and each time their items are
+    new.
     """
 
     url: str

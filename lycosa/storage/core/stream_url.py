@@ -13,7 +13,7 @@ RESERVED_PREFIX = "lycosa:"
 
 
 class StreamAddress(NamedTuple):
-    """`text` is the address without secrets and options: the stream's name in messages, and its identity in the state.
+    """`text` is the address without secrets and options. It names the stream in messages and in the state.
 
     `maxlen` is the maximum number of entries that the stream keeps; 0 for no limit.
     """

@@ -2,8 +2,8 @@
 
     kept   (table, key) -> value
 
-Each flush is one transaction (WAL): if the process is killed, the file has all values of the last complete flush and
-nothing of a later one. With `sync` this is true after a power loss, too. The first flush that has values creates the
+Each flush is one transaction (WAL): if the process is killed, the file has exactly the values of the last complete
+flush. With `sync` this is true after a power loss, too. The first flush that has values creates the
 file, so a crawl that stores nothing here has no file. The owner of the state holds its lock, so no other process
 writes. All work runs on the event loop: a flush of 100 rows takes less than a millisecond.
 """
@@ -31,7 +31,7 @@ class SqliteKeyStore:
     """See `storage.ports.KeyStore`. `path` is the file. With `sync`, the data is on the disk when a flush returns.
 
     With `read_only`, another process may write the file.
-    Raises `StorageError` if the file is damaged or not a key store; `StorageFull`.
+    Raises `StorageError` if the file is damaged or not a key store, and `StorageFull`.
     """
 
     def __init__(self, path: Path, *, sync: bool = False, read_only: bool = False) -> None:

@@ -15,23 +15,25 @@ from typing import Any
 
 from lycosa.core.errors import StorageError
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.sinks.json_lines import not_open_error, to_line, write_error
+from lycosa.storage.sinks.formats import ItemFormat, JsonLines, encoded_size
+from lycosa.storage.sinks.json_lines import not_open_error, write_error
 
 BUFFER_MAX = 1024**2
-"""Number of bytes in memory at which `write` blocks until the reader has taken them, and blocks the crawl."""
+"""Number of buffered bytes at which `write` blocks, and with it the crawl, until the reader has taken them."""
 
 CHUNK_BYTES = select.PIPE_BUF
 """A pipe that is ready takes this many bytes without blocking."""
 
 
 class StdoutSink:
-    """Writes JSON lines to a file descriptor, by default standard output. The descriptor stays open."""
+    """Writes items to a file descriptor, by default standard output. The descriptor stays open."""
 
     name = "stdout"
 
-    def __init__(self, fd: int = 1) -> None:
+    def __init__(self, fd: int = 1, layout: ItemFormat | None = None) -> None:
         self._fd = fd
-        self._lines: list[bytes] = []
+        self._format = JsonLines() if layout is None else layout
+        self._items: list[Any] = []
         self._pending_bytes = 0
         self._unsent = memoryview(b"")
         self._never_blocks = self._is_open = False
@@ -52,16 +54,16 @@ class StdoutSink:
         self._is_open = True
         return 0
 
-    def prepare(self, item: Any) -> bytes:
-        return to_line(item)
+    def prepare(self, item: Any) -> Any:
+        return self._format.prepare(item)
 
-    def write(self, line: bytes, key: ItemKey) -> None:
-        self._lines.append(line)
-        self._pending_bytes += len(line) + 1
+    def write(self, prepared: Any, key: ItemKey) -> None:
+        self._items.append(prepared)
+        self._pending_bytes += encoded_size(prepared)
         if self._pending_bytes >= BUFFER_MAX:
             if not self._is_open:
                 raise not_open_error("standard output")
-            self._take_lines()
+            self._take_items()
             while self._unsent:
                 self._send(len(self._unsent))
 
@@ -69,8 +71,8 @@ class StdoutSink:
         """Write all items, including those that come meanwhile: the caller may commit every item when this returns."""
         if not self._is_open:
             raise not_open_error("standard output")
-        while self._lines or self._unsent:
-            self._take_lines()
+        while self._items or self._unsent:
+            self._take_items()
             if self._never_blocks:
                 self._send(len(self._unsent))
             else:
@@ -80,14 +82,16 @@ class StdoutSink:
 
     async def close(self) -> None:
         self._is_open = False
-        self._lines.clear()
+        self._format.close()
+        self._items.clear()
         self._unsent = memoryview(b"")
         self._pending_bytes = 0
 
-    def _take_lines(self) -> None:
-        if self._lines:
-            self._unsent = memoryview(b"\n".join([bytes(self._unsent) + self._lines[0], *self._lines[1:], b""]))
-            self._lines.clear()
+    def _take_items(self) -> None:
+        if self._items:
+            self._unsent = memoryview(bytes(self._unsent) + self._format.encode(self._items))
+            self._format.encoded()
+            self._items.clear()
         self._pending_bytes = 0
 
     def _send(self, size_max: int) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from lycosa.app.crawl import crawl_run, run
+from lycosa.app.crawl import run
 from lycosa.app.crawl.crawl_run import CrawlRun
 from lycosa.app.crawl.spec import crawl_spec
 from lycosa.config import Settings
 from lycosa.core.errors import WorkerLost
+from lycosa.crawl.engine import run_segments
 
 
 @pytest.mark.parametrize("removed", [0, 1, 3])
@@ -35,7 +36,7 @@ def test_a_worker_that_rejoins_does_not_queue_dead_urls_again(tmp_path: Path, mo
         return 0
 
     monkeypatch.setattr(run, "open_frontier", open_shared)
-    monkeypatch.setattr(crawl_run, "retry_dead", count_retries)
+    monkeypatch.setattr(run_segments, "retry_dead", count_retries)
     monkeypatch.setattr(CrawlRun, "run", lose_worker)
     settings = Settings(state=str(tmp_path / "state"), retry_dead=True)
     asyncio.run(run.run_worker(crawl_spec(settings, ["http://127.0.0.1:9/"])))

@@ -34,7 +34,7 @@ def test_a_crawl_that_ends_does_not_wait_for_a_worker_about_to_start(monkeypatch
 
         task = workers.WorkerTask([Settings(processes=2)], [], {}, [], "", "", logging.WARNING)
         crawl = workers.WorkerProcesses(task, CRAWL, save)
-        starting = asyncio.create_task(crawl.start(""))
+        starting = asyncio.create_task(crawl.start("", 0.0))
         try:
             await saving.wait()
             ending = asyncio.create_task(crawl.end("finished"))

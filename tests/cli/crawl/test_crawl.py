@@ -49,14 +49,14 @@ def application(monkeypatch, tmp_path):
 
 def test_urls_and_settings_are_passed_to_the_crawl(application):
     assert main(["crawl", "http://a/", "https://b/", "-O", "i.jl", "--no-robots", "--header", "A: b", "-q"]) == 0
-    expected = Settings(output="i.jl", overwrite=True, robots=False, header=("A: b",), quiet=True)
+    expected = Settings(output=("i.jl",), overwrite=True, robots=False, header=("A: b",), quiet=True)
     assert application.calls == [(expected, ["http://a/", "https://b/"], {})]
 
 
 def test_o_appends_even_if_a_file_sets_overwrite(application, tmp_path):
     Path("lycosa.toml").write_text("overwrite = true\noutput = 'x.jsonl'")
     main(["crawl", "http://a/", "-o", "i.jl"])
-    assert application.calls == [(Settings(output="i.jl"), ["http://a/"], {})]
+    assert application.calls == [(Settings(output=("i.jl",)), ["http://a/"], {})]
 
 
 def test_a_spider_with_arguments_and_settings_is_passed_to_the_crawl(application):

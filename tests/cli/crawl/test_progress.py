@@ -64,6 +64,25 @@ def test_the_remaining_time_is_shown_only_if_it_is_known(max_pages, rate, expect
     assert line.endswith(expected or "MB")
 
 
+@pytest.mark.parametrize(
+    ("times", "max_pages", "expected"),
+    [
+        ({"eta_s": 90.0}, None, "1 min 30 s to go"),
+        ({"eta_s": 90.0, "least_s": 120.0}, None, "2 min to go"),
+        ({"least_s": 120.0}, None, "at least 2 min to go"),  # the queue grows
+        ({"least_s": 2.0}, None, "MB"),
+        ({"eta_s": 90.0}, 100_000, "MB"),  # the page limit is reached later, or never
+        ({"eta_s": 90.0, "paused": "no proxy"}, None, "MB"),
+    ],
+)
+def test_the_remaining_time_follows_from_the_queue_and_the_delays(times, max_pages, expected):
+    assert progress_line(NOW._replace(**times), max_pages).endswith(expected)
+
+
+def test_what_brakes_the_crawl_is_shown():
+    assert ", 1/s (delay of 1 s on 1 host), " in progress_line(NOW._replace(rate=1.0, brake="delay of 1 s on 1 host"))
+
+
 @pytest.mark.parametrize(("first", "passed"), [(None, [5, 10, 15]), (0.0, [0, 5, 10, 15])])
 def test_an_observer_passes_on_one_snapshot_per_interval(first, passed):
     seen = []
@@ -99,6 +118,14 @@ def test_the_summary_of_a_finished_crawl():
         "  items   items.jsonl",
         "  state   .lycosa/a",
     ]
+
+
+def test_the_summary_has_requests_duplicates_and_successes():
+    stats = {"downloader/request_count": 5100, "dupefilter/filtered": 1200}
+    row = summary_lines(Summary(**SUMMARY, stats=stats))[1]
+    assert row == "  sent    5,100 requests (4,760 successful), 1,200 duplicates not sent"
+    row = summary_lines(Summary(**{**SUMMARY, "resumed": True}, stats={"downloader/request_count": 1}))[1]
+    assert row == "  sent    1 request in this run (4,760 successful)"
 
 
 def test_the_summary_of_an_interrupted_crawl_says_how_to_resume():

@@ -335,7 +335,7 @@ def test_from_a_subfolder_the_state_is_in_the_project(project, run_command, craw
     run_command("crawl", "quotes", "-o", "here.jsonl", "-q")
     settings = crawled[0][0]
     assert (settings.state, settings.home) == (f"{project}/job", f"{project}/.lycosa")
-    assert settings.output == "here.jsonl"
+    assert settings.output == ("here.jsonl",)
 
 
 def test_a_crawl_of_urls_can_import_the_modules_of_the_project(project, run_command, crawled, monkeypatch):

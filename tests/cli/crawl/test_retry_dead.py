@@ -62,6 +62,16 @@ def test_dead_urls_are_queued_again_only_with_retry_dead(tmp_path: Path) -> None
         assert "nothing to do" in lycosa(*command, "--retry-dead", cwd=tmp_path).stderr
 
 
+def test_requeued_urls_meet_a_new_robots_txt(tmp_path: Path) -> None:
+    with serving() as server:
+        command = ("crawl", f"http://127.0.0.1:{server.server_port}/", "-s", "retries=0", "-o", "items.jsonl")
+        assert "dead    1 (cannot fetch robots.txt: 500: 1)" in lycosa(*command, cwd=tmp_path).stderr
+        server.well = True  # type: ignore[attr-defined]
+        requeued = lycosa("frontier", "requeue", cwd=tmp_path)
+        assert requeued.stdout == "1 URL queued again\n"
+        assert lycosa(*command, cwd=tmp_path).stderr.startswith("finished: 1 page, 1 item ")
+
+
 @pytest.mark.parametrize("requeue", [("--retry-dead",), ("--refresh", "1")])
 def test_dead_urls_are_queued_again_although_robots_txt_was_unreachable(tmp_path: Path, requeue) -> None:
     """The stored robots.txt forbids everything and is still valid, but must not kill them at once."""

@@ -352,7 +352,7 @@ def test_invalid_start_urls_are_explained(urls: Any, line: str) -> None:
 
 @pytest.mark.parametrize("domain", ["example.com", ".example.com", "localhost", "127.0.0.1", "[::1]"])
 def test_valid_allowed_domains_have_no_message(domain: str) -> None:
-    assert user_errors.check_allowed_domains([domain], "Q") == ""
+    assert user_errors.check_allowed_domains([domain, None], "Q") == "", "as in Scrapy, None does not count"
 
 
 @pytest.mark.parametrize(

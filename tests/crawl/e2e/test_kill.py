@@ -347,6 +347,13 @@ def test_the_second_interrupt_ends_a_blocked_loop(tmp_path, name):
             assert "Traceback" not in run.stderr
 
 
+def end_after_lost_interrupt(run: Running) -> int:
+    """Return the exit code. Repeats an interrupt that Python reports as ignored, before any code of the command ran."""
+    if run.until(lambda: re.search("Exception ignored in.*KeyboardInterrupt", run.stderr, re.DOTALL)):
+        run.process.send_signal(signal.SIGINT)
+    return run.end()
+
+
 def test_interrupts_during_the_start_exit_with_130(tmp_path):
     """Before the command runs, Python handles the signal; from then on the exit code is 130, without a traceback."""
     with grow(100) as tree:

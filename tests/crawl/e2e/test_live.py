@@ -209,11 +209,6 @@ def test_settings_are_checked_at_once():
         Crawl("http://a.example/", detph=3)
 
 
-def test_a_shared_frontier_is_refused_at_once():
-    with pytest.raises(UsageError, match="for a shared one use lycosa worker"):
-        Crawl("http://a.example/", frontier="redis://127.0.0.1:1/0")
-
-
 def test_routes_need_a_crawl_of_urls(server):
     async def scenario() -> None:
         crawl = crawl_of(server)

@@ -27,7 +27,6 @@ NOTHING = RunCounts(items=0, pages=0, errors=0, started_at=100.0, item_at=100.0,
     ("name", "limit", "just_below", "met"),
     [
         ("itemcount", 5, {"items": 4}, {"items": 5}),
-        ("pagecount", 5, {"pages": 4}, {"pages": 6}),
         ("errorcount", 2, {"errors": 1}, {"errors": 2}),
         ("timeout", 10, {"started_at": 90.1}, {"started_at": 90.0}),
         ("timeout_no_item", 10, {"item_at": 90.1, "started_at": 0.0}, {"item_at": 90.0}),

@@ -153,7 +153,7 @@ def test_more_is_called_when_no_request_is_left():
             async def more(now: float) -> int:
                 return await crawl.frontier.push([to_record(request, spider) for request in batches.pop(0)])
 
-            await crawl.engine.run(crawl.operations, "", more)
+            await crawl.engine.run(crawl.operations, more=more)
             assert sorted(page for _, page in spider.seen) == ["1", "2", "3"]
             assert batches == []
 

@@ -24,7 +24,7 @@ from lycosa.crawl.engine.records import (
 from lycosa.crawl.fetching.redirects import REDIRECT_URLS, redirect_request
 from lycosa.frontier.core.keys import parse_rules
 from lycosa.frontier.core.model import UrlRecord
-from lycosa.frontier.core.segments import parse_segments
+from lycosa.frontier.core.segments import by_period, parse_segments
 from lycosa.http.core.request import Request
 
 
@@ -227,6 +227,17 @@ def test_a_delayed_request_goes_into_the_segment_of_its_due_time(not_before: flo
     assert (seed.segment, child.segment) == (segment, segment)
     assert to_record(request, SHOP, parent).segment == "2026-11-21"
     assert redirected(child, "http://a.example/q", 302, BY_DAY).segment == segment
+
+
+def test_a_child_has_the_segment_of_its_period_and_a_redirect_that_of_its_page() -> None:
+    segments = by_period(lambda request: "3d" if "comments" in request.url else "day", "shop:period")
+    segments.begin_run(NOON)
+    naming = Naming(segments=segments)
+    page = to_record(Request("http://a.example/"), SHOP, naming=naming)
+    comments = to_record(Request("http://a.example/comments"), SHOP, page, naming)
+    assert (page.segment, comments.segment) == ("2026-11-21+day", "2026-11-21+3d")
+    assert to_record(Request("http://a.example/"), SHOP, comments, naming).segment == "2026-11-21+day"
+    assert redirected(comments, "http://a.example/moved", 302, naming).segment == "2026-11-21+3d"
 
 
 @pytest.mark.parametrize("not_before", [float("nan"), float("inf"), -1.0, NOT_BEFORE_MAX * 2, "noon"])

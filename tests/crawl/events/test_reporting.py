@@ -77,7 +77,8 @@ def test_a_report_has_the_counts_of_the_run_and_of_the_user():
     cpu_ms = report.counts.pop("cpu_ms")
     assert 0 <= cpu_ms < 60_000
     assert report.counts == {
-        "pages": 5, "unchanged": 1, "items": 4, "dropped": 2, "bytes": 10**10, "failures": 3, "stats/retry/count": 7,
+        "pages": 5, "unchanged": 1, "items": 4, "dropped": 2, "bytes": 10**10, "failures": 3, "errors": 0,
+        "stats/retry/count": 7,
     }  # fmt: skip
     assert {*report.counts, "cpu_ms"} >= {*COUNTS}
     assert (report.pid, report.concurrency) == (os.getpid(), 64)

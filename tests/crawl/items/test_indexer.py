@@ -15,7 +15,7 @@ from lycosa.crawl.items import indexer as module
 from lycosa.crawl.items.indexer import COMMIT_S, Indexer, read_batch, source_name
 from lycosa.crawl.items.page_item import PageItem
 from lycosa.search.tantivy import TantivyIndex
-from lycosa.storage.sinks.jsonl import JsonlSink
+from lycosa.storage.sinks.file import FileSink
 from tests.search.memory_index import MemoryIndex
 
 SOURCE = "jsonl:items"
@@ -235,4 +235,4 @@ def test_it_feeds_the_real_index(items, tmp_path):
 
 
 def test_the_source_has_the_name_of_the_sink(items):
-    assert source_name(items) == JsonlSink(items).name
+    assert source_name(items) == FileSink(items).name

@@ -233,6 +233,27 @@ class WithDict(First):
     fields = {"e": Field()}
 
 
+class Base(Item):
+    a = Field(by="base")
+    b = Field(by="base")
+
+
+class Left(Base):
+    a = Field(by="left")
+
+
+class Right(Base):
+    b = Field(by="right")
+
+
+class Diamond(Left, Right):
+    pass
+
+
+def test_fields_of_a_diamond_are_those_that_attributes_would_have() -> None:
+    assert Diamond.fields == {"a": {"by": "left"}, "b": {"by": "right"}}
+
+
 def test_fields_are_inherited_and_overridden_in_the_order_of_the_classes() -> None:
     assert Both.fields == {"a": {"n": 1}, "c": {}, "b": {}, "keys": {}, "d": {"n": 1, "more": True}}
     assert list(First.fields) == ["a", "b"]

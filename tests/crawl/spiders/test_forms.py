@@ -33,6 +33,12 @@ def sent(body, **options):
     return parse_qsl(data, keep_blank_values=True)
 
 
+def test_form_behind_an_early_end_of_the_page_is_found():
+    body = "<html><body><p>a</p></body></html><form action=/x method=post><input name=a value=1></form><p>b"
+    assert sent(body) == [("a", "1")]
+    assert sent("<form id=f></form></body></html><input name=b value=2 form=f>") == [("b", "2")]
+
+
 # --- from fields
 
 

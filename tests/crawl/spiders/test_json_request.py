@@ -58,6 +58,8 @@ def test_replace_changes_the_body():
     assert changed.body == b'{\n"b": 2\n}'
     assert request.body == b'{"a": 1}'
     assert request.replace(url=URL + "/2").body == request.body
+    assert changed.replace(data={"c": 3}).body == b'{\n"c": 3\n}', "with the same dumps_kwargs"
+    assert changed.copy().replace(data={"c": 3}, dumps_kwargs={}).body == b'{"c": 3}'
     with pytest.warns(UserWarning, match="data is ignored"):
         assert request.replace(data={"b": 2}, body=b"c").body == b"c"
     with warnings.catch_warnings():

@@ -131,6 +131,12 @@ def test_json_of_any_encoding_is_decoded(body: bytes) -> None:
     assert page.jmespath("a[0]").get() == "é"
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "", "text/html"])
+def test_jmespath_reads_json_of_any_type(kind: str) -> None:
+    assert response('{"a": [1, "é"]}', kind).jmespath("a[1]").get() == "é"
+    assert response("<p>", kind).jmespath("a").getall() == []
+
+
 @pytest.mark.parametrize("body", [b"", b"<p>", b"{'a': 1}", b"[" * 200_000])
 def test_a_body_that_is_no_json_is_a_value_error(body: bytes) -> None:
     with pytest.raises(ValueError, match="is not JSON"):

@@ -202,12 +202,15 @@ def test_a_log_line_with_half_a_character_is_sent() -> None:
     async def run() -> list[Any]:
         sent: list[Any] = []
         handler = RemoteLogHandler(sent.append)
-        handler.emit(logging.makeLogRecord({"name": "spider", "levelno": 30, "msg": "half \udc80"}))
+        fields = {"url": "http://a/\udc80", "status": 200, "huge": 1 << 70, "thing": object}
+        handler.emit(logging.makeLogRecord({"name": "spider", "levelno": 30, "msg": "half \udc80", **fields}))
         await asyncio.sleep(0)
         return sent
 
     (line,) = asyncio.run(run())
-    assert msgspec.msgpack.decode(encode(line), type=messages.LogLine).text == "half ?"
+    received = msgspec.msgpack.decode(encode(line), type=messages.LogLine)
+    assert received.text == "half ?"
+    assert received.fields == {"url": "http://a/?", "status": 200, "huge": str(1 << 70), "thing": "<class 'object'>"}
 
 
 # -------------------------------------------------------------------------------------------------------- remote parts

@@ -33,7 +33,7 @@ def test_text_and_endpoint_are_the_same(written: str):
 
 
 @pytest.mark.parametrize(
-    "written", ["", "1.2.3.4", "1.2.3.4:x", "1.2.3.4:65536", "host:1", "[1.2.3.4", "1.2.3:1", "::1"]
+    "written", ["", "1.2.3.4", "1.2.3.4:x", "1.2.3.4:65536", "1.2.3.4:+1", "host:1", "[1.2.3.4", "1.2.3:1", "::1"]
 )
 def test_text_that_is_no_endpoint_is_a_usage_error(written: str):
     with pytest.raises(UsageError, match="ADDRESS:PORT"):

@@ -118,6 +118,11 @@ def test_a_network_has_one_vote():
     assert not any(votes.vote(pack("2a00::1", 1), pack(f"2a01:1:2:{n:x}::1", 1)) for n in range(256))
 
 
+def test_each_address_of_a_local_network_has_a_vote():
+    votes = ExternalAddressVotes()
+    assert any(votes.vote(OURS, pack(f"127.0.0.{n}", 1)) for n in range(VOTES_MIN))
+
+
 def test_a_minority_changes_nothing():
     votes = ExternalAddressVotes(packed("1.2.3.4"))
     assert not any(votes.vote(OURS, voter(n)) for n in range(20))

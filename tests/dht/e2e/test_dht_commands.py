@@ -107,6 +107,10 @@ LOOPBACK_NODE = ("--bootstrap", "127.0.0.1:9")
             ("lookup", INFOHASH, "--bootstrap", "9.9.9.9:1"),
             "--bind 127.0.0.1 is loopback, and cannot reach --bootstrap 9",
         ),
+        (
+            ("lookup", INFOHASH, "--bootstrap", "default"),
+            "--bind 127.0.0.1 is loopback, and cannot reach --bootstrap d",
+        ),
         (("lookup", INFOHASH, "--bootstrap", "a.torrent"), "--bootstrap a.torrent: no such file or directory"),
         (("node", "--bind", "127.0.0.1"), "--bind 127.0.0.1: write ADDRESS:PORT, for example"),
         (("node", "--bind", "192.0.2.1:0"), "--bind 192.0.2.1:0: cannot listen there: cannot assign requested address"),

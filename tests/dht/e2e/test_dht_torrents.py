@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from lycosa.cli.dht.metadata import MetadataJob
 from lycosa.dht.core.bencode import encode
+from lycosa.dht.core.magnet import parse_magnet
 from lycosa.dht.core.torrent_file import TorrentFile, read_torrent_file, write_torrent_file
 from tests.cli.command import assert_one_line, lycosa
 from tests.dht.e2e.nodes import ON_LOOPBACK, dht_node
-from tests.servers.seeders import seeding
+from tests.servers.seeders import Behaviour, seeding
 
 INFO = encode({b"length": 5, b"name": b"a \x1b[31mfile", b"piece length": 16384, b"pieces": b"x" * 40_000})
 INFOHASH = hashlib.sha1(INFO).hexdigest()
@@ -23,7 +25,7 @@ OTHER = "0123456789abcdef0123456789abcdef01234567"
 
 
 @contextmanager
-def seeder(metadata: Mapping[bytes, bytes], host: str) -> Iterator[int]:
+def seeder(metadata: Mapping[bytes, bytes], host: str, behaviour: Behaviour = Behaviour.HONEST) -> Iterator[int]:
     """Deliver metadata, in a thread. Yield the port."""
     ports: list[int] = []
     ready = threading.Event()
@@ -31,7 +33,7 @@ def seeder(metadata: Mapping[bytes, bytes], host: str) -> Iterator[int]:
     stop = asyncio.Event()
 
     async def serve() -> None:
-        async with seeding(metadata, host=host) as port:
+        async with seeding(metadata, behaviour, host=host) as port:
             ports.append(port)
             ready.set()
             await stop.wait()
@@ -95,6 +97,19 @@ def test_a_torrent_file_gets_the_closest_contacts_as_nodes_and_others_join_throu
     assert (content.info, content.fields) == (INFO, ())
 
 
+def test_a_peer_of_the_link_that_stays_silent_ends_with_the_timeout(tmp_path: Path) -> None:
+    with (
+        dht_node(tmp_path / "1") as (_, node),
+        seeder({bytes.fromhex(INFOHASH): INFO}, "127.0.0.9", Behaviour.SILENT) as port,
+    ):
+        magnet = f"magnet:?xt=urn:btih:{INFOHASH}&x.pe=127.0.0.9:{port}"
+        join = ("--bind", "127.0.0.4:0", "--bootstrap", node, *ON_LOOPBACK)
+        done = lycosa("dht", "metadata", magnet, "--timeout", 1, *join, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"{INFOHASH}: no metadata within 1 s\n" in done.stderr
+    assert not list(tmp_path.glob("*.torrent"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -111,3 +126,7 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str, tmp_pat
     done = lycosa("dht", *arguments, cwd=tmp_path)
     assert assert_one_line(done.stderr).startswith(message), done.stderr
     assert done.returncode == 2
+
+
+def test_no_file_is_there_under_a_name_that_is_too_long() -> None:
+    assert not MetadataJob(parse_magnet(OTHER), Path("x" * 300)).is_there()

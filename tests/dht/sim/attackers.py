@@ -1,8 +1,9 @@
 """Nodes that lie. All are in two /24s and know all honest nodes; they ask honest nodes to get into their tables.
 
 An attacker answers every search with its accomplices, under ids close to the target, and accepts announces, which it
-forgets. An id that it is named by is the one it answers with. Two kinds: FORGING attackers take ids next to the target
-or victim whether their address allows it or not; ECLIPSING ones take the closest id that BEP 42 allows them.
+forgets. An id that it is named by is the one it answers with. FORGING attackers take ids next to the target or victim
+whether their address allows it or not; ECLIPSING ones take the closest id that BEP 42 allows them; those with PHANTOMS
+take such ids, too, but name addresses where nobody answers, others in each answer, under ids that fit them.
 """
 
 from __future__ import annotations
@@ -30,11 +31,52 @@ from lycosa.dht.core.secure_id import secure_id
 class Attack(enum.Enum):
     FORGING = enum.auto()
     ECLIPSING = enum.auto()
+    PHANTOMS = enum.auto()
 
 
 def attacker_endpoints(count: int, chance: random.Random) -> list[bytes]:
     """Return endpoints in two /24s."""
     return [pack(f"{150 + n % 2}.7.7.{1 + n // 2}", chance.randrange(1024, 65536)) for n in range(count)]
+
+
+class Gang:
+    """What the attackers agree on: under which id each is named in a search for a target."""
+
+    def __init__(self, count: int, attack: Attack, chance: random.Random) -> None:
+        self.endpoints = attacker_endpoints(count, chance)
+        self.attack = attack
+        self._ids: dict[tuple[bytes, bytes], bytes] = {}
+        self._friends: dict[bytes, list[Contact]] = {}
+
+    def id_of(self, endpoint: bytes, target: bytes) -> bytes:
+        known = self._ids.get((endpoint, target))
+        if known is None:
+            known = self._ids[endpoint, target] = self.new_id(endpoint, target)
+        return known
+
+    def new_id(self, endpoint: bytes, target: bytes) -> bytes:
+        if self.attack is Attack.FORGING:
+            return target[:18] + endpoint[2:4]
+        allowed = [secure_id(ip_of(endpoint), target[:19] + bytes([last])) for last in range(8)]
+        return min(allowed, key=lambda each: distance(each, target))
+
+    def friends(self, target: bytes) -> list[Contact]:
+        """Return the eight attackers that can be closest to a target."""
+        known = self._friends.get(target)
+        if known is None:
+            known = self._friends[target] = closest(
+                [Contact(self.id_of(each, target), each) for each in self.endpoints], target
+            )
+        return known
+
+    def phantoms(self, target: bytes, chance: random.Random) -> list[Contact]:
+        """Return eight contacts that do not exist, other ones at each call."""
+        endpoints = [bytes([100 + n % 50]) + chance.randbytes(3) + b"\x1a\xe1" for n in range(16)]
+        return closest([Contact(self.new_id(each, target), each) for each in endpoints], target)
+
+
+def closest(contacts: list[Contact], target: bytes) -> list[Contact]:
+    return sorted(contacts, key=lambda each: distance(each.id, target))[:8]
 
 
 class Attacker:
@@ -43,24 +85,21 @@ class Attacker:
     def __init__(
         self,
         endpoint: bytes,
-        accomplices: Sequence[bytes],
-        attack: Attack,
-        victims: Callable[[], Sequence[Contact]],
+        gang: Gang,
+        victim: Callable[[], Contact],
         targets: Sequence[bytes],
         pause_s: float,
         chance: random.Random,
     ) -> None:
         self.endpoint = endpoint
-        self._accomplices = accomplices
-        self._attack = attack
-        self._victims = victims
+        self._gang = gang
+        self._victim = victim
         self._targets = targets
         self._pause_s = pause_s
         self._chance = chance
         self._outbox: list[tuple[bytes, bytes]] = []
         self._named: dict[bytes, bytes] = {}
         self._flood_at = chance.uniform(60.0, 60.0 + pause_s)
-        self._ids: dict[tuple[bytes, bytes], bytes] = {}
 
     def receive_datagram(self, data: bytes, source: bytes, now: float) -> None:
         try:
@@ -69,27 +108,22 @@ class Attacker:
             return
         if not isinstance(message, Query):
             return
-        if not message.target:
-            own_id = self._named.get(source, self._id(self.endpoint, source.ljust(20, b"\0")))
-            reply = encode_reply(message.transaction, own_id, source)
-        else:
-            own_id = self._id(self.endpoint, message.target)
-            friends = sorted(
-                (Contact(self._id(each, message.target), each) for each in self._accomplices),
-                key=lambda contact: distance(contact.id, message.target),
-            )[:8]
-            values = return_values(nodes=pack_contacts(friends), token=b"aoeusnth")
-            reply = encode_reply(message.transaction, own_id, source, values)
-        self._outbox.append((reply, source))
+        target = message.target
+        if not target:
+            own_id = self._named.get(source) or self._gang.id_of(self.endpoint, source.ljust(20, b"\0"))
+            self._outbox.append((encode_reply(message.transaction, own_id, source), source))
+            return
+        phantoms = self._gang.attack is Attack.PHANTOMS
+        named = self._gang.phantoms(target, self._chance) if phantoms else self._gang.friends(target)
+        values = return_values(nodes=pack_contacts(named), token=b"aoeusnth")
+        own_id = self._gang.id_of(self.endpoint, target)
+        self._outbox.append((encode_reply(message.transaction, own_id, source, values), source))
 
     def handle_timer(self, now: float) -> None:
         """Ask an honest node, under an id next to its own or next to a target."""
         self._flood_at = now + self._pause_s
-        victims = self._victims()
-        if not victims:
-            return
-        victim = self._chance.choice(victims)
-        own_id = self._id(self.endpoint, self._chance.choice([victim.id, *self._targets]))
+        victim = self._victim()
+        own_id = self._gang.id_of(self.endpoint, self._chance.choice([victim.id, *self._targets]))
         self._named[victim.endpoint] = own_id
         query = encode_query(self._chance.randbytes(4), FIND_NODE, own_id, find_node_arguments(victim.id))
         self._outbox.append((query, victim.endpoint))
@@ -103,16 +137,3 @@ class Attacker:
 
     def next_event(self) -> Event | None:
         return None
-
-    def _id(self, endpoint: bytes, target: bytes) -> bytes:
-        """Return the id under which the node at this endpoint is named in a search for this target."""
-        known = self._ids.get((endpoint, target))
-        if known is None:
-            known = self._ids[endpoint, target] = self._new_id(endpoint, target)
-        return known
-
-    def _new_id(self, endpoint: bytes, target: bytes) -> bytes:
-        if self._attack is Attack.FORGING:
-            return target[:18] + endpoint[2:4]
-        allowed = [secure_id(ip_of(endpoint), target[:19] + bytes([last])) for last in range(8)]
-        return min(allowed, key=lambda each: distance(each, target))

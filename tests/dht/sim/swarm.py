@@ -12,7 +12,7 @@ from lycosa.dht.core.ids import distance
 from lycosa.dht.core.node import DhtNode
 from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.routing.maintenance import REFRESH_S
-from tests.dht.sim.attackers import Attack, Attacker, attacker_endpoints
+from tests.dht.sim.attackers import Attack, Attacker, Gang
 from tests.dht.sim.network import Conditions, Host, Network
 
 ANNOUNCE_S = 900.0
@@ -34,6 +34,7 @@ class Scenario:
     lookups_per_minute: float = 4.0
     returning: float = 0.5
     """The part of the nodes that come back with their saved table, after ten minutes."""
+    ipv6: bool = False
     attackers: int = 0
     attack: Attack = Attack.FORGING
     attack_pause_s: float = 5.0
@@ -68,6 +69,7 @@ class Swarm:
         self.infohashes = [self.chance.randbytes(20) for _ in range(scenario.infohashes)]
         self.announced: dict[bytes, dict[bytes, float]] = {each: {} for each in self.infohashes}
         self._started_lookups: dict[tuple[bytes, int], tuple[float, set[bytes], set[bytes]]] = {}
+        self.honest: list[Host] = []
         self._networks: set[bytes] = set()
         self._announces: dict[tuple[bytes, int], bytes] = {}
         self.routers = [self._join(None, permanent=True) for _ in range(2)]
@@ -84,7 +86,7 @@ class Swarm:
         end = self.scenario.hours * 3600
         while self.network.now < end:
             self.network.run(min(self.network.now + 600.0, end))
-            for host in self.honest():
+            for host in self.honest:
                 self.check(host)
         return self.outcome
 
@@ -97,20 +99,19 @@ class Swarm:
         if now - host.since > 1.5 * REFRESH_S and status.contacts.good:
             assert now - min(node.table.changes()) < 1.2 * REFRESH_S, "a bucket is not refreshed"
 
-    def honest(self) -> list[Host]:
-        return [host for host in self.network.hosts.values() if isinstance(host.node, DhtNode)]
-
     # Nodes.
 
     def public_endpoint(self) -> bytes:
-        """Return an address in a network of its own."""
+        """Return an endpoint in a network of its own."""
         while True:
-            ip = (self.chance.randrange(20, 100), self.chance.randrange(256), self.chance.randrange(256))
-            if bytes(ip) not in self._networks:
-                self._networks.add(bytes(ip))
-                return pack(
-                    ".".join(map(str, (*ip, self.chance.randrange(1, 255)))), self.chance.randrange(1024, 65536)
-                )
+            network = bytes([0x24, 0, *self.chance.randbytes(4)]) if self.scenario.ipv6 else self._ipv4_network()
+            if network not in self._networks:
+                self._networks.add(network)
+                host = self.chance.randbytes(10) if self.scenario.ipv6 else bytes([self.chance.randrange(1, 255)])
+                return network + host + self.chance.randrange(1024, 65536).to_bytes(2)
+
+    def _ipv4_network(self) -> bytes:
+        return bytes([self.chance.randrange(20, 100), *self.chance.randbytes(2)])
 
     def _join(self, saved: SavedTable | None, endpoint: bytes | None = None, *, permanent: bool = False) -> Host:
         endpoint = endpoint or self.public_endpoint()
@@ -120,25 +121,26 @@ class Swarm:
         routers = [] if permanent else [each.endpoint for each in self.routers]
         node.start(saved, routers, self.network.now)
         host = self.network.add(Host(endpoint, node, behind_nat=behind_nat, on_event=self._note))
+        self.honest.append(host)
         if not permanent:
             session_s = self.scenario.session_median_s * self.chance.expovariate(math.log(2))
             self.network.at(self.network.now + session_s, self._leave, host)
         return host
 
     def _add_attackers(self) -> None:
-        endpoints = attacker_endpoints(self.scenario.attackers, self.chance)
-        for each in endpoints:
-            scenario = self.scenario
-            attacker = Attacker(
-                each, endpoints, scenario.attack, self._victims, self.infohashes, scenario.attack_pause_s, self.chance
-            )
+        scenario = self.scenario
+        gang = Gang(scenario.attackers, scenario.attack, self.chance)
+        for each in gang.endpoints:
+            attacker = Attacker(each, gang, self._victim, self.infohashes, scenario.attack_pause_s, self.chance)
             self.network.add(Host(each, attacker))
 
-    def _victims(self) -> list[Contact]:
-        return [Contact(host.node.node_id, host.endpoint) for host in self.honest()]
+    def _victim(self) -> Contact:
+        host = self.chance.choice(self.honest)
+        return Contact(host.node.node_id, host.endpoint)
 
     def _leave(self, host: Host) -> None:
         self.network.remove(host)
+        self.honest.remove(host)
         for announced in self.announced.values():
             announced.pop(with_port(host.endpoint, PEER_PORT), None)
         if self.chance.random() < self.scenario.returning:
@@ -149,8 +151,8 @@ class Swarm:
     # What they do.
 
     def _anybody(self) -> Host:
-        old = [host for host in self.honest() if self.network.now - host.since > 60.0]
-        return self.chance.choice(old or self.honest())
+        old = [host for host in self.honest if self.network.now - host.since > 60.0]
+        return self.chance.choice(old or self.honest)
 
     def _announce(self, infohash: bytes, host: Host | None) -> None:
         if host is None or not host.up:
@@ -194,7 +196,7 @@ class Swarm:
     def neighbours_known(self) -> float:
         """Return which part of the eight reachable nodes closest to each node is in its table."""
         known = wanted = 0
-        old = [host for host in self.honest() if self.network.now - host.since > 1200.0]
+        old = [host for host in self.honest if self.network.now - host.since > 1200.0]
         reachable = [host for host in old if not host.behind_nat]
         for host in old:
             others = sorted(
@@ -208,7 +210,7 @@ class Swarm:
     def good_and_up(self) -> float:
         """Return which part of the contacts that the tables hold as good is there."""
         counted: Counter[bool] = Counter()
-        for host in self.honest():
+        for host in self.honest:
             for contact in host.node.closest_good(host.node.node_id, 1000, self.network.now):
                 counted[contact.endpoint in self.network.hosts] += 1
         return counted[True] / max(counted.total(), 1)
@@ -216,7 +218,7 @@ class Swarm:
     def held_by_attackers(self) -> list[float]:
         """Return, for each table of a node that has been there for a while, which part attackers hold."""
         parts = []
-        for host in self.honest():
+        for host in self.honest:
             if self.network.now - host.since > 1200.0:
                 kinds = [contact.endpoint[0] >= 150 for contact in host.node.table.contacts()]
                 parts.append(sum(kinds) / max(len(kinds), 1))

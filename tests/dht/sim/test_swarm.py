@@ -31,7 +31,7 @@ def test_tables_hold_the_closest_nodes_and_few_that_left(small: tuple[Swarm, Out
 
 def test_nodes_know_whether_they_can_be_reached(small: tuple[Swarm, Outcome]):
     swarm, _ = small
-    old = [host for host in swarm.network.hosts.values() if swarm.network.now - host.since > 1800.0]
+    old = [host for host in swarm.honest if swarm.network.now - host.since > 1800.0]
     right = [
         host.node.status(swarm.network.now).reachability
         is (Reachability.UNREACHABLE if host.behind_nat else Reachability.REACHABLE)
@@ -45,6 +45,15 @@ def test_announces_are_confirmed_as_often_as_losses_allow(small: tuple[Swarm, Ou
     _, outcome = small
     assert outcome.asked > 7.5 * outcome.announces
     assert outcome.confirmed > 0.55 * outcome.asked
+
+
+def test_a_network_on_ipv6():
+    print(f"seed {SEED}")
+    swarm = Swarm(SEED, Scenario(nodes=30, hours=0.5, ipv6=True, behind_nat=0.0, lookups_per_minute=8.0))
+    outcome = swarm.run()
+    assert outcome.lookups > 80
+    assert outcome.found_part >= 0.98
+    assert swarm.neighbours_known() >= 0.8
 
 
 @pytest.mark.prove

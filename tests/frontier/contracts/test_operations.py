@@ -20,7 +20,7 @@ from zlib import crc32
 import pytest
 
 from lycosa.core.errors import UsageError
-from lycosa.frontier.core.model import Extras, HostFacts, Row, SegmentState, Selection, UrlRecord
+from lycosa.frontier.core.model import Extras, HostFacts, RecordKind, Row, SegmentState, Selection, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.lsm import frontier as embedded
 from lycosa.frontier.lsm import memtable
@@ -528,6 +528,22 @@ def test_without_limits_per_ip_hosts_are_listed_without_their_address(run_scenar
     run_scenario(scenario)
 
 
+def test_an_unreachable_robots_txt_is_fetched_again(run_scenario: Callable[..., None]) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
+        hosts = [f"http://h{number}.example:80" for number in range(3)]
+        files = [(b"no answer", 0), (b"", 503), (b"User-agent: *", 200)]
+        for host, (robots, status) in zip(hosts, files, strict=True):
+            await frontier.push([url(1, host)])
+            await frontier.set_host_facts(host, HostFacts(robots, status, 1e9, 0.0), 1e9)
+        await frontier.commit({})
+        assert await operations.expire_robots([*hosts, OTHER], 1e9 + 5) == 2
+        await operations.commit()
+        kinds = {lease.record.host: lease.record.kind for lease in await frontier.lease(9, 1e9 + 5)}
+        assert kinds == dict(zip(hosts, (RecordKind.ROBOTS, RecordKind.ROBOTS, RecordKind.PAGE), strict=True))
+
+    run_scenario(scenario, Policy(concurrency_per_host=1000))
+
+
 def test_pushing_and_counting(run_scenario: Callable[..., None]) -> None:
     async def scenario(frontier: Any, operations: Any) -> None:
         assert await operations.next_due(0.0) is None
@@ -558,9 +574,8 @@ def test_verify_and_compact(run_scenario: Callable[..., None]) -> None:
     run_scenario(scenario)
 
 
-@pytest.mark.parametrize("run_scenario", LOCAL, indirect=True)
 def test_a_finished_time_segment_is_archived_once_a_later_one_has_started(run_scenario: Callable[..., None]) -> None:
-    """Even if nothing else is to be committed, or it was archived manually. On Redis it is only archived manually."""
+    """Even if nothing else is to be committed, or it was archived manually."""
 
     async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="2026-11-21T08"), url(2, segment="2026-11-21T09")])
@@ -571,8 +586,64 @@ def test_a_finished_time_segment_is_archived_once_a_later_one_has_started(run_sc
         await frontier.push([url(3, segment="2026-11-20")])
         (lease,) = await frontier.lease(1, 1.8e9)
         await frontier.ack(lease, "200", (), 1.8e9)
-        await frontier.commit({})
+        await commit_everywhere(frontier)
         assert [view.state for view in await operations.segments()] == [SegmentState.ARCHIVED] * 3
+
+    run_scenario(scenario)
+
+
+async def commit_everywhere(frontier: Any) -> None:
+    """Commit. In Redis the partitions other than the first learn of it with the next exchange."""
+    await frontier.commit({})
+    await frontier.stats()
+    await frontier.commit({})
+
+
+async def fetch_all(frontier: Any, now: float) -> list[str]:
+    """Fetch everything that is due, and commit. Return the segments of the URLs."""
+    fetched = []
+    while leases := await frontier.lease(9, now):
+        fetched += [lease.record.segment for lease in leases]
+        for lease in leases:
+            await frontier.ack(lease, "200", (), now)
+    await commit_everywhere(frontier)
+    return fetched
+
+
+async def states_of(operations: Any) -> dict[str, str]:
+    return {view.name: str(view.state) for view in await operations.segments()}
+
+
+def test_a_segment_is_archived_once_one_of_its_own_period_has_started(run_scenario: Callable[..., None]) -> None:
+    """Comments of every third day stay open while products get a new segment every day."""
+
+    async def scenario(frontier: Any, operations: Any) -> None:
+        now = 1.9e9
+        await frontier.push([url(1, segment="2026-11-24+day"), url(2, segment="2026-11-24+3d")])
+        assert sorted(await fetch_all(frontier, now)) == ["2026-11-24+3d", "2026-11-24+day"]
+        await frontier.push([url(1, segment="2026-11-25+day"), url(2, segment="2026-11-24+3d")])
+        await fetch_all(frontier, now)
+        archived, finished = "archived", "finished"
+        before = {"2026-11-24+day": archived, "2026-11-24+3d": finished, "2026-11-25+day": finished}
+        assert await states_of(operations) == before
+        assert await frontier.push([url(3, segment="2026-11-24+3d"), url(3, segment="2026-11-24+day")]) == 1
+        await frontier.push([url(2, segment="2026-11-27+3d")])
+        assert await fetch_all(frontier, now) == ["2026-11-24+3d", "2026-11-27+3d"]
+        assert await states_of(operations) == {**before, "2026-11-24+3d": archived, "2026-11-27+3d": finished}
+
+    run_scenario(scenario)
+
+
+def test_a_segment_into_which_the_run_may_push_is_not_archived(run_scenario: Callable[..., None]) -> None:
+    """The run began before the next segment, and its spider may still yield requests."""
+
+    async def scenario(frontier: Any, operations: Any) -> None:
+        midnight = 1_795_910_400.0  # 2026-11-29
+        await frontier.begin_run(midnight - 10)
+        await frontier.push([url(1, segment="2026-11-27"), url(1, segment="2026-11-28"), url(1, segment="2026-11-29")])
+        await fetch_all(frontier, midnight + 10)
+        assert list((await states_of(operations)).values()) == ["archived", "finished", "finished"]
+        assert await frontier.push([url(2, segment="2026-11-28")]) == 1
 
     run_scenario(scenario)
 

@@ -14,7 +14,7 @@ import redis as driver
 from lycosa.core.errors import NewerState
 from lycosa.frontier.core.description import Description
 from lycosa.frontier.core.states import Policy
-from lycosa.frontier.core.telemetry import CRAWLING, ENDED, WorkerReport, encode
+from lycosa.frontier.core.telemetry import CRAWLING, ENDED, RunProgress, WorkerReport, encode
 from lycosa.frontier.memory import memory_frontier
 from lycosa.frontier.ports import Frontier, SharedCookies, SharedCrawl, SharedFrontier
 from lycosa.frontier.redis.admin.open_crawl import open_crawl
@@ -24,7 +24,7 @@ from lycosa.frontier.redis.worker.cookies import RedisCookies
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.membership import Membership
-from lycosa.frontier.redis.worker.session import key_of
+from lycosa.frontier.redis.worker.session import Session, key_of
 from tests.frontier.contracts.conftest import PARTITIONS
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import OTHER, PLAIN, run, url
@@ -174,6 +174,46 @@ def test_totals_include_the_current_report_and_those_of_workers_that_left(join: 
         await one.close()
         assert await two.totals(report(10)) == {"pages": 15}
         await two.close()
+
+    run(scenario())
+
+
+def counted(pages: int, items: int, state: str = CRAWLING) -> bytes:
+    counts = {"pages": pages, "items": items}
+    return encode(WorkerReport("machine", 7, "1.0", float(pages), state, counts=counts))
+
+
+def test_progress_counts_all_workers_from_the_time_when_the_first_of_them_joined(join: Join) -> None:
+    async def scenario() -> None:
+        one: Any = await join("one")
+        one.session.now = 10.0
+        assert await one.progress(counted(4, 1)) == RunProgress(10.0, 0.0, 4, {"pages": 4, "items": 1})
+        two: Any = await join("two")
+        one.session.now = two.session.now = 15.0
+        both = RunProgress(15.0, 5.0, 4, {"pages": 7, "items": 1})
+        assert await two.progress(counted(3, 0)) == both, "a worker that joins later has the same run"
+        await one.close()
+        assert await two.progress(counted(3, 0)) == both, "with the counts of a worker that left"
+        await two.close()
+        three: Any = await join("three")
+        assert await three.progress(counted(2, 0)) == RunProgress(0.0, 0.0, 0, {"pages": 2, "items": 0}), "a new run"
+        assert await three.totals(counted(2, 0)) == {"pages": 9, "items": 1}, "and the same crawl"
+        await three.close()
+
+    run(scenario())
+
+
+def test_a_worker_that_was_expired_and_joins_again_continues_its_run(join: Join) -> None:
+    async def scenario() -> None:
+        one: Any = await join("one")
+        await one.progress(counted(4, 1))
+        again = Session(one.session.calls.client, one.session.crawl, "one", one.session.calls.retry,
+                        len(one.session.partitions), callers_clock=True)  # fmt: skip
+        again.now, again.rejoins = 5.0, True
+        frontier = RedisFrontier(again, PLAIN)
+        await frontier.open()
+        assert (await frontier.progress(counted(2, 0))) == RunProgress(5.0, 5.0, 4, {"pages": 6, "items": 1})
+        await frontier.close()
 
     run(scenario())
 

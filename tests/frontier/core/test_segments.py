@@ -11,7 +11,21 @@ from hypothesis import strategies as st
 
 from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.crawl.engine.records import NOT_BEFORE_MAX
-from lycosa.frontier.core.segments import NAME_MAX, parse_segments, segment_order, starts_at
+from lycosa.frontier.core.model import SegmentState, SegmentView
+from lycosa.frontier.core.segments import (
+    EPOCH,
+    NAME_MAX,
+    SEGMENTS_KEPT_MAX,
+    Retention,
+    SegmentNaming,
+    by_period,
+    expired_segments,
+    is_followed,
+    latest_starts,
+    parse_segments,
+    segment_order,
+    starts_at,
+)
 from lycosa.http.core.request import Request
 
 SEED = Request("http://shop.example/")
@@ -37,6 +51,10 @@ def name(word: str, time: str) -> str:
         ("spring", 0.0),
         ("2026-13-01", 0.0),
         ("2026-11-21x", 0.0),
+        ("1970-01-02+3d", 86_400.0),
+        ("1970-01-01T02+hour", 7_200.0),
+        ("1970-01-02+day+day", 0.0),
+        ("1970-01-02+often", 0.0),
     ],
 )
 def test_the_name_gives_the_start(name: str, start: float) -> None:
@@ -95,7 +113,7 @@ def test_a_time_segment_is_named_by_its_start_in_utc(word: str, time: str, segme
 
 @pytest.mark.parametrize("word", SPANS)
 def test_the_largest_stored_time_has_a_segment(word: str) -> None:
-    assert parse_segments(word, "").of_request("", NOT_BEFORE_MAX).startswith("51")
+    assert parse_segments(word, "").when_due("", NOT_BEFORE_MAX).startswith("51")
 
 
 @given(st.sampled_from(SPANS), st.floats(0, NOT_BEFORE_MAX), st.floats(0, 90 * DAY_S))
@@ -125,7 +143,7 @@ def test_every_segment_has_its_length(word: str) -> None:
 @pytest.mark.parametrize("word", ["", "none"])
 def test_a_crawl_without_segments(word: str) -> None:
     naming = parse_segments(word, "shop")
-    assert (naming.of_run(SEED, 1e9), naming.of_request("", 2e9), naming.of_request("2026-11-21", 2e9)) == (
+    assert (naming.of_run(SEED, 1e9), naming.when_due("", 2e9), naming.when_due("2026-11-21", 2e9)) == (
         "",
         "",
         "2026-11-21",
@@ -134,7 +152,7 @@ def test_a_crawl_without_segments(word: str) -> None:
 
 def test_a_segment_for_each_spider() -> None:
     naming = parse_segments("spider", "shop")
-    assert (naming.of_run(SEED, 1e9), naming.of_request("shop", 2e9)) == ("shop", "shop")
+    assert (naming.of_run(SEED, 1e9), naming.when_due("shop", 2e9)) == ("shop", "shop")
 
 
 @pytest.mark.parametrize("spider", ["", "my shop", "a/b", "größe", "a\n", ".x", "a" * (NAME_MAX + 1)])
@@ -156,7 +174,7 @@ def test_a_spider_whose_name_is_not_valid_for_a_segment(spider: str) -> None:
 def test_a_request_goes_into_the_segment_of_its_due_time_but_never_back(
     inherited: str, not_before: float, segment: str
 ) -> None:
-    assert parse_segments("day", "").of_request(inherited, not_before) == segment
+    assert parse_segments("day", "").when_due(inherited, not_before) == segment
 
 
 def test_a_function_names_the_segment_of_a_run() -> None:
@@ -169,7 +187,7 @@ def test_a_function_names_the_segment_of_a_run() -> None:
     naming = parse_segments("shop:segment", "", resolver)
     assert naming.of_run(SEED, 5.0) == "sale-2026"
     assert calls == [(SEED, 5.0)]
-    assert naming.of_request("sale-2026", NOT_BEFORE_MAX) == "sale-2026"
+    assert naming.when_due("sale-2026", NOT_BEFORE_MAX) == "sale-2026"
 
 
 @pytest.mark.parametrize(
@@ -223,3 +241,122 @@ def test_an_unknown_word_is_refused(word: str, message: str) -> None:
     with pytest.raises(BadSetting) as caught:
         parse_segments(word, "")
     assert str(caught.value).startswith(f"segment: {word!r} is unknown: {message}")
+
+
+COMMENTS = Request("http://shop.example/comments/1")
+LEGAL = Request("http://shop.example/legal")
+
+
+def by_path(request: Request) -> str | None:
+    return {"comments": "3d", "legal": "none"}.get(request.url.split("/")[3], "day")
+
+
+def shop(time: str) -> SegmentNaming:
+    naming = by_period(by_path, "shop:period")
+    naming.begin_run(at(time))
+    return naming
+
+
+def test_each_request_has_the_segment_of_its_period() -> None:
+    naming = shop("2026-11-23T10:00")
+    assert naming.of_run(SEED, at("2026-11-23T10:00")) == "2026-11-23+day"
+    found = [naming.of_request(request, "2026-11-23+day") for request in (SEED, COMMENTS, LEGAL)]
+    assert found == ["2026-11-23+day", "2026-11-21+3d", ""]
+    assert naming.of_request(SEED, "") == "2026-11-23+day"
+    assert naming.of_request(Request(COMMENTS.url, not_before=at("2026-11-28")), "2026-11-23+day") == "2026-11-27+3d"
+
+
+def test_a_request_inherits_a_segment_of_its_period() -> None:
+    """An unfinished segment of an earlier run is finished first."""
+    naming = shop("2026-11-24T10:00")
+    assert naming.of_request(SEED, "2026-11-20+day") == "2026-11-20+day"
+    assert naming.of_request(COMMENTS, "2026-11-18+3d") == "2026-11-18+3d"
+    assert naming.of_request(COMMENTS, "2026-11-20+day") == "2026-11-24+3d"
+
+
+def test_a_resolver_may_leave_a_request_with_its_page() -> None:
+    naming = by_period(lambda _: None, "shop:period")
+    naming.begin_run(1e9)
+    assert naming.of_run(SEED, 1e9) == ""
+    assert naming.of_request(SEED, "2026-11-20+day") == "2026-11-20+day"
+
+
+def test_one_period_has_one_name() -> None:
+    named = []
+    for word in ("1d", "day", "1w", "week", "1h", "hour", "month", "none", ""):
+        naming = by_period(lambda _, word=word: word, "shop:period")
+        named.append(naming.of_run(SEED, at("2026-11-24T10:00")))
+    days, weeks, hours = ["2026-11-24+day"] * 2, ["2026-11-23+week"] * 2, ["2026-11-24T10+hour"] * 2
+    assert named == [*days, *weeks, *hours, "2026-11-01+month", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("returned", "shown"), [("5 minutes", "'5 minutes'"), ("2026-11-21", "'2026-11-21'"), (3, "a int"), ("3d\n", "'3d")]
+)
+def test_a_resolver_that_returns_no_period(returned: Any, shown: str) -> None:
+    naming = by_period(lambda _: returned, "shop:period")
+    naming.begin_run(1e9)
+    with pytest.raises(
+        BadSpider, match=f"^the segment resolver shop:period returned {shown}.* for http.*: return a period"
+    ):
+        naming.of_request(SEED, "")
+
+
+def test_a_resolver_of_periods_that_fails() -> None:
+    naming = by_period(lambda _: 1 // 0, "shop:period")
+    with pytest.raises(BadSpider, match=r"shop:period failed for http://shop\.example/: ZeroDivisionError: "):
+        naming.of_run(SEED, 1e9)
+
+
+def test_the_segments_of_a_run_are_those_of_all_periods() -> None:
+    names = ["2026-11-20+day", "2026-11-18+3d", "2026-11-21+3d", "", "spring", "2026-11-20"]
+    assert shop("2026-11-24T10:00").current("2026-11-24+day", names) == ["", "2026-11-24+3d", "2026-11-24+day"]
+    assert parse_segments("day", "").current("2026-11-24", names) == ["2026-11-24"]
+
+
+def test_segments_are_followed_by_those_of_the_same_period() -> None:
+    names = ["", "spring", "2026-11-20", "2026-11-21", "2026-11-20+day", "2026-11-24+3d"]
+    latest = latest_starts(names)
+    assert [name for name in names if is_followed(name, latest)] == ["2026-11-20"]
+    assert not any(is_followed(name, latest_starts(names, at("2026-11-20T10:00"))) for name in names)
+
+
+def views(*names: str, state: SegmentState = SegmentState.ARCHIVED) -> list[SegmentView]:
+    return [SegmentView(name, state, starts_at(name), done=1) for name in names]
+
+
+DAYS = [f"2026-11-{day}" for day in range(10, 20)]
+TODAY = at("2026-11-19T10:00")
+
+
+@pytest.mark.parametrize(
+    ("retention", "expired"),
+    [
+        (Retention(), []),
+        (Retention(number=7), DAYS[:2]),
+        (Retention(number=1), DAYS[:8]),
+        (Retention(age_s=5 * DAY_S), DAYS[:5]),
+        (Retention(number=7, age_s=5 * DAY_S), DAYS[:5]),
+        (Retention(number=2, age_s=5 * DAY_S), DAYS[:7]),
+        (Retention(age_s=3600.0), DAYS[:8]),
+    ],
+)
+def test_segments_expire_by_number_and_age_except_the_last_two(retention: Retention, expired: list[str]) -> None:
+    assert expired_segments(views(*reversed(DAYS)), retention, TODAY) == expired
+
+
+def test_only_archived_time_segments_expire() -> None:
+    others = views("", "spring", "2026-11-05+day", "2026-11-30")
+    busy = views("2026-11-08", state=SegmentState.OPEN) + views("2026-11-09", state=SegmentState.FINISHED)
+    dropped = views("2026-11-07", state=SegmentState.DROPPED)
+    assert expired_segments([*others, *busy, *dropped, *views(*DAYS)], Retention(1, 1.0), TODAY) == DAYS[:8]
+
+
+def test_each_period_keeps_its_own_segments() -> None:
+    names = [f"{day}+day" for day in DAYS] + [f"2026-11-{day:02}+3d" for day in (9, 12, 15, 18)]
+    assert expired_segments(views(*names), Retention(number=2), TODAY) == ["2026-11-09+3d", *names[:7]]
+
+
+def test_too_many_segments_expire_without_a_setting() -> None:
+    hours = [(EPOCH + timedelta(hours=number)).isoformat()[:13] for number in range(10, SEGMENTS_KEPT_MAX + 15)]
+    assert expired_segments(views("spring", *hours), Retention(), 1e9) == hours[:6]

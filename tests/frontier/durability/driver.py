@@ -42,7 +42,7 @@ from lycosa.frontier.state_dir import StateDir
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from lycosa.storage.ports import KeyStore
-from lycosa.storage.sinks.jsonl import JsonlSink
+from lycosa.storage.sinks.file import FileSink
 from tests.storage.memory_keystore import MemoryKeyStore
 
 CONCURRENCY = 8
@@ -196,7 +196,7 @@ class Site:
         return failed + len(self.reachable) - len(self.dead)
 
 
-class Sink(JsonlSink):
+class Sink(FileSink):
     """Reports each flush."""
 
     on_step: Callable[[str], None] = staticmethod(lambda _: None)

@@ -430,6 +430,21 @@ def test_requeue_of_many_urls_commits_in_slices(frontier, monkeypatch):
     assert (known["queued"], known["dead"]) == (500, 0)
 
 
+def test_only_the_last_dropped_segments_are_listed(frontier):
+    async def scenario(opened: Any) -> None:
+        await opened.push([record(f"{SITE}/1", segment=f"2026-11-21T{hour:02}") for hour in range(14)])
+        for hour in range(12):
+            opened.drop(f"2026-11-21T{hour:02}")
+
+    a_state("s", scenario)
+    listed = frontier("segments", "--state", "s")
+    rows = [row[:2] for row in listed.rows]
+    live = [[f"2026-11-21T{hour:02}", "open"] for hour in (12, 13)]
+    assert rows == [*live, *([f"2026-11-21T{hour:02}", "dropped"] for hour in range(2, 12))]
+    assert "2 segments dropped earlier not shown: --json lists all" in listed.err
+    assert len(frontier("segments", "--state", "s", "--json").json) == 14
+
+
 def test_drop(frontier, state):
     assert "'tuesday'" in fails(frontier, "drop", "tuesday", "--state", state)
     assert "-O" in fails(frontier, "drop", "", "--state", state)

@@ -8,6 +8,7 @@ from secrets import token_hex
 import pytest
 
 from tests.cli.command import items, start_command
+from tests.servers.redis import RedisServer
 from tests.servers.tree import grow
 
 pytestmark = pytest.mark.redis
@@ -18,19 +19,34 @@ EXCESS_MAX = 60
 on a busy machine. Each for itself would fetch MOST more."""
 
 
-def test_workers_together_stop_at_the_maximum_number_of_pages(tmp_path: Path, redis) -> None:
-    options = ("--frontier", redis.url, "--crawl-name", token_hex(4), "--max-pages", PAGES_MAX, "--no-robots")
+def crawled_by_two(home: Path, redis: RedisServer, *limit: object) -> tuple[list[str], str]:
+    """Crawl with two workers until both end. Return the URLs of all pages, and what the workers printed."""
+    options = ("--frontier", redis.url, "--crawl-name", token_hex(4), *limit, "--no-robots")
     with grow(400, delay_s=DELAY_S) as tree:
 
         def worker(number: int) -> tuple[object, ...]:
             return ("crawl", tree.url, "--concurrency", 1, "-o", f"{number}.jsonl", "--state", f"s{number}", *options)
 
-        (tmp_path / "other").mkdir()
+        (home / "other").mkdir()
         with (
-            start_command(*worker(1), cwd=tmp_path) as first,
-            start_command(*worker(2), cwd=tmp_path / "other") as second,
+            start_command(*worker(1), cwd=home) as first,
+            start_command(*worker(2), cwd=home / "other") as second,
         ):
             assert (first.end(), second.end()) == (0, 0), first.stderr + second.stderr
-    urls = [item["url"] for item in [*items(tmp_path / "1.jsonl"), *items(tmp_path / "other" / "2.jsonl")]]
+    found = [item["url"] for item in [*items(home / "1.jsonl"), *items(home / "other" / "2.jsonl")]]
+    return found, first.stderr + second.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        (("--max-pages", PAGES_MAX), "stopped at --max-pages 100"),
+        (("--close-after-items", PAGES_MAX), "closed (closespider_itemcount)"),
+    ],
+    ids=lambda each: each[0] if isinstance(each, tuple) else "",
+)
+def test_workers_together_stop_at_the_limit(tmp_path: Path, redis: RedisServer, limit: tuple, reason: str) -> None:
+    urls, printed = crawled_by_two(tmp_path, redis, *limit)
+    assert printed.count(reason) == 2, printed
     assert len(urls) == len(set(urls))
     assert PAGES_MAX <= len(urls) <= PAGES_MAX + EXCESS_MAX

@@ -29,10 +29,16 @@ def starts_at(segment: str) -> float:
     """Return the time that a segment's name gives, 0 when the name is no time."""
     for shape in ("%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M"):
         try:
-            return datetime.strptime(segment, shape).replace(tzinfo=UTC).timestamp()
+            return datetime.strptime(segment.partition("+")[0], shape).replace(tzinfo=UTC).timestamp()
         except ValueError:
             continue
     return 0.0
+
+
+def is_followed(segment: str, others: Iterable[str]) -> bool:
+    """Whether one of the other segments is a later one of the same period."""
+    period, start = segment.partition("+")[2], starts_at(segment)
+    return 0 < start < max((starts_at(each) for each in others if each.partition("+")[2] == period), default=0.0)
 
 
 def order(segment: str) -> tuple[float, str]:
@@ -366,9 +372,9 @@ class Crawl:
     def commit(self, position: int, *, pauses: bool = True) -> None:
         """Archive finished segments that a later one followed, and save everything, or all but the pauses of hosts."""
         live = [segment for segment in self.segments.values() if segment.state != "dropped"]
-        last = max((starts_at(segment.name) for segment in live if segment.started), default=0.0)
+        started = [segment.name for segment in live if segment.started]
         for segment in live:
-            if 0 < starts_at(segment.name) < last:
+            if is_followed(segment.name, started):
                 self.archive(segment.name)
         self.position = position
         for host in self.hosts.values() if pauses else ():

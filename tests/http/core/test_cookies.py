@@ -233,6 +233,12 @@ def test_longer_path_is_sent_first_then_the_older_cookie():
     assert sent(new_jar, SITE) == ["d=4", "b=2", "a=6", "c=3", "e=5"]
 
 
+def test_cookies_of_one_response_are_sent_in_its_order():
+    made = jar()
+    made.set_from(SITE, ["a=1; Path=/; Domain=example.com", "b=2; Path=/", "c=3; Path=/; Domain=example.com"], NOW)
+    assert sent(made, SITE) == ["a=1", "b=2", "c=3"]
+
+
 def test_cookie_without_a_name_is_sent_unchanged():
     assert sent(jar("=b; Path=/"), SITE) == ["b"]
 

@@ -221,6 +221,14 @@ def test_params_and_cookies_as_list_are_written():
     assert to_curl(request) == "curl 'http://h/?a=1&b=2&b=3#f' -b c=4"
 
 
+def test_bytes_are_written_as_text():
+    request = request_of(
+        "http://h/", cookies=[{"name": b"c", "value": "4"}, {"name": "d", "value": b"5"}], proxy=b"http://p:1"
+    )
+    assert to_curl(request) == "curl http://h/ -b 'c=4; d=5' -x http://p:1"
+    assert to_curl(request_of("http://h/", cookies={b"c": b"4"})) == "curl http://h/ -b c=4"
+
+
 def test_body_with_nul_bytes_is_refused():
     with pytest.raises(BadCurl, match="NUL"):
         to_curl(request_of(method="POST", body=b"a\0b"))

@@ -78,7 +78,10 @@ def test_rules_match_paths(rules: str, path: str, verdict: bool) -> None:
         ("LYCOSA", True),
         ("Lycosa/2.0", True),
         ("Lycosa # we", True),
+        ("lycosa and others", True),
         ("lyc", False),
+        ("lycosa2", False),
+        ("2lycosa", False),
         ("cosa", False),
         ("lycosa-news", False),
         ("Mozilla", False),
@@ -91,6 +94,17 @@ def test_group_is_selected_by_the_whole_product_token(agent: str, token: bool) -
     robots = f"User-agent: {agent}\nDisallow: /ours\n\nUser-agent: *\nDisallow: /theirs\n"
     assert allowed(robots, "/ours") is not token
     assert allowed(robots, "/theirs") is token
+
+
+@pytest.mark.parametrize("name", ["2bot", "360Spider", "008", "a1b2-c_d"])
+def test_agent_names_may_have_digits(name: str) -> None:
+    robots = f"User-agent: {name}\nDisallow: /ours\n\nUser-agent: *\nDisallow: /theirs\n"
+    assert [allowed(robots, path, f"{name}/1.0") for path in ("/ours", "/theirs")] == [False, True]
+
+
+@pytest.mark.parametrize("agent", [b"* all", b"*\xc2\xa0", b"*\xa0", b"*\tx", b"* # all"])
+def test_star_may_be_followed_by_white_space_and_words(agent: bytes) -> None:
+    assert not Robots.parse(b"User-agent: " + agent + b"\nDisallow: /\n").allowed("https://example.com/a")
 
 
 def test_groups_for_one_agent_are_merged() -> None:
@@ -132,7 +146,10 @@ def test_rules_before_any_group_are_ignored() -> None:
         ("Mozilla/5.0 (compatible; Lycosa-Bot/1.0)", "lycosa-bot"),
         ("Mozilla/5.0 (X11)", "mozilla"),
         ("", ""),
-        ("1", ""),
+        ("1", "1"),
+        ("360Spider/2.0", "360spider"),
+        ("Mozilla/5.0 (compatible; 2bot/1.0)", "2bot"),
+        ("/1", ""),
     ],
 )
 def test_product_token(user_agent: str, token: str) -> None:

@@ -43,11 +43,12 @@ def test_fields_of_an_entry() -> None:
     assert (found.kind, found.cut) == ("urlset", False)
     assert found.entries == [
         SitemapEntry("http://a.example/?a=1&b=2", "2026-01-02", "daily", 0.8),
-        SitemapEntry("/relative"),
+        SitemapEntry("/relative", empty=frozenset({"lastmod"})),
     ]
     first, second = found.entries
     assert first.lastmod == 1767312000.0
     assert second.lastmod is None
+    assert second["lastmod"] == ""
 
 
 def test_entries_have_the_keys_of_scrapy() -> None:
@@ -58,6 +59,16 @@ def test_entries_have_the_keys_of_scrapy() -> None:
     assert entry.get("changefreq", "never") == "never"
     with pytest.raises(KeyError):
         entry["changefreq"]
+    with pytest.raises(KeyError):
+        entry["priority"]
+
+
+def test_entries_can_be_changed_as_in_scrapy() -> None:
+    entry = SitemapEntry("http://a.example/")
+    entry["loc"], entry["lastmod"] = "http://a.example/new", "2026-01-02"
+    assert (entry.loc, entry["lastmod"], entry.lastmod) == ("http://a.example/new", "2026-01-02", 1767312000.0)
+    with pytest.raises(KeyError):
+        entry["unknown"] = 1
 
 
 def test_sitemap_index() -> None:

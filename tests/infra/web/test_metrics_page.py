@@ -115,12 +115,22 @@ def test_addresses_are_parsed():
     assert parse_address("[::1]:9464") == ("::1", 9464)
 
 
+def test_other_machines_need_the_word():
+    async def url(*, allow_remote: bool) -> str:
+        async with serve_metrics("0.0.0.0:0", page, allow_remote=allow_remote) as found:
+            return found
+
+    with pytest.raises(UsageError, match=r"^--metrics 0\.0\.0\.0:0 would be open to other machines: add "):
+        asyncio.run(url(allow_remote=False))
+    assert asyncio.run(url(allow_remote=True)).endswith("/metrics (open to other machines, without a password)")
+
+
 def test_an_address_that_cannot_be_resolved_is_an_error():
     async def scenario() -> None:
         async with serve_metrics("..:9464", page):
             pass
 
-    with pytest.raises(StateError, match=r"--metrics \.\.:9464: cannot listen there: "):
+    with pytest.raises(UsageError, match=r"--metrics \.\.:9464: "):
         asyncio.run(scenario())
 
 

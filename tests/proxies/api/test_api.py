@@ -344,6 +344,18 @@ def test_a_lease_is_released_once_and_only_by_its_id() -> None:
         assert call(server, "POST", "/api/leases", {"target": "a.example", "count": 2})[0] == 409
 
 
+def test_the_server_measures_the_latency_that_clients_do_not_report() -> None:
+    now = FakeClock()
+    with serving(now=now) as server:
+        add_proxies(server)
+        first = lease(server)
+        now.now += 3
+        done = {"outcomes": [{"status": 200}, {"status": 200}]}
+        assert call(server, "POST", f"/api/leases/{first['id']}/release", done)[0] == 200
+        latencies = {each["name"]: each["latency_s"] for each in call(server, "GET", "/api/proxies")[1]["proxies"]}
+        assert latencies[first["name"]] == 1.5
+
+
 def test_past_leases_are_explained() -> None:
     """By the API, and on the page of the target."""
     now = FakeClock()

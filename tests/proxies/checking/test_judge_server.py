@@ -228,7 +228,7 @@ def test_a_port_in_use_is_reported() -> None:
             async with run_judge(port=port):
                 pass
 
-        with pytest.raises(StateError, match=f"cannot listen on 127.0.0.1 port {port}: address already in use$"):
+        with pytest.raises(StateError, match=f"127.0.0.1:{port}: cannot listen there: address already in use$"):
             asyncio.run(main())
 
 

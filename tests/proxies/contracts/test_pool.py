@@ -17,7 +17,7 @@ from lycosa.core.errors import NoProxy, UsageError
 from lycosa.proxies.core.explain import Why
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.target import ProxyRequest
+from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.folder.pool import EmbeddedPool, embedded_pool
@@ -510,7 +510,8 @@ def test_a_joining_proxy_shares_the_bans_of_its_exit(run: Callable[..., None]) -
         views = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies(SITE)}
         assert views[second] == (ProxyState.COOLING, "403, at the same exit")
         clock.now += 200
-        assert {each.proxy.key for each in await pool.acquire(SITE, 2)} == {first, second}
+        assert {each.proxy.key for each in await pool.acquire(SITE, 2)} == {second, third}, "the first only refused"
+        assert [each.proxy.key for each in await pool.acquire(SITE)] == [first]
 
     run(scenario, 3, members=1)
 
@@ -830,3 +831,85 @@ def test_the_proxy_of_a_session_has_the_tags_of_the_request(run: Callable[..., N
             await pool.acquire(SITE, request=ProxyRequest({"country": "it"}, session="ann"))
 
     run(scenario, 0)
+
+
+REFUSED = Outcome(Blame.SITE, "403", rest_s=1.0)
+
+
+async def leased_often(pool: ProxyPool, clock: ManualClock, request: ProxyRequest = ANY) -> Counter[str]:
+    """Lease a hundred times in turn, each with a good result. Return how often each proxy was leased."""
+    counts = Counter[str]()
+    for _ in range(100):
+        [leased] = await pool.acquire(SITE, request=request)
+        counts[leased.proxy.key] += 1
+        clock.now += 0.1
+        await pool.release(leased, [Outcome()])
+    return counts
+
+
+def test_a_proxy_that_only_ever_refused_comes_after_all_that_are_free(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
+        refusing = await pool.acquire(SITE, 12)
+        for lease in refusing:
+            await pool.release(lease, [REFUSED])
+        clock.now += 60.0
+        keys = {lease.proxy.key for lease in refusing}
+        counts = await leased_often(pool, clock)
+        assert keys.isdisjoint(counts)
+        assert len(counts) == 4
+        for tags in ({}, {"country": "de"}):
+            found = [each for each in await pool.explain(SITE, ProxyRequest(tags)) if each.proxy.key in keys]
+            assert {each.verdict.why for each in found} <= {Why.BEHIND, Why.TAGS}
+
+    run(scenario, count=16)
+
+
+def test_a_proxy_that_refused_is_tried_again_when_no_better_one_is_free(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
+        [refusing] = await pool.acquire(SITE)
+        await pool.release(refusing, [REFUSED])
+        clock.now += 60.0
+        leases = await pool.acquire(SITE, 4)
+        assert leases[-1].proxy == refusing.proxy  # the better ones are chosen first
+        await pool.release(leases[-1], [Outcome()])
+        for lease in leases[:-1]:
+            await pool.release(lease, [Outcome()])
+        assert refusing.proxy.key in await leased_often(pool, clock)  # now it has worked
+
+    run(scenario, count=4)
+
+
+def test_an_operator_who_lifts_a_ban_restores_the_place_of_a_proxy(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
+        [refusing] = await pool.acquire(SITE)
+        await pool.release(refusing, [REFUSED])
+        clock.now += 60.0
+        assert await pool.unban(SITE, refusing.proxy.key)
+        assert refusing.proxy.key in await leased_often(pool, clock)
+
+    run(scenario, count=4)
+
+
+def test_a_proxy_that_worked_before_it_refused_keeps_its_place(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
+        [refusing] = await pool.acquire(SITE)
+        await pool.release(refusing, [Outcome(), REFUSED])
+        clock.now += 60.0
+        assert refusing.proxy.key in await leased_often(pool, clock)
+
+    run(scenario, count=4)
+
+
+def test_better_proxies_come_first_among_those_with_the_tags(run: Callable[..., None]) -> None:
+    async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
+        tagged = [replace(each, tags={"country": "de"}) for each in proxies(12)[:6]]
+        await pool.add(tagged)
+        wanted = ProxyRequest({"country": "de"})
+        refusing = await pool.acquire(SITE, 5, wanted)
+        for lease in refusing:
+            await pool.release(lease, [REFUSED])
+        clock.now += 60.0
+        counts = await leased_often(pool, clock, wanted)
+        assert counts.keys() == {each.key for each in tagged} - {lease.proxy.key for lease in refusing}
+
+    run(scenario, count=12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def test_a_lease_lasts_for_a_block(tmp_path: Path) -> None:
 def test_each_request_of_a_lease_is_reported_and_counted() -> None:
     async def scenario(pool: Pool, _: ManualClock) -> None:
         async with pool.lease(SITE) as proxy:
-            assert proxy.report(200) == Outcome()
+            assert proxy.report(200, latency_s=0.25) == Outcome(latency_s=0.25)
             assert proxy.report(404).blame == "nobody"
             assert proxy.report(blame="none", latency_s=0.25) == Outcome(latency_s=0.25)
             assert proxy.report(ConnectionResetError()).blame == "miss"
@@ -71,10 +72,37 @@ def test_each_request_of_a_lease_is_reported_and_counted() -> None:
     run(scenario)
 
 
+def test_the_latency_is_measured_from_the_lease_if_nobody_reports_one() -> None:
+    async def scenario(pool: Pool, _: ManualClock) -> None:
+        async with pool.lease(SITE) as proxy:
+            began = time.monotonic()
+            await asyncio.sleep(0.05)
+            measured_s = proxy.report(200).latency_s
+            assert measured_s is not None
+            assert 0.05 <= measured_s <= time.monotonic() - began + 0.05
+            assert proxy.report(200).latency_s is None, "only the first report starts with the lease"
+        (view,) = await pool.proxies(SITE)
+        assert view.latency_s == measured_s
+        (view,) = await pool.proxies()
+        assert view.latency_s == measured_s, "in the global pool too"
+
+    run(scenario)
+
+
+def test_failed_transfers_have_no_measured_latency() -> None:
+    async def scenario(pool: Pool, _: ManualClock) -> None:
+        async with pool.lease(SITE) as proxy:
+            assert proxy.report(ConnectionResetError()).latency_s is None
+            assert proxy.report(200).latency_s is None
+
+    run(scenario)
+
+
 def test_the_rules_of_a_target_judge_responses() -> None:
     async def scenario(pool: Pool, _: ManualClock) -> None:
         async with pool.lease("www.a.example") as proxy:
-            assert proxy.report(200, body=b"<h1>Unusual traffic</h1>") == Outcome(leasing.Blame.SITE, "soft ban")
+            outcome = proxy.report(200, body=b"<h1>Unusual traffic</h1>")
+            assert (outcome.blame, outcome.reason) == (leasing.Blame.SITE, "soft ban")
 
     rule = {"blame": "site", "reason": "soft ban", "body": "(?i)unusual traffic"}
     run(scenario, policies=policies_from({"targets": {"a.example": {"rules": [rule]}}}))

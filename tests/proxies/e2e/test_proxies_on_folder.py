@@ -179,7 +179,11 @@ def test_faults_of_a_list_are_reported_with_their_lines(run: Run, tmp_path: Path
         (["unban", SITE], "", "which proxies? name some, or write --all"),
         (["remove"], "", "which proxies?"),
         (["remove", "--all", "--dead"], "", "which proxies?"),
-        (["site", "--bind", "0.0.0.0:0"], "", "without a key only 127.0.0.1 or ::1"),
+        (
+            ["site", "--bind", "0.0.0.0:0"],
+            "",
+            "would be open to other machines: set LYCOSA_PROXY_API_KEY",
+        ),
         (["site", "--bind", "8082"], "", "--bind 8082: write ADDR:PORT, such as 127.0.0.1:8082"),
         (["site", "--key-file", "short.txt"], "", "--key-file short.txt: write 16 or more ASCII letters"),
         (["site", "--key-file", "nowhere"], "", "--key-file nowhere: no such file"),
@@ -213,8 +217,8 @@ def test_faults_of_a_list_are_reported_with_their_lines(run: Run, tmp_path: Path
         (["list", "https://www.shop.example:8/"], "", "https://www.shop.example:8/ is a URL: write shop.example"),
         (["explain", "https://me:hunter2@shop.example/"], "", "TARGET https://shop.example/ is a URL: write "),
         (["ban", "http://[x", "10.0.0.1:8080"], "", "TARGET http://[x is a URL: write shop.example"),
-        (["site", "--bind", "a..b:0", "--key-file", "key.txt"], "", "--bind a..b: no such address"),
-        (["judge", "--bind", "a..b:0", "--no-tls"], "", "--bind a..b: no such address"),
+        (["site", "--bind", "a..b:0", "--key-file", "key.txt"], "", "--bind a..b:0: no such address"),
+        (["judge", "--bind", "a..b:0", "--no-tls"], "", "--bind a..b:0: no such address"),
     ],
 )
 def test_an_error_is_one_line_without_secrets(run: Run, words: list[str], stdin: str, problem: str) -> None:

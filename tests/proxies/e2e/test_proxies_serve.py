@@ -121,7 +121,7 @@ def test_a_second_signal_ends_tunnels_at_once(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--bind", "0.0.0.0:0"], "--bind 0.0.0.0:0 would be open to everybody: add --user NAME:PASSWORD"),
+        (["--bind", "0.0.0.0:0"], "--bind 0.0.0.0:0 would be open to other machines: add --user NAME:PASSWORD"),
         (["--bind", "nonsense"], "--bind nonsense: write ADDRESS:PORT such as 127.0.0.1:3128"),
         (["--user", "ann"], "--user, line 1: write NAME:PASSWORD"),
         (["--users", "missing"], "--users missing: no such file or directory"),

@@ -202,7 +202,7 @@ def test_the_number_of_clients_is_limited(run):
 
 @pytest.mark.parametrize("where", ["0.0.0.0:0", "[::]:0"])
 def test_an_open_address_needs_accounts(where: str):
-    with pytest.raises(UsageError, match="--user NAME:PASSWORD, or bind to 127"):
+    with pytest.raises(UsageError, match="would be open to other machines: add --user NAME:PASSWORD, or listen on 127"):
         open_listener(where, has_accounts=False)
     with open_listener(where, has_accounts=True):
         pass

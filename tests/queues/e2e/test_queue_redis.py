@@ -114,10 +114,12 @@ def assert_taken_once(traffic: Traffic) -> None:
 # ------------------------------------------------------------------------------------------------------ the server
 
 
-@pytest.mark.parametrize("append", ["always", "everysec"])
-def test_a_restart_of_a_killed_server_loses_and_repeats_nothing(append):
-    """With an append-only file nothing is lost, and a call whose reply was lost is not executed twice."""
-    with redis_server(append=append) as server:
+def test_a_restart_of_a_killed_server_loses_and_repeats_nothing():
+    """With an append-only file nothing is lost, and a call whose reply was lost is not executed twice.
+
+    Only with `appendfsync always`: with `everysec` and a busy disk, Redis itself delays writes by up to 2 s.
+    """
+    with redis_server(append="always") as server:
         traffic = Traffic(f"{server.url}?queue=q")
         for _ in range(20 if PROVE else 2):
             time.sleep(0.4)

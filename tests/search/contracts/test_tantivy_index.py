@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -245,6 +245,32 @@ def test_erase_starts_afresh(tmp_path):
     index = TantivyIndex(tmp_path, write=True)
     assert (index.count(), index.positions()) == (0, {})
     index.close()
+
+
+def test_an_interrupted_erase_leaves_an_empty_index(tmp_path, monkeypatch):
+    """The kill is an exception when one file is removed; in turn, each kind of file."""
+
+    def unlink_until(suffix: str, remove: Callable[..., None] = os.unlink) -> Callable[..., None]:
+        def unlink(name: str, **options: object) -> None:
+            remove(name, **options)
+            if Path(name).suffix == suffix:
+                raise KeyboardInterrupt
+
+        return unlink
+
+    fill(tmp_path, ONE)
+    suffixes = {file.suffix for file in (tmp_path / "tantivy").iterdir() if file.suffix} - {".json", ".lock"}
+    assert ".fieldnorm" in suffixes
+    for suffix in sorted(suffixes):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", unlink_until(suffix))
+            with pytest.raises(KeyboardInterrupt):
+                erase(tmp_path)
+        index = TantivyIndex(tmp_path, write=True)
+        assert (index.count(), index.positions()) == (0, {})
+        index.close()
+        assert {entry.name for entry in tmp_path.iterdir()} == {"lycosa-index.json", "tantivy", "writer.lock"}
+        fill(tmp_path, ONE)
 
 
 def marker(path: Path, **changes: object) -> None:

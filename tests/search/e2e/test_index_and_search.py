@@ -172,7 +172,8 @@ def read_all(descriptor: int) -> str:
         ("site", 2, "which index? Give --index DIR"),
         ("site --index nowhere", 3, "nowhere does not exist"),
         ("site --index index --port 99999", 2, "99999 is not in the range"),
-        ("site --index index --host 203.0.113.7", 3, "cannot listen on 203.0.113.7"),
+        ("site --index index --host 0.0.0.0", 2, "--host 0.0.0.0 would be open to other machines: add --allow-remote"),
+        ("site --index index --host 203.0.113.7 --allow-remote", 3, "--host 203.0.113.7: cannot listen there"),
         ("site --index index --host no.such.host.invalid", 2, "--host no.such.host.invalid"),
         ("index build --index other nothing.jsonl", 2, "nothing.jsonl does not exist"),
         ("index build --index other {tmp}", 2, "is not a file"),
@@ -193,13 +194,18 @@ def test_mistakes_are_one_line(index, capsys, tmp_path, argv, code, message):
 # --------------------------------------------------------------------------------------------------------------- site
 
 
-def start_site(index: str, *argv: str) -> tuple[subprocess.Popen[str], str]:
-    """Return the process and the address it printed."""
+def site_line(index: str, *argv: str) -> tuple[subprocess.Popen[str], str]:
+    """Return the process and the line it printed."""
     command = [*LYCOSA, "site", "--index", str(Path(index).resolve()), *argv]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ready, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
     assert ready, "the site says nothing"
-    line = process.stdout.readline()
+    return process, process.stdout.readline()
+
+
+def start_site(index: str, *argv: str) -> tuple[subprocess.Popen[str], str]:
+    """Return the process and the address it printed."""
+    process, line = site_line(index, *argv)
     found = re.search(r"http://\S+", line)
     if not found:
         process.kill()
@@ -226,6 +232,16 @@ def test_site_serves_until_a_signal(index, sent, code):
         assert json.load(response)["total"] == 1
     assert ends(process, sent) == (code, "")
     connection.close()
+
+
+def test_site_for_other_machines_says_so(index, monkeypatch):
+    monkeypatch.setenv("LYCOSA_ALLOW_REMOTE", "true")
+    process, line = site_line(index, "--port", "0", "--host", "0.0.0.0")
+    assert re.fullmatch(
+        r"Search site: http://0\.0\.0\.0:\d+/  \(open to other machines, without a password, Ctrl-C stops it\)\n", line
+    )
+    urllib.request.urlopen(line.split()[2].replace("0.0.0.0", "127.0.0.1"), timeout=DEADLINE_S).close()
+    assert ends(process, signal.SIGTERM) == (0, "")
 
 
 def test_site_shows_documents_indexed_while_it_runs(index, items):

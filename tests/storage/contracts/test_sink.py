@@ -6,17 +6,23 @@ Items are written to every sink and read back: `read` of a harness returns them 
 from __future__ import annotations
 
 import asyncio
+import csv
 import errno
 import fcntl
 import os
+import re
 import resource
+import sqlite3
+import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
+from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, NamedTuple
@@ -27,18 +33,25 @@ import pydantic
 import pytest
 import redis
 
-from lycosa.core.errors import BadItem, StorageError, StorageFull
+from lycosa.core.errors import BadItem, StorageError, StorageFull, UsageError
 from lycosa.crawl.items.page_item import PageItem
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.ports import Sink
-from lycosa.storage.sinks import jsonl, stdout
-from lycosa.storage.sinks.jsonl import JsonlSink
+from lycosa.storage.sinks import file as file_sink
+from lycosa.storage.sinks import sqlite, stdout
+from lycosa.storage.sinks.codecs import codec_of
+from lycosa.storage.sinks.file import FileSink
+from lycosa.storage.sinks.formats import Csv
+from lycosa.storage.sinks.json_array import JsonArraySink
 from lycosa.storage.sinks.memory import MemorySink
 from lycosa.storage.sinks.redis_stream import RedisStreamSink
+from lycosa.storage.sinks.sqlite import SqliteSink
 from lycosa.storage.sinks.stdout import StdoutSink
 from tests.servers.redis import RedisServer
+from tests.storage.output_files import READERS, lines
 
 KEY = ItemKey("http://a/", 1)
+numbers = count()
 
 
 class Harness(NamedTuple):
@@ -48,8 +61,23 @@ class Harness(NamedTuple):
     read: Callable[[], list[Any]]
 
 
-def lines(path: Path) -> list[Any]:
-    return [msgspec.json.decode(line) for line in path.read_bytes().split(b"\n")[:-1]]
+FILES: dict[str, Callable[[Path], Sink]] = {
+    "jsonl": FileSink,
+    "jsonl.gz": lambda path: FileSink(path, codec=codec_of(".gz")),
+    "jsonl.zst": lambda path: FileSink(path, codec=codec_of(".zst")),
+    "csv": lambda path: FileSink(path, Csv(path.name)),
+    "csv.gz": lambda path: FileSink(path, Csv(path.name), codec_of(".gz")),
+    "csv.zst": lambda path: FileSink(path, Csv(path.name), codec_of(".zst")),
+    "json": lambda path: JsonArraySink(path, path.with_suffix(".spool")),
+    "json.gz": lambda path: JsonArraySink(path, path.with_suffix(".spool"), codec_of(".gz")),
+    "json.zst": lambda path: JsonArraySink(path, path.with_suffix(".spool"), codec_of(".zst")),
+    "sqlite": lambda path: SqliteSink(path, "crawl"),
+}
+
+
+def file_harness(kind: str, folder: Path) -> Harness:
+    path = folder / f"items.{kind}"
+    return Harness(lambda: FILES[kind](path), lambda: READERS[kind](path))
 
 
 STREAMS = ["stream on redis", "stream on valkey"]
@@ -66,34 +94,35 @@ def stream(server: RedisServer) -> Harness:
     return Harness(lambda: RedisStreamSink(f"{server.url}?stream={name}", "crawl", print), read)
 
 
-@pytest.fixture(params=["memory", "jsonl", "jsonl --sync", *STREAMS])
+@pytest.fixture(params=["memory", *FILES, "jsonl --sync", *STREAMS])
 def rewindable(request, tmp_path) -> Harness:
     if request.param in STREAMS:
         return stream(request.getfixturevalue(request.param.partition(" on ")[2]))
     if request.param == "memory":
         sink = MemorySink()
         return Harness(lambda: sink, lambda: sink.items)
+    if request.param in FILES:
+        return file_harness(request.param, tmp_path)
     path = tmp_path / "items.jsonl"
-    return Harness(lambda: JsonlSink(path, sync="sync" in request.param), lambda: lines(path))
+    return Harness(lambda: FileSink(path, sync=True), lambda: lines(path))
 
 
-@pytest.fixture(params=["memory", "jsonl", "stdout", *STREAMS])
+@pytest.fixture(params=["memory", *FILES, "stdout", *STREAMS])
 def harness(request, tmp_path):
     if request.param in STREAMS:
         yield stream(request.getfixturevalue(request.param.partition(" on ")[2]))
     elif request.param == "memory":
         sink = MemorySink()
         yield Harness(lambda: sink, lambda: sink.items)
-    elif request.param == "jsonl":
-        path = tmp_path / "items.jsonl"
-        yield Harness(lambda: JsonlSink(path), lambda: lines(path))
+    elif request.param in FILES:
+        yield file_harness(request.param, tmp_path)
     else:
         with (tmp_path / "stdout").open("ab") as file:
             yield Harness(lambda: StdoutSink(file.fileno()), lambda: lines(tmp_path / "stdout"))
 
 
 def put(sink: Any, item: Any) -> None:
-    sink.write(sink.prepare(item), KEY)
+    sink.write(sink.prepare(item), KEY._replace(number=next(numbers)))
 
 
 async def run(sink: Sink, position: int | None, *items: Any, flush: bool = True) -> int:
@@ -170,11 +199,11 @@ def test_a_sink_that_is_not_open_has_no_position(harness, closed, written):
     assert harness.read() == [{"n": 1}]
 
 
-@pytest.mark.parametrize("module", [jsonl, stdout])
+@pytest.mark.parametrize("module", [file_sink, stdout])
 def test_a_full_buffer_of_a_sink_that_is_not_open_is_an_error(tmp_path, monkeypatch, module):
     monkeypatch.setattr(module, "BUFFER_MAX", 10)
     with (tmp_path / "items.jsonl").open("ab") as file:
-        sink = JsonlSink(file.name) if module is jsonl else StdoutSink(file.fileno())
+        sink = FileSink(file.name) if module is file_sink else StdoutSink(file.fileno())
         with pytest.raises(StorageError, match="not open"):
             put(sink, {"text": "x" * 20})
     assert (tmp_path / "items.jsonl").read_bytes() == b""
@@ -269,7 +298,7 @@ def page(text: str = "text") -> PageItem:
     ],
 )
 def test_items_of_many_types_are_written_as_json(tmp_path, item, line):
-    asyncio.run(run(JsonlSink(tmp_path / "i.jsonl"), None, item))
+    asyncio.run(run(FileSink(tmp_path / "i.jsonl"), None, item))
     assert (tmp_path / "i.jsonl").read_text() == line + "\n"
 
 
@@ -299,7 +328,7 @@ def cyclic_item() -> dict[str, Any]:
 )
 def test_an_invalid_item_is_refused_with_its_field_and_not_written(tmp_path, item, message):
     async def write() -> None:
-        sink = JsonlSink(tmp_path / "i.jsonl")
+        sink = FileSink(tmp_path / "i.jsonl")
         await sink.open(None)
         with pytest.raises(BadItem) as caught:
             put(sink, item)
@@ -315,7 +344,7 @@ def test_an_invalid_item_is_refused_with_its_field_and_not_written(tmp_path, ite
 
 def test_later_changes_of_an_item_are_not_written(tmp_path):
     async def write() -> None:
-        sink = JsonlSink(tmp_path / "i.jsonl")
+        sink = FileSink(tmp_path / "i.jsonl")
         await sink.open(None)
         item = {"n": 1}
         put(sink, item)
@@ -349,59 +378,59 @@ def run_error(sink: Sink, position: int | None) -> str:
 def test_an_incomplete_last_line_is_ended(tmp_path):
     path = tmp_path / "i.jsonl"
     path.write_text('{"other": 1}\n{"half')
-    asyncio.run(run(JsonlSink(path), None, {"n": 1}))
+    asyncio.run(run(FileSink(path), None, {"n": 1}))
     assert path.read_text() == '{"other": 1}\n{"half\n{"n":1}\n'
 
 
 def test_the_name_has_the_resolved_path(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
-    names = {JsonlSink(path).name for path in ("i.jsonl", "./i.jsonl", tmp_path / "link" / "i.jsonl")}
+    names = {FileSink(path).name for path in ("i.jsonl", "./i.jsonl", tmp_path / "link" / "i.jsonl")}
     assert names == {f"jsonl:{tmp_path.resolve()}/i.jsonl"}
 
 
 def test_a_truncated_edited_or_missing_file_is_refused(tmp_path):
     path = tmp_path / "i.jsonl"
-    committed = asyncio.run(run(JsonlSink(path), None, {"n": 1}, {"n": 2}))
+    committed = asyncio.run(run(FileSink(path), None, {"n": 1}, {"n": 2}))
     content = path.read_bytes()
     path.write_bytes(content[:-3])
-    assert f"holds {committed - 3} bytes, but the crawl wrote {committed}" in open_error(JsonlSink(path), committed)
+    assert f"holds {committed - 3} bytes, but the crawl wrote {committed}" in open_error(FileSink(path), committed)
     assert path.read_bytes() == content[:-3], "refused, and changed all the same"
     path.write_bytes(b"x" * 100)
-    assert "other content" in open_error(JsonlSink(path), committed)
+    assert "other content" in open_error(FileSink(path), committed)
     path.unlink()
-    assert "no longer exists" in open_error(JsonlSink(path), committed)
+    assert "no longer exists" in open_error(FileSink(path), committed)
     assert not path.exists()
 
 
 def test_impossible_paths_are_refused(tmp_path):
-    assert "there is no folder" in open_error(JsonlSink(tmp_path / "no" / "i.jsonl"))
+    assert "there is no folder" in open_error(FileSink(tmp_path / "no" / "i.jsonl"))
     (tmp_path / "folder.jsonl").mkdir()
-    assert "Is a directory" in open_error(JsonlSink(tmp_path / "folder.jsonl"))
+    assert "Is a directory" in open_error(FileSink(tmp_path / "folder.jsonl"))
     os.mkfifo(tmp_path / "pipe.jsonl")
-    assert "not a regular file" in open_error(JsonlSink(tmp_path / "pipe.jsonl"))
-    assert "File name too long" in open_error(JsonlSink(tmp_path / ("n" * 300 + ".jsonl")))
+    assert "not a regular file" in open_error(FileSink(tmp_path / "pipe.jsonl"))
+    assert "File name too long" in open_error(FileSink(tmp_path / ("n" * 300 + ".jsonl")))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_missing_permissions_are_reported(tmp_path):
     (tmp_path / "i.jsonl").touch(mode=0o400)
-    assert "Permission denied" in open_error(JsonlSink(tmp_path / "i.jsonl"))
+    assert "Permission denied" in open_error(FileSink(tmp_path / "i.jsonl"))
     (tmp_path / "folder").mkdir(mode=0o500)
-    assert "Permission denied" in open_error(JsonlSink(tmp_path / "folder" / "i.jsonl"))
+    assert "Permission denied" in open_error(FileSink(tmp_path / "folder" / "i.jsonl"))
 
 
 def test_two_crawls_cannot_write_to_the_same_file(tmp_path):
     async def both() -> None:
-        first = JsonlSink(tmp_path / "i.jsonl")
+        first = FileSink(tmp_path / "i.jsonl")
         await first.open(None)
         put(first, {"n": 1})
         position = await first.flush()
         with pytest.raises(StorageError, match="another process writes to it"):
-            await JsonlSink(tmp_path / "i.jsonl").open(0)
+            await FileSink(tmp_path / "i.jsonl").open(0)
         assert (tmp_path / "i.jsonl").stat().st_size == position
         await first.close()
-        assert await run(JsonlSink(tmp_path / "i.jsonl"), position) == position
+        assert await run(FileSink(tmp_path / "i.jsonl"), position) == position
 
     asyncio.run(both())
 
@@ -419,7 +448,7 @@ def file_size_limit(size_bytes: int):
 
 def test_a_full_disk_leaves_complete_lines_and_the_next_flush_writes_the_rest(tmp_path):
     async def fill() -> None:
-        sink = JsonlSink(tmp_path / "i.jsonl")
+        sink = FileSink(tmp_path / "i.jsonl")
         await sink.open(None)
         put(sink, {"n": 1})
         committed = await sink.flush()
@@ -438,7 +467,7 @@ def test_a_full_disk_leaves_complete_lines_and_the_next_flush_writes_the_rest(tm
 def test_partial_writes_are_continued(tmp_path, monkeypatch):
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:7], at))
-    asyncio.run(run(JsonlSink(tmp_path / "i.jsonl"), None, *({"n": n} for n in range(20))))
+    asyncio.run(run(FileSink(tmp_path / "i.jsonl"), None, *({"n": n} for n in range(20))))
     assert [item["n"] for item in lines(tmp_path / "i.jsonl")] == list(range(20))
 
 
@@ -447,7 +476,7 @@ def test_sync_calls_fsync_and_reports_its_error(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     async def write() -> None:
-        sink = JsonlSink(tmp_path / "i.jsonl", sync=True)
+        sink = FileSink(tmp_path / "i.jsonl", sync=True)
         await sink.open(None)
         put(sink, {"n": 1})
         monkeypatch.setattr(os, "fsync", fail)
@@ -458,13 +487,13 @@ def test_sync_calls_fsync_and_reports_its_error(tmp_path, monkeypatch):
     asyncio.run(write())
 
 
-@pytest.mark.parametrize("module", [jsonl, stdout])
+@pytest.mark.parametrize("module", [file_sink, stdout])
 def test_buffers_are_bounded(tmp_path, monkeypatch, module):
     """Items between two flushes are written before they fill the memory."""
 
     async def write() -> None:
         with (tmp_path / "out.jsonl").open("ab") as file:
-            sink = JsonlSink(file.name) if module is jsonl else StdoutSink(file.fileno())
+            sink = FileSink(file.name) if module is file_sink else StdoutSink(file.fileno())
             await sink.open(None)
             for n in range(100):
                 put(sink, {"n": n, "text": "x" * 100})
@@ -554,3 +583,370 @@ def test_a_closed_standard_output_is_reported():
     with Path(os.devnull).open("rb") as unwritable:
         assert "standard output is closed" in open_error(StdoutSink(unwritable.fileno()))
     assert "standard output is closed" in open_error(StdoutSink(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1))
+
+
+# -------------------------------------------------------------------------------- each format: torn writes, power loss
+
+RESUMABLE = [kind for kind in FILES if not kind.startswith("json.") and kind != "json"]
+COMPRESSED = [kind for kind in FILES if kind.endswith((".gz", ".zst")) and not kind.startswith("json.")]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", *COMPRESSED])
+def test_a_torn_last_write_is_cut_off_wherever_it_ends(tmp_path, kind):
+    harness, path = file_harness(kind, tmp_path), tmp_path / f"items.{kind}"
+    committed = asyncio.run(run(harness.make(), None, {"n": 1}))
+    asyncio.run(run(harness.make(), committed, {"n": 2}, {"n": 3}))
+    whole = path.read_bytes()
+    for end in range(committed, len(whole) + 1):
+        path.write_bytes(whole[:end])
+        assert asyncio.run(run(harness.make(), committed, {"n": 4})) > committed
+        assert harness.read() == [{"n": 1}, {"n": 4}]
+
+
+def test_a_torn_log_of_a_database_is_cut_off_wherever_it_ends(tmp_path, rng):
+    """What a kill or a power loss leaves of the write-ahead log: any part of the transactions after the commit."""
+    path, log = tmp_path / "items.sqlite", tmp_path / "items.sqlite-wal"
+    saved: list[tuple[bytes, bytes]] = []
+
+    async def write() -> int:
+        sink = SqliteSink(path, "crawl", sync=True)
+        await sink.open(None)
+        put(sink, {"n": 1})
+        committed = await sink.flush()
+        saved.append((path.read_bytes(), log.read_bytes()))
+        put(sink, {"n": 2, "new": "x" * 10_000})
+        await sink.flush()
+        saved.append((path.read_bytes(), log.read_bytes()))
+        await sink.close()
+        return committed
+
+    committed = asyncio.run(write())
+    (_, before), (database, after) = saved
+    assert after.startswith(before), "the log only grows"
+    for end in (len(before), len(after), *(rng.randrange(len(before), len(after)) for _ in range(20))):
+        for file in tmp_path.iterdir():
+            file.unlink()
+        path.write_bytes(database)
+        log.write_bytes(after[:end])
+        asyncio.run(run(SqliteSink(path, "crawl"), committed, {"n": 3}))
+        assert READERS["sqlite"](path) == [{"n": 1}, {"n": 3}]
+
+
+@pytest.mark.parametrize("kind", RESUMABLE)
+def test_with_sync_a_flush_is_on_the_disk_before_it_returns(tmp_path, monkeypatch, kind):
+    sink = FILES[kind](tmp_path / f"items.{kind}")
+    sink._sync = True  # type: ignore[attr-defined]
+    synced: list[int] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (fsync(fd), synced.append(os.fstat(fd).st_ino)))
+
+    async def write() -> None:
+        await sink.open(None)
+        synced.clear()
+        put(sink, {"n": 1})
+        await sink.flush()
+        if kind == "sqlite":
+            (level,) = sink._database.execute("PRAGMA synchronous").fetchone()  # type: ignore[attr-defined]
+            assert level == 2, "FULL: SQLite syncs its log at each commit"
+        else:
+            assert synced == [(tmp_path / f"items.{kind}").stat().st_ino]
+        await sink.close()
+
+    asyncio.run(write())
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
+def test_nothing_is_appended_behind_an_incomplete_frame_of_another_program(tmp_path, kind):
+    harness, path = file_harness(kind, tmp_path), tmp_path / f"items.{kind}"
+    asyncio.run(run(harness.make(), None, {"n": 1}))
+    committed = asyncio.run(run(harness.make(), None, {"n": 2}))
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:-1])
+    assert "is not a complete" in run_error(harness.make(), None)
+    assert path.read_bytes() == whole + whole[:-1]
+    path.write_bytes(whole[:-1])
+    assert "was cut, edited or replaced" in run_error(harness.make(), committed)
+    path.write_bytes(b"x" * 2 * len(whole))
+    assert "was cut, edited or replaced" in run_error(harness.make(), committed)
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
+def test_frames_that_unpack_to_much_are_checked_in_little_memory(tmp_path, kind):
+    harness, path = file_harness(kind, tmp_path), tmp_path / f"items.{kind}"
+    codec = codec_of(path.suffix)
+    path.write_bytes(codec.compress(b"n\n" + b"\n" * 50_000_000))
+    tracemalloc.start()
+    try:
+        asyncio.run(run(harness.make(), None))
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+# ------------------------------------------------------------------------------------------------------------ databases
+
+
+def sqlite_run(path: Path, position: int | None, *items: tuple[int, Any], crawl: str = "crawl") -> int:
+    """One run that writes items under these numbers of one page. Return the position to commit."""
+
+    async def write() -> int:
+        sink = SqliteSink(path, crawl)
+        start = await sink.open(position)
+        for number, item in items:
+            sink.write(sink.prepare(item), KEY._replace(number=number))
+        after = await sink.flush() if items else start
+        await sink.close()
+        return after
+
+    return asyncio.run(write())
+
+
+def test_an_item_replaces_that_with_its_key_and_an_undone_one_gives_it_back(tmp_path):
+    path = tmp_path / "i.sqlite"
+    committed = sqlite_run(path, None, (0, {"n": 1}), (1, {"n": 2}))
+    later = sqlite_run(path, committed, (0, {"n": 10, "more": 1}))
+    sqlite_run(path, later, (0, {"n": 11}), (2, {"n": 3}))
+    assert sorted(row["n"] for row in READERS["sqlite"](path)) == [2, 3, 11]
+    sqlite_run(path, later)
+    assert READERS["sqlite"](path) == [{"n": 2}, {"n": 10, "more": 1}]
+    sqlite_run(path, committed)
+    assert sorted(row["n"] for row in READERS["sqlite"](path)) == [1, 2], "a frontier may lose its last commits"
+
+
+def test_undoing_several_flushes_gives_back_the_oldest_row(tmp_path):
+    path = tmp_path / "i.sqlite"
+
+    async def write() -> int:
+        sink = SqliteSink(path, "crawl")
+        await sink.open(None)
+        positions = []
+        for n in range(4):
+            sink.write(sink.prepare({"n": n}), KEY)
+            positions.append(await sink.flush())
+        await sink.close()
+        return positions[0]
+
+    sqlite_run(path, asyncio.run(write()))
+    assert READERS["sqlite"](path) == [{"n": 0}]
+
+
+def test_replaced_rows_are_forgotten_after_many_flushes(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "FLUSHES_KEPT", 3)
+
+    async def write() -> None:
+        sink = SqliteSink(tmp_path / "i.sqlite", "crawl")
+        await sink.open(None)
+        for n in range(10):
+            sink.write(sink.prepare({"n": n}), KEY)
+            await sink.flush()
+        await sink.close()
+
+    asyncio.run(write())
+    with closing(sqlite3.connect(tmp_path / "i.sqlite")) as database:
+        assert database.execute("SELECT n FROM _replaced ORDER BY n").fetchall() == [(6,), (7,), (8,)]
+
+
+def test_a_crawl_undoes_only_its_own_rows(tmp_path):
+    path = tmp_path / "i.sqlite"
+    committed = sqlite_run(path, None, (0, {"n": 1}))
+    sqlite_run(path, committed, (1, {"lost": 1}))
+    sqlite_run(path, None, (0, {"other": 1}), crawl="crawl2")
+    sqlite_run(path, committed, (2, {"n": 2}))
+    assert READERS["sqlite"](path) == [{"n": 1}, {"n": 2}, {"other": 1}]
+    sqlite_run(path, 0, (0, {"n": 3}))
+    assert READERS["sqlite"](path) == [{"n": 3}]
+
+
+def test_items_of_a_repeatable_page_have_keys_of_their_own(tmp_path):
+    async def write() -> None:
+        sink = SqliteSink(tmp_path / "i.sqlite", "crawl")
+        await sink.open(None)
+        for n in range(4):
+            sink.write(sink.prepare({"n": n}), KEY._replace(repeatable=True))
+            if n % 2:
+                await sink.flush()
+        await sink.close()
+
+    asyncio.run(write())
+    assert [row["n"] for row in READERS["sqlite"](tmp_path / "i.sqlite")] == [0, 1, 2, 3]
+
+
+def test_fields_that_cannot_be_columns_get_another_name(tmp_path):
+    path = tmp_path / "i.sqlite"
+    item = {"Title": "a", "title": "b", "_key": "c", "_position": 5, 'x"y\0; drop': [1, {"a": 2}], "big": 2**70, "": 1}
+    sqlite_run(path, None, (0, item), (1, {"title": "d"}))
+    with closing(sqlite3.connect(path)) as database:
+        database.row_factory = sqlite3.Row
+        first, second = [dict(row) for row in database.execute("SELECT * FROM items ORDER BY _key")]
+    assert {name: first[name] for name in ("Title", "title_", "_key_", "_position_", 'x"y; drop', "big", "")} == {
+        "Title": "a",
+        "title_": "b",
+        "_key_": "c",
+        "_position_": 5,
+        'x"y; drop': '[1,{"a":2}]',
+        "big": str(2**70),
+        "": 1,
+    }
+    assert (second["title_"], second["Title"]) == ("d", None)
+
+
+def test_too_many_columns_foreign_and_replaced_databases_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "COLUMNS_MAX", 30)
+    path = tmp_path / "i.sqlite"
+    committed = sqlite_run(path, None, (0, {"n": 1}))
+    with pytest.raises(StorageError, match=r"more than 30 fields; -o FILE\.jsonl takes any"):
+        sqlite_run(path, committed, (1, {f"f{n}": n for n in range(31)}))
+    assert READERS["sqlite"](path) == [{"n": 1}]
+    path.unlink()
+    assert "no longer exists" in open_error(SqliteSink(path, "crawl"), committed)
+    asyncio.run(run(SqliteSink(path, "crawl"), None))
+    assert "was replaced" in open_error(SqliteSink(path, "crawl"), committed)
+    with closing(sqlite3.connect(tmp_path / "foreign.sqlite")) as database:
+        database.execute("CREATE TABLE t (a)")
+    assert "is a database of another program" in open_error(SqliteSink(tmp_path / "foreign.sqlite", "crawl"))
+
+
+def test_two_crawls_cannot_write_to_the_same_database_or_array(tmp_path):
+    async def both(kind: str) -> None:
+        first, second = (FILES[kind](tmp_path / f"items.{kind}") for _ in range(2))
+        await first.open(None)
+        with pytest.raises(StorageError, match="another process writes to it"):
+            await second.open(None)
+        put(first, {"n": 1})
+        await first.flush()
+        await first.close()
+
+    for kind in ("sqlite", "json"):
+        asyncio.run(both(kind))
+        assert READERS[kind](tmp_path / f"items.{kind}") == [{"n": 1}]
+
+
+# --------------------------------------------------------------------------------------------------------------- arrays
+
+
+def test_an_array_is_replaced_in_one_step_and_a_failed_end_is_made_up_for(tmp_path):
+    harness, path = file_harness("json", tmp_path), tmp_path / "items.json"
+    committed = asyncio.run(run(harness.make(), None, {"n": 1}))
+    before = path.read_bytes()
+
+    async def fill() -> int:
+        sink = harness.make()
+        await sink.open(committed)
+        put(sink, {"n": 2, "text": "x" * 100_000})
+        position = await sink.flush()
+        assert path.read_bytes() == before, "committed items are in the spool until the end"
+        with file_size_limit(50_000), pytest.raises(StorageFull, match=r"items\.json: no space left"):
+            await sink.close()
+        return position
+
+    position = asyncio.run(fill())
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir() if "draft" in file.name] == []
+    asyncio.run(run(harness.make(), position))
+    assert [item["n"] for item in harness.read()] == [1, 2]
+
+
+def test_an_array_of_another_crawl_is_refused_and_replaced_only_afresh(tmp_path):
+    (tmp_path / "items.json").write_text("[1]")
+    harness = file_harness("json", tmp_path)
+    assert "cannot be appended to a JSON array" in run_error(harness.make(), None)
+    assert (tmp_path / "items.json").read_text() == "[1]"
+    asyncio.run(run(harness.make(), 0, {"n": 1}))
+    assert harness.read() == [{"n": 1}]
+
+
+# ------------------------------------------------------------------------------------------------------------------ CSV
+
+
+def csv_text(tmp_path: Path, *batches: list[Any], fields: tuple[str, ...] = ()) -> str:
+    async def write() -> None:
+        sink = FileSink(tmp_path / "i.csv", Csv("i.csv", fields))
+        await sink.open(None)
+        for batch in batches:
+            for item in batch:
+                put(sink, item)
+            await sink.flush()
+        await sink.close()
+
+    asyncio.run(write())
+    return (tmp_path / "i.csv").read_bytes().decode()
+
+
+def test_cells_of_a_csv_file_are_read_back(tmp_path):
+    texts = ['a"b', "a,b", "a\nb", "a\rb", "a\r\nb", " a ", "", "=1+1", "ä\u2028😀", "a\0b"]
+    csv_text(tmp_path, [{"n": n, "text": text} for n, text in enumerate(texts)])
+    with (tmp_path / "i.csv").open(newline="", encoding="utf-8") as file:
+        assert [row["text"] for row in csv.DictReader(file, strict=True)] == texts
+
+
+def test_values_of_a_csv_file(tmp_path):
+    item = {"b": True, "none": None, "l": ["x", 1, False], "d": {"a": 1}, "ll": [[1], None], "f": 1.5, "i": 2**70}
+    assert csv_text(tmp_path, [item]).splitlines() == [
+        "b,none,l,d,ll,f,i",
+        f'true,,"x,1,false","{{""a"":1}}","[[1],null]",1.5,{2**70}',
+    ]
+
+
+def test_columns_are_those_of_the_first_batch_with_fields_and_later_ones_are_counted(tmp_path, caplog):
+    written = csv_text(tmp_path, [{}], [{"a": 1}, {"b": 2}], [{"c": 3, "a": 4}, {"c": 5}, {"d": 6}])
+    assert written.split() == ["a,b", "1,", ",2", "4,", ",", ","]
+    assert "fields that are no columns were left out: c (2), d (1); name the columns with --fields" in caplog.text
+
+
+def test_chosen_columns_come_in_their_order_and_without_a_warning(tmp_path, caplog):
+    assert csv_text(tmp_path, [{"a": 1, "b": 2, "c": 3}], fields=("c", "x", "a")).split() == ["c,x,a", "3,,1"]
+    assert caplog.text == ""
+
+
+def test_the_columns_of_a_file_are_kept_and_others_refused(tmp_path):
+    csv_text(tmp_path, [{"a": 1, "b": 2}])
+    assert csv_text(tmp_path, [{"b": 3, "c": 4}]).split() == ["a,b", "1,2", ",3"]
+    assert csv_text(tmp_path, [{"b": 5}], fields=("a", "b")).split()[-1] == ",5"
+    message = run_error(FileSink(tmp_path / "i.csv", Csv("i.csv", ["b", "a"])), None)
+    assert "i.csv has the columns a,b, not b,a: continue without --fields" in message
+
+
+def test_a_header_can_always_be_read_again(tmp_path):
+    item = {f"{'n' * 100}{number}": number for number in range(20_000)}
+    csv_text(tmp_path, [item])
+    before = (tmp_path / "i.csv").read_text().splitlines()[0]
+    assert len(before) < 1_000_000
+    csv_text(tmp_path, [item])
+    header, *rows = (tmp_path / "i.csv").read_text().splitlines()
+    assert header == before
+    assert [len(row.split(",")) for row in rows] == [len(header.split(","))] * 2
+
+
+@pytest.mark.parametrize("kind", ["csv", "sqlite"])
+def test_only_items_with_fields_are_rows(tmp_path, kind):
+    with pytest.raises(BadItem, match="cannot be a row of a table, only items with fields"):
+        FILES[kind](tmp_path / f"i.{kind}").prepare(["a"])
+
+
+def test_zstd_without_its_package_is_one_line(monkeypatch):
+    for name in ("compression", "backports"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UsageError, match=re.escape("pip install 'lycosa[zstd]'")):
+        codec_of(".zst")
+
+
+def test_with_sync_an_array_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    steps: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def spy_fsync(fd: int) -> None:
+        steps.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        fsync(fd)
+
+    def spy_replace(draft: Path, path: Path) -> Path:
+        steps.append("replace")
+        return replace(draft, path)
+
+    path = tmp_path / "items.json"
+    sink = JsonArraySink(path, tmp_path / "spool", sync=True)
+    monkeypatch.setattr(os, "fsync", spy_fsync)
+    monkeypatch.setattr(Path, "replace", spy_replace)
+    asyncio.run(run(sink, None, {"n": 1}))
+    assert steps[-3:] == [".items.json.draft", "replace", tmp_path.name]
+    assert "spool" in steps
+    assert READERS["json"](path) == [{"n": 1}]

@@ -137,9 +137,21 @@ class Assembly:
         for piece in [piece for piece, asked in candidate.asked.items() if asked == peer]:
             del candidate.asked[piece]
             candidate.missing.append(piece)
-        # Without its peers a candidate is kept for its pieces only.
-        if not candidate.pieces and all(each.candidate is not candidate for each in self._offers.values()):
-            del self._candidates[candidate.size_bytes]
+        self._forget_candidates()
+
+    def _forget_candidates(self) -> None:
+        """Keep those with peers, and of the others the one with most pieces: peers that left must not fill memory."""
+        offered = {offer.candidate.size_bytes for offer in self._offers.values()}
+        left = [candidate for size, candidate in self._candidates.items() if size not in offered]
+        best = max(left, key=lambda candidate: len(candidate.pieces), default=None)
+        for candidate in left:
+            if candidate is not best or not candidate.pieces:
+                del self._candidates[candidate.size_bytes]
+
+    def clear(self) -> None:
+        """Let go of all pieces and peers."""
+        self._offers.clear()
+        self._candidates.clear()
 
 
 def has_infohash(metadata: bytes, infohash: bytes) -> bool:

@@ -137,6 +137,7 @@ class Conversation:
         self._metadata_id = 0
         self._size_bytes = 0
         self._requested: set[int] = set()
+        self._has_dht_port = False
 
     # --- what the owner does
 
@@ -234,7 +235,10 @@ class Conversation:
         if extension == EXTENSION_HANDSHAKE:
             self._receive_extension_handshake(message.payload[1:], now)
         elif message.id == PORT:
-            self._events.append(DhtPortReceived(decode_port(message.payload)))
+            port = decode_port(message.payload)
+            if not self._has_dht_port:  # one peer must not make us ping thousands of ports
+                self._has_dht_port = True
+                self._events.append(DhtPortReceived(port))
 
     def _receive_extension_handshake(self, payload: bytes, now: float) -> None:
         """Take the first one that offers metadata. Later ones may only change the number of its messages."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from lycosa.dht.core.endpoints import Contact, site_of
+from lycosa.dht.core.limits import QUERIES_BURST
 from lycosa.dht.core.routing.table import K, network_key
 
 ALPHA = 3
@@ -26,6 +27,8 @@ CANDIDATES_MAX = 400
 """Candidates of a lookup; the farthest are forgotten."""
 CONTACTS_PER_ANSWER_MAX = 2 * K
 """Contacts taken from an answer. More than K closest ones is not what was asked for; some nodes send 16."""
+HOST_ASKED_MAX = QUERIES_BURST
+"""Queries of a lookup to one host, whatever its ids and ports: more would wait for the limit of that host."""
 NETWORK_COUNTED_MAX = 2
 """Counted answers per IPv4 /24 or IPv6 /48."""
 PEERS_MAX = 10_000
@@ -86,8 +89,9 @@ class Lookup:
         self._is_local = is_local
         self._candidates: list[Candidate] = []
         self._by_compact: dict[bytes, Candidate] = {}
-        self._settled_sites: set[bytes] = set()
+        self._counted_sites: set[bytes] = set()
         self._counted_networks: dict[bytes, int] = {}
+        self._asked_of: dict[bytes, int] = {}
         self._in_flight = 0
         self.add(start)
 
@@ -112,7 +116,9 @@ class Lookup:
         for candidate in self._undecided()[0]:
             if self._in_flight >= ALPHA or self.asked >= ASKED_MAX:
                 break
-            if candidate.state is CandidateState.NEW:
+            if candidate.state is CandidateState.NEW and self._may_ask(candidate.contact.endpoint):
+                site = site_of(candidate.contact.endpoint)
+                self._asked_of[site] = self._asked_of.get(site, 0) + 1
                 candidate.state = CandidateState.ASKED
                 self._in_flight += 1
                 self.asked += 1
@@ -176,9 +182,15 @@ class Lookup:
                 counted += 1
                 if counted == K:
                     break
-            elif candidate.state in UNDECIDED and site_of(candidate.contact.endpoint) not in self._settled_sites:
+            elif self._is_undecided(candidate):
                 found.append(candidate)
         return found, counted
+
+    def _is_undecided(self, candidate: Candidate) -> bool:
+        endpoint = candidate.contact.endpoint
+        if candidate.state not in UNDECIDED or not self._may_count(endpoint):
+            return False
+        return candidate.state is not CandidateState.NEW or self._may_ask(endpoint)
 
     def _take(self, contact: Contact, state: CandidateState) -> Candidate | None:
         candidate = self._by_compact.get(contact.id + contact.endpoint)
@@ -189,17 +201,25 @@ class Lookup:
         candidate.state = state
         return candidate
 
+    def _may_ask(self, endpoint: bytes) -> bool:
+        """Whether its host was asked seldom enough. On a local network many nodes share an address."""
+        return self._asked_of.get(site_of(endpoint), 0) < HOST_ASKED_MAX or self._is_local(endpoint)
+
+    def _may_count(self, endpoint: bytes) -> bool:
+        """Whether no node at this address, and few enough in its network, count already."""
+        if site_of(endpoint) in self._counted_sites:
+            return False
+        return self._counted_networks.get(network_key(endpoint), 0) < NETWORK_COUNTED_MAX
+
     def _counts(self, contact: Contact) -> bool:
-        if not self._is_secure(contact):
+        """Whether the answer of this contact counts; if so, note it."""
+        endpoint = contact.endpoint
+        if not self._is_secure(contact) or not self._may_count(endpoint):
             return False
-        address = site_of(contact.endpoint)
-        if self._is_local(contact.endpoint):
-            return True
-        network = network_key(contact.endpoint)
-        if address in self._settled_sites or self._counted_networks.get(network, 0) >= NETWORK_COUNTED_MAX:
-            return False
-        self._settled_sites.add(address)
-        self._counted_networks[network] = self._counted_networks.get(network, 0) + 1
+        if not self._is_local(endpoint):
+            network = network_key(endpoint)
+            self._counted_sites.add(site_of(endpoint))
+            self._counted_networks[network] = self._counted_networks.get(network, 0) + 1
         return True
 
     def _forget_farthest(self) -> None:

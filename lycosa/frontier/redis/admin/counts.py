@@ -12,9 +12,11 @@ from lycosa.frontier.core.segments import segment_order, starts_at
 from lycosa.frontier.core.states import State
 from lycosa.frontier.core.telemetry import sum_counts
 from lycosa.frontier.redis.lanes import row_of
-from lycosa.frontier.redis.layout import Key
+from lycosa.frontier.redis.layout import CLOSING, Key
+from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
+_DECIDED = (SegmentState.OPEN, SegmentState.ARCHIVED, SegmentState.DROPPED)
 _decode_facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
@@ -48,12 +50,22 @@ async def read_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]
 
 
 async def segment_states(session: Session) -> dict[str, str]:
-    """Return the state of each segment, by name."""
+    """Return the state of each segment, by name.
+
+    While it changes, it differs between the partitions. The decision to archive or to drop counts at once.
+    """
     states: dict[str, str] = {}
     for partition in session.partitions:
-        found = await session.query("hgetall", partition, Key.SEGMENTS)
-        states |= {name.decode(): state.decode() for name, state in found.items()}
+        for name, state in (await stored_states(session, partition)).items():
+            states[name] = max(states.get(name, SegmentState.OPEN), state, key=_DECIDED.index)
     return states
+
+
+async def stored_states(session: Session, partition: Partition) -> dict[str, str]:
+    """Return the state of each segment in a partition, by name; OPEN for one that is being archived."""
+    found = await session.query("hgetall", partition, Key.SEGMENTS)
+    states = {name.decode(): state.decode() for name, state in found.items()}
+    return {name: SegmentState.OPEN if state == CLOSING else state for name, state in states.items()}
 
 
 async def segment_views(session: Session) -> list[SegmentView]:

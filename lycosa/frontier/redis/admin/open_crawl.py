@@ -67,9 +67,9 @@ async def open_crawl(
     client, blocking = await server.clients()
     blocking.close()
     try:
-        found = await _crawls(client, server.retry)
+        found = await stored_crawls(client, server.retry)
         is_new = create is not None and bool(name) and name not in found
-        name = name if is_new else _only_name(name, found, server.text, creates=create is not None)
+        name = name if is_new else only_name(name, found, server.text, creates=create is not None)
         form = found.get(name)
         if form is None and create is not None:
             form = await _create(client, name, server.retry, create)
@@ -113,7 +113,7 @@ async def _create(client: Any, name: str, retry: Retry, form: CrawlForm) -> Craw
     return CrawlForm(int(partitions), keep_done == b"1")
 
 
-async def _crawls(client: Any, retry: Retry) -> dict[str, CrawlForm]:
+async def stored_crawls(client: Any, retry: Retry) -> dict[str, CrawlForm]:
     """Return the form of each crawl, by name."""
     found = {}
     for each in await retry(lambda: client.smembers(CRAWLS)):
@@ -124,7 +124,8 @@ async def _crawls(client: Any, retry: Retry) -> dict[str, CrawlForm]:
     return found
 
 
-def _only_name(name: str, found: dict[str, CrawlForm], server_url: str, *, creates: bool) -> str:
+def only_name(name: str, found: dict[str, CrawlForm], server_url: str, *, creates: bool) -> str:
+    """Return the name of the crawl to open; "" stands for the only one. Raises `UsageError`."""
     if name and name not in found:
         hint = f"; did you mean {near[0]!r}?" if (near := get_close_matches(name, found, 1)) else ""
         others = f": there is {_listed(found)}" if found else ""

@@ -29,15 +29,18 @@ from lycosa.frontier.core.model import (
 )
 from lycosa.frontier.core.segments import find_segment
 from lycosa.frontier.core.states import State, requeue
+from lycosa.frontier.redis.admin.archiving import archive, clear_dropped
 from lycosa.frontier.redis.admin.counts import host_facts_of, read_stats, segment_views
 from lycosa.frontier.redis.admin.find import find, host_view
 from lycosa.frontier.redis.admin.listing import ENDED, TABLES, ListingSlice, next_slice
 from lycosa.frontier.redis.admin.memory import purge_memory
+from lycosa.frontier.redis.admin.revival import revive
 from lycosa.frontier.redis.admin.verify import find_faults
 from lycosa.frontier.redis.lanes import encode, fingerprint_of, lane_of
 from lycosa.frontier.redis.layout import Key
-from lycosa.frontier.redis.worker.partition import push_arguments
+from lycosa.frontier.redis.worker.partition import Partition, push_arguments
 from lycosa.frontier.redis.worker.session import Session
+from lycosa.http.core.robots import robots_from_response
 
 HOSTS_MAX = 200
 """Maximum number of hosts that one call returns."""
@@ -46,9 +49,6 @@ PUSHED_MAX = 500
 """Maximum number of records that one script call queues."""
 
 POLICY = (b"places", b"resolves", b"ip_places", b"ip_delay")
-
-CLEAR_OPERATIONS: dict[str, Any] = {"clear_queued": "", "clear_delayed": 0, "clear_seen": 0}
-"""Operations that clear a dropped segment, each with its initial cursor."""
 
 NOT_KEPT = (
     "this crawl does not keep done URLs: to queue them again (requeue --done, --refresh), "
@@ -69,8 +69,8 @@ class RedisOperations:
     """See `frontier.ports.FrontierOperations`.
 
     In a worker, `commit_worker` commits records and items together, `on_change` is called when something new may be
-    leased, `paused` returns why the worker leases nothing, and `forget` drops its leases of a segment. `runs` is False
-    if the crawl has no worker; the number of transfers allowed per host is then unknown.
+    leased, `paused` returns why the worker leases nothing, and `forget` drops the worker's leases of a segment. `runs`
+    is False if the crawl has no worker; the number of transfers allowed per host is then unknown.
     """
 
     session: Session
@@ -99,7 +99,7 @@ class RedisOperations:
             for start in range(0, len(here), PUSHED_MAX):
                 part = here[start : start + PUSHED_MAX]
                 arguments = [each for record in part for each in push_arguments(record, partition.clock_ahead_s)]
-                queued += (await self.session.operate(partition, "push", len(part), *arguments))[1]
+                queued += (await self._grow(partition, "push", len(part), *arguments))[1]
         self.on_change()
         return queued
 
@@ -148,18 +148,24 @@ class RedisOperations:
             self.on_change()
         return RequeueResult(moved, found.cursor)
 
+    async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
+        expired = 0
+        for host in hosts:
+            facts = await host_facts_of(self.session, host)
+            if facts is not None and robots_from_response(facts.robots, facts.robots_status).unreachable:
+                data = encode(replace(facts, robots_at=0.0))
+                await self.session.operate(self.session.partition_of(host), "expire_robots", host, data)
+                expired += 1
+        return expired
+
     async def archive(self, segment: str) -> bool:
-        """Archive the segment in all partitions or in none."""
         await self._flush()
         view = find_segment(segment, await self.segments())
         if view.state is not SegmentState.FINISHED:
             return False
-        archived = await self.session.operate_all("archive", segment)
-        if all(archived):
+        if await archive(self.session, segment):
             return True
-        for partition, is_archived in zip(self.session.partitions, archived, strict=True):
-            if is_archived:
-                await self.session.operate(partition, "reopen", segment)
+        await self.session.operate_all("reopen", segment)
         return False
 
     async def drop(self, segment: str) -> int:
@@ -169,11 +175,7 @@ class RedisOperations:
         dropped = sum(await self.session.operate_all("drop", segment))
         await self.forget(segment)
         await self.session.send()
-        for partition in self.session.partitions:
-            for operation, first in CLEAR_OPERATIONS.items():
-                _, cursor = await self.session.operate(partition, operation, segment, first)
-                while cursor:
-                    _, cursor = await self.session.operate(partition, operation, segment, cursor)
+        await clear_dropped(self.session, segment)
         return int(dropped)
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
@@ -208,5 +210,11 @@ class RedisOperations:
         table = found.table
         origin = (TABLES[table.table].name, table.segment, int(into is not None), len(found.rows))
         partition = self.session.partitions[table.partition]
-        _, moved = await self.session.operate(partition, "requeue", *origin, *arguments)
+        _, moved = await self._grow(partition, "requeue", *origin, *arguments)
         return int(moved)
+
+    async def _grow(self, partition: Partition, operation: str, *arguments: object) -> Any:
+        """Run an operation that queues records. A crawl whose keys are to expire is made permanent first."""
+        while (reply := await self.session.operate(partition, operation, *arguments))[0] == b"expires":
+            await revive(self.session)
+        return reply

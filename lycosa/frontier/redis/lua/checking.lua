@@ -237,11 +237,13 @@ end
 local GROWING = { push = true, requeue = true }
 
 local function refuse(command)
-  local layout = call('HGET', key.meta, 'layout')
+  local layout = command ~= 'delete' and call('HGET', key.meta, 'layout')
+  if layout == DELETED_LAYOUT then return redis.error_reply('LAYOUT the crawl is being deleted') end
   if layout and layout ~= LAYOUT then
     local message = 'LAYOUT the crawl belongs to another version of Lycosa: its layout is %s, ours is %s'
     return redis.error_reply(string.format(message, layout, LAYOUT))
   end
+  if GROWING[command] and call('HEXISTS', key.meta, 'expires_at') == 1 then return { 'expires' } end
   local wrong = refuse_to_write()
   if is_server_full and GROWING[command] then wrong = redis.error_reply('OOM the server is full') end
   return wrong

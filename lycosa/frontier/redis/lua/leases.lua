@@ -24,7 +24,7 @@ end
 
 local function put_back(lease)
   local segment = segment_of(lease.lane)
-  if state_of(segment) == OPEN then enqueue(lease.host, lease.lane, lease.record, true) end
+  if is_served(segment) then enqueue(lease.host, lease.lane, lease.record, true) end
 end
 
 -- Commits.
@@ -110,6 +110,9 @@ local function remove_worker(worker, committed)
   }) do call('DEL', key[name] .. worker) end
   for _, name in ipairs({ 'serials', 'prepared_commits', 'commits' }) do call('HDEL', key[name], worker) end
   call('ZREM', key.workers, worker)
+  call('ZREM', key.starved, worker)
+  call('HDEL', key.shared_leases, worker)
+  call('HDEL', key.run_starts, worker)
   remove_limits(worker)
 end
 
@@ -222,12 +225,75 @@ local function lease_from(worker, host, leases)
   schedule(host)
 end
 
+-- Sharing. A worker is starved when it got fewer leases than it asked for. While several are, each may use an equal part
+-- of the slots of a host, and further slots if none of the others had fewer leases in this time. Otherwise the worker
+-- that frees a slot, and asks for leases in the same call, would always get it back.
+
+local sharing = { waits = false } -- `waits`: hosts are ready, but this worker has used its part of them
+do -- the main function of a script may have 200 local variables
+
+-- Returns the number of starved workers with this one, its leases while sharing, and the fewest of any other; nil if no
+-- other worker is starved.
+function sharing.of(worker)
+  if meta('wanted') == 0 or now - meta('wanted') > LEASES_WANTED_S then return nil end
+  local starved = call('ZRANGEBYSCORE', key.starved, text(now - LEASES_WANTED_S), '+inf')
+  local workers, least = 1, nil
+  for _, other in ipairs(starved) do
+    if other ~= worker then
+      local served = tonumber(call('HGET', key.shared_leases, other) or 0)
+      workers, least = workers + 1, math.min(least or served, served)
+    end
+  end
+  if not least then return nil end
+  return { workers = workers, least = least, served = tonumber(call('HGET', key.shared_leases, worker) or least) }
+end
+
+-- Returns the number of running transfers of a worker by host.
+local function transfers_of(worker)
+  local transfers = {}
+  for _, data in ipairs(call('HVALS', key.leases .. worker)) do
+    local lease = unpacked_lease(data)
+    if lease.transferred == 0 then transfers[lease.host] = (transfers[lease.host] or 0) + 1 end
+  end
+  return transfers
+end
+
+function sharing.allows(share, worker, host)
+  if delay_of(host) > 0 or share.served <= share.least then return true end
+  share.transfers = share.transfers or transfers_of(worker)
+  return (share.transfers[host.name] or 0) < math.floor(meta('places') / share.workers)
+end
+
+function sharing.count(share, host)
+  share.served = share.served + 1
+  if share.transfers then share.transfers[host.name] = (share.transfers[host.name] or 0) + 1 end
+end
+
+-- Records whether the worker is starved after this call. A worker that begins to share starts with the fewest leases of
+-- any other.
+function sharing.record_starved(worker, share, is_starved)
+  if is_starved then
+    note_leases_wanted()
+    if call('ZREMRANGEBYSCORE', key.starved, '-inf', '(' .. text(now - LEASES_WANTED_S)) > 0 and not share then
+      call('DEL', key.shared_leases)
+    end
+    call('ZADD', key.starved, text(now), worker)
+  elseif share then
+    call('ZREM', key.starved, worker)
+  end
+  if share then call('HSET', key.shared_leases, worker, share.served) end
+end
+
+end
+
 -- Leases up to `limit` records, and up to `ahead` more of hosts with neither a delay nor a group: the worker may start
 -- those at any time.
 local function lease_records(worker, limit, ahead)
-  local leases = {}
+  local leases, denied = {}, {}
   promote_due()
   schedule_due(key.waiting)
+  local share = limit > 0 and sharing.of(worker)
+  if share then ahead = 0 end
   while #leases < limit + ahead do
     local members = call('ZPOPMIN', key.ready, math.min(limit + ahead - #leases, 100))
     if #members == 0 then break end
@@ -237,14 +303,19 @@ local function lease_records(worker, limit, ahead)
       if host and (only_limited or (#leases >= limit and (delay_of(host) > 0 or group))) then
         only_limited = true
         schedule(host)
+      elseif host and share and not sharing.allows(share, worker, host) then
+        denied[#denied + 1] = host
       elseif host then
         lease_from(worker, host, leases)
+        if share then sharing.count(share, host) end
       end
       if group then schedule_group(group) end
     end
     if only_limited then break end
   end
-  if #leases < limit then note_leases_wanted() end
+  for _, host in ipairs(denied) do schedule(host) end
+  sharing.waits = #leases == 0 and #denied > 0
+  if limit > 0 then sharing.record_starved(worker, share, #leases < limit) end
   return leases
 end
 
@@ -299,7 +370,9 @@ end
 -- partitions may not know of yet, and 1 if the server is full.
 local function status()
   local due, waits = earliest_time(key.delayed), earliest_time(key.waiting)
-  if call('EXISTS', key.ready) == 1 then
+  if sharing.waits then
+    due = text(now + 0.02) -- by then the others have used their parts, or are not starved any more
+  elseif call('EXISTS', key.ready) == 1 then
     due = '0'
   elseif due == '' or (waits ~= '' and tonumber(waits) < tonumber(due)) then
     due = waits

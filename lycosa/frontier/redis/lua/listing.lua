@@ -46,6 +46,18 @@ operations['begin'] = function()
   return { 'ok', unpack(found) }
 end
 
+-- Marks the partition as one that is being deleted: nothing reads or changes it any more. Argument: 0 to look only, 1
+-- to mark it unless it has workers, 2 to mark it in any case. Returns the number of live workers, and the counts.
+operations['delete'] = function()
+  local mode, alive = number(), call('ZCOUNT', key.workers, text(now - SILENT_S), '+inf')
+  local counts = call('HGETALL', key.counts)
+  if mode == 2 or (mode == 1 and alive == 0) then
+    call('DEL', key.workers, key.serials)
+    call('HSET', key.meta, 'layout', DELETED_LAYOUT)
+  end
+  return { 'ok', alive, counts }
+end
+
 -- Stores the description of the crawl and its start URLs. Arguments: 1 to keep an existing description (of a worker
 -- that joined meanwhile); the description; the number of start URLs, and each of them.
 operations['describe'] = function()
@@ -58,7 +70,7 @@ end
 -- Adds records. Arguments: the number of records, and each of them (see records.lua).
 operations['push'] = function()
   local new = 0
-  for _ = 1, number() do new = new + push_argument() end
+  for _ = 1, number() do new = new + push_argument(true) end
   call('HINCRBY', key.meta, 'arrived', 1)
   return written(new)
 end
@@ -87,6 +99,9 @@ operations['queued'] = function()
   return { rows, only ~= '' and '' or next_host(names), '', '0' }
 end
 
+local sorted_workers
+do -- the main function of a script may have 200 local variables
+
 -- Returns the leases of a segment that a worker holds, or has acked but not committed, sorted by token. Leaves out
 -- tokens up to `last`.
 local function leases_of(worker, segment, last)
@@ -105,7 +120,7 @@ local function leases_of(worker, segment, last)
   return found
 end
 
-local function sorted_workers()
+function sorted_workers()
   local names = call('ZRANGE', key.workers, 0, -1)
   table.sort(names)
   return names
@@ -178,7 +193,7 @@ operations['requeue'] = function()
     local member, host, lane = argument(), argument(), argument()
     local reason, fingerprint, record = argument(), argument(), argument()
     if copies then
-      moved = moved + add(fingerprint, host, lane, 0, record)
+      moved = moved + add(fingerprint, host, lane, 0, record, true)
     elseif state_of(segment) == OPEN and call('ZREM', key[name] .. segment, member) == 1 then
       tally(name, segment, -1)
       count_reason(name .. '_reasons', segment, reason, -1)
@@ -304,26 +319,52 @@ operations['host'] = function()
   return call('EXISTS', key.host .. name) == 1 and { host_view(name) } or {}
 end
 
+-- Expires the robots.txt of a host. Arguments: host, its facts with the time 0.
+operations['expire_robots'] = function()
+  local name, facts = argument(), argument()
+  local host = entity(name)
+  call('HSET', key.host_facts, name, facts)
+  host.robots_at, host.robots_tries = 0, 0
+  schedule(host)
+  return written()
+end
+
 -- Segments.
 
 local function count_of(state, segment)
   return tonumber(call('HGET', key.counts, state .. '|' .. segment) or 0)
 end
 
--- Archives a segment if it has no work left. Argument: segment. Returns 1 if archived, else 0.
-operations['archive'] = function()
+-- Takes no more records of a segment from outside. Argument: segment.
+operations['close'] = function()
   local segment = argument()
-  if count_of('outgoing', '') > 0 then return 0 end
-  for _, state in ipairs({ 'queued', 'leased', 'delayed', 'uncommitted' }) do
-    if count_of(state, segment) > 0 then return 0 end
-  end
-  call('HSET', key.segments, segment, ARCHIVED)
+  local state = state_of(segment)
+  if state == 'new' or state == OPEN then call('HSET', key.segments, segment, CLOSING) end
   return 1
 end
 
 operations['reopen'] = function()
-  call('HSET', key.segments, argument(), OPEN)
+  local segment = argument()
+  if state_of(segment) == CLOSING then call('HSET', key.segments, segment, OPEN) end
   return 1
+end
+
+-- Returns how much work a segment has, and how much has ended. Records on the way to other partitions count as its work.
+local function work_of(segment)
+  local work = count_of('outgoing', '')
+  for _, state in ipairs({ 'queued', 'leased', 'delayed', 'uncommitted' }) do work = work + count_of(state, segment) end
+  return work, count_of('done', segment) + count_of('dead', segment)
+end
+
+operations['work'] = function()
+  return { work_of(argument()) }
+end
+
+-- Archives a segment if it has no work left. Argument: segment. Returns 1 if it is archived, else 0.
+operations['archive'] = function()
+  local segment = argument()
+  if is_served(segment) and work_of(segment) == 0 then call('HSET', key.segments, segment, ARCHIVED) end
+  return call('HGET', key.segments, segment) == ARCHIVED and 1 or 0
 end
 
 -- Drops a segment. Argument: segment. Returns the number of its records. Queued and delayed records and fingerprints
@@ -387,4 +428,6 @@ operations['clear_seen'] = function()
     call('HDEL', key.seen_counts, 'count|' .. segment, 'sets|' .. segment)
   end
   return { 'ok', left > 0 and 'more' or '' }
+end
+
 end

@@ -21,8 +21,19 @@ local function is_refused(worker)
   return number_of(worker) <= tonumber(call('HGET', key.meta, 'floor') or 0) and not is_known(worker)
 end
 
+-- Begins a run of the crawl, unless it has a live worker of another name.
+local function begin_run(name)
+  for _, other in ipairs(call('ZRANGEBYSCORE', key.workers, text(now - SILENT_S), '+inf')) do
+    if string.sub(other, 1, #name + 1) ~= name .. '#' then return end
+  end
+  local pages = call('HGET', key.totals, 'pages') or 0
+  call('HSET', key.meta, 'run_at', text(now), 'item_at', text(now), 'pages_at_item', pages)
+  call('DEL', key.run_totals)
+  call('COPY', key.totals, key.run_totals)
+end
+
 -- Joins a worker. Arguments: the worker ("" for a new one) and its name; those of `begin_crawl`; the number of policy
--- fields, and the name and value of each. Returns the id of the worker ("" if it may not join), our layout, and what
+-- fields, and the name and value of each; 1 if the worker joins again and continues the run. Returns the id of the worker ("" if it may not join), our layout, and what
 -- `begin_crawl` returns.
 commands['join'] = function(worker)
   local name, partitions, keep_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
@@ -40,6 +51,7 @@ commands['join'] = function(worker)
     if GENTLER[field] then limits[field] = tonumber(value) else call('HSET', key.meta, field, value) end
   end
   meta_fields = nil
+  if worker == '' and number() == 0 then begin_run(name) end -- before silent workers get another chance
   expire_silent_workers()
   if worker == '' then
     for _, other in ipairs(call('ZRANGE', key.workers, 0, -1)) do -- an earlier process with this name must have ended
@@ -70,6 +82,19 @@ commands['beat'] = function(worker)
   expire_silent_workers()
   write_all()
   return { 'ok' }
+end
+
+-- Returns the work of all workers. Argument: a report. Returns the time, when the run began, when its last item came and
+-- the total of pages then, all totals now, and all totals when the run began.
+commands['progress'] = function(worker)
+  if not is_known(worker) then return { 'unknown' } end
+  mark_alive(worker)
+  publish(worker, argument())
+  expire_silent_workers()
+  write_all()
+  local run = call('HMGET', key.meta, 'run_at', 'item_at', 'pages_at_item')
+  for i = 1, 3 do run[i] = run[i] or '' end
+  return { 'ok', text(now), run[1], run[2], run[3], call('HGETALL', key.totals), call('HGETALL', key.run_totals) }
 end
 
 -- Ends a worker. Argument: its last report, or "". If the command is repeated because its answer was lost, the worker

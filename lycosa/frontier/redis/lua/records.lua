@@ -89,6 +89,13 @@ local function state_of(segment)
   return state
 end
 
+-- Whether the records of a segment are leased, retried and put back. A segment that is being archived takes no records
+-- from outside, but its pages may still have links: see archiving.py.
+local function is_served(segment)
+  local state = state_of(segment)
+  return state == OPEN or state == CLOSING
+end
+
 -- Adds `by` to the count of records of a segment in a state. A dropped segment is not counted, even if parts of it are
 -- still stored.
 local function tally(state, segment, by)
@@ -200,19 +207,19 @@ end
 -- New records. The arguments of a pushed record: its fingerprint ("" if it is never a duplicate), host, lane, when it
 -- is due (0: now), and its bytes.
 
--- Opens a segment if it is new. Returns whether it is open.
-local function ensure_open(segment)
+-- Opens a segment if it is new. Returns whether it takes a record, from outside or from one of its pages.
+local function ensure_open(segment, from_outside)
   if state_of(segment) == 'new' then
     call('HSET', key.segments, segment, OPEN)
     segment_states[segment] = OPEN
   end
-  return segment_states[segment] == OPEN
+  return is_served(segment) and not (from_outside and segment_states[segment] == CLOSING)
 end
 
--- Adds a record. Returns 1 if it is new and its segment is open, else 0.
-local function add(fingerprint, name, lane, due, record)
+-- Adds a record. Returns 1 if it is new and its segment takes it, else 0.
+local function add(fingerprint, name, lane, due, record, from_outside)
   local segment = segment_of(lane)
-  if not ensure_open(segment) or (fingerprint ~= '' and not add_fingerprint(segment, fingerprint)) then return 0 end
+  if not ensure_open(segment, from_outside) or (fingerprint ~= '' and not add_fingerprint(segment, fingerprint)) then return 0 end
   if due > 0 then
     delay(name, lane, record, due)
   else
@@ -221,8 +228,8 @@ local function add(fingerprint, name, lane, due, record)
   return 1
 end
 
-local function push_argument()
-  return add(argument(), argument(), argument(), number(), argument())
+local function push_argument(from_outside)
+  return add(argument(), argument(), argument(), number(), argument(), from_outside)
 end
 
 local function packed_push_argument()

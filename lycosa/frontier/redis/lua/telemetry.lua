@@ -13,13 +13,17 @@ function publish(worker, report)
   if not report or report == '' or #report > REPORT_BYTES_MAX then return end
   local before = call('HGET', key.reports, worker)
   local counts = before and cmsgpack.unpack(before).counts or {}
-  local room = TOTALS_MAX - call('HLEN', key.totals)
+  local room, has_items = TOTALS_MAX - call('HLEN', key.totals), false
   for name, value in pairs(cmsgpack.unpack(report).counts) do
     local growth = value - (counts[name] or 0)
     if growth ~= 0 and (room > 0 or call('HEXISTS', key.totals, name) == 1) then
       local total = call('HINCRBY', key.totals, name, string.format('%.0f', growth))
       if total == growth then room = room - 1 end
+      has_items = has_items or (name == 'items' and growth > 0)
     end
+  end
+  if has_items then
+    call('HSET', key.meta, 'item_at', text(now), 'pages_at_item', call('HGET', key.totals, 'pages') or 0)
   end
   call('HSET', key.reports, worker, report)
 end

@@ -12,7 +12,7 @@ end
 
 -- A new record from outside the crawl. Arguments: a pushed record (see records.lua).
 verbs['push'] = function()
-  new = new + push_argument()
+  new = new + push_argument(true)
   call('HINCRBY', key.meta, 'arrived', 1)
 end
 
@@ -61,7 +61,7 @@ verbs['nack'] = function(worker)
   else
     local segment = segment_of(lease.lane)
     tally('leased', segment, -1)
-    if state_of(segment) == OPEN then
+    if is_served(segment) then
       if retry_at == '' then
         store_row(key.dead, segment, record)
         tally('dead', segment, 1)
@@ -87,16 +87,22 @@ verbs['release'] = function(worker)
   free_slot(lease, token, '1')
 end
 
--- Frees the slot of a lease whose transfer is over while its callback goes on. Arguments: token.
+-- Frees the slot of a lease whose transfer is over while its callback goes on. Arguments: token, 1 if the host was
+-- contacted.
 verbs['transferred'] = function(worker)
-  local token = argument()
+  local token, contacted = argument(), argument()
   local data = call('HGET', key.leases .. worker, token)
   if not data then return end
   local lease = unpacked_lease(data)
   if lease.kind ~= PAGE or lease.transferred == 1 then return end
   lease.transferred = 1
   call('HSET', key.leases .. worker, token, packed_lease(lease))
-  finish(entity(lease.host), lease.address, token)
+  finish(entity(lease.host), lease.address, token, contacted == '0' and lease or nil)
+end
+
+-- Begins a run of the worker. Argument: when (by the clock of the worker, which names the segments of the run).
+verbs['begin_run'] = function(worker)
+  call('HSET', key.run_starts, worker, argument())
 end
 
 -- Pauses a host. Arguments: host, until when.

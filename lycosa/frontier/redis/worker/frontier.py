@@ -22,8 +22,10 @@ from lycosa.frontier.core.model import FrontierStats, HostFacts, Lease, RecordKi
 from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
 from lycosa.frontier.core.scheduler import Claim
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
+from lycosa.frontier.core.telemetry import RunProgress
 from lycosa.frontier.local import DELAY_MAX_S, EXPIRED
 from lycosa.frontier.ports import FrontierOperations
+from lycosa.frontier.redis.admin.archiving import SegmentArchiver
 from lycosa.frontier.redis.admin.counts import host_facts_of, read_dead, read_stats
 from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.lanes import done_row, encode, ended_row
@@ -68,6 +70,7 @@ class RedisFrontier:
         self.heartbeat: WorkerHeartbeat | None = None
         self.cookies: RedisCookies | None = None
         self.commits = Commits(session)
+        self._archiver = SegmentArchiver(session)
         self._policy = policy
         self._keep_alive = keep_alive
         self._known = RecentFingerprints()
@@ -188,10 +191,14 @@ class RedisFrontier:
             home.add("started", host, repr(now + home.clock_ahead_max_s))
             self._flusher.flush_soon()
 
+    def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
+        self.session.now = now
+        if self._end_transfer(lease, contacted=contacted):
+            self._flusher.flush_soon()
+
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
-        if holder is not None and holder.token in self._leases.held:
-            self.session.partition_of(holder.record.host).add("transferred", self.session.token(holder))
-            self._claims.wake(holder.record.host)
+        if holder is not None:
+            self._end_transfer(holder, contacted=True)
         return self._claims.claim(host, wake)
 
     async def try_start(self, claim: Claim, now: float) -> float:
@@ -250,6 +257,10 @@ class RedisFrontier:
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         await self.commits.commit(positions)
+        await self._archiver.archive_followed()
+
+    async def begin_run(self, now: float) -> None:
+        await self._archiver.begin_run(now)
 
     async def forget(self, segment: str) -> None:
         """Give up the leases of a segment that was dropped."""
@@ -270,8 +281,10 @@ class RedisFrontier:
             self.heartbeat.report = report
 
     async def totals(self, report: bytes) -> dict[str, int]:
-        await self.session.calls.run(self.session.partitions[0], "beat", report)
-        return await self.session.totals()
+        return await self.session.totals(report)
+
+    async def progress(self, report: bytes) -> RunProgress:
+        return await self.session.progress(report)
 
     async def positions(self) -> dict[str, int]:
         return await self.commits.positions()
@@ -298,6 +311,15 @@ class RedisFrontier:
         self._leases.remove(leases)
         for lease in leases:
             await self.release(lease, now)
+
+    def _end_transfer(self, lease: Lease, *, contacted: bool) -> bool:
+        """Free the slot of the lease with the next exchange. Return False if the lease is not valid any more."""
+        if lease.token not in self._leases.held:
+            return False
+        home = self.session.partition_of(lease.record.host)
+        home.add("transferred", self.session.token(lease), int(contacted))
+        self._claims.wake(lease.record.host)
+        return True
 
     def _on_host(self, host: str, address_until: float, has_delay: bool) -> None:
         self._hosts.update(host, address_until, has_delay=has_delay)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from lycosa.core.errors import StorageFull
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.admin.open_crawl import created_message
+from lycosa.frontier.redis.admin.revival import revive
 from lycosa.frontier.redis.hiredis_packing import pack_in_c
 from lycosa.frontier.redis.replicas import Replicas
 from lycosa.frontier.redis.server import crawl_server
@@ -59,12 +60,14 @@ async def redis_frontier(
             keep_done=keep_done,
         )
         session.now = Clock().now()
+        session.rejoins = again
         frontier = RedisFrontier(session, policy, ahead=ahead, keep_alive=keep_alive)
         frontier.cookies = RedisCookies(session) if share_cookies else None
         if again:
             await reject_duplicate_worker(session)
         before = await limits_of_others(session)
         member.crawl = await frontier.open(member.crawl)
+        await revive(session)
         for message in await limit_messages(session, before, shared_policy(policy)):
             report(message)
         await session.refresh()

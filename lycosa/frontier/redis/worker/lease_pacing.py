@@ -1,6 +1,6 @@
-"""When to ask for more leases of hosts with a delay: they become ready one by one, and each call is a round trip.
+"""Decides when a worker asks for more leases. Pure.
 
-Pure.
+Hosts with a delay become ready one by one. Each call is a round trip, so it should return several leases.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections import deque
 from lycosa.frontier.core.states import Policy
 
 GATHER_MAX_S, GATHER_SHARE = 0.05, 20
-"""Two calls are at least delay/GATHER_SHARE apart, but no more than GATHER_MAX_S, so that each gets several leases."""
+"""The minimum time between two calls is delay/GATHER_SHARE, capped at GATHER_MAX_S: each call gets several leases."""
 
 
 class LeasePacing:
-    """The calls for leases of one worker, at least `gather_s` apart (0 without a delay). Times are unix seconds."""
+    """The calls of one worker for leases, at least `gather_s` apart (0 without a delay). Times are unix seconds."""
 
     def __init__(self, policy: Policy, *, punctual: bool) -> None:
         self.gather_s = min(GATHER_MAX_S, policy.delay_s / GATHER_SHARE) if punctual else 0.0
         self.leases_ahead = punctual and not policy.limits_addresses
-        """Whether to ask for leases ahead. Not with limits per address: these count from the lease, not from the real
-        start."""
+        """Whether to ask for leases before they are needed. Not if addresses have limits, which count from the
+        time of the lease, not of the request."""
         self._handed_out = 0
         self._calls = deque([(0.0, 0)], maxlen=2)
         """The last two calls: the time, and the number of leases handed out before."""
@@ -34,7 +34,10 @@ class LeasePacing:
         self._handed_out += leases
 
     def record_call(self, now: float) -> int:
-        """Record a call. Return the number of leases to expect until the next one, by the rate since the last two."""
+        """Record a call. Return the number of leases that the worker will want before the next call.
+
+        It is estimated from the rate since the last call but one.
+        """
         before_at, before = self._calls[0]
         self._calls.append((now, self._handed_out))
         share = self.gather_s / max(now - before_at, self.gather_s) if self.gather_s and self.leases_ahead else 0.0

@@ -14,6 +14,7 @@ from xxhash import xxh3_64_intdigest
 from lycosa.core.errors import UsageError
 from lycosa.frontier.core.finish import PartitionStatus, RoundResult, TerminationDetector
 from lycosa.frontier.core.model import Lease
+from lycosa.frontier.core.telemetry import RunProgress
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.refusals import ExpectedCrawl, StoredCrawl, refuse_other_crawl
 from lycosa.frontier.redis.repair import deliver_lost_records, expire_unknown_workers
@@ -92,6 +93,8 @@ class Session:
         """Whether the verbs for the first partition must arrive before any others."""
         self.has_begun = False
         """Whether this worker created the crawl."""
+        self.rejoins = False
+        """Whether this worker had expired and joins again: it continues the run of the crawl."""
         self.report: Callable[[], bytes] = bytes
 
     @property
@@ -116,7 +119,8 @@ class Session:
             # If a partition of a complete crawl is missing, it was lost: it is not created again.
             begins = "" if known or whole else crawl or new
             begin = (begins, len(self.partitions), partition.number, int(self.keep_done), self.spider)
-            _, *answer = await self.calls.run(partition, "join", self.worker, *begin, *policy_arguments(policy))
+            arguments = (self.worker, *begin, *policy_arguments(policy), int(self.rejoins))
+            _, *answer = await self.calls.run(partition, "join", *arguments)
             partition.worker, layout, *found = (part.decode() for part in answer)
             refuse_other_crawl(expected, StoredCrawl(*found), partition.number, crawl, layout)
             crawl, whole = found[0], whole or found[4]
@@ -223,10 +227,19 @@ class Session:
                 await self.calls.run(partition, "expire", worker, commit)
             await self.calls.run(first, "expired_everywhere", worker)
 
-    async def totals(self) -> dict[str, int]:
-        """Return the totals over all workers, by counter name."""
+    async def totals(self, report: bytes) -> dict[str, int]:
+        """Send this report. Return the totals over all workers, by counter name."""
+        await self.calls.run(self.partitions[0], "beat", report)
         totals = await self.query("hgetall", self.partitions[0], Key.TOTALS)
-        return {name.decode(errors="replace"): int(count) for name, count in totals.items()}
+        return _counts([part for pair in totals.items() for part in pair])
+
+    async def progress(self, report: bytes) -> RunProgress:
+        """Send this report. Return the work of all workers since the run of the crawl began."""
+        _, time_, run_at, item_at, pages, totals, before = await self.calls.run(self.partitions[0], "progress", report)
+        now, base = float(time_), _counts(before)
+        counts = {name: count - base.get(name, 0) for name, count in _counts(totals).items()}
+        pages_at_item = int(pages or 0) - base.get("pages", 0)
+        return RunProgress(now - float(run_at or now), now - float(item_at or now), pages_at_item, counts)
 
     def is_live(self) -> bool:
         """Whether any record was not finished for good at the last status."""
@@ -275,3 +288,8 @@ class Session:
     def total(self, state: str) -> int:
         """Return the number of records in a state over all partitions, at the last status."""
         return sum(partition.counts.get(state, 0) for partition in self.partitions)
+
+
+def _counts(flat: Sequence[bytes]) -> dict[str, int]:
+    """Return the counters of a hash."""
+    return {name.decode(errors="replace"): int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}

@@ -1,8 +1,8 @@
-"""How much a proxy reveals about its client, by what a judge server has seen of a request through it.
+"""How much a proxy reveals about its client, judged by a request through it as a judge server saw it.
 
-    TRANSPARENT   the judge saw one of our addresses, as that of the connection or in a header
-    ANONYMOUS     it saw none, but headers reveal a proxy, or differ from those of a request without one
-    ELITE         the request looks like one without a proxy, from another address
+    TRANSPARENT   the judge saw one of our addresses, as the source of the connection or in a header
+    ANONYMOUS     it saw none, but headers reveal a proxy, or differ from the headers of a request without a proxy
+    ELITE         the request looks like a request without a proxy, from another address
 
 Addresses are compared in canonical form, however a proxy spells them: IPv6 in any form, IPv4 mapped into IPv6, with the
 quotes, brackets and ports of Forwarded (RFC 7239 §6). Only the /64 of IPv6 addresses is compared: machines change their
@@ -55,7 +55,7 @@ class SeenRequest:
 
 
 def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ()) -> Anonymity:
-    """Return the anonymity of a request. `direct` is one without a proxy; `own` are our further addresses."""
+    """Return the anonymity of a request. `direct` is a request without a proxy; `own` are our further addresses."""
     ours = {network for text in (direct.address, *own) if (network := network_of(text)) is not None}
     values = [value for name, value in seen.fields if name != "host"]  # it is the address of the judge
     if any(network_of(each) in ours for each in (seen.address, *addresses_in(values))):
@@ -94,7 +94,7 @@ def addresses_in(values: Iterable[str]) -> Iterator[str]:
 
 
 def exit_ip(*seen: SeenRequest) -> str:
-    """Return the exit address of a proxy; "" if its requests had different ones."""
+    """Return the exit address of a proxy; "" if its requests had different addresses."""
     found = {canonical_ip(each.address) for each in seen}
     return found.pop() if len(found) == 1 else ""
 

@@ -49,7 +49,7 @@ class TargetPage:
     lacks: Texts = ()
 
     def problem(self, status: int, body: bytes) -> str:
-        """Return why a response is not that page; "" if it is."""
+        """Return why a response is not this page; "" if it is."""
         if status not in self.statuses:
             return f"answered {status}"
         if any(text.encode() not in body[:SEARCHED_MAX] for text in self.contains):
@@ -60,10 +60,10 @@ class TargetPage:
 
 
 class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "timeout", "dead_kept_s": "dead_kept"}):
-    """How to check. `own_addresses`: our addresses that no judge sees; `may_alter`: changes that are accepted.
+    """How to check. `own_addresses`: our addresses that no judge sees; `may_alter`: accepted changes.
 
-    A proxy that has been dead for `dead_kept_s` is forgotten (0: never). `other_kinds`: whether to try the other kinds
-    if a proxy does not answer as the kind it claims to be.
+    A proxy that has been dead for `dead_kept_s` is forgotten (0: never). `other_kinds`: whether to try other schemes if
+    a proxy does not answer to its own scheme.
     """
 
     judges: Annotated[tuple[JudgeAddress, ...], Meta(max_length=100, description="a list of up to 100 judges")] = ()
@@ -82,7 +82,7 @@ class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "time
 class Finding:
     """The result of a check of one proxy.
 
-    `protocols`: those it can carry, "http" and "https" (by CONNECT, or through SOCKS); if none, `problem` says why.
+    `protocols`: what it can carry, "http" and "https" (by CONNECT, or through SOCKS); if none, `problem` says why.
     `kinds`: the schemes it answers to, if others were tried. `changes`: as in `tampering`. `latency_s`: time to connect
     to the proxy by TCP and TLS. `exit_ip`: "" if it changes. `sites`: the problem of each target; "" for none.
     """

@@ -136,7 +136,7 @@ def encode_answer(key: str, nonce: str, seen: SeenRequest) -> bytes:
 
 
 def decode_answer(body: bytes, key: str, nonce: str) -> SeenRequest | None:
-    """Return the request as the judge saw it; None if the signature is invalid or the nonce is another one."""
+    """Return the request as the judge saw it; None if the signature is invalid or for another nonce."""
     try:
         answer = msgspec.json.decode(body[:ANSWER_MAX], type=_SignedAnswer)
         if not hmac.compare_digest(_hmac(key, f"answer {answer.seen}").encode(), answer.signature.encode()):

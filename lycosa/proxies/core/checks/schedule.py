@@ -1,7 +1,7 @@
 """A schedule of many items. An item is due again after an interval if it succeeded, after growing pauses if it failed.
 
-Both are random: items that started together drift apart, and those that failed together do not retry together
-(`pool.backoff`).
+Intervals and pauses are random: items that started together drift apart, and items that failed together do not retry
+together (`pool.backoff`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from heapq import heappop, heappush
 from lycosa.proxies.core.pool.backoff import cool_s
 
 JITTER = 0.1
-"""Maximum random change of an interval, as a part of it."""
+"""Maximum random change of an interval, as a share of the interval."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
-"""The heap is rebuilt when it holds OUTDATED_FACTOR entries per item plus OUTDATED_MIN: moved items leave old ones."""
+"""Moved items leave outdated entries. The heap is rebuilt at OUTDATED_FACTOR entries per item plus OUTDATED_MIN."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class ScheduledItem:
 
 
 class Schedule:
-    """Items by name. `retry_s` is the maximum pause after a first failure, `retry_max_s` the maximum of all pauses.
+    """Items by name. `retry_s` is the maximum pause after a first failure, `retry_max_s` after any failure.
 
     A running item is not due until it is finished.
     """

@@ -1,6 +1,6 @@
 """What a proxy has changed: the page, the certificate, headers of the request or of the response.
 
-Headers that proxies may add (Via, Age, X-Cache, ...) or drop (those of a single hop, RFC 9110 §7.6) do not count. A
+Headers that proxies may add (Via, Age, X-Cache, ...) or drop (hop-by-hop headers, RFC 9110 §7.6) do not count. A
 change is a short text, always the same for the same change, so that changes can be counted: "page", "certificate",
 "request adds cookie", "answer adds set-cookie", ...
 """
@@ -30,12 +30,12 @@ HOPS = frozenset({
 
 
 def request_changes(seen: SeenRequest, direct: SeenRequest) -> list[str]:
-    """Return the changes to the headers of a request, compared with one without a proxy."""
+    """Return the changes to the headers of a request, compared with a request without a proxy."""
     return _sorted(_differences("request", dict(direct.fields), dict(seen.fields)))
 
 
 def answer_changes(headers: Headers, sent: Mapping[str, str]) -> list[str]:
-    """Return the changes to the headers of a response, compared with those that were sent, by lower-case name."""
+    """Return the changes to the headers of a response. `sent`: the headers that were sent, by lower-case name."""
     return _sorted(_differences("answer", sent, dict(headers.items())))
 
 

@@ -24,8 +24,8 @@ class NamePolicy(StrEnum):
     """What the gateway does with a host name.
 
     check   resolves it, and refuses it if any address is private
-    pin     like check, and gives the proxy the address instead of the name, so that it cannot use another one
-    trust   does nothing with it: for proxies elsewhere, whose private networks need no protection from our clients
+    pin     like check, and gives the proxy the address instead of the name: the proxy cannot use another address
+    trust   does not check the name: for proxies elsewhere, whose private networks need no protection from our clients
     """
 
     CHECK = "check"

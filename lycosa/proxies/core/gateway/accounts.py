@@ -22,7 +22,7 @@ PASSWORD_MAX = 255
 
 NAME = re.compile(r"[\w.~@-]{1,64}", re.ASCII)
 PASSWORD = re.compile(r"[^\ud800-\udfff]+")
-"""No surrogates: they stand for command-line bytes that are not UTF-8, and cannot be sent."""
+"""A password has no surrogates: they stand for command-line bytes that are not UTF-8, and cannot be sent."""
 
 LOGIN_MISSING = "send a user name and a password"
 

@@ -6,7 +6,7 @@ CONNECT (RFC 9110 §9.3.6), SOCKS 4 and 4a, SOCKS 5 (RFC 1928, 1929):
     send(handshake.opening)
     while not handshake.done:
         send(handshake.receive(await read()))
-    handshake.rest                     # bytes after the last reply: the first ones from the destination
+    handshake.rest                     # bytes after the last reply: the first bytes from the destination
 
 `receive` raises `ProxyFailed`; its message is always the same for one cause, and contains no secrets.
 """

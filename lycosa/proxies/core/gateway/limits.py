@@ -10,10 +10,10 @@ BUFFER_MAX = 65_536
 IDLE_CONNECTIONS_MAX = 512
 IDLE_PER_PROXY_MAX = 16
 IDLE_CONNECTION_S = 20.0
-"""Maximum number of idle connections to all proxies and to each of them, and the seconds for which they are kept."""
+"""Maximum number of idle connections in total and per proxy, and the seconds for which each is kept."""
 
 SWEEP_S = 1.0
-"""Interval of the checks for timeouts, and so the precision of timeouts."""
+"""Interval at which timeouts are checked, which is also their precision."""
 
 LINGER_S = 2.0
 """Time for the client to read the response on a connection that we close; what it sends meanwhile is discarded."""
@@ -29,7 +29,7 @@ class Limits:
     idle_s          a connection without a request
     connect_s       TCP and TLS to a proxy
     handshake_s     the proxy's own connection to the host
-    answer_s        until the next bytes of a response are received, or the client reads them
+    answer_s        until the next bytes of a response arrive, and until the client reads them
     tunnel_idle_s   a tunnel without traffic
     wait_s          until the pool has a proxy to lease
     attempts        number of proxies to try for one request

@@ -2,7 +2,7 @@
 
     ann-site-shop.example-session-cart7-country-de-sticky-10m
 
-    NAME { "-" KEY "-" VALUE }         a dash within a VALUE, or within a NAME when there are no accounts, is doubled
+    NAME { "-" KEY "-" VALUE }         in a VALUE, write -- for a dash; in NAME too, if the gateway has no accounts
 
     site      the target of the lease, with its own bans and counts    (default: the registrable domain of the host)
     session   the same proxy for the same word                         (default: any proxy, each time)
@@ -25,7 +25,7 @@ from lycosa.core.units import parse_duration
 USERNAME_MAX = 512
 STICKY_MAX_S = 86_400.0
 SESSIONS_MAX = 100_000
-"""Maximum number of sessions whose start is stored; beyond it the least recently used one is forgotten and restarts."""
+"""Maximum number of sessions with a stored start. Beyond it the least recently used one is forgotten and restarts."""
 
 TAGS = ("country", "region", "city", "asn", "provider")
 KEYS = ("site", "session", "sticky", *TAGS)
@@ -47,7 +47,7 @@ LOGIN_FAILED = "unknown user name or wrong password"
 
 @dataclass(frozen=True, slots=True)
 class GatewayUser:
-    """An account and what its client requests. `site` "" means that of the host, `sticky_s` 0 that of the policy."""
+    """An account and what its client requests. Empty `site`: the host's domain; `sticky_s` 0: the policy's."""
 
     account: str = ""
     site: str = ""
@@ -63,15 +63,17 @@ def parse_username(text: str, accounts: Collection[str] | None = None) -> Gatewa
     first single dash.
     """
     if len(text) > USERNAME_MAX or not text.isprintable():
-        raise Forbidden(f"the user name has more than {USERNAME_MAX} or unprintable characters", LOGIN_STATUS)
+        raise Forbidden(
+            f"the user name has more than {USERNAME_MAX} characters, or unprintable characters", LOGIN_STATUS
+        )
     account, rest = _split_account(text, accounts)
     pieces = [each.replace(ESCAPED_DASH, "-") for each in rest.replace("--", ESCAPED_DASH).split("-")[1:]]
     values: dict[str, str] = {}
-    # The "" is the value of a last key without one: no pattern matches it.
+    # If the last key has no value, it gets "", which no pattern matches.
     for key, value in zip(pieces[::2], [*pieces[1::2], ""], strict=False):
         if key not in KEYS:
             keys = ", ".join(KEYS)
-            raise Forbidden(f"unknown {key[:40]!r} in the user name: write -KEY-VALUE, KEY of {keys}", LOGIN_STATUS)
+            raise Forbidden(f"unknown {key[:40]!r} in the user name: write -KEY-VALUE, KEY one of {keys}", LOGIN_STATUS)
         if key in values:
             raise Forbidden(f"{key} appears twice in the user name", LOGIN_STATUS)
         if not VALUES[key].fullmatch(value):
@@ -85,12 +87,12 @@ def parse_username(text: str, accounts: Collection[str] | None = None) -> Gatewa
 
 
 def _split_account(text: str, accounts: Collection[str] | None) -> tuple[str, str]:
-    """Return the account, and the rest: empty, or starting with a dash."""
+    """Return the account and the rest of the text, which is empty or starts with a dash."""
     if accounts is None:
         name = re.match(r"(?:[^-]|--)*", text)
         assert name
         return name[0].replace("--", "-"), text[name.end() :]
-    # One look-up per dash, not one per account: clients can cause this without a login.
+    # One look-up per dash, not one per account: clients that are not logged in get here, too.
     for end in [len(text), *(dash.start() for dash in reversed(list(re.finditer(r"-(?!-)", text))))]:
         if text[:end] in accounts:
             return text[:end], text[end:]

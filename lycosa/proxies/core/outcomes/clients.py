@@ -2,13 +2,14 @@
 
 Responses are read by their attributes: `status_code` (requests, httpx, curl_cffi) or `status` (aiohttp, Lycosa),
 `headers`, `url`, and the body as `content` or `body`, if it has been read. Exceptions are identified by the names of
-their classes and base classes: there are few names, and the clients share them. So no client has to be installed.
+their classes and base classes: there are few names, and the clients share them. This way no client has to be installed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urljoin
 
@@ -48,6 +49,7 @@ PROXY_ERRORS = {"ProxyError", "ClientHttpProxyError"}
 CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")
 """Finds the status of the response to CONNECT in messages of httpx and requests; aiohttp has it in `status`."""
 
+LATENCY_MAX_S = 3600.0
 CAUSES_MAX = 5
 """Maximum number of chained causes of an exception to follow."""
 
@@ -68,11 +70,25 @@ def outcome_of_response(
     if fields.get("location"):
         locations.append(urljoin(locations[0], fields["location"]))
     content = _body(response) if body is None else body
+    latency_s = latency_of(response) if latency_s is None else latency_s
     return judge(status, fields, content, locations=locations, rules=rules, now=now, latency_s=latency_s)
 
 
+def latency_of(response: Any) -> float | None:
+    """Return the latency that a response has: of Lycosa, or the time until the headers came (requests, httpx)."""
+    try:
+        found = getattr(response, "latency_s", None) or getattr(response, "elapsed", None)
+    except RuntimeError:  # httpx: the body is not read yet
+        return None
+    if found is None:
+        found = getattr(getattr(response, "timings", None), "first_byte_s", None)
+    seconds = found.total_seconds() if isinstance(found, timedelta) else found
+    is_time = isinstance(seconds, int | float) and 0 < seconds <= LATENCY_MAX_S
+    return float(seconds) if is_time else None  # type: ignore[arg-type]
+
+
 def outcome_of_error(error: BaseException, latency_s: float | None = None) -> Outcome | None:
-    """Return the outcome of an exception, None if it is not about the proxy, as one in the user's own code."""
+    """Return the outcome of an exception, None if it says nothing about the proxy, as an error in the user's code."""
     for each in _causes(error):
         if isinstance(each, FetchError):
             return judge_error(each, latency_s)

@@ -13,14 +13,14 @@ If a page fails although the proxy was reached, the proxy is only a suspect: a s
 certificate must not cost other sites all their proxies. A proxy that causes the errors is banned for the site after a
 few misses in a row.
 
-A site that gives a status a meaning of its own needs a rule. The first rule that matches decides.
+A site that uses a status in its own way needs a rule. The first rule that matches decides.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
@@ -40,6 +40,9 @@ from lycosa.core.retry import parse_retry_after
 
 SEARCHED_MAX = 65_536
 """Maximum number of bytes of a body that are searched for captchas and the patterns of rules."""
+
+MEASURED_MAX_S = 60.0
+"""Maximum latency that is measured from the lease."""
 
 RULES_MAX = 100
 """Maximum number of rules for one site."""
@@ -90,9 +93,9 @@ class Outcome:
 class OutcomeRule:
     """What a response of one site means. A rule matches if every condition that it sets is met.
 
-    `statuses`: the status is one of them. `body`: the pattern is found in the first SEARCHED_MAX bytes. `location`: it
-    is found in the URL of the response or of its redirect. `shorter`, `longer`: the body has fewer or more bytes than
-    this.
+    `statuses`: the status is one of these. `body`: this pattern is found in the first SEARCHED_MAX bytes. `location`:
+    this pattern is found in the URL of the response or of its redirect. `shorter`, `longer`: the body has fewer or more
+    bytes than this.
     """
 
     blame: Blame
@@ -146,6 +149,22 @@ def judge(
     blame, reason = _judge_status(status, body)
     # The Retry-After of a 503 is about the site, whichever proxy is used.
     return Outcome(blame, reason, rest_s if blame is Blame.SITE else None, latency_s)
+
+
+def measured(outcomes: Sequence[Outcome], held_s: float) -> list[Outcome]:
+    """Return the outcomes of a lease. If none has a latency, the first response gets the time per use, in seconds.
+
+    That includes the transfer, so a latency measured by the client is better. A longer time than MEASURED_MAX_S is that
+    of the client's own work.
+    """
+    found, time_s = list(outcomes), held_s / max(1, len(outcomes))
+    if time_s <= 0 or time_s > MEASURED_MAX_S or any(each.latency_s is not None for each in found):
+        return found
+    for place, outcome in enumerate(found):
+        if outcome.blame is Blame.NONE or outcome.blame is Blame.SITE:  # others may not have reached the proxy
+            found[place] = replace(outcome, latency_s=time_s)
+            break
+    return found
 
 
 def judge_error(error: FetchError, latency_s: float | None = None) -> Outcome:

@@ -6,19 +6,25 @@ starved. A new member, or one back from a cool-down, starts at the virtual time,
 all the load until it had caught up. The proxy to lease is drawn at random from the first DRAW_MAX (or the first
 quarter, if there are few members), so that the order of use is not the same each time.
 
+A proxy on trial that has only ever failed comes after all others of its tier, so it is tried again only when no better
+one is free.
+
 Cheaper tiers come first: a dearer one is used only when no cheaper proxy is usable at all.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
 from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 
 DRAW_MAX, DRAW_SHARE = 8, 4
+LAST = 1e12
+"""Added to the rank of a member that comes after all others: more than any rank."""
+
 WAITING_FACTOR = 4
 """The heap is rebuilt when it has more than this many entries per member: members that move leave entries behind."""
 
@@ -44,7 +50,7 @@ class UseOrder:
         if ready is None:
             ready = self._ready[member.facts.tier] = []
             insort(self.tiers, member.facts.tier)
-        insort(ready, (member.rank, member.key))
+        insort(ready, _place(member))
         member.queued = True
 
     def add_waiting(self, member: ProxyTargetState, members: Members) -> None:
@@ -59,7 +65,7 @@ class UseOrder:
         member.waiting = False
         if member.queued:
             ready = self._ready[member.facts.tier]
-            del ready[bisect_left(ready, (member.rank, member.key))]
+            del ready[bisect_left(ready, _place(member))]
             member.queued = False
 
     def pop_due(self, now: float, members: Members) -> ProxyTargetState | None:
@@ -85,7 +91,10 @@ class UseOrder:
 
     def draw_size(self, tier: int) -> int:
         """Return the number of members of a tier from which one is drawn."""
-        return min(DRAW_MAX, max(1, len(self._ready[tier]) // DRAW_SHARE))
+        ready = self._ready[tier]
+        has_failing = ready and ready[-1][0] >= LAST
+        count = (bisect_left(ready, (LAST, "")) if has_failing else 0) or len(ready)
+        return min(DRAW_MAX, max(1, count // DRAW_SHARE))
 
     def known_tiers(self) -> list[int]:
         return sorted(self._ready)
@@ -111,3 +120,14 @@ class UseOrder:
         if fits is None:
             return [members[key] for _, key in ready[:count]]
         return list(islice(filter(fits, (members[key] for _, key in ready)), count))
+
+
+def preferred(found: Sequence[ProxyTargetState]) -> int:
+    """Return how many of these members, which are in order, may be drawn: those that only failed if all did."""
+    if not found or not found[-1].half_open:  # the usual case: those that only failed would be last
+        return len(found)
+    return next((place for place, member in enumerate(found) if member.only_failed), 0) or len(found)
+
+
+def _place(member: ProxyTargetState) -> tuple[float, str]:
+    return (member.rank + LAST if member.half_open and member.only_failed else member.rank), member.key

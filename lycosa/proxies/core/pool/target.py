@@ -16,7 +16,7 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.backoff import cool_s
 from lycosa.proxies.core.pool.leases import LeaseTable, Sessions
-from lycosa.proxies.core.pool.order import UseOrder
+from lycosa.proxies.core.pool.order import UseOrder, preferred
 from lycosa.proxies.core.pool.rate_guard import BAN_HOLD_S, DOWN_HOLD_S, RateGuard
 from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState, cool_down_like
 
@@ -378,7 +378,7 @@ def _choose(
         draw_size, missing = order.draw_size(tier), draws[len(chosen) :]
         found = order.first(tier, len(missing) + draw_size - 1, fits, members)
         if len(found) >= len(missing):
-            return chosen + [found.pop(int(draw * min(draw_size, len(found)))) for draw in missing], draw_size
+            return chosen + [found.pop(int(draw * min(draw_size, preferred(found)))) for draw in missing], draw_size
         if tier != order.tiers[-1] and has_usable(tier, members, request, len(missing)):
             break  # wait for this tier rather than pay for the next one
         chosen += found

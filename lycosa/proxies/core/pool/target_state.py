@@ -28,7 +28,7 @@ WORTH_MIN = 0.02
 
 SMOOTHING = 0.2
 SAME_EXIT = ", at the same exit"
-"""The end of the reason for which a proxy cools down because of another one."""
+"""Appended to the reason of a cool-down that was caused by another proxy at the same exit address."""
 
 
 class ProxyState(StrEnum):
@@ -63,7 +63,7 @@ class ProxyTargetState:
 
     `rank`: its position in the order of use (`UseOrder`). `paced_until`: no lease before this time, because of the
     target's delay. `half_open`: it cools down until `rests_until`, or has not been proven to work since. `bans`,
-    `misses`: consecutive ones. `queued`: it is in the order of use; `waiting`: it will be added to it later.
+    `misses`: how many in a row. `queued`: it is in the order of use. `waiting`: it will be added to that order later.
     """
 
     key: str
@@ -113,6 +113,11 @@ class ProxyTargetState:
         """Whether any use has not failed. A use without a result counts, since a tunnel never has one."""
         return self.uses > self.bad
 
+    @property
+    def only_failed(self) -> bool:
+        """Whether the proxy is on trial, and every use has failed: then all others come first."""
+        return self.half_open and 0 < self.bad >= self.uses
+
     def cool_down(self, until: float) -> bool:
         """Grant no lease until this time, then one at a time. Return whether the proxy was usable before."""
         was_usable = self.usable
@@ -157,7 +162,7 @@ class ProxyTargetState:
 
 
 def cool_down_like(member: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
-    """Cool a proxy down for as long as the banned ones of `others`, which share its exit address.
+    """Cool a proxy down until the last cool-down of a banned proxy in `others` ends. They share its exit address.
 
     Return whether the proxy was usable before.
     """

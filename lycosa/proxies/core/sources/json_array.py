@@ -21,11 +21,11 @@ ENTRY_MAX = 65_536
 """Maximum length of an entry, in characters."""
 
 SKIPPED_MAX = 1_000_000
-"""Maximum number of strings, brackets and values to skip before the array: skipping this many takes a second."""
+"""Maximum number of strings, brackets and values to skip before the array. Skipping that many takes a second."""
 
 DIGITS_MAX = 20
 NEAR = 3
-"""Maximum depth of nested objects in which the array is searched if no path is given."""
+"""Maximum number of nested objects that are searched for the array if no path is given."""
 
 BLANKS = re.compile(r"[ \t\n\r]*+")
 SCALAR = re.compile(r"[^\s,\]}]++")
@@ -81,7 +81,7 @@ class _Scanner:
     def find_near(self) -> int | None:
         """Return the top value if it is not an object, otherwise the first array within NEAR nested objects.
 
-        In each object only the first member that is an array or an object is searched. None if there is no such member.
+        In each object only the first member that is an array or an object is searched. Return None if it has none.
         """
         at: int | None = _skip_blanks(self._text, 0)
         for _ in range(NEAR):

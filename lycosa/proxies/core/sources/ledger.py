@@ -1,8 +1,8 @@
 """The ledger of sources: which source lists which proxy, and when a proxy that is no longer listed must be removed.
 
 A source that fails changes nothing. The grace period of a proxy (`keep_s`) starts with the first complete list that
-lacks it. When the period ends, the proxy is removed, unless another source lists it, or its period there has not ended.
-Proxies added by hand are not in the ledger, and stay.
+lacks it. When the period ends, the proxy is removed. It stays if another source lists it, or if its grace period at
+another source has not ended. Proxies added by hand are not in the ledger, and stay.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lycosa.proxies.core.proxy import Proxy
 class _SourceEntry:
     """The proxies of one source by key. `missing`: when a proxy was first missing from the list, by key.
 
-    The others are sets of keys. `recalled`: listed in an earlier run, until the first list of this run. `not_added`: to
-    add again with the next list. `forgotten`: the pool has forgotten them as dead.
+    The other fields are sets of keys. `recalled`: listed in an earlier run, until the first list of this run.
+    `not_added`: to add again with the next list. `forgotten`: the pool has forgotten them as dead.
     """
 
     proxies: dict[str, Proxy] = field(default_factory=dict)
@@ -29,13 +29,13 @@ class _SourceEntry:
 
 
 class Ledger:
-    """The proxies of all sources. Tags and prices of a proxy are those of the first source that has it."""
+    """The proxies of all sources. The first source that has a proxy sets its tags and prices."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._sources = {name: _SourceEntry() for name in names}
 
     def recall(self, name: str, keys: Iterable[str]) -> None:
-        """Record the proxies that a source had in an earlier run. Those that its next list lacks are missing then."""
+        """Record the proxies that a source had in an earlier run. If its next list lacks one, that proxy is missing."""
         self._sources[name].recalled.update(keys)
 
     def not_added(self, name: str, proxies: Iterable[Proxy]) -> None:
@@ -43,7 +43,7 @@ class Ledger:
         self._sources[name].not_added.update(each.key for each in proxies)
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """Record that the pool has forgotten these as dead. Those still listed are added again with the next list."""
+        """Record that the pool has forgotten these as dead. If the next list has one, it is added again."""
         removed = set(keys)
         for source in self._sources.values():
             source.recalled -= removed
@@ -63,7 +63,7 @@ class Ledger:
             source.forgotten -= back
 
     def update(self, name: str, proxies: Iterable[Proxy], now: float, *, complete: bool = True) -> list[Proxy]:
-        """Record the list of a source. Return the proxies to add to the pool: new ones, and changed tags or prices.
+        """Record the list of a source. Return the proxies to add to the pool: new, or with new tags or prices.
 
         A list is not `complete` if a part of it could not be read: then proxies that it lacks are not missing.
         """
@@ -79,7 +79,7 @@ class Ledger:
         source.not_added = {key for key in due if key in source.proxies and key not in listed}
         source.forgotten &= source.proxies.keys()
         changed = [proxy for key, proxy in listed.items() if key in due or _extras(before.get(key)) != _extras(proxy)]
-        # Only the first source sets tags and prices: otherwise several sources would overwrite each other's forever.
+        # Only the first source sets tags and prices: several sources would overwrite each other's values forever.
         return [proxy for proxy in changed if self._first_source(proxy.key) == name]
 
     def pop_expired(self, name: str, keep_s: float, now: float) -> tuple[list[str], list[Proxy]]:
@@ -103,7 +103,7 @@ class Ledger:
         return (source.proxies[key] for source in self._sources.values() if key in source.proxies)
 
     def _is_kept(self, key: str) -> bool:
-        """Return whether another source listed the proxy, and its grace period there has not ended."""
+        """Whether the proxy is in its grace period at another source, or that source has not been read in this run."""
         return any(key in source.missing or key in source.recalled for source in self._sources.values())
 
 

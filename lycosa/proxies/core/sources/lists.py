@@ -5,8 +5,9 @@
     socks5h://ann:secret@proxy.example:1080   country=de provider=acme price_gb=4.5
     http://user-{session}:secret@gate.example:8000   sessions=50 rotating=no
 
-`key=value` after the address is a tag, except for prices and `sessions`. `sessions=N` makes N proxies of the line, with
-s1 to sN in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds one such array.
+`key=value` after the address is a tag, unless the key is a price or `sessions`. `sessions=N` turns the line into N
+proxies, with s1 to sN in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds one
+such array.
 The names that providers use for host, port, login, scheme and country are known.
 """
 
@@ -27,7 +28,7 @@ LIST_MAX = 64_000_000
 """Maximum length of a list, in characters."""
 
 PORT_SHOWN = 20
-"""Maximum number of characters of a port that errors show."""
+"""Maximum number of characters of an invalid port that errors show."""
 
 LINE_MAX = 8_192
 """Maximum length of a line, in characters."""
@@ -55,7 +56,7 @@ KEYS = {
     "kind": ("scheme", "protocol", "type"),
     "country": ("country", "country_code", "countryCode", "geo"),
 }
-"""The names that providers use for the parts of a proxy; the first one found counts."""
+"""The names that providers use for each part of a proxy; the first name found counts."""
 
 
 class Fault(NamedTuple):
@@ -148,7 +149,7 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
 
 
 def _complete(address: str, found: Mapping[str, str], scheme: str) -> str:
-    """Return an address; a scheme or login that it lacks is taken from its object."""
+    """Return an address. If it has no scheme or login, take these from its object."""
     kind, _, place = address.rpartition("://")
     has_login = "@" in place or COLONS.fullmatch(place)
     login = "" if has_login else Proxy("", "", 0, found["user"], found["password"]).login

@@ -3,7 +3,7 @@
     kind       where                                                what it is
     ----       -----                                                ----------
     file       path                                                 a list, in lines or JSON (`lists`)
-    url        url                                                  such a list, from a server
+    url        url                                                  a list as in a file, from a server
     api        url, variables, headers, and items, fields or line   a provider's answer, in the provider's own format
     template   address, variables, sessions                         a provider's gateway: the login selects the exit
     python     iterator = "module:function"                         yields addresses, lines, objects or proxies
@@ -39,14 +39,14 @@ from lycosa.proxies.core.tables import DURATION, Text, TextTable, read_table
 SOURCES_MAX = 1000
 PRICE_MAX = 1e9
 REQUESTS_MAX = 100
-"""Maximum number of requests per refresh of a source: one for each combination of its variables."""
+"""Maximum number of requests per refresh of a source. A source has one request per combination of its variables."""
 
 FROM_TEMPLATE_MAX = 10_000
 PROXIES_MAX = 1_000_000
 """Maximum number of proxies from one source."""
 
 FAULTS_MAX = 100
-"""Maximum number of faults that are reported for one answer; the others are only counted."""
+"""Maximum number of faults that are reported for one answer. Further faults are only counted."""
 
 DEPTH_MAX = 20
 """Maximum number of steps in a path into JSON."""
@@ -272,7 +272,7 @@ def _steps(path: str) -> list[Step]:
 
 
 def _from_parts(source: ProxySource, parts: Mapping[str, Any], number: int) -> Iterator[Proxy | Fault]:
-    """Yield the proxies of an entry. `parts` has our names as keys; those that are not in PARTS become tags."""
+    """Yield the proxies of an entry. The keys of `parts` are our names; names that are not in PARTS become tags."""
     tags = {name: str(value) for name, value in parts.items() if name not in PARTS and name != "_"}
     entry = {"scheme" if name == "kind" else name: value for name, value in parts.items() if name in PARTS}
     try:

@@ -122,6 +122,9 @@ local function changed(member)
   end
 end
 
+-- Whether the member is on trial, and every use has failed: then all others come first.
+local function only_failed(member) return member.half_open and member.bad > 0 and member.bad >= member.uses end
+
 local function eligible_at(member) return math.max(member.paced_until, member.rests_until) end
 
 -- Adds the member to `lost`, if that is given and the member was usable before.
@@ -175,8 +178,8 @@ local function place(member)
   else
     member.rank = math.max(member.rank, target.virtual_time)
     add_tier(member.tier)
-    local count = ready_counts[member.tier]
-    ready_counts[member.tier] = count + call('ZADD', ready_keys[member.tier], member.rank, member.key)
+    local count, rank = ready_counts[member.tier], member.rank + (only_failed(member) and LAST or 0)
+    ready_counts[member.tier] = count + call('ZADD', ready_keys[member.tier], rank, member.key)
     member.queued = true
   end
   changed(member)

@@ -160,6 +160,18 @@ local function has_usable(tier, count)
   return false
 end
 
+-- Returns how many of the ready members of a tier, or of `found` if given, may be drawn: those that only failed if all
+-- did.
+local function preferred(tier, found)
+  local count = call('ZCOUNT', ready_keys[tier], '-inf', '(' .. LAST)
+  if not found then return count > 0 and count or ready_counts[tier] end
+  if count == ready_counts[tier] then return #found end
+  for place_found, name in ipairs(found) do
+    if only_failed(member_of(name)) then return place_found > 1 and place_found - 1 or #found end
+  end
+  return #found
+end
+
 -- Adds members to `chosen` until there is one for each draw. Each is drawn from the first `draw_size` ready ones. If
 -- too few are ready, adds none and returns false and the ready ones.
 local function draw_missing(tier, draw_size, chosen)
@@ -169,7 +181,8 @@ local function draw_missing(tier, draw_size, chosen)
   if #found < missing then return false, found end
   for _ = 1, missing do
     local draw = draws[#chosen + 1]
-    chosen[#chosen + 1] = member_of(table.remove(found, math.floor(draw * math.min(draw_size, #found)) + 1))
+    local place_drawn = math.floor(draw * math.min(draw_size, preferred(tier, found))) + 1
+    chosen[#chosen + 1] = member_of(table.remove(found, place_drawn))
   end
   return true
 end
@@ -189,7 +202,7 @@ local function choose()
   for number, tier in ipairs(target.tiers) do
     local ready, are_enough, found = ready_counts[tier], false, {}
     if ready > 0 then
-      local draw_size = math.min(DRAW_MAX, math.max(1, math.floor(ready / DRAW_SHARE)))
+      local draw_size = math.min(DRAW_MAX, math.max(1, math.floor(preferred(tier) / DRAW_SHARE)))
       if any_one then return draw_any(tier, draw_size), draw_size end
       are_enough, found = draw_missing(tier, draw_size, chosen)
       if are_enough then return chosen, draw_size end

@@ -149,6 +149,17 @@ def test_a_peer_that_is_gone_leaves_no_trace_of_its_size():
     assert assembly._candidates == {}
 
 
+def test_what_peers_left_behind_is_bounded():
+    assembly = joined("a")
+    for number, peer in enumerate(("b", "c", "d", "e")):
+        assembly.add_peer(peer, 100_000 + number)
+        for piece in assembly.assign(peer, 2 + number % 3):
+            assembly.receive(peer, piece, bytes(PIECE_BYTES))
+        assembly.remove_peer(peer)
+    assert assembly.held_bytes == 4 * PIECE_BYTES, "the most that one of them left"
+    assert assembly.assign("a", 8) == [0, 1, 2]
+
+
 @given(st.randoms(use_true_random=False), st.integers(0, 4), st.integers(1, 3))
 def test_honest_peers_win_whatever_the_others_do(chance: random.Random, liars: int, honest: int):
     """Peers answer in any order, lie, reject, and leave. One honest peer that stays is enough."""

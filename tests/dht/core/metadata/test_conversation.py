@@ -119,6 +119,12 @@ def test_the_port_of_a_peers_node_is_reported():
     assert conversation.next_event() == DhtPortReceived(6881)
 
 
+def test_only_the_first_port_of_a_peers_node_is_reported():
+    conversation = connected()
+    conversation.receive_bytes(handshake() + b"".join(raw(9, port.to_bytes(2)) for port in range(1, 1000)), 0.0)
+    assert (conversation.next_event(), conversation.next_event()) == (DhtPortReceived(1), None)
+
+
 def script(conversation: Conversation, feed: Callable[[bytes], None]) -> list[object]:
     """Play a conversation with everything in it that a peer may send. Return all that came out."""
     noise = bytes(4) + raw(5, b"\xff" * 99) + raw(1) + raw(20, b"\2" + b"de") + raw(99, b"?") + raw(9, b"\0\7")
@@ -306,3 +312,18 @@ def test_infohashes_of_version_2_are_truncated():
     conversation = Conversation(INFOHASH + bytes(12), OURS, 0.0, limits=LIMITS)
     conversation.receive_connected(0.0)
     assert conversation.bytes_to_send()[28:48] == INFOHASH
+
+
+def test_what_we_ask_for_is_no_flood():
+    size = 2 * UNASKED_BYTES_MAX
+    conversation = ready(size=size)
+    for piece in range(size // PIECE_BYTES):
+        conversation.request(piece, 0.0)
+        conversation.receive_bytes(data(piece, bytes(PIECE_BYTES), size), 0.0)
+        assert isinstance(conversation.next_event(), PieceReceived)
+
+
+def test_another_request_gives_no_time_to_those_that_wait():
+    conversation = ready(0)
+    conversation.request(1, 7.0)
+    assert conversation.next_timer() == 8

@@ -10,6 +10,7 @@ import redis as real_redis
 from redis.exceptions import ConnectionError as Lost
 
 from lycosa.frontier.core.model import Lease
+from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 from tests.frontier.sim.redis.host_schedule import Transfer
@@ -125,6 +126,11 @@ class WorkerConnection:
     async def hget(self, key: str, field: str) -> Any:
         """Read a field, without delay."""
         return self.history.direct.execute("HGET", key, field)
+
+    async def hgetall(self, key: str) -> Any:
+        """Return that a run began before all segments, so that none is archived: the model has no archive."""
+        assert key.endswith(Key.RUN_STARTS)
+        return {b"worker": b"0"}
 
 
 class RawConnection:

@@ -214,11 +214,11 @@ class HostSchedule:
         host.throttle = delay
         host.next_at = max(host.paused, host.started + self.delay(host) if host.started else 0.0)
 
-    def on_transferred(self, worker: str, now: float, token: int) -> None:
-        """The callback of a page waits for claims: its transfer has ended."""
+    def on_transferred(self, worker: str, now: float, token: int, contacted: int) -> None:
+        """The transfer of a page has ended, its callback has not."""
         transfer = self.leased.get(token)
         if transfer and transfer.worker == worker and transfer.kind == PAGE and self.is_leased(transfer):
-            self.finish_transfer(transfer, contacted=True)
+            self.finish_transfer(transfer, contacted=bool(contacted))
 
     def is_leased(self, transfer: Any) -> bool:
         """Whether the transfer belongs to a current lease."""

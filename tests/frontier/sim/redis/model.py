@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from tests.frontier.sim.redis.host_schedule import PAGE, Host, HostSchedule, Limits, Transfer
+from tests.frontier.sim.redis.host_schedule import PAGE, WANTED_MAX_S, Host, HostSchedule, Limits, Transfer
 
 SILENT_S, OUTAGE_S = 2.0, 1.0
 
@@ -110,6 +110,7 @@ class Part(HostSchedule):
         self.delivered: Counter[int] = Counter()
         self.received: Counter[int] = Counter()
         self.arrived = 0
+        self.starved: dict[str, float] = {}
         self.last = self.first = 0
 
     # ---------------------------------------------------------------------------------------------------------- workers
@@ -344,13 +345,43 @@ class Part(HostSchedule):
         ranks = [self.check_lease(worker, each, now) for each in grants]
         for rank in ranks:
             overtaken = [
-                head for name, head in ready_before.items() if self.turn_taker(name) not in units and head.rank < rank
+                head
+                for name, head in ready_before.items()
+                if self.turn_taker(name) not in units
+                and head.rank < rank
+                and not self.leaves_to_others(worker, name, now)
             ]
             assert not overtaken, f"{grants} are leased before {overtaken}"
         if len(grants) < limit:
             self.want_leases(now)
-            withheld = [(head, self.host(name)) for name, head in self.ready(now).items()]
+            self.starved[worker] = now
+            withheld = [
+                (head, self.host(name))
+                for name, head in self.ready(now).items()
+                if not self.leaves_to_others(worker, name, now)
+            ]
             assert not withheld, f"at {now} these are withheld: {withheld}, {self.groups}"
+
+    def starved_others(self, worker: str, now: float) -> list[str]:
+        """Return the other workers that got fewer leases than they asked for not long ago."""
+        return [each for each, at in self.starved.items() if each != worker and now - at <= WANTED_MAX_S]
+
+    def leaves_to_others(self, worker: str, name: str, now: float) -> bool:
+        """Whether the worker has its equal part of the slots of a host, and the rest may wait for starved workers.
+
+        The frontier may forget earlier than this model that a worker is starved.
+        """
+        others = self.starved_others(worker, now)
+        transfers = [
+            each
+            for each in self.live.values()
+            if each.state == "leased" and each.worker == worker and each.host == name and not each.ended
+        ]
+        return (
+            bool(others)
+            and not self.delay(self.host(name))
+            and len(transfers) >= self.limits.places // (1 + len(others))
+        )
 
     def check_lease(self, worker: str, grant: LeaseGrant, now: float) -> float:
         """Check one lease. Return its rank."""

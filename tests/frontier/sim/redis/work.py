@@ -212,6 +212,9 @@ class Work:
             else:
                 await self.settle(worker, connection, lease, record)
         now = self.now
+        for lease, record in worker.leases:
+            if not record.kind and rng.random() < probability:
+                worker.frontier.end_transfer(lease, now, contacted=rng.random() < 0.7)
         host = rng.choice(worker.leases)[1].host if worker.leases else rng.choice(HOSTS)
         if rng.random() < probability:
             await self.recall(worker, host)

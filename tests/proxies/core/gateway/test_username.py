@@ -46,7 +46,7 @@ def test_the_longest_account_wins():
         ("anna", "unknown user name"),
         ("ann--x", "unknown user name"),
         ("ann-", "'' in the user name: write -KEY-VALUE"),
-        ("ann-sesion-5", "unknown 'sesion' in the user name: write -KEY-VALUE, KEY of site, session"),
+        ("ann-sesion-5", "unknown 'sesion' in the user name: write -KEY-VALUE, KEY one of site, session"),
         ("ann-site", "site '' in the user name: write a domain"),
         ("ann-site-", "site ''"),
         ("ann-site-x-y", "'y' in the user name"),

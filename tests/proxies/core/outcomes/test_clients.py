@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import ssl
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,6 +69,40 @@ def test_the_body_argument_and_retry_after_are_used() -> None:
     assert (
         outcome_of_response(response_of_requests(200, None), body=b"slow down, please", rules=rules).blame is Blame.SITE
     )
+
+
+class UnreadStream:
+    """A response of httpx whose body is not read: its `elapsed` is not known yet."""
+
+    status_code, headers, url = 200, {}, "http://shop.example/a"
+
+    @property
+    def elapsed(self) -> timedelta:
+        raise RuntimeError("'.elapsed' may only be accessed after the response has been read or closed.")
+
+
+def timed(**times: Any) -> SimpleNamespace:
+    return SimpleNamespace(status=200, headers={}, **times)
+
+
+@pytest.mark.parametrize(
+    ("response", "latency_s"),
+    [
+        (timed(elapsed=timedelta(milliseconds=250)), 0.25),  # requests, httpx
+        (timed(elapsed=0.25), 0.25),  # curl_cffi
+        (timed(elapsed=timedelta(0)), None),  # not sent by requests
+        (timed(elapsed="soon"), None),
+        (timed(elapsed=1e9), None),
+        (timed(latency_s=0.1, elapsed=timedelta(seconds=1)), 0.1),
+        (timed(timings=SimpleNamespace(first_byte_s=0.3)), 0.3),  # a spider's response
+        (timed(), None),
+        (UnreadStream(), None),
+        (200, None),
+    ],
+)
+def test_the_latency_of_a_response_is_read(response: Any, latency_s: float | None) -> None:
+    assert outcome_of_response(response).latency_s == latency_s
+    assert outcome_of_response(response, latency_s=7.0).latency_s == 7.0
 
 
 @pytest.mark.parametrize("response", [None, "200", True, 7, object(), SimpleNamespace(status=None), {}])

@@ -14,7 +14,16 @@ from lycosa.core.errors import (
     FetchTimeout,
     TlsFailed,
 )
-from lycosa.proxies.core.outcomes.outcome import SEARCHED_MAX, Blame, OutcomeRule, checked_rules, judge, judge_error
+from lycosa.proxies.core.outcomes.outcome import (
+    SEARCHED_MAX,
+    Blame,
+    Outcome,
+    OutcomeRule,
+    checked_rules,
+    judge,
+    judge_error,
+    measured,
+)
 
 
 def reached(error: FetchError) -> FetchError:
@@ -119,3 +128,22 @@ def test_the_first_rule_that_matches_decides() -> None:
 def test_invalid_rules_are_refused(rules: list[OutcomeRule], message: str) -> None:
     with pytest.raises(BadProxy, match=message):
         checked_rules(rules)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "held_s", "latencies"),
+    [
+        ([Outcome()], 0.5, [0.5]),
+        ([Outcome(Blame.SITE, "403")], 0.5, [0.5]),
+        ([Outcome(Blame.MISS), Outcome()], 0.5, [None, 0.25]),  # the time per use
+        ([Outcome(latency_s=0.1), Outcome()], 0.5, [0.1, None]),
+        ([Outcome(Blame.PROXY)], 0.5, [None]),
+        ([Outcome(Blame.NOBODY, "ValueError")], 0.5, [None]),
+        ([Outcome()], 60.1, [None]),
+        ([Outcome()], 0.0, [None]),
+        ([], 0.5, []),
+    ],
+)
+def test_a_latency_is_measured_from_the_lease(outcomes: list[Outcome], held_s: float, latencies: list[float | None]):
+    assert [each.latency_s for each in measured(outcomes, held_s)] == latencies
+    assert [each.blame for each in measured(outcomes, held_s)] == [each.blame for each in outcomes]

@@ -1,0 +1,45 @@
+"""Ctrl-C that Python loses: it ignores exceptions in some callbacks, such as those of import locks and destructors.
+
+A `KeyboardInterrupt` raised there is only reported as "Exception ignored in ...", and the command would run on.
+
+This is the first module of a command: it imports little, because an interrupt during its own imports can be lost.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+REPEAT_AFTER_S = 0.01
+
+
+@contextmanager
+def repeat_lost_interrupts() -> Iterator[None]:
+    """Send SIGINT again if Python ignores a `KeyboardInterrupt` within the block."""
+    report = sys.unraisablehook
+
+    def repeat_or_report(ignored: Any) -> None:
+        if ignored.exc_type is KeyboardInterrupt:
+            from threading import Thread
+
+            # From a thread and later: an exception in this hook would be ignored, too.
+            Thread(target=_interrupt, name="repeat-interrupt", daemon=True).start()
+        else:
+            report(ignored)
+
+    sys.unraisablehook = repeat_or_report
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
+
+
+def _interrupt() -> None:
+    import os
+    import signal
+    import time
+
+    time.sleep(REPEAT_AFTER_S)
+    os.kill(os.getpid(), signal.SIGINT)

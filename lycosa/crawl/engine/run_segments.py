@@ -1,0 +1,100 @@
+"""The segments of one run: which they are, what they take over from earlier ones, and which old ones are dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lycosa.crawl.engine.refresh import CarryOver, refresh, retry_dead
+from lycosa.crawl.engine.retention import drop_expired
+from lycosa.crawl.engine.run_parts import RunStorage
+from lycosa.frontier.core.segments import Retention, SegmentNaming
+from lycosa.frontier.ports import FrontierOperations
+
+log = logging.getLogger(__name__)
+
+DROP_EVERY_S = 600.0
+"""Seconds between two looks at old segments, in a long run."""
+
+
+class SegmentOptions(NamedTuple):
+    """What a run does with stored URLs and segments.
+
+    URLs older than `refresh_s` are fetched again, and with `retry_dead` dead ones. `has_done` is whether the frontier
+    stores done URLs. `export_to` is the folder to which segments are exported before they are dropped.
+    """
+
+    refresh_s: float | None = None
+    retry_dead: bool = False
+    has_done: bool = True
+    retention: Retention = Retention()
+    export_to: Path | None = None
+
+
+class RunSegments:
+    """The segments of a run that began at `began_at`: that of its first seed, and with periods one for each."""
+
+    def __init__(
+        self,
+        storage: RunStorage,
+        operations: FrontierOperations,
+        namings: Sequence[SegmentNaming],
+        options: SegmentOptions,
+        began_at: float,
+    ) -> None:
+        self._storage = storage
+        self._operations = operations
+        self._namings = namings
+        self._options = options
+        self._began_at = began_at
+        self._carry = CarryOver(storage.frontier, operations, storage.committer, ())
+        self.first = ""
+        """The segment of the first seed."""
+        self.has_begun = False
+
+    async def begin(self, first: str) -> None:
+        """Set the segment of the first seed, requeue stale and dead records, and drop old segments.
+
+        Call it before the seeds are queued, so that the records keep their validators.
+        """
+        self.first, self.has_begun = first, True
+        frontier, operations, now, options = self._storage.frontier, self._operations, self._began_at, self._options
+        for naming in self._namings:
+            naming.begin_run(now)
+        await frontier.begin_run(now)
+        await self.drop_expired(now)
+        segments = self.current(view.name for view in await operations.segments())
+        self._carry = CarryOver(frontier, operations, self._storage.committer, segments if options.has_done else ())
+        age_s = options.refresh_s
+        old = 0 if age_s is None else await refresh(operations, segments, now - age_s, now)
+        carried = await self._carry.more(now)
+        dead = await retry_dead(operations, segments, now) if options.retry_dead else 0
+        if old or carried or dead:
+            log.info("queued again: %d URLs by age, %d of the previous segment, %d dead", old, carried, dead)
+
+    def current(self, stored: Iterable[str]) -> list[str]:
+        """Return the segments of this run. With periods, one for each period of the stored segments."""
+        names = list(stored)
+        return list(dict.fromkeys(name for each in self._namings for name in each.current(self.first, names)))
+
+    async def take_over(self, now: float) -> int:
+        """Queue the remaining URLs of the previous segments. Return how many."""
+        return await self._carry.more(now)
+
+    async def drop_expired(self, now: float) -> None:
+        """Drop the archived segments that need not be kept."""
+        options = self._options
+        if dropped := await drop_expired(self._operations, options.retention, now, options.export_to):
+            log.info("dropped old segments: %s", ", ".join(dropped))
+
+    async def drop_regularly(self, now: Callable[[], float], failed: Callable[[BaseException], None]) -> None:
+        """Drop expired segments again and again; call `failed` with an error."""
+        try:
+            while True:
+                await asyncio.sleep(DROP_EVERY_S)
+                await self.drop_expired(now())
+        except Exception as error:  # noqa: BLE001  the engine raises it
+            failed(error)

@@ -1,0 +1,57 @@
+"""What keeps a frontier from leasing more: delays and blocks of hosts, and the transfers that a host may have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from lycosa.core.units import format_rough_duration
+from lycosa.frontier.core.fair_queue import NO_WORK
+from lycosa.frontier.core.scheduler import Host
+
+HOSTS_MAX = 1_000
+"""With more hosts nothing is reported: looking at all takes too long, and so many hosts rarely wait all at once."""
+
+
+class Brakes(NamedTuple):
+    """`text` says what all hosts with work wait for; "" if one of them may be contacted now.
+
+    `work_s`: the minimum time that the delays of the hosts need for what is queued.
+    """
+
+    text: str = ""
+    work_s: float = 0.0
+
+
+def brakes_of(hosts: Collection[Host], concurrency: int, now: float) -> Brakes:
+    """Return what keeps these hosts from being contacted at `now`. At most `concurrency` transfers for each."""
+    if len(hosts) > HOSTS_MAX:
+        return Brakes()
+    busy = [host for host in hosts if host.rank != NO_WORK]
+    work_s = max((host.backlog * host.delay_s for host in busy), default=0.0)
+    blocked = [host.blocked_until - now for host in busy if host.blocked_until > now]
+    delays = [host.delay_s for host in busy if host.blocked_until <= now < host.ready_at and host.delay_s]
+    full = sum(host.in_flight >= concurrency for host in busy if host.ready_at <= now)
+    others = sum(host.preparing for host in busy if host.ready_at <= now and host.in_flight < concurrency)
+    if not busy or len(blocked) + len(delays) + full + others < len(busy):
+        return Brakes("", work_s)
+    texts = [
+        f"delay of {_span(delays)} on {_hosts(len(delays))}" if delays else "",
+        f"{_hosts(len(blocked))} blocked for {format_rough_duration(max(blocked))}" if blocked else "",
+        f"{_transfers(concurrency)} at a time on {_hosts(full)}" if full else "",
+        f"robots.txt of {_hosts(others)}" if others else "",
+    ]
+    return Brakes(", ".join(filter(None, texts)), work_s)
+
+
+def _span(delays: Collection[float]) -> str:
+    least, most = f"{min(delays):.3g}", f"{max(delays):.3g}"
+    return f"{most} s" if least == most else f"{least} to {most} s"
+
+
+def _hosts(number: int) -> str:
+    return f"{number:,} host" if number == 1 else f"{number:,} hosts"
+
+
+def _transfers(number: int) -> str:
+    return f"{number:,} transfer" if number == 1 else f"{number:,} transfers"

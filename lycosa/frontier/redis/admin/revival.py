@@ -1,0 +1,31 @@
+"""Makes the keys of a crawl permanent that were to expire: see `expiry`."""
+
+from __future__ import annotations
+
+from lycosa.core.errors import StateError
+from lycosa.frontier.redis.admin import keyspace
+from lycosa.frontier.redis.worker.partition import Partition
+from lycosa.frontier.redis.worker.session import Session
+
+MARGIN_S = 5.0
+"""A finished crawl is not used again if its keys expire in less than this: the clocks of servers may differ."""
+
+
+async def revive(session: Session) -> None:
+    """Make all keys of the crawl permanent, if they were to expire. Raises `StateError` if that is too late."""
+    partitions = session.partitions
+    if not any([(await session.operate(each, "revive"))[1] for each in partitions]):
+        return
+    async for batch in keyspace.batches(session.calls.client, session.calls.retry, session.crawl):
+        await session.operate(home_of(session, batch), "persist_keys", *batch)
+    if all([(await session.operate(each, "revived", MARGIN_S))[1] for each in partitions]):
+        return
+    for each in partitions:
+        await session.operate(each, "delete", keyspace.ALWAYS)
+    await keyspace.delete_keys(session)
+    raise StateError(f"the crawl {session.crawl!r} has expired, and the rest of it is deleted: start it again")
+
+
+def home_of(session: Session, batch: list[bytes]) -> Partition:
+    """Return the partition of a batch of keys."""
+    return next(each for each in session.partitions if batch[0].startswith(each.key.encode()))

@@ -1,0 +1,82 @@
+"""Where servers listen: on loopback. Elsewhere only if their clients need a password, or with --allow-remote.
+
+All servers that listen on TCP open their sockets here: the search site, `/metrics`, and those of `lycosa proxies`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from lycosa.core.errors import StateError, UsageError
+
+LOOPBACK = "127.0.0.1"
+BACKLOG = 128
+
+
+class Access(NamedTuple):
+    """What protects a server from other machines: the `password` that clients need ("an account"), "" if none.
+
+    `allowed`: whether other machines may connect. `remedy`: what the operator must do to allow them.
+    """
+
+    allowed: bool
+    remedy: str
+    password: str = ""
+
+
+def without_password(*, allow_remote: bool) -> Access:
+    """Return the access to a server that has no password."""
+    return Access(allow_remote, "add --allow-remote")
+
+
+class PortInUse(StateError):
+    """Another program listens on this port."""
+
+
+def open_listener(host: str, port: int, where: str, access: Access, backlog: int = BACKLOG) -> socket.socket:
+    """Return a socket that listens on the first address of `host`. `where` is the option with its value, for messages.
+
+    Raises `UsageError` for an unknown host, and for an address that other machines may not use; `StateError` if it
+    cannot listen there, `PortInUse` in particular.
+    """
+    try:
+        family, *_, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "no such address"
+        raise UsageError(f"{where}: {why.lower()}") from None
+    if not access.allowed and is_remote(str(resolved[0])):
+        raise UsageError(f"{where} would be open to other machines: {access.remedy}, or listen on {LOOPBACK}")
+    try:
+        return socket.create_server(resolved[:2], family=family, backlog=backlog)
+    except OSError as error:
+        problem = PortInUse if error.errno == errno.EADDRINUSE else StateError
+        # Python's message repeats the address.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise problem(f"{where}: cannot listen there: {reason.lower()}") from None
+
+
+def is_remote(address: str) -> bool:
+    """Return whether other machines can reach a server at this IP address."""
+    return not ip_address(address.partition("%")[0]).is_loopback
+
+
+def remote_note(address: str, access: Access) -> str:
+    """Return a note on who may connect to a server at this IP address, "" if only this machine can."""
+    if not is_remote(address):
+        return ""
+    return f"open to other machines, {f'which need {access.password}' if access.password else 'without a password'}"
+
+
+def stop_note(*notes: str, server: str = "it") -> str:
+    """Return the notes that follow the address of a server."""
+    return ", ".join([*filter(None, notes), f"Ctrl-C stops {server}"])
+
+
+def url_of(address: tuple[str, int]) -> str:
+    """Return http://ADDRESS:PORT for the name of a socket."""
+    host, port = address[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,105 @@
+"""Compression of a file that grows: each flush appends a frame of its own, so that the file can be cut behind each.
+
+Readers (`zcat`, `zstdcat`, pandas) take frames one after another for one file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from lycosa.core.errors import UsageError
+
+GZIP_LEVEL = 6
+ZSTD_LEVEL = 3
+
+BEGINNING_MAX = 1024**2
+"""Bytes of a file that are read to find its header."""
+
+PIECE_BYTES = 64 * 1024
+"""Bytes that are read and decompressed at a time."""
+
+
+class Codec(NamedTuple):
+    """`compress` returns a frame, which begins with `magic`; `decompressor` is for one frame.
+
+    `feed(decompressor, data)` returns the data behind the frame, b"" while there is none.
+    """
+
+    suffix: str
+    magic: bytes
+    compress: Callable[[bytes], bytes]
+    decompressor: Callable[[], Any]
+    feed: Callable[[Any, bytes], bytes]
+
+    def beginning(self, data: bytes) -> bytes:
+        """Decompress the first bytes of a file, which may end within a frame. Raises ValueError."""
+        if not self.suffix:
+            return data
+        try:
+            found: bytes = self.decompressor().decompress(data, BEGINNING_MAX)
+        except Exception as error:
+            raise ValueError(str(error)) from error
+        return found
+
+    def end_of_frames(self, pieces: Iterable[bytes]) -> int:
+        """Return the number of bytes in complete frames. Raises ValueError if a piece belongs to no frame."""
+        end = read = 0
+        frame = self.decompressor()
+        for piece in pieces:
+            rest = piece
+            read += len(piece)
+            while rest:
+                try:
+                    rest = self.feed(frame, rest)
+                except Exception as error:
+                    raise ValueError(str(error)) from error
+                if frame.eof:
+                    end, frame = read - len(rest), self.decompressor()
+        return end
+
+
+def codec_of(suffix: str) -> Codec:
+    """Return the codec for "", ".gz" or ".zst". Raises `UsageError` without the package for zstd."""
+    if suffix == ".zst":
+        zstd = _zstd_module()
+        magic = b"\x28\xb5\x2f\xfd"
+        return Codec(suffix, magic, lambda data: zstd.compress(data, ZSTD_LEVEL), zstd.ZstdDecompressor, _feed_zstd)
+    return GZIP if suffix == ".gz" else PLAIN
+
+
+def _feed_zstd(frame: Any, data: bytes) -> bytes:
+    frame.decompress(data, PIECE_BYTES)
+    while not (frame.eof or frame.needs_input):
+        frame.decompress(b"", PIECE_BYTES)
+    return bytes(frame.unused_data)
+
+
+def _feed_gzip(frame: Any, data: bytes) -> bytes:
+    frame.decompress(data, PIECE_BYTES)
+    while frame.unconsumed_tail and not frame.eof:
+        frame.decompress(frame.unconsumed_tail, PIECE_BYTES)
+    return bytes(frame.unused_data)
+
+
+def _zstd_module() -> Any:
+    try:
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python 3.14
+    except ImportError:
+        try:
+            from backports import zstd
+        except ImportError:
+            raise UsageError(".zst needs the package backports.zstd: pip install 'lycosa[zstd]'") from None
+    return zstd
+
+
+PLAIN = Codec("", b"", bytes, bytes, lambda _frame, _data: b"")
+GZIP = Codec(
+    ".gz",
+    b"\x1f\x8b",
+    lambda data: gzip.compress(data, GZIP_LEVEL, mtime=0),
+    lambda: zlib.decompressobj(wbits=31),
+    _feed_gzip,
+)
