@@ -1,6 +1,6 @@
 """A record store in the tables of a database, whichever it is. Adapters say how to connect and what its errors mean.
 
-    torrent_store       one row: the next id. Whoever writes updates it first, so writers take turns
+    torrent_store       one row: the next id. Each transaction updates it first, so writers take turns
     torrents            id -> both infohashes, content (see `content`); written once
     torrent_popularity  id -> when seen, seeders, leechers, when counted: what changes often is small
     torrent_hashes      20 bytes of each infohash -> id
