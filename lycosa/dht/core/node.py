@@ -85,6 +85,7 @@ class DhtNode:
             random_bytes,
             family=self.family,
             sample_interval_s=config.sample_interval_s,
+            allowed=config.allowed_networks,
             on_announce=self._events.append if config.report_announces else None,
         )
         self._operations = Operations(
@@ -284,9 +285,10 @@ class DhtNode:
             self.table.renamed(source, reply.id)
             self._unanswered(query, "another node answered", now)
             return
-        if source not in self._routers:
+        contact = Contact(reply.id, source)
+        if self._may_keep(contact):
             was_empty = not len(self.table)
-            self._ping(self.table.responded(Contact(reply.id, source), now), now)
+            self._ping(self.table.responded(contact, now), now)
             if was_empty and len(self.table):
                 self._maintenance.first_contact(now)
         if query.operation is not None:

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, ip_of, with_port
+from lycosa.dht.core.endpoints import (
+    IPV4,
+    IPV6,
+    NONE_ALLOWED,
+    AllowedNetworks,
+    Contact,
+    ip_of,
+    is_contactable,
+    with_port,
+)
 from lycosa.dht.core.events import PeerAnnounced
 from lycosa.dht.core.krpc import (
     ANNOUNCE_PEER,
@@ -61,6 +70,7 @@ class Responder:
         *,
         family: int,
         sample_interval_s: int,
+        allowed: AllowedNetworks = NONE_ALLOWED,
         on_announce: Callable[[PeerAnnounced], None] | None = None,
     ) -> None:
         self._table = table
@@ -70,6 +80,7 @@ class Responder:
         self._random_bytes = random_bytes
         self._family = family
         self._sample_interval_s = sample_interval_s
+        self._allowed = allowed
         self._on_announce = on_announce
         self._peer_bytes = 8 if family == IPV4 else 21
         self._turn = 0
@@ -110,7 +121,7 @@ class Responder:
         infohash = query.target
         nodes, nodes6 = self._closest(query, now)
         token = None
-        if self._peers.accepts(infohash):
+        if self._peers.accepts(infohash) and is_contactable(source, self._allowed):
             token = self._tokens.issue(ip_of(source), infohash, now)
         filters = self._peers.filters(infohash, now) if query.scrape else None
         before_id = filter_values(*filters) if filters else b""
@@ -129,6 +140,9 @@ class Responder:
         if not self._tokens.is_valid(query.token, ip_of(source), query.target, now):
             return encode_error(query.transaction, PROTOCOL_ERROR, b"invalid token", source)
         endpoint = with_port(source, query.port) if query.port else source
+        if not is_contactable(endpoint, self._allowed):
+            # Others would be sent to an address of their own network.
+            return encode_error(query.transaction, PROTOCOL_ERROR, b"not a public address", source)
         if self._peers.announce(query.target, endpoint, now, seed=query.seed) and self._on_announce is not None:
             self._on_announce(PeerAnnounced(query.target, endpoint, query.seed))
         return encode_reply(query.transaction, self._table.own_id, source)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, pack, split_contacts
+from lycosa.dht.core.endpoints import IPV4, IPV6, AllowedNetworks, Contact, pack, split_contacts, text
 from lycosa.dht.core.events import PeerAnnounced
 from lycosa.dht.core.krpc import (
     ANNOUNCE_PEER,
@@ -175,6 +175,30 @@ def test_an_announce_with_a_wrong_token_is_an_error():
     assert isinstance(error, ErrorMessage)
     assert (error.code, error.message) == (203, b"invalid token")
     assert answering.announced == []
+
+
+PRIVATE = pack("10.0.0.1", 25), pack("127.0.0.1", 25), pack("192.168.1.1", 25), pack("fe80::1", 25), pack("::1", 25)
+
+
+@pytest.mark.parametrize("source", PRIVATE, ids=text)
+def test_a_private_address_is_answered_without_a_token_and_not_stored(source: bytes):
+    answering = Answering()
+    reply = answering.ask(source, method=GET_PEERS, target=INFOHASH)
+    assert reply.nodes or reply.nodes6
+    assert reply.token is None
+    valid = TokenIssuer(b"s" * 32).issue(source[:-2], INFOHASH, 1.0)
+    error = answering.ask(source, method=ANNOUNCE_PEER, target=INFOHASH, token=valid, port=77)
+    assert isinstance(error, ErrorMessage)
+    assert (error.code, error.message) == (203, b"not a public address")
+    assert answering.announced == []
+    assert [len(peers) for peers in answering.shared.peers.values()] == [0, 0]
+
+
+def test_a_private_address_that_is_allowed_is_stored():
+    answering = Answering(allowed=AllowedNetworks(["10.0.0.0/8"]))
+    token = answering.ask(PRIVATE[0], method=GET_PEERS, target=INFOHASH).token
+    answering.ask(PRIVATE[0], method=ANNOUNCE_PEER, target=INFOHASH, token=token, port=77)
+    assert list(answering.ask(method=GET_PEERS, target=INFOHASH).values) == [pack("10.0.0.1", 77)]
 
 
 @pytest.mark.parametrize("want", [0, BOTH])
