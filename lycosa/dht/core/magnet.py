@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from lycosa.core.errors import BadMagnet, UsageError
 from lycosa.dht.core.endpoints import parse
+from lycosa.dht.core.metadata.assembly import has_infohash
 
 PEERS_MAX = 64
 TEXT_MAX = 64 * 1024
@@ -35,6 +36,10 @@ class Magnet:
     def infohashes(self) -> tuple[bytes, ...]:
         """The full infohashes: 20 bytes of version 1, 32 of version 2. The DHT uses the first 20."""
         return tuple(each for each in (self.infohash_v1, self.infohash_v2) if each is not None)
+
+    def names(self, metadata: bytes) -> bool:
+        """Whether an info dict has all infohashes of the link: the peers of one know nothing of the other."""
+        return all(has_infohash(metadata, infohash) for infohash in self.infohashes)
 
 
 def parse_magnet(text: str) -> Magnet:
