@@ -61,6 +61,25 @@ def test_what_one_node_announces_another_finds_in_both_families() -> None:
     asyncio.run(run())
 
 
+def test_the_two_swarms_of_a_hybrid_torrent_are_scraped_as_one() -> None:
+    async def run() -> None:
+        other = INFOHASH[::-1]
+        async with (
+            node("127.0.0.1:0") as first,
+            node("127.0.0.2:0", join=first) as second,
+            node("127.0.0.3:0", join=first) as third,
+        ):
+            for infohash in (INFOHASH, other):
+                await second.announce(infohash, 999, seed=True)
+            await third.announce(other, 998)
+            found: list[str] = []
+            estimate = await third.scrape_swarms((INFOHASH, other), lambda peer: found.append(text(peer)))
+            assert sorted(found) == ["127.0.0.2:999", "127.0.0.3:998"]
+            assert (round(estimate.seeds), round(estimate.leechers), estimate.peers) == (1, 1, 2)
+
+    asyncio.run(run())
+
+
 def test_a_node_with_an_ipv4_bootstrap_alone_joins_on_ipv6_too() -> None:
     """Its contacts on IPv4 tell it of nodes on IPv6 (BEP 32)."""
 

@@ -26,7 +26,8 @@ def test_a_peer_that_one_command_announces_is_found_by_another(tmp_path: Path) -
         announced = lycosa("dht", "announce", INFOHASH, "--peer-port", 999, *join, cwd=tmp_path)
         assert (announced.returncode, announced.stderr.splitlines()[-1]) == (0, "3 of 3 nodes store the peer")
 
-        found = lycosa("dht", "lookup", f"magnet:?xt=urn:btih:{INFOHASH}", *join, cwd=tmp_path)
+        hybrid = f"magnet:?xt=urn:btmh:1220{INFOHASH}{'0' * 24}&xt=urn:btih:{'1' * 40}"  # announced as version 2 only
+        found = lycosa("dht", "lookup", hybrid, *join, cwd=tmp_path)
         assert (found.returncode, found.stdout) == (0, "127.0.0.4:999\n"), found.stderr
         assert found.stderr.splitlines()[-1] == "1 peer; about 0 seeds and 1 leecher (estimate, BEP 33)"
 
@@ -66,7 +67,8 @@ def test_metrics_name_no_address_of_a_peer(tmp_path: Path) -> None:
 
 
 def test_one_process_runs_a_node_on_each_address(tmp_path: Path) -> None:
-    with dht_node(tmp_path / "1", "--bind", "127.0.0.2:0", "--bind", "[::1]:0", "--state", "saved") as (process, _):
+    options = ("--bind", "127.0.0.2:0", "--bind", "[::1]:0", "--allow-private", "::1", "--state", "saved")
+    with dht_node(tmp_path / "1", *options) as (process, _):
         nodes = listening(process)
         assert len({node_id for node_id, _ in nodes}) == 3
         for _, address in nodes:
