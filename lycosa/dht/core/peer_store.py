@@ -159,9 +159,12 @@ class PeerStore:
         return swarm.filters
 
     def sample(self, interval_s: int, chance: int, now: float) -> InfohashSample:
-        """Return up to SAMPLES_MAX infohashes, the same ones for `interval_s` (BEP 51). `chance` decides which."""
+        """Return up to SAMPLES_MAX infohashes, the same ones for `interval_s` (BEP 51). `chance` decides which.
+
+        An empty sample is not kept: a node that was just started would have nothing to show for the first interval.
+        """
         self.expire(now)
-        if now >= self._sample_until:
+        if now >= self._sample_until or not self._sample.samples:
             infohashes = list(self._swarms)
             count = len(infohashes)
             stride = _stride(count, chance)

@@ -73,6 +73,15 @@ def test_a_sample_stays_the_same_for_its_interval():
     assert store.sample(60, 999, 60.0).samples != first.samples
 
 
+def test_an_empty_sample_lasts_until_there_is_an_infohash():
+    store = PeerStore()
+    assert store.sample(60, 1, 0.0).samples == b""
+    store.announce(ONE, peer(1), 1.0, seed=False)
+    assert store.sample(60, 1, 2.0).samples == ONE
+    store.announce(OTHER, peer(1), 3.0, seed=False)
+    assert store.sample(60, 1, 4.0).samples == ONE
+
+
 @given(count=st.integers(0, 60), chance=st.integers(0, 2**32 - 1))
 def test_a_sample_has_no_infohash_twice(count: int, chance: int):
     store = PeerStore()
