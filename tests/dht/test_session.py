@@ -191,6 +191,8 @@ def test_a_state_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> N
         ("x", [], r"--bind x: write ADDRESS:PORT"),
         ("127.0.0.1:0", ["x"], "--bootstrap x: write HOST:PORT such as"),
         ("127.0.0.1:0", ["x:0"], "--bootstrap x:0: write HOST:PORT such as"),
+        ("127.0.0.1:0", ["x:" + "9" * 5000], "--bootstrap x:9+: write HOST:PORT such as"),
+        ("127.0.0.1:" + "9" * 5000, [], "--bind 127.0.0.1:9+: write ADDRESS:PORT"),
     ],
 )
 def test_mistakes_have_a_message(bind: str, bootstrap: list[str], message: str) -> None:
