@@ -51,19 +51,27 @@ def test_a_killed_node_has_its_id_and_its_contacts_again(tmp_path: Path) -> None
             assert "it knows no other node" not in process.stderr
 
 
-def test_metrics_name_no_address_of_a_peer(tmp_path: Path) -> None:
+def test_neither_metrics_nor_logs_nor_the_state_have_the_address_of_a_peer(tmp_path: Path) -> None:
+    saved = tmp_path / "1" / "saved" / "node.json"
     with (
-        dht_node(tmp_path / "1", "--metrics", "0") as (process, first),
+        dht_node(tmp_path / "1", "--metrics", "0", "--state", "saved") as (process, first),
         dht_node(tmp_path / "2", "--bootstrap", first, bind="127.0.0.2:0"),
     ):
+        # Read-only, so it is a peer and no contact.
         join = ("--bind", "127.0.0.4:0", "--bootstrap", first, *ON_LOOPBACK)
         lycosa("dht", "announce", INFOHASH, "--peer-port", 999, *join, cwd=tmp_path)
         url = re.search(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", process.stderr)
         assert url is not None
         with build_opener(ProxyHandler({})).open(url[1], timeout=20) as answer:
             page = answer.read().decode()
+        process.process.send_signal(signal.SIGTERM)
+        assert process.end() == 0
     assert 'lycosa_dht_peers{family="ipv4"} 1\n' in page
     assert "127.0" not in page
+    assert "7f000002" in saved.read_text(), "the contact"
+    for file in (each for each in (tmp_path / "1").rglob("*") if each.is_file()):  # the output, too
+        for address in (b"127.0.0.4", b"7f000004", b"\x7f\0\0\4"):
+            assert address not in file.read_bytes(), file
 
 
 def test_one_process_runs_a_node_on_each_address(tmp_path: Path) -> None:
