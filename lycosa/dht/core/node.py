@@ -84,8 +84,7 @@ class DhtNode:
             TokenIssuer(random_bytes(SECRET_BYTES)),
             random_bytes,
             family=self.family,
-            sample_interval_s=config.sample_interval_s,
-            allowed=config.allowed_networks,
+            config=config,
             on_announce=self._events.append if config.report_announces else None,
         )
         self._operations = Operations(
@@ -285,8 +284,7 @@ class DhtNode:
             self.table.renamed(source, reply.id)
             self._unanswered(query, "another node answered", now)
             return
-        contact = Contact(reply.id, source)
-        if self._may_keep(contact):
+        if self._may_keep(contact := Contact(reply.id, source)):
             was_empty = not len(self.table)
             self._ping(self.table.responded(contact, now), now)
             if was_empty and len(self.table):

@@ -7,16 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lycosa.dht.core.endpoints import (
-    IPV4,
-    IPV6,
-    NONE_ALLOWED,
-    AllowedNetworks,
-    Contact,
-    ip_of,
-    is_contactable,
-    with_port,
-)
+from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, ip_of, is_contactable, with_port
 from lycosa.dht.core.events import PeerAnnounced
 from lycosa.dht.core.krpc import (
     ANNOUNCE_PEER,
@@ -35,6 +26,7 @@ from lycosa.dht.core.krpc import (
     sample_values,
 )
 from lycosa.dht.core.limits import NodeLimits
+from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.peer_store import PeerStore
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.tokens import TokenIssuer
@@ -69,8 +61,7 @@ class Responder:
         random_bytes: Callable[[int], bytes],
         *,
         family: int,
-        sample_interval_s: int,
-        allowed: AllowedNetworks = NONE_ALLOWED,
+        config: NodeConfig,
         on_announce: Callable[[PeerAnnounced], None] | None = None,
     ) -> None:
         self._table = table
@@ -79,8 +70,8 @@ class Responder:
         self._tokens = tokens
         self._random_bytes = random_bytes
         self._family = family
-        self._sample_interval_s = sample_interval_s
-        self._allowed = allowed
+        self._sample_interval_s = config.sample_interval_s
+        self._allowed = config.allowed_networks
         self._on_announce = on_announce
         self._peer_bytes = 8 if family == IPV4 else 21
         self._turn = 0

@@ -20,6 +20,7 @@ from lycosa.dht.core.krpc import (
     Reply,
     decode_message,
 )
+from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.peer_store import PeerStore
 from lycosa.dht.core.responder import Neighbourhood, Responder
 from lycosa.dht.core.routing.table import RoutingTable
@@ -43,7 +44,7 @@ def a_table(own_id: bytes, endpoints: list[bytes]) -> RoutingTable:
 class Answering:
     """A responder for each family, with full answers, in one process."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **config: object) -> None:
         self.shared = Neighbourhood()
         self.shared.tables = {
             IPV4: a_table(b"4" * 20, [pack(f"20.0.{number}.1", 1) for number in range(40)]),
@@ -57,9 +58,8 @@ class Answering:
                 TokenIssuer(b"s" * 32),
                 random.Random(1).randbytes,
                 family=family,
-                sample_interval_s=600,
+                config=NodeConfig(sample_interval_s=600, **config),
                 on_announce=self.announced.append,
-                **options,
             )
             for family in (IPV4, IPV6)
         }
@@ -195,7 +195,7 @@ def test_a_private_address_is_answered_without_a_token_and_not_stored(source: by
 
 
 def test_a_private_address_that_is_allowed_is_stored():
-    answering = Answering(allowed=AllowedNetworks(["10.0.0.0/8"]))
+    answering = Answering(allowed_networks=AllowedNetworks(["10.0.0.0/8"]))
     token = answering.ask(PRIVATE[0], method=GET_PEERS, target=INFOHASH).token
     answering.ask(PRIVATE[0], method=ANNOUNCE_PEER, target=INFOHASH, token=token, port=77)
     assert list(answering.ask(method=GET_PEERS, target=INFOHASH).values) == [pack("10.0.0.1", 77)]
