@@ -13,7 +13,6 @@ import pytest
 
 from lycosa.cli.crawl.progress import (
     BUGS_SHOWN,
-    count,
     date,
     exit_code,
     progress_line,
@@ -344,11 +343,6 @@ def test_the_summary_counts_the_outcomes_of_pool_proxies():
 
 def test_the_exit_code_of_a_crawl_without_proxies_is_3():
     assert exit_code(Summary(**{**SUMMARY, "closing": "no proxy"})) == 3
-
-
-def test_count_forms_plurals():
-    assert [count(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
-    assert [count(number, "dead proxy") for number in (1, 2)] == ["1 dead proxy", "2 dead proxies"]
 
 
 def test_one_bug_on_many_pages_is_one_line_and_one_example():
