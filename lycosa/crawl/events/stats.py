@@ -29,7 +29,8 @@ class Snapshot(NamedTuple):
     (pages and unchanged pages per second) are for this run, the others for the whole crawl. If the crawl is idle,
     nothing is due before `waiting_until` (unix seconds; else 0). `paused` is why the crawl is paused, or "". `brake` is
     what all hosts with work wait for, or "". `eta_s`: the seconds until the queue is empty if it shrinks as before; 0
-    if it does not shrink. `least_s`: the seconds that the delays of the hosts take at least for what is queued.
+    if it does not shrink. `least_s`: the seconds that the delays and blocks of the hosts take at least for what is
+    queued. `blocked_s`: the seconds for which all hosts with work are blocked.
     """
 
     pages: int = 0
@@ -50,6 +51,7 @@ class Snapshot(NamedTuple):
     brake: str = ""
     eta_s: float = 0.0
     least_s: float = 0.0
+    blocked_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -103,6 +105,7 @@ class RunStats:
             brake=frontier.brake if frontier.queued else "",
             eta_s=self._eta_s(frontier.unfinished, now),
             least_s=frontier.work_s,
+            blocked_s=frontier.blocked_s,
         )
 
     def _eta_s(self, unfinished: int, now: float) -> float:

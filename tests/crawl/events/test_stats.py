@@ -32,3 +32,4 @@ def test_what_brakes_counts_only_while_something_is_queued():
     stats = RunStats(1000.0)
     assert stats.snapshot(FrontierStats(queued=3, brake="delay", work_s=3.0), 1001.0).brake == "delay"
     assert stats.snapshot(FrontierStats(leased=3, brake="delay"), 1001.0).brake == ""
+    assert stats.snapshot(FrontierStats(queued=3, blocked_s=2.0), 1001.0).blocked_s == 2.0
