@@ -255,6 +255,7 @@ async def _status(state: OpenState, *, as_json: bool) -> None:
         "segments": dict(Counter(str(view.state) for view in views)),
         "filter_share": stats.lookups_settled / lookups if lookups else None,
         "size_bytes": _size(state.path) if state.path else None,
+        "expires_at": state.expires_at,
     }
     if as_json:
         print_json(known)
@@ -282,6 +283,7 @@ def _show_status(known: dict[str, Any], seeds: list[str], runs: str, now: float)
         "segments": ", ".join(f"{number:,} {name}" for name, number in known["segments"].items()),
         "filter": f"settled {known['filter_share']:.2%} of the look-ups" if known["filter_share"] is not None else "",
         "size": format_size(known["size_bytes"]) if known["size_bytes"] is not None else "",
+        "expires": format_time(known["expires_at"], now) if known["expires_at"] is not None else "",
     }
     for name, text in lines.items():
         if text:
