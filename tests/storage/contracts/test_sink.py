@@ -579,6 +579,23 @@ def test_a_closed_reader_is_reported_in_one_line():
     asyncio.run(write())
 
 
+@pytest.mark.parametrize(
+    ("mode", "position", "written"),
+    [
+        ("ab", 0, "a,b\r\n1,2\r\n,3\r\n"),  # >> FILE, resumed
+        ("ab", None, "a,b\r\n1,2\r\nb,c\r\n3,4\r\n"),  # >> FILE, another crawl
+        ("wb", 0, "b,c\r\n3,4\r\n"),  # > FILE, resumed
+    ],
+)
+def test_csv_on_standard_output_has_one_header_in_a_file_that_a_resumed_crawl_continues(
+    tmp_path, mode, position, written
+):
+    for how, start, item in (("wb", None, {"a": 1, "b": 2}), (mode, position, {"b": 3, "c": 4})):
+        with (tmp_path / "out.csv").open(how) as file:
+            asyncio.run(run(StdoutSink(file.fileno(), Csv("standard output")), start, item))
+    assert (tmp_path / "out.csv").read_bytes().decode() == written
+
+
 def test_a_closed_standard_output_is_reported():
     with Path(os.devnull).open("rb") as unwritable:
         assert "standard output is closed" in open_error(StdoutSink(unwritable.fileno()))
