@@ -246,8 +246,9 @@ def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
     if snapshot.paused or snapshot.waiting_until:
         return ""
     unfinished = snapshot.queued + snapshot.leased + snapshot.delayed
-    if max_pages is not None and snapshot.rate > 0 and 0 < max_pages - snapshot.pages <= unfinished:
-        return f"{format_duration(snapshot.blocked_s + (max_pages - snapshot.pages) / snapshot.rate)} to go"
+    rate = snapshot.free_rate if snapshot.blocked_s else snapshot.rate
+    if max_pages is not None and rate > 0 and 0 < max_pages - snapshot.pages <= unfinished:
+        return f"{format_duration(snapshot.blocked_s + (max_pages - snapshot.pages) / rate)} to go"
     if snapshot.eta_s and max_pages is None:
         return f"{format_duration(max(snapshot.eta_s, snapshot.least_s))} to go"
     is_bound = snapshot.least_s >= LEAST_SHOWN_S and max_pages is None

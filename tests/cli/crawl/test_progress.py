@@ -71,7 +71,7 @@ def test_the_remaining_time_is_shown_only_if_it_is_known(max_pages, rate, expect
         ({"least_s": 120.0}, None, "at least 2 min to go"),  # the queue grows
         ({"least_s": 2.0}, None, "MB"),
         ({"eta_s": 90.0}, 100_000, "MB"),  # the page limit is reached later, or never
-        ({"blocked_s": 3.0}, 4760 + 198, "3.5 s to go"),
+        ({"blocked_s": 3.0, "free_rate": 396.0, "rate": 9.0}, 4760 + 198, "3.5 s to go"),
         ({"eta_s": 90.0, "paused": "no proxy"}, None, "MB"),
     ],
 )

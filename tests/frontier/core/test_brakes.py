@@ -51,6 +51,6 @@ def test_a_block_of_all_hosts_with_work_delays_what_is_queued():
         host(blocked_until=NOW + 90, ready_at=NOW + 90, delay_s=1.0),
         host(blocked_until=NOW + 3, ready_at=NOW + 3),
     ]
-    assert brakes_of(hosts, 8, NOW)[1:] == (100.0, 3.0)
-    assert brakes_of([*hosts, host(**WAITING)], 8, NOW).blocked_s == 0.0
-    assert brakes_of([*hosts, host(blocked_until=NOW - 1)], 8, NOW).blocked_s == 0.0
+    assert brakes_of(hosts, 8, NOW)[1:] == (100.0, NOW + 3)
+    assert brakes_of([*hosts, host(**WAITING)], 8, NOW).blocked_until == 0.0
+    assert brakes_of([*hosts, host(blocked_until=NOW - 1)], 8, NOW).blocked_until == 0.0
