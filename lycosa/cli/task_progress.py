@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from lycosa.cli.crawl import progress
-from lycosa.core.units import format_duration
+from lycosa.core.units import format_count, format_duration
 
 PLAIN_EVERY_S = 5.0
 LIVE_EVERY_S = 0.25
@@ -28,7 +28,7 @@ def task_progress(noun: str, verb: str, total: int, *, shares_terminal: bool = F
 
     def line(rows: int, done: int) -> str:
         elapsed_s = time.monotonic() - started
-        text = f"{progress.count(rows, noun)} {verb}, {rows / elapsed_s:,.0f}/s"
+        text = f"{format_count(rows, noun)} {verb}, {rows / elapsed_s:,.0f}/s"
         if done and total > done:
             text += f", {format_duration(elapsed_s * (total - done) / done)} to go"
         return text

@@ -28,10 +28,14 @@ similar to these."""
 
 
 class ListOf(NamedTuple):
-    """Several values of one kind: a list, or text with line ends or (with `commas`) commas between the elements."""
+    """Several values of one kind: a list, or text with line ends or (with `commas`) commas between the elements.
+
+    With `distinct` no value may be given twice.
+    """
 
     element: SettingKind
     commas: bool = True
+    distinct: bool = False
 
     @property
     def expected(self) -> str:
@@ -48,7 +52,11 @@ class ListOf(NamedTuple):
             value = [] if value is None else [value]
         if not isinstance(value, (Sequence, range)):
             raise TypeError
-        return tuple(_convert_element(self.element, each) for each in value)
+        elements = tuple(_convert_element(self.element, each) for each in value)
+        if self.distinct and len(set(elements)) < len(elements):
+            twice = next(each for place, each in enumerate(elements) if each in elements[:place])
+            raise BadSetting(f"{twice!r} is given twice: name each once")
+        return elements
 
 
 class OutputList(NamedTuple):

@@ -218,7 +218,7 @@ class Settings:
 
     output: Annotated[tuple[str, ...], OutputList()] = ()
     """Files to which items are appended, by suffix or as FILE:FORMAT, streams in Redis, or `-`; by default `-`."""
-    fields: Annotated[tuple[str, ...], ListOf(Text("the name of a field", SHORT))] = ()
+    fields: Annotated[tuple[str, ...], ListOf(Text("the name of a field", SHORT), distinct=True)] = ()
     """Columns of CSV outputs; by default all fields of the first items."""
     overwrite: Annotated[bool, Boolean()] = False
     """Start from scratch: delete the state and the content of the output."""

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write and read them. Every module parses and formats them here."""
+"""Counts, durations and sizes as people write and read them. Every module parses and formats them here."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ def parse_size(text: str) -> int | None:
         return None
     size_bytes = float(found[1]) * _SIZE_UNITS[found[2]]
     return round(size_bytes) if isfinite(size_bytes) else None
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return "1 page", "2 pages", "3 proxies", "4 successes"."""
+    if number == 1:
+        return f"{number:,} {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {plural}"
 
 
 def format_size(size_bytes: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lycosa.core.errors import LycosaError, UsageError
-from lycosa.dht.core.endpoints import AllowedNetworks, is_contactable, text
+from lycosa.dht.core.endpoints import AllowedNetworks, is_contactable, port_number, text
 from lycosa.dht.core.torrent_file import Node, TorrentFile, read_torrent_file
 from lycosa.dht.udp import pack_address
 
@@ -68,10 +68,14 @@ async def resolve(nodes: Iterable[Node]) -> list[bytes]:
 
 def parse_node(written: str) -> Node:
     """Return the host and the port of HOST:PORT. Raises `UsageError`."""
-    host, _, port = written.rpartition(":")
-    if not (host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+    host, _, digits = written.rpartition(":")
+    try:
+        port = port_number(digits)
+    except ValueError:
+        port = 0
+    if not (host and port):
         raise UsageError(f"--bootstrap {written}: write HOST:PORT such as 192.0.2.1:6881, a torrent file, or {DEFAULT}")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), port
 
 
 def load_torrent(name: str) -> TorrentFile:

@@ -155,6 +155,23 @@ class DhtSession:
                 leechers += event.leechers or 0
         return SwarmEstimate(seeds, leechers, len(peers))
 
+    async def scrape_swarms(
+        self, infohashes: Iterable[bytes], on_peer: Callable[[bytes], object] = bool
+    ) -> SwarmEstimate:
+        """Scrape the swarms of one torrent at once: a hybrid torrent has two.
+
+        Most of its clients are in both, so the larger estimates count.
+        """
+        peers: dict[bytes, None] = {}
+
+        def add(peer: bytes) -> None:
+            if peer not in peers:
+                peers[peer] = None
+                on_peer(peer)
+
+        found = await asyncio.gather(*(self.scrape(each, add) for each in dict.fromkeys(infohashes)))
+        return SwarmEstimate(max(each.seeds for each in found), max(each.leechers for each in found), len(peers))
+
     async def metadata(self, infohash: bytes, peers: Iterable[bytes] = ()) -> bytes:
         """Return the info dict of a torrent, from peers that the DHT names and from `peers`. Nothing else is fetched.
 

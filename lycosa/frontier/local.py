@@ -326,6 +326,7 @@ class LocalFrontier(Generic[Key]):
             added=self._added,
             brake=brakes.text,
             work_s=brakes.work_s,
+            blocked_until=brakes.blocked_until,
         )
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:

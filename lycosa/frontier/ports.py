@@ -238,6 +238,9 @@ class SharedCrawl(Protocol):
     async def workers(self) -> int:
         """Return the current number of workers."""
 
+    async def expires_at(self) -> float | None:
+        """Return when the crawl, which is finished, will be removed (unix seconds); None for never."""
+
     async def description(self) -> Description:
         """Return the description of the crawl with the seeds of all workers; an empty one before the first worker.
 

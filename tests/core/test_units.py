@@ -1,10 +1,23 @@
-"""Durations and sizes: parsed and formatted in one place (F7)."""
+"""Counts, durations and sizes: parsed and formatted in one place (F7)."""
 
 from __future__ import annotations
 
 import pytest
 
-from lycosa.core.units import format_duration, format_rough_duration, format_size, parse_duration, parse_size
+from lycosa.core.units import (
+    format_count,
+    format_duration,
+    format_rough_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+)
+
+
+def test_counts_are_shown_with_the_plural_of_their_noun():
+    assert [format_count(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
+    assert [format_count(number, "dead proxy") for number in (1, 2)] == ["1 dead proxy", "2 dead proxies"]
+    assert [format_count(number, "success") for number in (1, 2)] == ["1 success", "2 successes"]
 
 
 @pytest.mark.parametrize(

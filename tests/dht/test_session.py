@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lycosa import dht
-from lycosa.core.errors import LycosaError, StorageError, UsageError
+from lycosa.core.errors import LycosaError, NoMetadata, StorageError, UsageError
 from lycosa.dht import bootstrap
 from lycosa.dht import session as session_module
 from lycosa.dht.core.endpoints import NONE_ALLOWED, pack, text
@@ -57,6 +58,25 @@ def test_what_one_node_announces_another_finds_in_both_families() -> None:
             assert sorted(map(str, peers)) == ["127.0.0.2:999", "[::1]:999"]
             estimate = await third.scrape(INFOHASH)
             assert (round(estimate.seeds), round(estimate.leechers), estimate.peers) == (2, 0, 2)
+
+    asyncio.run(run())
+
+
+def test_the_two_swarms_of_a_hybrid_torrent_are_scraped_as_one() -> None:
+    async def run() -> None:
+        other = INFOHASH[::-1]
+        async with (
+            node("127.0.0.1:0") as first,
+            node("127.0.0.2:0", join=first) as second,
+            node("127.0.0.3:0", join=first) as third,
+        ):
+            for infohash in (INFOHASH, other):
+                await second.announce(infohash, 999, seed=True)
+            await third.announce(other, 998)
+            found: list[str] = []
+            estimate = await third.scrape_swarms((INFOHASH, other), lambda peer: found.append(text(peer)))
+            assert sorted(found) == ["127.0.0.2:999", "127.0.0.3:998"]
+            assert (round(estimate.seeds), round(estimate.leechers), estimate.peers) == (1, 1, 2)
 
     asyncio.run(run())
 
@@ -124,6 +144,27 @@ def test_the_contacts_are_saved_while_the_node_runs(tmp_path: Path, monkeypatch:
     asyncio.run(run())
 
 
+def test_peers_stand_neither_in_logs_nor_in_the_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def run() -> None:
+        async with node("127.0.0.1:0", state=tmp_path / "1") as first:
+            # Read-only, so that it is a peer and no contact.
+            async with node("127.0.0.9:0", join=first, state=tmp_path / "2", read_only=True) as second:
+                assert (await second.announce(INFOHASH, 999)).confirmed == 1
+                assert [peer.host async for peer in second.lookup(INFOHASH)] == ["127.0.0.9"]
+                with pytest.raises(NoMetadata):
+                    await second.metadata(INFOHASH)
+            assert first.status()[0].peers == 1
+
+    asyncio.run(run())
+    files = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert any(b"7f000001" in content for content in files), "the contact of the second node"
+    for written in (caplog.text.encode(), *files):
+        for address in (b"127.0.0.9", b"7f000009", b"\x7f\0\0\x09"):
+            assert address not in written
+
+
 def test_a_node_with_saved_contacts_starts_without_a_name_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,6 +213,8 @@ def test_a_state_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> N
         ("x", [], r"--bind x: write ADDRESS:PORT"),
         ("127.0.0.1:0", ["x"], "--bootstrap x: write HOST:PORT such as"),
         ("127.0.0.1:0", ["x:0"], "--bootstrap x:0: write HOST:PORT such as"),
+        ("127.0.0.1:0", ["x:" + "9" * 5000], "--bootstrap x:9+: write HOST:PORT such as"),
+        ("127.0.0.1:" + "9" * 5000, [], "--bind 127.0.0.1:9+: write ADDRESS:PORT"),
     ],
 )
 def test_mistakes_have_a_message(bind: str, bootstrap: list[str], message: str) -> None:

@@ -20,6 +20,7 @@ from lycosa.app.crawl.seeding import Seeder
 from lycosa.app.crawl.spec import CrawlSpec, SpiderSpec
 from lycosa.app.crawl.workers import WorkerProcesses
 from lycosa.core.errors import BadSpider, StateError, WorkerLost
+from lycosa.core.units import format_count
 from lycosa.crawl.diagnostics.watchdog import Watchdog
 from lycosa.crawl.engine.engine import STOP_GRACE_S, Engine, shutdown_deadline
 from lycosa.crawl.engine.records import to_record
@@ -255,8 +256,9 @@ class CrawlRun:
             "elapsed_s": round(found.get("elapsed_time_seconds", 0.0), 3),
         }
         reason, fields = found.get("finish_reason", ""), {**counts, "reason": found.get("finish_reason", "")}
-        text = "closed (%s): %d requests, %d duplicates, %d successes in %.1f s"
-        log.info(text, reason, *counts.values(), extra=fields)
+        nouns = {"requests": "request", "duplicates": "duplicate", "successes": "success"}
+        text = ", ".join(format_count(counts[name], noun) for name, noun in nouns.items())
+        log.info("closed (%s): %s in %.1f s", reason, text, counts["elapsed_s"], extra=fields)
 
     async def view(self) -> CrawlView:
         """Return this worker's view of the crawl: itself and the frontier, without the totals of a shared crawl."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from lycosa.app.request_rules import scope_of, spider_fingerprint, spider_salt, stored_fingerprint
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
+from lycosa.core.units import format_count
 from lycosa.core.url import host_key
 from lycosa.crawl.engine.refresh import expire_unreachable_robots
 from lycosa.frontier.core.description import Description, SpiderDescription
@@ -43,7 +44,8 @@ class OpenState:
 
     `place` is its name for messages; `path` its folder, None for a shared crawl. `runs` says where the crawl runs
     ("process 12", "3 workers"), "" if it does not run. `resume_options` are the options of `lycosa crawl` that resume
-    it. `pid` is the process id of the running owner, 0 if there is none.
+    it. `pid` is the process id of the running owner, 0 if there is none. `expires_at` is when a finished shared crawl
+    will be removed, None for never.
     """
 
     place: str
@@ -53,6 +55,7 @@ class OpenState:
     runs: str = ""
     pid: int = 0
     path: Path | None = None
+    expires_at: float | None = None
 
     @property
     def fingerprint_of(self) -> Fingerprint:
@@ -249,5 +252,6 @@ async def open_shared(
             await opened.crawl.description(),
             opened.operations(runs=workers > 0),
             f"--frontier {shlex.quote(opened.server_url)} --crawl-name {shlex.quote(opened.name)}",
-            "" if not workers else "1 worker" if workers == 1 else f"{workers:,} workers",
+            "" if not workers else format_count(workers, "worker"),
+            expires_at=await opened.crawl.expires_at(),
         )

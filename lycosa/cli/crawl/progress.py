@@ -16,7 +16,7 @@ from typing import Any
 
 from lycosa.cli.exit_codes import DEAD, DONE, FAILED, INTERRUPTED, one_line, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
-from lycosa.core.units import format_duration, format_rough_duration, format_size
+from lycosa.core.units import format_count, format_duration, format_rough_duration, format_size
 from lycosa.crawl.diagnostics.bug_log import Bug
 from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.frontier.core.telemetry import page_count, pages_done
@@ -77,7 +77,7 @@ def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
         f"{snapshot.leased:,} leased",
         f"{snapshot.delayed:,} delayed" if snapshot.delayed else "",
         f"{snapshot.dead:,} failed",
-        count(snapshot.hosts, "host") if snapshot.hosts else "",
+        format_count(snapshot.hosts, "host") if snapshot.hosts else "",
         format_size(snapshot.bytes),
         _eta(snapshot, max_pages),
     ]
@@ -93,7 +93,7 @@ def summary_lines(summary: Summary) -> list[str]:
         lines += _request_rows(summary, here)
         lines.append(_row("done", f"{now.done:,}{ever}{format_counts(summary.reasons)}"))
         if summary.skipped:
-            skipped = count(sum(summary.skipped.values()), "link")
+            skipped = format_count(sum(summary.skipped.values()), "link")
             lines.append(_row("skipped", f"{skipped}{here}{format_counts(summary.skipped)}"))
     if now.dead:
         lines += _dead_rows(summary, ever)
@@ -123,8 +123,8 @@ def _request_rows(summary: Summary, here: str) -> list[str]:
     if not sent:
         return []
     succeeded = summary.snapshot.pages + summary.snapshot.unchanged
-    not_sent = f", {count(duplicates, 'duplicate')} not sent" if duplicates else ""
-    return [_row("sent", f"{count(sent, 'request')}{here} ({succeeded:,} successful){not_sent}")]
+    not_sent = f", {format_count(duplicates, 'duplicate')} not sent" if duplicates else ""
+    return [_row("sent", f"{format_count(sent, 'request')}{here} ({succeeded:,} successful){not_sent}")]
 
 
 def _dead_rows(summary: Summary, ever: str) -> list[str]:
@@ -175,8 +175,8 @@ def _proxies(stats: Mapping[str, Any]) -> str:
 def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
     # Workers report once a second, so the last report of a killed worker may lack pages that the frontier has counted.
     pages = max(page_count(totals), page_count(pages_done(reasons)))
-    items, size = count(totals.get("items", 0), "item"), format_size(totals.get("bytes", 0))
-    return f"{count(int(pages), 'page')}, {items}, {size} by all workers so far"
+    items, size = format_count(totals.get("items", 0), "item"), format_size(totals.get("bytes", 0))
+    return f"{format_count(int(pages), 'page')}, {items}, {size} by all workers so far"
 
 
 def _headline(summary: Summary) -> str:
@@ -191,17 +191,17 @@ def _headline(summary: Summary) -> str:
     how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"
     how = f"closed ({summary.closing})" if summary.closing else "idle" if summary.idle_until else how
     dropped = f" ({now.dropped:,} dropped)" if now.dropped else ""
-    done = f"{_pages(now)}, {count(now.items, 'item')}{dropped}"
+    done = f"{_pages(now)}, {format_count(now.items, 'item')}{dropped}"
     return f"{how}: {done} in {format_duration(now.elapsed_s)} ({rate:,.0f} pages/s, {format_size(now.bytes)})"
 
 
 def _pages(now: Snapshot) -> str:
     """Return how many changed pages were fetched, and how many unchanged ones."""
     if not now.unchanged:
-        return count(now.pages, "page")
+        return format_count(now.pages, "page")
     if not now.pages:
-        return f"{count(now.unchanged, 'page')} unchanged"
-    return f"{count(now.pages, 'page')}, {now.unchanged:,} more unchanged"
+        return f"{format_count(now.unchanged, 'page')} unchanged"
+    return f"{format_count(now.pages, 'page')}, {now.unchanged:,} more unchanged"
 
 
 def exit_code(summary: Summary) -> int:
@@ -229,13 +229,6 @@ def date(at: float) -> str:
         return f"unix second {at:.0f}"
 
 
-def count(number: int, noun: str) -> str:
-    """Return "1 page", "2 pages", "3 proxies"."""
-    if number == 1:
-        return f"{number:,} {noun}"
-    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
-
-
 def _pace(snapshot: Snapshot) -> str:
     if snapshot.paused:
         return f"paused ({snapshot.paused})"
@@ -253,8 +246,9 @@ def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
     if snapshot.paused or snapshot.waiting_until:
         return ""
     unfinished = snapshot.queued + snapshot.leased + snapshot.delayed
-    if max_pages is not None and snapshot.rate > 0 and 0 < max_pages - snapshot.pages <= unfinished:
-        return f"{format_duration((max_pages - snapshot.pages) / snapshot.rate)} to go"
+    rate = snapshot.free_rate if snapshot.blocked_s else snapshot.rate
+    if max_pages is not None and rate > 0 and 0 < max_pages - snapshot.pages <= unfinished:
+        return f"{format_duration(snapshot.blocked_s + (max_pages - snapshot.pages) / rate)} to go"
     if snapshot.eta_s and max_pages is None:
         return f"{format_duration(max(snapshot.eta_s, snapshot.least_s))} to go"
     is_bound = snapshot.least_s >= LEAST_SHOWN_S and max_pages is None

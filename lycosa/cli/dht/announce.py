@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lycosa.cli.dht.options import NodeOptions, join, node_options, parse_infohash, report, run_with_node
+from lycosa.cli.dht.options import NodeOptions, join, node_options, parse_infohashes, report, run_with_node
 from lycosa.cli.exit_codes import DONE, FAILED
 
 
@@ -23,7 +23,7 @@ def command(infohash: str, peer_port: int, options: NodeOptions, *, seed: bool) 
     \b
     lycosa dht announce 0123456789abcdef0123456789abcdef01234567 --peer-port 6881 --bind 0.0.0.0:0 --bootstrap default
     """
-    target = parse_infohash(infohash)
+    target = parse_infohashes(infohash)[0]
     return run_with_node(options, lambda session: _announce(session, target, peer_port, seed=seed))
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from lycosa.cli.crawl import progress
-from lycosa.cli.dht.options import NodeOptions, join, node_options, parse_infohash, report, run_with_node
+from lycosa.cli.dht.options import NodeOptions, join, node_options, parse_infohashes, report, run_with_node
 from lycosa.cli.exit_codes import DONE
 
 
@@ -18,20 +19,21 @@ from lycosa.cli.exit_codes import DONE
 def command(infohash: str, options: NodeOptions) -> int:
     """Find the peers of a torrent, one ADDRESS:PORT per line, and estimate its seeds and leechers (BEP 33).
 
-    INFOHASH is 40 hexadecimal digits, 32 of base32, 64 hexadecimal digits for version 2, or a magnet link.
+    INFOHASH is 40 hexadecimal digits, 32 of base32, 64 hexadecimal digits for version 2, or a magnet link. Both swarms
+    of a hybrid torrent are asked.
 
     \b
     lycosa dht lookup 0123456789abcdef0123456789abcdef01234567 --bind 0.0.0.0:0 --bootstrap default
     """
-    target = parse_infohash(infohash)
-    return run_with_node(options, lambda session: _look_up(session, target))
+    targets = parse_infohashes(infohash)
+    return run_with_node(options, lambda session: _look_up(session, targets))
 
 
-async def _look_up(session: Any, infohash: bytes) -> int:
+async def _look_up(session: Any, infohashes: Sequence[bytes]) -> int:
     from lycosa.dht.core.endpoints import text
 
     await join(session)
-    found = await session.scrape(infohash, lambda peer: print(text(peer), flush=sys.stdout.isatty()))
+    found = await session.scrape_swarms(infohashes, lambda peer: print(text(peer), flush=sys.stdout.isatty()))
     seeds, leechers = round(found.seeds), round(found.leechers)
     estimate = f"about {progress.count(seeds, 'seed')} and {progress.count(leechers, 'leecher')} (estimate, BEP 33)"
     report(f"{progress.count(found.peers, 'peer')}; {estimate}")

@@ -85,6 +85,8 @@ class MetadataJob:
                     raise
             else:
                 break
+        if not self.magnet.names(metadata):
+            raise NoMetadata("the link names two torrents: the metadata has only one of its infohashes")
         return metadata
 
     def _write(self, metadata: bytes) -> str:

@@ -143,8 +143,8 @@ def report(*lines: str) -> None:
         progress.write(lines)
 
 
-def parse_infohash(text: str) -> bytes:
-    """Return the 20 bytes by which the DHT knows a torrent, from an infohash or a magnet link. Raises `UsageError`."""
+def parse_infohashes(text: str) -> tuple[bytes, ...]:
+    """Return the 20 bytes by which the DHT knows each swarm of a torrent. Raises `UsageError`."""
     from lycosa.dht.core.magnet import parse_magnet
 
-    return parse_magnet(text).infohashes[0][:20]
+    return tuple(infohash[:20] for infohash in parse_magnet(text).infohashes)

@@ -39,7 +39,7 @@ from lycosa.cli.frontier.rows import (
 )
 from lycosa.cli.task_progress import LIVE_EVERY_S, PLAIN_EVERY_S, ShowProgress, task_progress
 from lycosa.core.errors import StorageError, UsageError
-from lycosa.core.units import format_size
+from lycosa.core.units import format_count, format_size
 from lycosa.frontier.core.model import Extras, SegmentState, UrlRecord
 from lycosa.frontier.core.rows import ENDED, from_text, to_line
 from lycosa.frontier.core.segments import find_segment, validate_name
@@ -91,7 +91,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
             await between_slices()
 
     total = run(location, action)
-    print_result({"requeued": total}, f"{progress.count(total, 'URL')} queued again", as_json=as_json)
+    print_result({"requeued": total}, f"{format_count(total, 'URL')} queued again", as_json=as_json)
 
 
 @click.command("drop")
@@ -111,13 +111,13 @@ def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> N
         view = find_segment(segment, await state.operations.segments())
         left = view.queued + view.leased + view.delayed
         if left and not force:
-            raise UsageError(f"{progress.count(left, 'URL')} in it not fetched yet: use --force to drop it anyway")
+            raise UsageError(f"{format_count(left, 'URL')} in it not fetched yet: use --force to drop it anyway")
         dropped = await state.operations.drop(segment)
         await state.operations.commit()
         return dropped
 
     total = run(location, action)
-    text = f"segment {one_line(segment)} dropped: {progress.count(total, 'URL')} forgotten"
+    text = f"segment {one_line(segment)} dropped: {format_count(total, 'URL')} forgotten"
     print_result({"segment": segment, "dropped": total}, text, as_json=as_json)
 
 
@@ -142,7 +142,7 @@ def delete(frontier: str | None, crawl_name: str | None, force: bool, as_json: b
     if not crawl_name:
         raise UsageError("which crawl? Give its --crawl-name: this command never guesses it")
     urls = asyncio.run(delete_shared(url, crawl_name, report_line, force=force))
-    text = f"crawl {one_line(crawl_name)} deleted: {progress.count(urls, 'URL')} forgotten"
+    text = f"crawl {one_line(crawl_name)} deleted: {format_count(urls, 'URL')} forgotten"
     print_result({"crawl": crawl_name, "deleted": urls}, text, as_json=as_json)
 
 
@@ -192,7 +192,7 @@ def export(file: str, location: CrawlLocation, **selected: Any) -> None:
         return total
 
     total = run(location, action)
-    progress.write([f"{progress.count(total, 'URL')} exported" + ("" if file == STREAM else f" to {file}")])
+    progress.write([f"{format_count(total, 'URL')} exported" + ("" if file == STREAM else f" to {file}")])
 
 
 @click.command("import", short_help="Queue URLs from a file or from standard input.")
@@ -250,7 +250,7 @@ def verify(location: CrawlLocation, as_json: bool) -> int:
         return await state.operations.verify(_throttled_report())
 
     found = run(location, action)
-    summary = f"{progress.count(len(found), 'error')} found" if found else "no errors found"
+    summary = f"{format_count(len(found), 'error')} found" if found else "no errors found"
     print_result({"found": found}, "\n".join([*map(one_line, found), summary]), as_json=as_json)
     return DEAD if found else 0
 
@@ -275,9 +275,9 @@ COMMANDS = (requeue, drop, delete, archive, export, import_, verify, compact)
 def print_import_result(result: Importer, *, as_json: bool) -> int:
     """Print the counts of an import. Return the exit code."""
     fields = {"queued": result.queued, "known": result.known, "left_out": result.left_out, "bad": result.bad}
-    text = f"{progress.count(result.queued, 'URL')} queued, {result.known:,} already known"
+    text = f"{format_count(result.queued, 'URL')} queued, {result.known:,} already known"
     text += f", {result.left_out:,} done in the file and skipped" if result.left_out else ""
-    text += f", {progress.count(result.bad, 'invalid line')} skipped" if result.bad else ""
+    text += f", {format_count(result.bad, 'invalid line')} skipped" if result.bad else ""
     print_result(fields, text, as_json=as_json)
     return DEAD if result.bad else 0
 

@@ -12,9 +12,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
-from lycosa.core.units import format_duration, format_rough_duration, format_size
+from lycosa.core.units import format_count, format_duration, format_rough_duration, format_size
 from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import (
     COUNTS,
@@ -157,9 +156,9 @@ def _head(view: CrawlView, rates: Rates) -> list[Text]:
     """Return the lines about the whole crawl."""
     rate, totals = rates.total(), view.totals
     output = [
-        progress.count(int(page_count(totals)), "page"),
+        format_count(int(page_count(totals)), "page"),
         f"{page_count(rate):,.0f}/s" if rate else "",
-        progress.count(totals.get("items", 0), "item") if view.has_count("items") else "",
+        format_count(totals.get("items", 0), "item") if view.has_count("items") else "",
         f"{totals.get('failures', 0):,} failed",
         format_size(totals.get("bytes", 0)) if view.has_count("bytes") else "",
         f"{format_size(rate.get('bytes', 0))}/s" if rate and view.has_count("bytes") else "",
@@ -168,7 +167,7 @@ def _head(view: CrawlView, rates: Rates) -> list[Text]:
     urls = [f"{view.frontier.get(name, 0):,} {name}" for name in URLS]
     urls.append(f"{view.frontier['outgoing']:,} outgoing" if view.frontier.get("outgoing") else "")
     urls.append(f"{format_duration(left)} left for known URLs" if left is not None else "")
-    workers = progress.count(len(view.workers), "worker")
+    workers = format_count(len(view.workers), "worker")
     return [
         Text(f"{one_line(view.name)}: {workers}" + ("" if view.unfinished else ", nothing to do"), style="bold"),
         Text("  " + ", ".join(part for part in output if part)),

@@ -43,7 +43,7 @@ from lycosa.cli.frontier.rows import (
     view_json,
 )
 from lycosa.core.errors import UsageError
-from lycosa.core.units import format_size
+from lycosa.core.units import format_count, format_size
 from lycosa.frontier.core.model import HostView, SegmentState
 from lycosa.frontier.ports import FrontierOperations
 
@@ -93,7 +93,7 @@ def segments(location: CrawlLocation, as_json: bool) -> None:
         views, now = await state.operations.segments(), time.time()
         hidden = max(0, sum(view.state is SegmentState.DROPPED for view in views) - DROPPED_SHOWN)
         if hidden and not as_json:
-            progress.write([f"{progress.count(hidden, 'segment')} dropped earlier not shown: --json lists all"])
+            progress.write([f"{format_count(hidden, 'segment')} dropped earlier not shown: --json lists all"])
             first = next(place for place, view in enumerate(views) if view.state is SegmentState.DROPPED)
             views = [*views[:first], *views[first + hidden :]]
         table = TextTable("segment", "state", "starts", ">queued", ">leased", ">delayed", ">done", ">dead", style=1)
@@ -255,6 +255,7 @@ async def _status(state: OpenState, *, as_json: bool) -> None:
         "segments": dict(Counter(str(view.state) for view in views)),
         "filter_share": stats.lookups_settled / lookups if lookups else None,
         "size_bytes": _size(state.path) if state.path else None,
+        "expires_at": state.expires_at,
     }
     if as_json:
         print_json(known)
@@ -266,7 +267,7 @@ def _show_status(known: dict[str, Any], seeds: list[str], runs: str, now: float)
     if known["spider"]:
         kind = f"spider {known['spider']}"
     else:
-        kind = f"{progress.count(len(seeds), 'start URL')}" + (f", {seeds[0]}" if seeds else "")
+        kind = f"{format_count(len(seeds), 'start URL')}" + (f", {seeds[0]}" if seeds else "")
     activity = f"running in {runs}" if runs else "stopped"
     print_styled(one_line(f"{known['path']}: {kind}; {activity}"), "bold")
     due, later = known["next_due"], known["not_started"]
@@ -282,6 +283,7 @@ def _show_status(known: dict[str, Any], seeds: list[str], runs: str, now: float)
         "segments": ", ".join(f"{number:,} {name}" for name, number in known["segments"].items()),
         "filter": f"settled {known['filter_share']:.2%} of the look-ups" if known["filter_share"] is not None else "",
         "size": format_size(known["size_bytes"]) if known["size_bytes"] is not None else "",
+        "expires": format_time(known["expires_at"], now) if known["expires_at"] is not None else "",
     }
     for name, text in lines.items():
         if text:

@@ -18,6 +18,7 @@ from lycosa.cli.proxies.pool import parse_tags, pool_option, run
 from lycosa.cli.task_progress import task_progress
 from lycosa.config.suggestions import looks_like_a_list_file, suggest_file
 from lycosa.core.errors import BadProxy, FetchError, UsageError
+from lycosa.core.units import format_count
 from lycosa.proxies.core.proxy import PORTS, Proxy, parse_proxy
 from lycosa.proxies.core.sources.lists import LIST_MAX, NAME, VALUE_MAX, Fault, read_list
 from lycosa.proxies.ports import ProxyPool
@@ -76,7 +77,7 @@ def command(
         _report_faults(each)
     faulty = sum(len(each.faults) for each in lists)
     if faulty and strict:
-        raise UsageError(f"nothing was added: {progress.count(faulty, 'invalid line')} (see above)")
+        raise UsageError(f"nothing was added: {format_count(faulty, 'invalid line')} (see above)")
     proxies = [proxy for each in lists for proxy in each.proxies]
     if extra_tags:
         proxies = [replace(proxy, tags={**proxy.tags, **extra_tags}) for proxy in proxies]
@@ -94,7 +95,7 @@ def command(
 
     added = run(address, action, create=True)
     known = len(proxies) - added
-    text = f"{progress.count(added, 'proxy')} added" + (f", {known:,} already known" if known else "")
+    text = f"{format_count(added, 'proxy')} added" + (f", {known:,} already known" if known else "")
     print_result({"added": added, "known": known, "faulty": faulty}, text, as_json=as_json)
     return USAGE if faulty else DONE
 

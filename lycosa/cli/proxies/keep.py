@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, INTERRUPTED, one_line
 from lycosa.cli.proxies.pool import pool_option, run
+from lycosa.core.units import format_count
 from lycosa.proxies.core.checks.checks import Checks, Finding
 from lycosa.proxies.core.checks.judging import parse_judge_address
 from lycosa.proxies.core.sources.sources import RefreshResult
@@ -104,7 +105,7 @@ class ChangeReporter:
             return
         changes = [(result.added, "new"), (result.removed, "removed"), (result.fault_count, "with faults")]
         parts = [f"{number:,} {text}" for number, text in changes if number]
-        text = ", ".join([progress.count(result.listed, "proxy"), *parts])
+        text = ", ".join([format_count(result.listed, "proxy"), *parts])
         if parts or self._is_new(f"source {result.source}", text):
             faults = [f"    {one_line(str(each))}" for each in result.faults[:FAULTS_SHOWN]]
             progress.write([one_line(f"source {result.source}: {text}"), *faults])
@@ -119,7 +120,7 @@ class ChangeReporter:
 
     def report_forgotten(self, keys: Sequence[str]) -> None:
         """Report that dead proxies were forgotten."""
-        progress.write([f"{progress.count(len(keys), 'dead proxy')} forgotten"])
+        progress.write([f"{format_count(len(keys), 'dead proxy')} forgotten"])
 
     def _is_new(self, name: str, text: str) -> bool:
         last = self._last_reports.get(name)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import click
 
 from lycosa.app.proxies.inspection import select_proxies
-from lycosa.cli.crawl import progress
 from lycosa.cli.proxies.pool import find_proxies, parse_tags, pool_option, run, tag_option
 from lycosa.core.errors import UsageError
+from lycosa.core.units import format_count
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool
 
@@ -38,4 +38,4 @@ def command(proxies: Sequence[str], address: str | None, tags: Sequence[str], *,
         selected = select_proxies(views, ProxyState.DEAD if dead else None, required_tags)
         return await pool.remove([view.proxy.key for view in selected])
 
-    print(f"{progress.count(run(address, action), 'proxy')} removed")
+    print(f"{format_count(run(address, action), 'proxy')} removed")

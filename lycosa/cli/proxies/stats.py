@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from lycosa.app.proxies.inspection import PoolStats, pool_stats
-from lycosa.cli.crawl import progress
 from lycosa.cli.frontier.rows import TextTable, json_option, print_json, print_styled
 from lycosa.cli.proxies.pool import format_latency, pool_option, run, success_rate
-from lycosa.core.units import format_duration
+from lycosa.core.units import format_count, format_duration
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool, TargetView
 
@@ -40,7 +39,7 @@ def command(address: str | None, *, as_json: bool) -> None:
 
 def _print_pool(stats: PoolStats) -> None:
     states = ", ".join(f"{count:,} {state}" for state, count in stats.states.items())
-    print_styled(f"{progress.count(stats.proxies, 'proxy')}{f': {states}' if states else ''}", "bold")
+    print_styled(f"{format_count(stats.proxies, 'proxy')}{f': {states}' if states else ''}", "bold")
     if stats.latency_median_s is not None:
         print(f"  latency  {format_latency(stats.latency_median_s)} (median)")
     print(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.proxies.pool import find_proxies, pool_option, run, target_argument
 from lycosa.core.errors import UsageError
+from lycosa.core.units import format_count
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool
 
@@ -38,6 +38,6 @@ def command(target: str, proxies: Sequence[str], address: str | None, *, everyth
         )
         for proxy in selected:
             await pool.unban(target, proxy.key)
-        print(f"{progress.count(len(selected), 'proxy')} unbanned on {one_line(target)}")
+        print(f"{format_count(len(selected), 'proxy')} unbanned on {one_line(target)}")
 
     run(address, action)

@@ -15,7 +15,7 @@ from lycosa.cli.exit_codes import one_line
 from lycosa.cli.search.folders import index_folder, index_option
 from lycosa.cli.task_progress import task_progress
 from lycosa.core.errors import UsageError
-from lycosa.core.units import format_duration, format_size
+from lycosa.core.units import format_count, format_duration, format_size
 from lycosa.search.ports import Index
 
 POLL_EVERY_S = 0.1
@@ -54,7 +54,7 @@ def build(files: Sequence[str], index_dir: str | None, fresh: bool) -> None:
     with closing(open_index(folder, write=True)) as index:
         for path in paths:
             _build(index, path)
-        progress.write([f"{folder}: {progress.count(index.count(), 'document')}"])
+        progress.write([f"{folder}: {format_count(index.count(), 'document')}"])
 
 
 @command.command("stats")
@@ -100,9 +100,9 @@ def _build(index: Index, path: Path) -> None:
 
 def _summary(path: Path, documents: int, broken: int, took_s: float, left_bytes: int) -> list[str]:
     rate = f" in {format_duration(took_s)} ({documents / took_s:,.0f} items/s)"
-    lines = [f"{path}: {progress.count(documents, 'item')} indexed{rate}" if documents else f"{path}: nothing new"]
+    lines = [f"{path}: {format_count(documents, 'item')} indexed{rate}" if documents else f"{path}: nothing new"]
     if broken:
-        lines.append(f"{path}: {progress.count(broken, 'line')} skipped: not a JSON object")
+        lines.append(f"{path}: {format_count(broken, 'line')} skipped: not a JSON object")
     if left_bytes:
         lines.append(f"{path}: the last line is incomplete: the next build indexes it")
     return lines

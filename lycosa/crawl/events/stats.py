@@ -29,7 +29,8 @@ class Snapshot(NamedTuple):
     (pages and unchanged pages per second) are for this run, the others for the whole crawl. If the crawl is idle,
     nothing is due before `waiting_until` (unix seconds; else 0). `paused` is why the crawl is paused, or "". `brake` is
     what all hosts with work wait for, or "". `eta_s`: the seconds until the queue is empty if it shrinks as before; 0
-    if it does not shrink. `least_s`: the seconds that the delays of the hosts take at least for what is queued.
+    if it does not shrink. `least_s`: the seconds that the delays and blocks of the hosts take at least for what is
+    queued. `blocked_s`: the seconds for which all hosts with work are blocked; `free_rate`: the rate before that.
     """
 
     pages: int = 0
@@ -50,6 +51,8 @@ class Snapshot(NamedTuple):
     brake: str = ""
     eta_s: float = 0.0
     least_s: float = 0.0
+    blocked_s: float = 0.0
+    free_rate: float = 0.0
 
 
 @dataclass(slots=True)
@@ -72,6 +75,7 @@ class RunStats:
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     bugs: BugLog = field(default_factory=BugLog)
+    _free_rate: float = 0.0
     _marks: deque[tuple[float, int]] = field(default_factory=deque)
     _unfinished: deque[tuple[float, int]] = field(default_factory=deque)
 
@@ -86,6 +90,8 @@ class RunStats:
 
     def snapshot(self, frontier: FrontierStats, now: float) -> Snapshot:
         """Return the state of the crawl at `now`."""
+        rate, blocked_s = self._rate(now), max(0.0, frontier.blocked_until - now)
+        self._free_rate = self._free_rate if blocked_s else rate
         return Snapshot(
             self.pages,
             self.items,
@@ -98,11 +104,13 @@ class RunStats:
             frontier.hosts,
             self.bytes,
             now - self.started_at,
-            self._rate(now),
+            rate,
             unchanged=self.unchanged,
             brake=frontier.brake if frontier.queued else "",
             eta_s=self._eta_s(frontier.unfinished, now),
             least_s=frontier.work_s,
+            blocked_s=blocked_s,
+            free_rate=self._free_rate,
         )
 
     def _eta_s(self, unfinished: int, now: float) -> float:

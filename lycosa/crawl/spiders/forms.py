@@ -11,7 +11,7 @@ Scrapy: docs/scrapy.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -136,10 +136,10 @@ class _FormPage:
     def __init__(self, response: Response) -> None:
         self.response = response
         root: Element = response.selector.root.getroottree().getroot()
-        roots = [root, *root.itersiblings("html")]  # what follows an early </html> is an element of its own
-        self.forms = [form for each in roots for form in each.iter("form")]
+        self.roots = [root, *root.itersiblings("html")]  # what follows an early </html> is an element of its own
+        self.forms = [form for each in self.roots for form in each.iter("form")]
         self.by_id = {form.get("id"): form for form in reversed(self.forms)}
-        self.controls = [control for each in roots for control in _controls(each)]
+        self.controls = [control for each in self.roots for control in _controls(each)]
 
     def form(self, name: str | None, id_: str | None, number: int, xpath: str | None, css: str | None) -> Element:
         """Return the form that the arguments of `from_response` select. Raises `BadForm`."""
@@ -156,7 +156,7 @@ class _FormPage:
         return self.forms[number]
 
     def _form_around(self, xpath: str | None, css: str | None) -> Element:
-        selected = self.response.xpath(xpath) if xpath is not None else self.response.css(css or "")
+        selected = self.response.xpath(xpath) if xpath is not None else self._by_css(css or "")
         node = selected[0].root if selected else None
         if node is not None and not isinstance(node, str):
             form = node if node.tag == "form" else self._owner(node, next(node.iterancestors("form"), None))
@@ -165,6 +165,11 @@ class _FormPage:
         query = f"xpath {xpath!r}" if xpath is not None else f"css {css!r}"
         problem = "selects nothing inside a form" if selected else "selects nothing"
         raise BadForm(f"{query} {problem} on {self.response.url}: {self._list_forms()}")
+
+    def _by_css(self, css: str) -> Sequence[Any]:
+        page = self.response.selector
+        found = (type(page)(root=root, type=page.type).css(css) for root in self.roots)  # CSS stays inside its root
+        return next(filter(None, found), [])
 
     def _list_forms(self) -> str:
         shown = [f"{number}: {self._describe(form)}" for number, form in enumerate(self.forms[:SHOWN_MAX])]

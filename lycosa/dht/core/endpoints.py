@@ -18,6 +18,8 @@ from lycosa.dht.core.ids import ID_BYTES
 IPV4, IPV6 = 4, 6
 """The address families."""
 ENDPOINT_BYTES = {IPV4: 6, IPV6: 18}
+PORT_MAX = 65_535
+PORT_DIGITS_MAX = 5
 CONTACT_BYTES = {IPV4: ID_BYTES + 6, IPV6: ID_BYTES + 18}
 
 
@@ -73,15 +75,19 @@ def parse(written: str) -> bytes:
     """Return the endpoint that a user wrote. Host names need a resolver: they are not taken here."""
     ip, _, port = written.rpartition(":")
     try:
-        return pack(ip[1:-1] if ip.startswith("[") and ip.endswith("]") else str(ip_address(ip)), _number(port))
-    except (ValueError, OverflowError):
+        return pack(ip[1:-1] if ip.startswith("[") and ip.endswith("]") else str(ip_address(ip)), port_number(port))
+    except ValueError:
         raise UsageError(f"{written}: write ADDRESS:PORT, for example 192.0.2.1:6881 or [2001:db8::1]:6881") from None
 
 
-def _number(written: str) -> int:
-    if not (written.isascii() and written.isdecimal()):  # int() takes "+1" and "1_0", too
-        raise ValueError(written)
-    return int(written)
+def port_number(written: str) -> int:
+    """Return the port that a user wrote, 0 to 65,535. Raises ValueError."""
+    if not (written.isascii() and written.isdecimal() and len(written) <= PORT_DIGITS_MAX):
+        raise ValueError("not a port")  # int() takes "+1" and "1_0", too
+    port = int(written)
+    if port > PORT_MAX:
+        raise ValueError("not a port")
+    return port
 
 
 def pack_contacts(contacts: Iterable[Contact]) -> bytes:

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from lycosa.core.errors import BadMagnet, UsageError
 from lycosa.dht.core.endpoints import parse
+from lycosa.dht.core.metadata.assembly import has_infohash
 
 PEERS_MAX = 64
 TEXT_MAX = 64 * 1024
@@ -36,6 +37,10 @@ class Magnet:
         """The full infohashes: 20 bytes of version 1, 32 of version 2. The DHT uses the first 20."""
         return tuple(each for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
+    def names(self, metadata: bytes) -> bool:
+        """Whether an info dict has all infohashes of the link: the peers of one know nothing of the other."""
+        return all(has_infohash(metadata, infohash) for infohash in self.infohashes)
+
 
 def parse_magnet(text: str) -> Magnet:
     """Read a magnet URI, or a bare infohash. Raises `BadMagnet`."""
@@ -47,10 +52,11 @@ def parse_magnet(text: str) -> Magnet:
         return Magnet(infohash, None) if len(infohash) == 20 else Magnet(None, infohash)
     fields = parse_qsl(text[len("magnet:") :].removeprefix("?"), separator="&")
     topics = [value for key, value in fields if re.fullmatch(r"xt(\.\d+)?", key)]
-    v1 = _topic(topics, "urn:btih:", text, 20)
-    v2 = _topic(topics, "urn:btmh:", text, 32)
+    mistakes: list[BadMagnet] = []
+    v1 = _topic(topics, "urn:btih:", text, 20, mistakes)
+    v2 = _topic(topics, "urn:btmh:", text, 32, mistakes)
     if v1 is None and v2 is None:
-        raise BadMagnet(f"{_short(text)}: no infohash in it; {EXAMPLE}")
+        raise mistakes[0] if mistakes else BadMagnet(f"{_short(text)}: no infohash in it; {EXAMPLE}")
     name = next((value for key, value in fields if key == "dn"), "")
     endpoints = (_endpoint(value) for key, value in fields if re.fullmatch(r"x\.pe(\.\d+)?", key))
     return Magnet(v1, v2, name, tuple(filter(None, endpoints))[:PEERS_MAX])
@@ -68,15 +74,20 @@ def parse_infohash(text: str) -> bytes:
     raise BadMagnet(f"{_short(text)}: not an infohash; write 40 hexadecimal digits, or a magnet link")
 
 
-def _topic(topics: list[str], prefix: str, text: str, size: int) -> bytes | None:
-    """Return the infohash of one version."""
-    values = {each[len(prefix) :] for each in topics if each.lower().startswith(prefix)}
-    hashes = {parse_infohash(value) for value in values}
-    if not hashes:
-        return None
-    if len(hashes) > 1 or len(next(iter(hashes))) != size:
-        raise BadMagnet(f"{_short(text)}: not one infohash of {size} bytes after {prefix}")
-    return hashes.pop()
+def _topic(topics: list[str], prefix: str, text: str, size: int, mistakes: list[BadMagnet]) -> bytes | None:
+    """Return the infohash of one version. What cannot be read is noted: another infohash of the link may be good."""
+    hashes: set[bytes] = set()
+    for topic in topics:
+        if topic.lower().startswith(prefix):
+            try:
+                hashes.add(parse_infohash(topic[len(prefix) :]))
+            except BadMagnet as error:
+                mistakes.append(error)
+    if len(hashes) == 1 and len(next(iter(hashes))) == size:
+        return hashes.pop()
+    if hashes:
+        mistakes.append(BadMagnet(f"{_short(text)}: not one infohash of {size} bytes after {prefix}"))
+    return None
 
 
 def _endpoint(text: str) -> bytes | None:

@@ -84,7 +84,7 @@ class DhtNode:
             TokenIssuer(random_bytes(SECRET_BYTES)),
             random_bytes,
             family=self.family,
-            sample_interval_s=config.sample_interval_s,
+            config=config,
             on_announce=self._events.append if config.report_announces else None,
         )
         self._operations = Operations(
@@ -284,9 +284,9 @@ class DhtNode:
             self.table.renamed(source, reply.id)
             self._unanswered(query, "another node answered", now)
             return
-        if source not in self._routers:
+        if self._may_keep(contact := Contact(reply.id, source)):
             was_empty = not len(self.table)
-            self._ping(self.table.responded(Contact(reply.id, source), now), now)
+            self._ping(self.table.responded(contact, now), now)
             if was_empty and len(self.table):
                 self._maintenance.first_contact(now)
         if query.operation is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lycosa.core.errors import UsageError
 from lycosa.dht.core.endpoints import NONE_ALLOWED, AllowedNetworks
+from lycosa.dht.core.krpc import INTERVAL_S_MAX
 
 SAMPLE_INTERVAL_S = 1800
 """BEP 51 allows 0 to 21,600. Announces expire after 45 minutes, so a sample of half an hour is mostly still true."""
@@ -24,3 +26,9 @@ class NodeConfig:
     """How long the sample of our infohashes stays the same, and indexers stay away (BEP 51)."""
     report_announces: bool = False
     """Report every announce of others as an event."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sample_interval_s <= INTERVAL_S_MAX:
+            raise UsageError(
+                f"sample_interval_s {self.sample_interval_s}: write 0 to {INTERVAL_S_MAX} seconds (BEP 51)"
+            )

@@ -112,7 +112,10 @@ class Reading:
         return [contact for contact in contacts if is_contactable(contact.endpoint, self._allowed)]
 
     def peers(self, reply: Reply) -> list[bytes]:
-        return [peer for peer in reply.values if len(peer) == self._peer_bytes and is_contactable(peer, self._allowed)]
+        return self.usable(peer for peer in reply.values if len(peer) == self._peer_bytes)
+
+    def usable(self, peers: Iterable[bytes]) -> list[bytes]:
+        return [peer for peer in peers if is_contactable(peer, self._allowed)]
 
 
 class LookupOperation:
@@ -248,7 +251,7 @@ class GetPeersOperation(LookupOperation):
 
     def add_own(self, peers: Iterable[bytes]) -> None:
         """Add the peers that were announced to this very node."""
-        self._found(peers)
+        self._found(self._reading.usable(peers))
 
     def _encoded_arguments(self) -> bytes:
         return get_peers_arguments(self.lookup.target)

@@ -1,8 +1,8 @@
 """Peers announced to us, by infohash, for one address family (BEP 32 keeps the families apart). In memory only.
 
 One entry per infohash and IP (BEP 33); a new announce replaces its port and seed flag and renews it. Everything is
-bounded: peers per infohash, infohashes per announcing address, infohashes, peers. If the store is full, the oldest
-announce is dropped.
+bounded: peers per infohash, entries per announcing host (an IPv4 address or an IPv6 /64), infohashes, peers. If the
+store is full, the oldest announce is dropped.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections import OrderedDict
 from typing import NamedTuple
 
+from lycosa.dht.core.endpoints import site_of
 from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.scrape_filter import ScrapeFilter
 
@@ -22,8 +23,9 @@ INFOHASHES_MAX = 20_000
 """Infohashes, about 20 MB (libtorrent: 2,000)."""
 SWARM_MAX = 6000
 """Peers per infohash, where the filters of BEP 33 are full: from here on askers get no token."""
-ADDRESS_INFOHASHES_MAX = 500
-"""Infohashes per announcing address. A seeder of a million torrents has us among the closest eight of one or two."""
+HOST_ANNOUNCES_MAX = 500
+"""Entries of one host, which has all addresses of its IPv6 /64. A seeder of a million torrents has us among the closest
+eight of one or two."""
 
 FILTERS_KEPT_S = 10.0
 FILTERS_KEPT_FROM = 100
@@ -77,17 +79,17 @@ class PeerStore:
         peers_max: int = PEERS_MAX,
         infohashes_max: int = INFOHASHES_MAX,
         swarm_max: int = SWARM_MAX,
-        address_infohashes_max: int = ADDRESS_INFOHASHES_MAX,
+        host_announces_max: int = HOST_ANNOUNCES_MAX,
         expiry_s: float = EXPIRY_S,
     ) -> None:
         self._peers_max = peers_max
         self._infohashes_max = infohashes_max
         self._swarm_max = swarm_max
-        self._address_infohashes_max = address_infohashes_max
+        self._host_announces_max = host_announces_max
         self._expiry_s = expiry_s
         self._swarms: dict[bytes, Swarm] = {}
         self._order: OrderedDict[bytes, float] = OrderedDict()  # infohash + IP, the oldest announce first
-        self._infohashes_of: dict[bytes, int] = {}
+        self._announces_of: dict[bytes, int] = {}
         self._sample = InfohashSample(b"", 0, 0)
         self._sample_until = -1.0
 
@@ -103,13 +105,14 @@ class PeerStore:
         address = endpoint[:-2]
         swarm = self._swarms.get(infohash)
         if swarm is None or address not in swarm.peers:
-            if self._infohashes_of.get(address, 0) >= self._address_infohashes_max:
+            host = site_of(endpoint)
+            if self._announces_of.get(host, 0) >= self._host_announces_max:
                 return False
             if swarm is not None and len(swarm.peers) >= self._swarm_max:
                 return False
             self._make_room(new_infohash=swarm is None)
             swarm = self._swarms.setdefault(infohash, Swarm())
-            self._infohashes_of[address] = self._infohashes_of.get(address, 0) + 1
+            self._announces_of[host] = self._announces_of.get(host, 0) + 1
         else:
             del self._order[infohash + address]
         known = swarm.peers.get(address)
@@ -156,9 +159,12 @@ class PeerStore:
         return swarm.filters
 
     def sample(self, interval_s: int, chance: int, now: float) -> InfohashSample:
-        """Return up to SAMPLES_MAX infohashes, the same ones for `interval_s` (BEP 51). `chance` decides which."""
+        """Return up to SAMPLES_MAX infohashes, the same ones for `interval_s` (BEP 51). `chance` decides which.
+
+        An empty sample is not kept: a node that was just started would have nothing to show for the first interval.
+        """
         self.expire(now)
-        if now >= self._sample_until:
+        if now >= self._sample_until or not self._sample.samples:
             infohashes = list(self._swarms)
             count = len(infohashes)
             stride = _stride(count, chance)
@@ -180,9 +186,12 @@ class PeerStore:
         keys = {infohash + address for infohash, swarm in self._swarms.items() for address in swarm.peers}
         assert keys == set(self._order), "peers and their order differ"
         counted: dict[bytes, int] = {}
-        for key in keys:
-            counted[key[ID_BYTES:]] = counted.get(key[ID_BYTES:], 0) + 1
-        assert counted == self._infohashes_of, "infohashes per address differ"
+        for swarm in self._swarms.values():
+            for peer in swarm.peers.values():
+                host = site_of(peer.endpoint)
+                counted[host] = counted.get(host, 0) + 1
+        assert counted == self._announces_of, "announces per host differ"
+        assert all(count <= self._host_announces_max for count in counted.values()), "too many announces of a host"
         assert all(swarm.peers for swarm in self._swarms.values()), "an infohash without peers"
         assert len(keys) <= self._peers_max, "too many peers"
         assert len(self._swarms) <= self._infohashes_max, "too many infohashes"
@@ -196,13 +205,13 @@ class PeerStore:
         infohash, address = key[:ID_BYTES], key[ID_BYTES:]
         del self._order[key]
         swarm = self._swarms[infohash]
-        del swarm.peers[address]
+        host = site_of(swarm.peers.pop(address).endpoint)
         swarm.changed()
         if not swarm.peers:
             del self._swarms[infohash]
-        self._infohashes_of[address] -= 1
-        if not self._infohashes_of[address]:
-            del self._infohashes_of[address]
+        self._announces_of[host] -= 1
+        if not self._announces_of[host]:
+            del self._announces_of[host]
 
 
 def _stride(count: int, chance: int) -> int:

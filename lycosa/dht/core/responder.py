@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, ip_of, with_port
+from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, ip_of, is_contactable, with_port
 from lycosa.dht.core.events import PeerAnnounced
 from lycosa.dht.core.krpc import (
     ANNOUNCE_PEER,
@@ -26,6 +26,7 @@ from lycosa.dht.core.krpc import (
     sample_values,
 )
 from lycosa.dht.core.limits import NodeLimits
+from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.peer_store import PeerStore
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.tokens import TokenIssuer
@@ -60,7 +61,7 @@ class Responder:
         random_bytes: Callable[[int], bytes],
         *,
         family: int,
-        sample_interval_s: int,
+        config: NodeConfig,
         on_announce: Callable[[PeerAnnounced], None] | None = None,
     ) -> None:
         self._table = table
@@ -69,7 +70,8 @@ class Responder:
         self._tokens = tokens
         self._random_bytes = random_bytes
         self._family = family
-        self._sample_interval_s = sample_interval_s
+        self._sample_interval_s = config.sample_interval_s
+        self._allowed = config.allowed_networks
         self._on_announce = on_announce
         self._peer_bytes = 8 if family == IPV4 else 21
         self._turn = 0
@@ -110,7 +112,7 @@ class Responder:
         infohash = query.target
         nodes, nodes6 = self._closest(query, now)
         token = None
-        if self._peers.accepts(infohash):
+        if self._peers.accepts(infohash) and is_contactable(source, self._allowed):
             token = self._tokens.issue(ip_of(source), infohash, now)
         filters = self._peers.filters(infohash, now) if query.scrape else None
         before_id = filter_values(*filters) if filters else b""
@@ -129,6 +131,9 @@ class Responder:
         if not self._tokens.is_valid(query.token, ip_of(source), query.target, now):
             return encode_error(query.transaction, PROTOCOL_ERROR, b"invalid token", source)
         endpoint = with_port(source, query.port) if query.port else source
+        if not is_contactable(endpoint, self._allowed):
+            # Others would be sent to an address of their own network.
+            return encode_error(query.transaction, PROTOCOL_ERROR, b"not a public address", source)
         if self._peers.announce(query.target, endpoint, now, seed=query.seed) and self._on_announce is not None:
             self._on_announce(PeerAnnounced(query.target, endpoint, query.seed))
         return encode_reply(query.transaction, self._table.own_id, source)

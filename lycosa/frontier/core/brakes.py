@@ -16,11 +16,13 @@ HOSTS_MAX = 1_000
 class Brakes(NamedTuple):
     """`text` says what all hosts with work wait for; "" if one of them may be contacted now.
 
-    `work_s`: the minimum time that the delays of the hosts need for what is queued.
+    `work_s`: the minimum time that the delays and blocks of the hosts need for what is queued. `blocked_until`:
+    when the first of the hosts with work may be contacted, if all of them are blocked; else 0.
     """
 
     text: str = ""
     work_s: float = 0.0
+    blocked_until: float = 0.0
 
 
 def brakes_of(hosts: Collection[Host], concurrency: int, now: float) -> Brakes:
@@ -28,7 +30,7 @@ def brakes_of(hosts: Collection[Host], concurrency: int, now: float) -> Brakes:
     if len(hosts) > HOSTS_MAX:
         return Brakes()
     busy = [host for host in hosts if host.rank != NO_WORK]
-    work_s = max((host.backlog * host.delay_s for host in busy), default=0.0)
+    work_s = max((host.backlog * host.delay_s + max(0.0, host.blocked_until - now) for host in busy), default=0.0)
     blocked = [host.blocked_until - now for host in busy if host.blocked_until > now]
     delays = [host.delay_s for host in busy if host.blocked_until <= now < host.ready_at and host.delay_s]
     full = sum(host.in_flight >= concurrency for host in busy if host.ready_at <= now)
@@ -41,7 +43,8 @@ def brakes_of(hosts: Collection[Host], concurrency: int, now: float) -> Brakes:
         f"{_transfers(concurrency)} at a time on {_hosts(full)}" if full else "",
         f"robots.txt of {_hosts(others)}" if others else "",
     ]
-    return Brakes(", ".join(filter(None, texts)), work_s)
+    blocked_until = min(host.blocked_until for host in busy) if len(blocked) == len(busy) else 0.0
+    return Brakes(", ".join(filter(None, texts)), work_s, blocked_until)
 
 
 def _span(delays: Collection[float]) -> str:

@@ -105,7 +105,8 @@ class FrontierStats(NamedTuple):
     The other fields describe this process: `lookups` fingerprints were looked up, `lookups_settled` of them by the
     Bloom filter alone; `offered` records were pushed, `added` of them were new. `paused` is why a running crawl leases
     nothing, or "". `brake` is what all hosts with work wait for, "" if one of them may be contacted or it is unknown;
-    `work_s` is the minimum time that the known delays need for what is queued.
+    `work_s` is the minimum time that the known delays and blocks need for what is queued, `blocked_until` when
+    the first of the hosts with work may be contacted, if all are blocked; else 0.
     """
 
     queued: int = 0
@@ -123,6 +124,7 @@ class FrontierStats(NamedTuple):
     added: int = 0
     brake: str = ""
     work_s: float = 0.0
+    blocked_until: float = 0.0
 
     @property
     def unfinished(self) -> int:

@@ -5,7 +5,8 @@
 
 A layer does not record when it was written; the frames do. The first frame names the generation up to which the layers
 are complete, and each later one continues the one before. If the frames do not reach the generation that LMDB has, or
-anything is damaged, the filter is rebuilt from the table of fingerprints: an incomplete filter is never used.
+anything is damaged, the filter is rebuilt from the table of fingerprints: an incomplete filter is never used. Archived
+segments need none, and lose their files.
 """
 
 from __future__ import annotations
@@ -102,6 +103,10 @@ class FilterFile:
                     self._saved[n] = layer.count
             replace_file(self._path, _encode(Frame(generation, generation, len(layers), [])), sync=self._sync)
 
+    def exists(self) -> bool:
+        """Whether the segment has files."""
+        return self._path.exists()
+
     def delete(self) -> None:
         """Delete the files."""
         with storage_errors(self._path):
@@ -150,7 +155,7 @@ def _encode(frame: Frame) -> bytes:
 
 
 def append_to_all(folder: Path, before: int, last: int, added: dict[int, list[int]], *, sync: bool) -> None:
-    """Write a frame for every segment, even one with nothing new: each file must reach the last generation."""
+    """Write a frame for every segment with a filter, even one with nothing new: each must reach the last generation."""
     for path in folder.glob("filter.*"):
         segment = path.name.removeprefix("filter.")
         if segment.isascii() and segment.isdigit():

@@ -35,7 +35,8 @@ class OpenSegment:
     `pending` is the number of URLs queued or leased; `row.pending` is its value at the last commit. `admitted`
     fingerprints are added to the filter by the next commit; until then they are found in the memtable. `certain` counts
     the look-ups that the filter answered alone, `maybes` all others. `false_positives` counts the maybes since the last
-    commit whose fingerprint turned out to be new.
+    commit whose fingerprint turned out to be new. `has_unused_file`: it is archived, but still has the files of its
+    filter.
     """
 
     def __init__(self, row: SegmentRow, memtable: Memtable, *, sync: bool, expected: int) -> None:
@@ -52,6 +53,7 @@ class OpenSegment:
         self.maybes = self.certain = self.false_positives = 0
         self.file = FilterFile(memtable.path, row.id, sync=sync)
         self.filter = self._filter(memtable, expected) if self.is_open else Filter(1)
+        self.has_unused_file = not self.is_open and self.file.exists()
         self._recent: set[int] = set()
         self._older: set[int] = set()
 
@@ -103,6 +105,7 @@ class OpenSegment:
         self.changed = True
         self.windows.clear()
         self.filter = Filter(1)
+        self.has_unused_file = True
         self._recent, self._older = set(), set()
 
     @property

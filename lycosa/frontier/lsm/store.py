@@ -49,6 +49,9 @@ DELAYED_MAX = 1000
 PROMOTE_MAX = 1000
 """Maximum number of delayed records that one call of `promote_due` queues."""
 
+FILTERS_DELETED_MAX = 16
+"""Number of archived segments whose filter files one checkpoint deletes, so that it does not take long."""
+
 COUNTERS = b"counters"
 META_TABLE, DELAYED_TABLE = table_number(META), table_number(DELAYED)
 
@@ -325,8 +328,11 @@ class LmdbCrawlStore:
             if many:
                 segment.windows = {host: window for host, window in segment.windows.items() if not window.is_empty}
             self.host_table.save_queued({host: w.count for host, w in segment.windows.items() if not w.complete})
-            if segment.file.is_long(len(segment.filter)):
+            if segment.is_open and segment.file.is_long(len(segment.filter)):
                 segment.file.save(segment.filter, self.memtable.applied)
+        for segment in [segment for segment in live if segment.has_unused_file][:FILTERS_DELETED_MAX]:
+            segment.file.delete()
+            segment.has_unused_file = False
 
     def _append_to_filters(self, first: int, last: int, frozen: Writes) -> None:
         added = {table // KINDS: list(rows) for table, rows in frozen.items() if table % KINDS == SEEN_L1}

@@ -19,6 +19,11 @@ class RedisCrawl:
     async def workers(self) -> int:
         return (await self._session.status()).workers
 
+    async def expires_at(self) -> float | None:
+        first = self._session.partitions[0]
+        at = await self._session.query("hget", first, Key.META, "expires_at")
+        return float(at) - first.clock_ahead_s if at else None
+
     async def description(self) -> Description:
         session, first = self._session, self._session.partitions[0]
         text = await session.query("get", first, Key.DESCRIPTION)

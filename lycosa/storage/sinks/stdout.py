@@ -11,10 +11,12 @@ import fcntl
 import os
 import select
 import stat
+from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import StorageError
 from lycosa.storage.core.item_key import ItemKey
+from lycosa.storage.sinks.codecs import BEGINNING_MAX
 from lycosa.storage.sinks.formats import ItemFormat, JsonLines, encoded_size
 from lycosa.storage.sinks.json_lines import not_open_error, write_error
 
@@ -50,6 +52,7 @@ class StdoutSink:
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         await self.check()
         self._never_blocks = stat.S_ISREG(os.fstat(self._fd).st_mode)
+        self._format.resume(self._beginning() if position is not None else b"")
         self._poll.register(self._fd, select.POLLOUT)
         self._is_open = True
         return 0
@@ -86,6 +89,16 @@ class StdoutSink:
         self._items.clear()
         self._unsent = memoryview(b"")
         self._pending_bytes = 0
+
+    def _beginning(self) -> bytes:
+        """Return the beginning of the file that a resumed crawl appends to (`>> FILE`), b"" for any other output."""
+        if not (self._never_blocks and fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_APPEND):
+            return b""
+        try:
+            with Path(f"/proc/self/fd/{self._fd}").open("rb") as file:  # the descriptor itself may only write
+                return file.read(BEGINNING_MAX)
+        except OSError:
+            return b""
 
     def _take_items(self) -> None:
         if self._items:

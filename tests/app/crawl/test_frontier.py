@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
-from lycosa.app.crawl.frontier import OpenFrontier
+import pytest
+
+from lycosa.app.crawl.frontier import OpenFrontier, open_frontier
+from lycosa.app.crawl.spec import crawl_spec
+from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.memory import memory_frontier
+from lycosa.frontier.state_dir import StateDir
 from lycosa.infra.clock import Clock
 from tests.frontier.contracts.test_frontier import HOST, url
 
@@ -114,3 +121,20 @@ def test_without_a_server_at_the_end_only_the_totals_are_missing() -> None:
     shared: Any = Shared()
     shared.unreachable = True
     assert asyncio.run(OpenFrontier.joined(shared).totals(reporter())) == {}
+
+
+@pytest.mark.parametrize("expire_after", [None, 100.0])
+def test_an_own_frontier_does_not_expire_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, expire_after: float | None
+) -> None:
+    async def run_scenario() -> None:
+        spec = crawl_spec(Settings(expire_after=expire_after), ["http://127.0.0.1:9/"])
+        async with AsyncExitStack() as stack:
+            state = StateDir(tmp_path)
+            stack.callback(state.close)
+            await open_frontier(stack, spec, state)
+
+    asyncio.run(run_scenario())
+    lines = [record.getMessage() for record in caplog.records if "expire_after" in record.getMessage()]
+    told = "expire_after has no effect without --frontier: only a crawl on Redis expires, this one stays"
+    assert lines == ([told] if expire_after else [])

@@ -13,7 +13,6 @@ import pytest
 
 from lycosa.cli.crawl.progress import (
     BUGS_SHOWN,
-    count,
     date,
     exit_code,
     progress_line,
@@ -72,6 +71,7 @@ def test_the_remaining_time_is_shown_only_if_it_is_known(max_pages, rate, expect
         ({"least_s": 120.0}, None, "at least 2 min to go"),  # the queue grows
         ({"least_s": 2.0}, None, "MB"),
         ({"eta_s": 90.0}, 100_000, "MB"),  # the page limit is reached later, or never
+        ({"blocked_s": 3.0, "free_rate": 396.0, "rate": 9.0}, 4760 + 198, "3.5 s to go"),
         ({"eta_s": 90.0, "paused": "no proxy"}, None, "MB"),
     ],
 )
@@ -344,11 +344,6 @@ def test_the_summary_counts_the_outcomes_of_pool_proxies():
 
 def test_the_exit_code_of_a_crawl_without_proxies_is_3():
     assert exit_code(Summary(**{**SUMMARY, "closing": "no proxy"})) == 3
-
-
-def test_count_forms_plurals():
-    assert [count(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
-    assert [count(number, "dead proxy") for number in (1, 2)] == ["1 dead proxy", "2 dead proxies"]
 
 
 def test_one_bug_on_many_pages_is_one_line_and_one_example():

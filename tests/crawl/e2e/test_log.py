@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lycosa.core.units import format_count
 from tests.cli.command import lycosa
 from tests.servers.tree import grow
 
@@ -74,3 +75,5 @@ def assert_counts_and_parts(lines: list[dict[str, Any]], processes: str) -> None
     assert (end["requests"], end["successes"], end["reason"]) == (PAGES, PAGES, "finished")
     assert end["duplicates"] > 0
     assert end["elapsed_s"] > 0
+    duplicates = format_count(end["duplicates"], "duplicate")
+    assert f": {PAGES} requests, {duplicates}, {PAGES} successes in " in end["message"]

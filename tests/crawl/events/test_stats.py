@@ -32,3 +32,12 @@ def test_what_brakes_counts_only_while_something_is_queued():
     stats = RunStats(1000.0)
     assert stats.snapshot(FrontierStats(queued=3, brake="delay", work_s=3.0), 1001.0).brake == "delay"
     assert stats.snapshot(FrontierStats(leased=3, brake="delay"), 1001.0).brake == ""
+
+
+def test_a_block_counts_down_and_keeps_the_rate_before_it():
+    stats = RunStats(1000.0, pages=30)
+    assert stats.snapshot(FrontierStats(queued=3), 1001.0).free_rate == 30.0
+    blocked = [stats.snapshot(FrontierStats(queued=3, blocked_until=1005.0), at) for at in (1002.0, 1004.0, 1006.0)]
+    assert [each.blocked_s for each in blocked] == [3.0, 1.0, 0.0]
+    assert [each.free_rate for each in blocked] == [30.0, 30.0, blocked[-1].rate]
+    assert blocked[0].rate < 30.0

@@ -39,6 +39,15 @@ def test_form_behind_an_early_end_of_the_page_is_found():
     assert sent("<form id=f></form></body></html><input name=b value=2 form=f>") == [("b", "2")]
 
 
+@pytest.mark.parametrize("ends", ["</html>", "</html><p>a</p></body></html>", "</html><p></html><p></html>"])
+def test_a_form_behind_an_early_end_of_the_page_is_selected_by_css(ends):
+    body = f"<html><body><form action=/0></form></body>{ends}<form id=f action=/1><b><input name=a></b></form>"
+    for css in ("#f", "form#f input", "form[action='/1']"):
+        assert urlsplit(FormRequest.from_response(page(body), formcss=css).url).path == "/1"
+    with pytest.raises(BadForm, match="css '#g' selects nothing on"):
+        FormRequest.from_response(page(body), formcss="#g")
+
+
 # --- from fields
 
 

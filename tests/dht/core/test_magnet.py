@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from contextlib import suppress
 
 import pytest
@@ -35,6 +36,28 @@ def test_an_infohash_of_version_2_has_32_bytes(written):
 def test_a_hybrid_torrent_has_two_infohashes():
     magnet = parse_magnet(f"{BTIH}&xt=urn:btmh:1220{V2.hex()}")
     assert magnet.infohashes == (V1, V2)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (f"{BTIH}&xt=urn:btmh:1220", Magnet(V1, None)),
+        (f"{BTIH}&xt=urn:btmh:1114{V1.hex()}", Magnet(V1, None)),
+        (f"{BTIH}&xt=urn:btih:{V1.hex()[1:]}", Magnet(V1, None)),
+        (f"magnet:?xt=urn:btih:zz&xt=urn:btmh:1220{V2.hex()}", Magnet(None, V2)),
+    ],
+)
+def test_an_unreadable_infohash_beside_a_good_one_is_ignored(written, expected):
+    assert parse_magnet(written) == expected
+
+
+def test_metadata_must_have_all_infohashes_of_the_link():
+    metadata = b"d4:name1:ae"
+    v1, v2 = hashlib.sha1(metadata).digest(), hashlib.sha256(metadata).digest()
+    for magnet in (Magnet(v1, None), Magnet(None, v2), Magnet(v1, v2), Magnet(v2[:20], None)):
+        assert magnet.names(metadata)
+    for magnet in (Magnet(V1, None), Magnet(None, V2), Magnet(v1, V2), Magnet(V1, v2)):
+        assert not magnet.names(metadata)
 
 
 def test_name_and_peers_are_read_and_trackers_are_not():

@@ -217,6 +217,16 @@ def test_a_contact_at_an_allowed_network_is_pinged():
     assert [destination for _, destination in node.datagrams_to_send()] == [pack("10.0.0.1", 25)]
 
 
+def test_a_node_at_a_private_address_that_the_user_pings_is_not_handed_out():
+    node = a_node()
+    node.ping(pack("10.0.0.1", 25), 1.0)
+    ((ping, _),) = node.datagrams_to_send()
+    transaction = decode_message(ping).transaction
+    node.receive_datagram(encode_reply(transaction, b"r" * 20, node.endpoint), pack("10.0.0.1", 25), 1.1)
+    assert isinstance(node.next_event(), QueryFinished)
+    assert len(node.table) == 0
+
+
 def test_an_answer_under_another_id_evicts_the_contact():
     network, one, other = two_nodes()
     other.node.table.rebase(b"another id, 20 bytes", network.now)

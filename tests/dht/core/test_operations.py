@@ -85,6 +85,13 @@ def test_peers_announced_to_this_node_count():
     assert play.events == [LookupProgress(number, (peer(9),))]
 
 
+def test_peers_announced_to_this_node_at_private_addresses_do_not_count():
+    play = Play()
+    play.peers.announce(INFOHASH, pack("10.0.0.1", 25), 0.0, seed=False)
+    play.operations.get_peers(INFOHASH, 0.0, scrape=False)
+    assert play.events == []
+
+
 def test_addresses_that_must_not_be_contacted_are_left_out():
     play = Play()
     private = [pack("10.0.0.1", 25), pack("127.0.0.1", 25), pack("224.0.0.1", 25), pack("30.0.0.1", 0)]

@@ -73,6 +73,15 @@ def test_a_sample_stays_the_same_for_its_interval():
     assert store.sample(60, 999, 60.0).samples != first.samples
 
 
+def test_an_empty_sample_lasts_until_there_is_an_infohash():
+    store = PeerStore()
+    assert store.sample(60, 1, 0.0).samples == b""
+    store.announce(ONE, peer(1), 1.0, seed=False)
+    assert store.sample(60, 1, 2.0).samples == ONE
+    store.announce(OTHER, peer(1), 3.0, seed=False)
+    assert store.sample(60, 1, 4.0).samples == ONE
+
+
 @given(count=st.integers(0, 60), chance=st.integers(0, 2**32 - 1))
 def test_a_sample_has_no_infohash_twice(count: int, chance: int):
     store = PeerStore()
@@ -90,10 +99,22 @@ def test_a_full_infohash_takes_no_more_peers_but_renews_those_it_has():
     assert store.announce(ONE, peer(1), 5.0, seed=False)
 
 
-def test_an_address_announces_a_limited_number_of_infohashes():
-    store = PeerStore(address_infohashes_max=2)
+def test_a_host_has_a_limited_number_of_announces():
+    store = PeerStore(host_announces_max=2)
     stored = [store.announce(bytes([number]) * 20, peer(7), 0.0, seed=False) for number in range(4)]
     assert stored == [True, True, False, False]
+
+
+def test_all_addresses_of_an_ipv6_64_are_one_host():
+    store = PeerStore(host_announces_max=2)
+    subscriber = [pack(f"2400:0:0:1::{number}", 1) for number in range(1, 5)]
+    assert [store.announce(ONE, each, 0.0, seed=False) for each in subscriber] == [True, True, False, False]
+    assert not store.announce(OTHER, subscriber[0], 0.0, seed=False)
+    assert store.announce(OTHER, pack("2400:0:0:2::1", 1), 0.0, seed=False)
+    store.validate()
+    store.expire(EXPIRY_S)
+    store.validate()
+    assert store.announce(OTHER, subscriber[3], EXPIRY_S, seed=False)
 
 
 def test_a_full_store_drops_the_oldest_announce():
@@ -112,7 +133,7 @@ announces = st.lists(
 
 @given(announces=announces)
 def test_whatever_is_announced_the_bounds_hold(announces: list):
-    store = PeerStore(peers_max=12, infohashes_max=3, swarm_max=6, address_infohashes_max=2)
+    store = PeerStore(peers_max=12, infohashes_max=3, swarm_max=6, host_announces_max=2)
     now = 0.0
     for infohash, number, port, seed, pause in announces:
         now += pause

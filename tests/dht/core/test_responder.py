@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, pack, split_contacts
+from lycosa.dht.core.endpoints import IPV4, IPV6, AllowedNetworks, Contact, pack, split_contacts, text
 from lycosa.dht.core.events import PeerAnnounced
 from lycosa.dht.core.krpc import (
     ANNOUNCE_PEER,
@@ -20,6 +20,7 @@ from lycosa.dht.core.krpc import (
     Reply,
     decode_message,
 )
+from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.peer_store import PeerStore
 from lycosa.dht.core.responder import Neighbourhood, Responder
 from lycosa.dht.core.routing.table import RoutingTable
@@ -43,7 +44,7 @@ def a_table(own_id: bytes, endpoints: list[bytes]) -> RoutingTable:
 class Answering:
     """A responder for each family, with full answers, in one process."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **config: object) -> None:
         self.shared = Neighbourhood()
         self.shared.tables = {
             IPV4: a_table(b"4" * 20, [pack(f"20.0.{number}.1", 1) for number in range(40)]),
@@ -57,9 +58,8 @@ class Answering:
                 TokenIssuer(b"s" * 32),
                 random.Random(1).randbytes,
                 family=family,
-                sample_interval_s=600,
+                config=NodeConfig(sample_interval_s=600, **config),
                 on_announce=self.announced.append,
-                **options,
             )
             for family in (IPV4, IPV6)
         }
@@ -175,6 +175,30 @@ def test_an_announce_with_a_wrong_token_is_an_error():
     assert isinstance(error, ErrorMessage)
     assert (error.code, error.message) == (203, b"invalid token")
     assert answering.announced == []
+
+
+PRIVATE = pack("10.0.0.1", 25), pack("127.0.0.1", 25), pack("192.168.1.1", 25), pack("fe80::1", 25), pack("::1", 25)
+
+
+@pytest.mark.parametrize("source", PRIVATE, ids=text)
+def test_a_private_address_is_answered_without_a_token_and_not_stored(source: bytes):
+    answering = Answering()
+    reply = answering.ask(source, method=GET_PEERS, target=INFOHASH)
+    assert reply.nodes or reply.nodes6
+    assert reply.token is None
+    valid = TokenIssuer(b"s" * 32).issue(source[:-2], INFOHASH, 1.0)
+    error = answering.ask(source, method=ANNOUNCE_PEER, target=INFOHASH, token=valid, port=77)
+    assert isinstance(error, ErrorMessage)
+    assert (error.code, error.message) == (203, b"not a public address")
+    assert answering.announced == []
+    assert [len(peers) for peers in answering.shared.peers.values()] == [0, 0]
+
+
+def test_a_private_address_that_is_allowed_is_stored():
+    answering = Answering(allowed_networks=AllowedNetworks(["10.0.0.0/8"]))
+    token = answering.ask(PRIVATE[0], method=GET_PEERS, target=INFOHASH).token
+    answering.ask(PRIVATE[0], method=ANNOUNCE_PEER, target=INFOHASH, token=token, port=77)
+    assert list(answering.ask(method=GET_PEERS, target=INFOHASH).values) == [pack("10.0.0.1", 77)]
 
 
 @pytest.mark.parametrize("want", [0, BOTH])

@@ -26,7 +26,8 @@ def test_a_peer_that_one_command_announces_is_found_by_another(tmp_path: Path) -
         announced = lycosa("dht", "announce", INFOHASH, "--peer-port", 999, *join, cwd=tmp_path)
         assert (announced.returncode, announced.stderr.splitlines()[-1]) == (0, "3 of 3 nodes store the peer")
 
-        found = lycosa("dht", "lookup", f"magnet:?xt=urn:btih:{INFOHASH}", *join, cwd=tmp_path)
+        hybrid = f"magnet:?xt=urn:btmh:1220{INFOHASH}{'0' * 24}&xt=urn:btih:{'1' * 40}"  # announced as version 2 only
+        found = lycosa("dht", "lookup", hybrid, *join, cwd=tmp_path)
         assert (found.returncode, found.stdout) == (0, "127.0.0.4:999\n"), found.stderr
         assert found.stderr.splitlines()[-1] == "1 peer; about 0 seeds and 1 leecher (estimate, BEP 33)"
 
@@ -50,23 +51,32 @@ def test_a_killed_node_has_its_id_and_its_contacts_again(tmp_path: Path) -> None
             assert "it knows no other node" not in process.stderr
 
 
-def test_metrics_name_no_address_of_a_peer(tmp_path: Path) -> None:
+def test_neither_metrics_nor_logs_nor_the_state_have_the_address_of_a_peer(tmp_path: Path) -> None:
+    saved = tmp_path / "1" / "saved" / "node.json"
     with (
-        dht_node(tmp_path / "1", "--metrics", "0") as (process, first),
+        dht_node(tmp_path / "1", "--metrics", "0", "--state", "saved") as (process, first),
         dht_node(tmp_path / "2", "--bootstrap", first, bind="127.0.0.2:0"),
     ):
+        # Read-only, so it is a peer and no contact.
         join = ("--bind", "127.0.0.4:0", "--bootstrap", first, *ON_LOOPBACK)
         lycosa("dht", "announce", INFOHASH, "--peer-port", 999, *join, cwd=tmp_path)
         url = re.search(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", process.stderr)
         assert url is not None
         with build_opener(ProxyHandler({})).open(url[1], timeout=20) as answer:
             page = answer.read().decode()
+        process.process.send_signal(signal.SIGTERM)
+        assert process.end() == 0
     assert 'lycosa_dht_peers{family="ipv4"} 1\n' in page
     assert "127.0" not in page
+    assert "7f000002" in saved.read_text(), "the contact"
+    for file in (each for each in (tmp_path / "1").rglob("*") if each.is_file()):  # the output, too
+        for address in (b"127.0.0.4", b"7f000004", b"\x7f\0\0\4"):
+            assert address not in file.read_bytes(), file
 
 
 def test_one_process_runs_a_node_on_each_address(tmp_path: Path) -> None:
-    with dht_node(tmp_path / "1", "--bind", "127.0.0.2:0", "--bind", "[::1]:0", "--state", "saved") as (process, _):
+    options = ("--bind", "127.0.0.2:0", "--bind", "[::1]:0", "--allow-private", "::1", "--state", "saved")
+    with dht_node(tmp_path / "1", *options) as (process, _):
         nodes = listening(process)
         assert len({node_id for node_id, _ in nodes}) == 3
         for _, address in nodes:

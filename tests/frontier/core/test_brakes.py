@@ -44,3 +44,13 @@ def test_delays_take_at_least_as_long_as_those_of_the_busiest_host():
     hosts = [host(backlog=100, delay_s=1.0), host(backlog=10, delay_s=20.0), host(backlog=10_000)]
     assert brakes_of(hosts, 8, NOW).work_s == 200.0
     assert brakes_of([host()], 8, NOW).work_s == 0.0
+
+
+def test_a_block_of_all_hosts_with_work_delays_what_is_queued():
+    hosts = [
+        host(blocked_until=NOW + 90, ready_at=NOW + 90, delay_s=1.0),
+        host(blocked_until=NOW + 3, ready_at=NOW + 3),
+    ]
+    assert brakes_of(hosts, 8, NOW)[1:] == (100.0, NOW + 3)
+    assert brakes_of([*hosts, host(**WAITING)], 8, NOW).blocked_until == 0.0
+    assert brakes_of([*hosts, host(blocked_until=NOW - 1)], 8, NOW).blocked_until == 0.0

@@ -12,13 +12,14 @@ from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace
 
 from lycosa.core import bloom
 from lycosa.core.errors import StorageError, StorageFull
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.local import LocalFrontier
-from lycosa.frontier.lsm import memtable
+from lycosa.frontier.lsm import memtable, store
 from lycosa.frontier.lsm.frontier import embedded_frontier
 
 POLICY = Policy(robots=False)
@@ -92,6 +93,39 @@ def test_an_unusable_filter_is_rebuilt(tmp_path, caplog, fault):
     caplog.clear()
     assert queued(tmp_path) == 101
     assert not caplog.text
+
+
+def test_archived_segments_keep_no_filter_to_be_written(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(store, "FILTERS_DELETED_MAX", 2)
+    caplog.set_level("INFO", "lycosa.frontier")
+
+    def files() -> set[str]:
+        return {file.name for file in tmp_path.glob("filter.*")}
+
+    async def archive(frontier: LocalFrontier[bytes], name: str) -> None:
+        await frontier.push([replace(record(0), segment=name)])
+        (lease,) = await frontier.lease(1, 1.0)
+        await frontier.ack(lease, "200", [], 1.0)
+        await frontier.commit({})
+        assert frontier.store.archive(name)
+
+    with open_frontier(tmp_path) as frontier:
+        for name in "abc":
+            asyncio.run(archive(frontier, name))
+        archived = files()
+        push(frontier, range(10))
+        frontier.store.checkpoint()
+        assert len(archived & files()) == len(archived) / 3, "those of two segments are deleted"
+    with open_frontier(tmp_path) as frontier:
+        for number in (10, 11):
+            push(frontier, [number])
+            frontier.store.checkpoint()
+            assert files()
+            assert not files() & archived
+    with open_frontier(tmp_path) as frontier:
+        assert push(frontier, range(12)) == 0
+        assert [each.row.state for each in frontier.store.registry.live.values()].count("archived") == 3
+    assert "rebuilt" not in caplog.text
 
 
 @pytest.mark.parametrize("damage", ["torn", "damaged"])

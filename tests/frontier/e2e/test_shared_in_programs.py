@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
@@ -16,6 +17,7 @@ from lycosa.core.errors import UsageError, WorkerLost
 from lycosa.frontier.redis.admin.deletion import delete_crawl
 from lycosa.frontier.redis.worker.commits import Commits
 from tests.cli.command import assert_exactly_once, items
+from tests.cli.command import lycosa as run_command
 from tests.servers.misbehaving import Server, running
 from tests.servers.redis import RedisServer
 
@@ -67,7 +69,7 @@ def test_two_programs_share_a_crawl(server: Server, redis: RedisServer, tmp_path
     asyncio.run(scenario())
 
 
-def test_the_last_worker_of_a_finished_crawl_lets_it_expire(server: Server, redis: RedisServer) -> None:
+def test_the_last_worker_of_a_finished_crawl_lets_it_expire(server: Server, redis: RedisServer, tmp_path: Path) -> None:
     async def scenario() -> None:
         name = token_hex(4)
         half = worker(server, redis, name, expire_after=100.0, max_pages=PAGES // 2)
@@ -80,6 +82,8 @@ def test_the_last_worker_of_a_finished_crawl_lets_it_expire(server: Server, redi
         assert keys
         assert all(0 < client.ttl(key) <= 100 for key in keys)
         client.close()
+        shown = run_command("frontier", "status", "--frontier", redis.url, "--crawl-name", name, cwd=tmp_path).stdout
+        assert re.search(r"^  expires   \d{4}-.* \(in \d", shown, re.MULTILINE), shown
 
     asyncio.run(scenario())
 

@@ -334,6 +334,7 @@ def test_items_of_killed_members_return_if_no_member_is_left(url, start):
 
 
 def test_members_that_left_leave_no_keys(url, redis):
+    """A member that was not waiting does not take the wake-up of its own leaving: that key expires after 5 s."""
     with Queue(url) as queue:
         for number in range(3):
             with Queue(url) as other:
@@ -342,7 +343,7 @@ def test_members_that_left_leave_no_keys(url, redis):
         queue.put("a")
         queue.lease().ack()
     name = url.partition("queue=")[2]
-    assert redis.cli("KEYS", f"*{name}*").split() == [f"lycosa:queue:{{{name}}}:state"]
+    wait_until(lambda: redis.cli("KEYS", f"*{name}*").split() == [f"lycosa:queue:{{{name}}}:state"])
 
 
 # ------------------------------------------------------------------------------------------------------ a cluster

@@ -97,10 +97,12 @@ class Assembly:
     def receive(self, peer: Peer, piece: int, data: bytes) -> bytes | None:
         """Take a piece. Return the metadata if it is complete. Raises `PeerError` if this peer alone sent a wrong one.
 
-        After a wrong hash all pieces are missing again.
+        After a wrong hash all pieces are missing again. Those that were asked for before, and come late, are dropped.
         """
         candidate = self._offers[peer].candidate
-        candidate.asked.pop(piece, None)
+        if candidate.asked.get(piece) != peer:
+            return None
+        del candidate.asked[piece]
         candidate.pieces[piece] = data
         candidate.sources.add(peer)
         if len(candidate.pieces) < candidate.count:
@@ -120,8 +122,9 @@ class Assembly:
         """A peer does not deliver this piece. Raises `PeerError` if nothing is left to ask it for."""
         offer = self._offers[peer]
         candidate = offer.candidate
-        candidate.asked.pop(piece, None)
-        candidate.missing.append(piece)
+        if candidate.asked.get(piece) == peer:
+            del candidate.asked[piece]
+            candidate.missing.append(piece)
         offer.rejected.add(piece)
         # After a wrong hash one peer has to deliver all pieces, which this one does not.
         if candidate.mistrusted or len(offer.rejected) == candidate.count:

@@ -1,17 +1,18 @@
 """Opens crawls in Redis from outside, without a worker, a policy or leases.
 
-The names of all crawls on a Redis server are in one set. A name in it without keys belongs to a deleted crawl.
+The names of all crawls on a Redis server are in one set. A name in it without keys belongs to a crawl that has expired
+or was being deleted; listing the crawls removes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
 from difflib import get_close_matches
 from secrets import token_hex
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import StateError, UsageError
 from lycosa.frontier.ports import FrontierOperations, SharedCrawl
 from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.admin.watcher import Watcher
@@ -24,6 +25,9 @@ from lycosa.infra.clock import Clock
 
 SHOWN_MAX = 10
 """Maximum number of crawl names in a message."""
+
+FORGOTTEN_MAX = 1_000
+"""Maximum number of names of expired crawls that one listing removes."""
 
 
 class CrawlForm(NamedTuple):
@@ -115,13 +119,26 @@ async def _create(client: Any, name: str, retry: Retry, form: CrawlForm) -> Craw
 
 async def stored_crawls(client: Any, retry: Retry) -> dict[str, CrawlForm]:
     """Return the form of each crawl, by name."""
-    found = {}
+    found, gone = {}, []
     for each in await retry(lambda: client.smembers(CRAWLS)):
         meta = key_of(name := each.decode(), 0) + Key.META
         partitions, keep_done = await retry(lambda: client.hmget(meta, "partitions", "keep_done"))  # noqa: B023
         if partitions:
             found[name] = CrawlForm(int(partitions), keep_done == b"1")
+        else:
+            gone.append(name)
+    with suppress(StateError):  # the names only take space
+        await _forget_names(client, retry, gone[:FORGOTTEN_MAX])
     return found
+
+
+async def _forget_names(client: Any, retry: Retry, names: Sequence[str]) -> None:
+    """Remove names of crawls without keys from the set of all names."""
+    if names:
+        await retry(lambda: client.srem(CRAWLS, *names))
+    for name in names:  # a worker that has just started such a crawl may have added its name before we removed it
+        if await retry(lambda: client.exists(key_of(name, 0) + Key.META)):  # noqa: B023
+            await retry(lambda: client.sadd(CRAWLS, name))  # noqa: B023
 
 
 def only_name(name: str, found: dict[str, CrawlForm], server_url: str, *, creates: bool) -> str:

@@ -120,6 +120,32 @@ def test_a_peer_that_delivers_alone_and_leaves_leaves_nothing():
     assert (assembly.held_bytes, assembly.assign("b", 8)) == (0, [0, 1, 2])
 
 
+def one_delivers_alone() -> Assembly:
+    """Peers a and b together had a wrong hash; "honest" is asked for all pieces now. What they still send is late."""
+    assembly = joined("a", "b", "honest")
+    assert (assembly.assign("a", 2), assembly.assign("b", 1)) == ([0, 1], [2])
+    for peer, piece in (("a", 0), ("a", 1), ("b", 2)):
+        assembly.receive(peer, piece, WRONG[piece])
+    assert assembly.assign("honest", 8) == [0, 1, 2]
+    return assembly
+
+
+def test_a_late_piece_does_not_mix_with_those_of_the_peer_that_delivers_alone():
+    assembly = one_delivers_alone()
+    assembly.receive("honest", 0, RIGHT[0])
+    assert assembly.receive("a", 0, WRONG[0]) is None
+    assembly.receive("honest", 1, RIGHT[1])
+    assert assembly.receive("honest", 2, RIGHT[2]) == METADATA
+
+
+def test_a_late_rejection_does_not_free_a_piece_of_the_peer_that_delivers_alone():
+    assembly = one_delivers_alone()
+    with pytest.raises(PeerError):
+        assembly.reject("a", 1)
+    assembly.receive("honest", 0, RIGHT[0])
+    assert assembly.assign("honest", 8) == []
+
+
 def test_peers_that_claim_another_size_are_kept_apart():
     assembly = joined("a")
     assembly.add_peer("liar", 20_000)

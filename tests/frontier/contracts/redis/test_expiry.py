@@ -12,11 +12,12 @@ import pytest
 
 from lycosa.core.errors import StateError
 from lycosa.frontier.redis.admin import expiry, keyspace
+from lycosa.frontier.redis.admin import open_crawl as open_crawls
 from lycosa.frontier.redis.admin.expiry import expire_crawl
 from lycosa.frontier.redis.admin.open_crawl import open_crawl
 from lycosa.frontier.redis.admin.revival import MARGIN_S
 from lycosa.frontier.redis.layout import Key
-from lycosa.frontier.redis.worker.session import key_of
+from lycosa.frontier.redis.worker.session import CRAWLS, key_of
 from tests.frontier.contracts.redis.test_deletion import HOSTS, connected, crawled, joined, keys_with, records
 
 pytestmark = pytest.mark.redis
@@ -34,6 +35,10 @@ def partitions(request: pytest.FixtureRequest) -> int:
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyspace, "SCANNED_AT_ONCE", 20)
     monkeypatch.setattr(expiry, "WORKERS_MAX_S", 0.3)
+
+
+async def once(call: Any) -> Any:
+    return await call()
 
 
 async def lives(client: Any, name: str) -> dict[bytes, int]:
@@ -65,6 +70,55 @@ def test_all_keys_of_a_finished_crawl_expire_and_those_of_others_do_not(redis: A
             while await keys_with(client, name):
                 assert time.monotonic() < until
         await assert_kept(redis.url, other)
+
+    asyncio.run(scenario())
+
+
+def test_the_time_when_a_crawl_expires_is_known(redis: Any, partitions: int) -> None:
+    async def scenario() -> None:
+        name = token_hex(8)
+        await crawled(redis.url, name, partitions)
+        async with open_crawl(redis.url, name, print) as opened:
+            assert await opened.crawl.expires_at() is None
+        before = time.time()
+        assert await expire_crawl(redis.url, name, LONG_S, print)
+        async with open_crawl(redis.url, name, print) as opened:
+            at = await opened.crawl.expires_at()
+        assert at is not None
+        assert before + LONG_S - 1 < at < time.time() + LONG_S + 1
+
+    asyncio.run(scenario())
+
+
+def test_listing_the_crawls_forgets_the_names_of_expired_ones(redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_crawls, "FORGOTTEN_MAX", 2)
+
+    async def scenario() -> None:
+        kept, gone = token_hex(8), [token_hex(8) for _ in range(3)]
+        await crawled(redis.url, kept)
+        async with connected(redis.url) as client:
+            await open_crawls.stored_crawls(client, once)  # forgets those of earlier tests, two at a time
+            while len(await open_crawls.stored_crawls(client, once)) < await client.scard(CRAWLS):
+                pass
+            await client.sadd(CRAWLS, *gone)
+            left = []
+            for _ in range(3):
+                assert kept in await open_crawls.stored_crawls(client, once)
+                left.append(sum(await client.smismember(CRAWLS, gone)))
+            assert left == [1, 0, 0]
+            assert await client.sismember(CRAWLS, kept)
+
+    asyncio.run(scenario())
+
+
+def test_a_crawl_that_starts_while_its_old_name_is_forgotten_keeps_its_name(redis: Any) -> None:
+    async def scenario() -> None:
+        started, gone = token_hex(8), token_hex(8)
+        await crawled(redis.url, started)  # after it was found to have no keys
+        async with connected(redis.url) as client:
+            await client.sadd(CRAWLS, gone)
+            await open_crawls._forget_names(client, once, [started, gone])
+            assert await client.smismember(CRAWLS, [started, gone]) == [1, 0]
 
     asyncio.run(scenario())
 
