@@ -97,6 +97,12 @@ class RecordStore(Protocol):
     async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
         """Return the torrents with the next larger ids, in this order: to rebuild an index, to export."""
 
+    async def by_id(self, ids: Sequence[int]) -> list[StoredTorrent]:
+        """Return those of the torrents that are still stored, in any order."""
+
+    async def scan(self, after_id: int, limit: int) -> list[Change]:
+        """Return the torrents with the next larger ids as changes, to fill a new index: token 0 if none is pending."""
+
     async def infohashes(self, after: bytes, limit: int) -> list[bytes]:
         """Return the next larger stored infohashes, sorted: to fill a filter in memory."""
 

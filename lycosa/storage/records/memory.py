@@ -79,6 +79,12 @@ class MemoryRecordStore:
     async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
         return [self._rows[number] for number in sorted(self._rows) if number > after_id][:limit]
 
+    async def by_id(self, ids: Sequence[int]) -> list[StoredTorrent]:
+        return [self._rows[number] for number in ids if number in self._rows]
+
+    async def scan(self, after_id: int, limit: int) -> list[Change]:
+        return [Change(each.id, self._changes.get(each.id, 0), each) for each in await self.torrents(after_id, limit)]
+
     async def infohashes(self, after: bytes, limit: int) -> list[bytes]:
         return sorted(key for key in self._ids if key > after)[:limit]
 

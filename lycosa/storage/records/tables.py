@@ -118,6 +118,12 @@ class TableRecordStore(DatabaseThread):
         query = STORED + "t.id > ? ORDER BY t.id LIMIT ?"
         return [_stored(row) for row in await self._run(lambda: self._query(query, [after_id, limit]))]
 
+    async def by_id(self, ids: Sequence[int]) -> list[StoredTorrent]:
+        return await self._run(lambda: [_stored(row) for row in self._select(STORED, "t.id", ids)])
+
+    async def scan(self, after_id: int, limit: int) -> list[Change]:
+        return await self._run(lambda: self._scan(after_id, limit))
+
     async def infohashes(self, after: bytes, limit: int) -> list[bytes]:
         return [infohash for infohash, _ in await self._run(lambda: self._hashes(after, limit))]
 
@@ -173,6 +179,14 @@ class TableRecordStore(DatabaseThread):
         listed = self._query("SELECT id, token FROM torrent_changes ORDER BY id LIMIT ?", [limit])
         stored = {row[0]: _stored(row) for row in self._select(STORED, "t.id", [number for number, _ in listed])}
         return [Change(number, token, stored.get(number)) for number, token in listed]
+
+    def _scan(self, after_id: int, limit: int) -> list[Change]:
+        # Tokens first: a change in between has another token, and stays.
+        tokens = dict(
+            self._query("SELECT id, token FROM torrent_changes WHERE id > ? ORDER BY id LIMIT ?", [after_id, limit])
+        )
+        rows = self._query(STORED + "t.id > ? ORDER BY t.id LIMIT ?", [after_id, limit])
+        return [Change(row[0], tokens.get(row[0], 0), _stored(row)) for row in rows]
 
     # -------------------------------------------------------------------------------------------------------- writing
 

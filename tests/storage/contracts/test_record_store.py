@@ -260,6 +260,26 @@ def test_eviction_takes_the_fewest_seeders_then_the_longest_unseen_and_lasts_90_
     run(open_store, scenario)
 
 
+def test_torrents_are_read_by_id_and_scanned_with_the_tokens_of_their_changes(open_store: Open):
+    async def scenario(store: RecordStore):
+        await store.put([torrent(n) for n in range(5)], NOW)
+        ids = [row.id for row in await store.torrents(0, 10)]
+        await store.acknowledge((await store.changes(10))[:2])
+        await store.deny([torrent(3).infohash_v1])
+        assert {row.id: row.record for row in await store.by_id([*ids, 999])} == {
+            ids[n]: torrent(n) for n in (0, 1, 2, 4)
+        }
+        scanned = await store.scan(ids[0], 2)
+        assert [(each.id, each.token == 0, each.torrent.record) for each in scanned] == [
+            (ids[1], True, torrent(1)),
+            (ids[2], False, torrent(2)),
+        ]
+        await store.acknowledge(scanned)
+        assert [change.id for change in await store.changes(10)] == [ids[3], ids[4]]
+
+    run(open_store, scenario)
+
+
 def test_all_torrents_and_infohashes_are_read_in_slices(open_store: Open):
     records = [torrent(n, 2, v2=n % 2 == 0) for n in range(20)]
 
