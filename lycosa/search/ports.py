@@ -5,26 +5,47 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from lycosa.search.core.results import Document, SearchPage
+from lycosa.search.core.request import Matches, SearchRequest
+from lycosa.search.core.schema import Entry, Schema
 
 
 class Index(Protocol):
-    """A search index. Its methods block, so coroutines call them in a thread. One process writes, any number read."""
+    """A search index. Its methods block, so coroutines call them in a thread. One process writes, any number read.
 
-    def add(self, documents: Sequence[Document]) -> None:
+    Raises `IndexFailure`; its message says what to do.
+    """
+
+    schema: Schema
+
+    def add(self, entries: Sequence[Entry]) -> None:
         """Add or replace documents by key; visible after `commit`."""
 
+    def remove(self, keys: Sequence[str | int]) -> None:
+        """Remove documents; visible after `commit`."""
+
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Make the added documents searchable and durable, and store the position (bytes) of each source."""
+        """Make what was added and removed searchable and durable, and store the position of each source."""
 
     def positions(self) -> dict[str, int]:
         """Return the positions of the last commit. They are never ahead of the documents."""
 
-    def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
-        """Return the best matches. Raises `IndexFailure` for an invalid query."""
+    def find(self, request: SearchRequest) -> Matches:
+        """Return a page of matches, and how many there are in all: exactly."""
+
+    def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
+        """Return how many matches have each value of a counted keyword, the most frequent values first."""
+
+    def completions(self, prefix: str, limit: int) -> list[str]:
+        """Return frequent words of titles that begin with these letters, folded."""
 
     def count(self) -> int:
         """Return the number of documents."""
 
+    def rebuild(self) -> Index:
+        """Return an empty index that readers do not see, to be filled and then adopted. An unfinished one is lost."""
+
+    def adopt(self, rebuilt: Index) -> None:
+        """Commit and close the rebuilt index, and replace the documents with its own, in one step for readers."""
+
     def close(self) -> None:
-        """Release the index."""
+        """Release the index. What was not committed is dropped."""

@@ -16,7 +16,7 @@ from lycosa.cli.search.folders import index_folder, index_option
 from lycosa.cli.task_progress import task_progress
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count, format_duration, format_size
-from lycosa.search.ports import Index
+from lycosa.search.pages import PageIndex
 
 POLL_EVERY_S = 0.1
 
@@ -76,7 +76,7 @@ def stats(index_dir: str | None, as_json: bool) -> None:
         print(f"source     {one_line(source)}, read to {position:,} bytes")
 
 
-def _build(index: Index, path: Path) -> None:
+def _build(index: PageIndex, path: Path) -> None:
     from lycosa.app.search import file_indexer
 
     indexer = file_indexer(index, path)
