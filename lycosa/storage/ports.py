@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.core.torrent_record import Change, Popularity, PutResult, Standing, StoredTorrent, TorrentRecord
+from lycosa.storage.core.torrent_record import (
+    Change,
+    Popularity,
+    PutResult,
+    Refusal,
+    Standing,
+    StoredTorrent,
+    TorrentRecord,
+)
 
 
 class Sink(Protocol):
@@ -75,6 +83,12 @@ class RecordStore(Protocol):
 
     async def standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
         """Return those of the infohashes that are stored or must not be stored, before anything is asked."""
+
+    async def refusal(self, infohash: bytes, now: float) -> Refusal | None:
+        """Return why an infohash may not be stored; None if it may."""
+
+    async def count(self) -> int:
+        """Return the number of torrents. It takes about a second for ten million."""
 
     async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
         """Store records that are new and allowed. Known ones are completed; those that prove to be one, merged."""

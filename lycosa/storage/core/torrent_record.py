@@ -83,6 +83,14 @@ class Standing(Enum):
     EVICTED = 2
 
 
+class Refusal(NamedTuple):
+    """Why an infohash may not be stored, and until when; None for ever. A deny-list may give its reason."""
+
+    standing: Standing
+    until: float | None
+    reason: str = ""
+
+
 class Change(NamedTuple):
     """A row that the index does not have yet. `torrent` is None if the row was removed."""
 

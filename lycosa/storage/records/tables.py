@@ -24,6 +24,7 @@ from lycosa.storage.core.torrent_record import (
     Popularity,
     PutResult,
     RecordPolicy,
+    Refusal,
     Standing,
     StoredTorrent,
     TorrentRecord,
@@ -86,6 +87,13 @@ class TableRecordStore(DatabaseThread):
 
     async def standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
         return await self._run(lambda: self._standing(infohashes, now))
+
+    async def refusal(self, infohash: bytes, now: float) -> Refusal | None:
+        return await self._run(lambda: self._refusal(key_of(infohash), now))
+
+    async def count(self) -> int:
+        query = "SELECT count(*) FROM torrent_popularity"
+        return int((await self._run(lambda: self._query(query)))[0][0])
 
     async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
         allowed = [record for record in records if not self._policy.refuses(record)]
@@ -165,6 +173,14 @@ class TableRecordStore(DatabaseThread):
             if until > now and found.get(key := names[bytes(form)]) is not Standing.DENIED:
                 found[key] = Standing(standing)
         return found
+
+    def _refusal(self, key: bytes, now: float) -> Refusal | None:
+        query = "SELECT standing, until, reason FROM torrent_denied WHERE until > ? AND hash IN (?, ?)"
+        found = self._query(f"{query} ORDER BY until DESC", [int(now), key, hashed_key(key)])
+        if not found:
+            return None
+        standing, until, reason = found[0]
+        return Refusal(Standing(standing), None if until == FOREVER else float(until), reason)
 
     def _standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
         keys = {each: key_of(each) for each in infohashes}

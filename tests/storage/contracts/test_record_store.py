@@ -15,6 +15,7 @@ from lycosa.storage.core.torrent_record import (
     Popularity,
     PutResult,
     RecordPolicy,
+    Refusal,
     Standing,
     StoredFile,
     TorrentRecord,
@@ -236,6 +237,25 @@ def test_denied_torrents_are_removed_and_never_come_back(open_store: Open):
         assert [row.record for row in await store.torrents(0, 10)] == [torrent(4)]
         await store.allow([plain.infohash_v1], hashed=hashed)
         assert await store.put([plain, torrent(5)], later) == PutResult(new=2)
+
+    run(open_store, scenario)
+
+
+def test_why_an_infohash_may_not_be_stored_is_known(open_store: Open):
+    record, other = torrent(1, v2=True), torrent(2)
+
+    async def scenario(store: RecordStore):
+        await store.put([record, other], NOW)
+        assert await store.count() == 2
+        assert await store.refusal(record.infohash_v1, NOW) is None
+        await store.evict(2, NOW)
+        assert await store.count() == 0
+        evicted = Refusal(Standing.EVICTED, NOW + EVICTED_S)
+        assert await store.refusal(record.infohash_v2, NOW) == evicted
+        assert await store.refusal(record.infohash_v2, NOW + EVICTED_S) is None
+        await store.deny([record.infohash_v1], hashed=[hashed_key(other.infohash_v1)], reason="law")
+        for infohash in (record.infohash_v1, other.infohash_v1):
+            assert await store.refusal(infohash, NOW) == Refusal(Standing.DENIED, None, "law")
 
     run(open_store, scenario)
 
