@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
+from lycosa.storage.core.content_facts import ContentFacts
+
 HASH_BYTES = 20
 HASHED_BYTES = 32
 NUMBER_MAX = 2**63 - 1
@@ -34,6 +36,8 @@ class TorrentRecord:
     private: bool = False
     comment: str = ""
     created: int | None = None
+    content: ContentFacts | None = None
+    """What its names say; None if nobody has looked."""
 
     def __post_init__(self) -> None:
         lengths = [len(each) for each in (self.infohash_v1, self.infohash_v2) if each is not None]
@@ -138,4 +142,5 @@ def completed(known: TorrentRecord, new: TorrentRecord) -> TorrentRecord:
         private=known.private or new.private,
         comment=known.comment or new.comment,
         created=new.created if known.created is None else known.created,
+        content=known.content or new.content,
     )
