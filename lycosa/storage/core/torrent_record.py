@@ -43,6 +43,8 @@ class TorrentRecord:
         lengths = [len(each) for each in (self.infohash_v1, self.infohash_v2) if each is not None]
         if not lengths or lengths not in ([20], [32], [20, 32]):
             raise ValueError("a torrent has an infohash of 20 bytes (v1), one of 32 bytes (v2), or both")
+        if len(set(self.keys)) != len(lengths):
+            raise ValueError("the infohash of version 1 is the beginning of that of version 2")
         numbers = (self.piece_bytes, self.discovered, self.created or 0, *(file.size_bytes for file in self.files))
         if min(numbers) < 0 or max(numbers) > NUMBER_MAX:
             raise ValueError("sizes and times of a torrent are between 0 and 2^63-1")
@@ -134,10 +136,13 @@ def hashed_key(infohash: bytes) -> bytes:
 
 def completed(known: TorrentRecord, new: TorrentRecord) -> TorrentRecord:
     """Return the known record with what only the new one says: the other infohash, comment, creation date."""
+    v2 = known.infohash_v2 or new.infohash_v2
+    # Other crawlers know no version 2, and call the 20 bytes of its infohash that the DHT uses one of version 1.
+    v1s = [each for each in (known.infohash_v1, new.infohash_v1) if each and not (v2 and each == key_of(v2))]
     return replace(
         known,
-        infohash_v1=known.infohash_v1 or new.infohash_v1,
-        infohash_v2=known.infohash_v2 or new.infohash_v2,
+        infohash_v1=v1s[0] if v1s else None,
+        infohash_v2=v2,
         discovered=min(known.discovered, new.discovered),
         private=known.private or new.private,
         comment=known.comment or new.comment,

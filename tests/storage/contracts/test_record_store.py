@@ -145,6 +145,21 @@ def test_both_halves_of_a_hybrid_become_one_record(open_store: Open):
     run(open_store, scenario)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_v2_infohash_that_another_crawler_cut_to_20_bytes_names_the_same_torrent(open_store: Open, order: int):
+    v2 = torrent(1, v1=False, v2=True)
+    cut = replace(v2, infohash_v1=v2.infohash_v2[:20], infohash_v2=None)
+
+    async def scenario(store: RecordStore):
+        for record in (v2, cut)[::order]:
+            await store.put([record], NOW)
+        [row] = await store.torrents(0, 10)
+        assert row.record == v2
+        assert await store.get(cut.infohash_v1) == row
+
+    run(open_store, scenario)
+
+
 def test_an_import_adds_what_the_stored_record_lacks(open_store: Open):
     async def scenario(store: RecordStore):
         await store.put([torrent(1)], NOW)
