@@ -102,6 +102,11 @@ class RecordStore(Protocol):
     async def set_popularity(self, counts: Sequence[Popularity]) -> None:
         """Store counts of peers, of stored torrents alone. An older count than the stored one is ignored."""
 
+    async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
+        """Return the infohashes, 20 bytes each, of torrents whose peers were never counted, then of those whose last
+        count is the oldest, and older than `before`.
+        """
+
     async def changes(self, limit: int) -> list[Change]:
         """Return rows that were stored, changed or removed and not acknowledged since, each once."""
 

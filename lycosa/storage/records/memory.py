@@ -76,6 +76,10 @@ class MemoryRecordStore:
             if row is not None and (row.counted is None or row.counted < counted):
                 self._store(replace(row, seeders=seeders, leechers=leechers, counted=counted))
 
+    async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
+        due = [(row.counted or 0, row.id) for row in self._rows.values() if row.counted is None or row.counted < before]
+        return [self._rows[number].record.keys for _, number in sorted(due)[:limit]]
+
     async def changes(self, limit: int) -> list[Change]:
         return [
             Change(number, self._changes[number], self._rows.get(number)) for number in sorted(self._changes)[:limit]

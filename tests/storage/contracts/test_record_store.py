@@ -207,6 +207,23 @@ def test_seen_and_popularity_are_updated_of_stored_torrents_alone(open_store: Op
     run(open_store, scenario)
 
 
+def test_torrents_are_due_for_a_count_never_counted_ones_first_then_the_oldest_counts(open_store: Open):
+    records = [torrent(n) for n in range(6)]
+
+    async def scenario(store: RecordStore):
+        await store.put(records, NOW)
+        counted = {0: 300, 1: 100, 2: 200, 3: 900}
+        await store.set_popularity([Popularity(records[n].keys[0], 1, 1, at) for n, at in counted.items()])
+        due = await store.due_for_count(900, 10)
+        assert set(due[:2]) == {records[4].keys, records[5].keys}
+        assert due[2:] == [records[1].keys, records[2].keys, records[0].keys]
+        assert set(await store.due_for_count(900, 3)) == {*due[:3]}
+        await store.deny([each for keys in due for each in keys])
+        assert await store.due_for_count(900, 10) == []
+
+    run(open_store, scenario)
+
+
 def test_a_change_stays_until_it_is_acknowledged_and_again_if_the_row_changed_meanwhile(open_store: Open):
     infohash = torrent(1).infohash_v1
 
