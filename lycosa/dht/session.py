@@ -81,7 +81,8 @@ class DhtSession:
     fetcher: MetadataFetcher
     """Its connections to peers."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: NodeLimits) -> None:
+        self.limits = limits
         self.shells: list[DatagramShell] = []
         self._operations: dict[tuple[int, int], asyncio.Queue[Event]] = {}
         self.listeners: list[Callable[[DatagramShell, Event], None]] = []
@@ -315,8 +316,8 @@ async def open_node(
     )
     async with AsyncExitStack() as stack:
         state_folder = stack.enter_context(open_node_state(Path(state))) if state is not None else None
-        session = DhtSession()
         neighbourhood = Neighbourhood(limits)
+        session = DhtSession(neighbourhood.limits)
         for number, address in enumerate(bind):
             shell = _open_shell(address, config, neighbourhood, partial(session.on_event, number))
             stack.callback(shell.close)

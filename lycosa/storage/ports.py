@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.core.torrent_record import Change, Popularity, PutResult, Standing, StoredTorrent, TorrentRecord
+from lycosa.storage.core.torrent_record import (
+    Change,
+    Popularity,
+    PutResult,
+    Refusal,
+    Standing,
+    StoredTorrent,
+    TorrentRecord,
+)
 
 
 class Sink(Protocol):
@@ -76,6 +84,12 @@ class RecordStore(Protocol):
     async def standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
         """Return those of the infohashes that are stored or must not be stored, before anything is asked."""
 
+    async def refusal(self, infohash: bytes, now: float) -> Refusal | None:
+        """Return why an infohash may not be stored; None if it may."""
+
+    async def count(self) -> int:
+        """Return the number of torrents. It takes about a second for ten million."""
+
     async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
         """Store records that are new and allowed. Known ones are completed; those that prove to be one, merged."""
 
@@ -87,6 +101,11 @@ class RecordStore(Protocol):
 
     async def set_popularity(self, counts: Sequence[Popularity]) -> None:
         """Store counts of peers, of stored torrents alone. An older count than the stored one is ignored."""
+
+    async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
+        """Return the infohashes, 20 bytes each, of torrents whose peers were never counted, then of those whose last
+        count is the oldest, and older than `before`.
+        """
 
     async def changes(self, limit: int) -> list[Change]:
         """Return rows that were stored, changed or removed and not acknowledged since, each once."""

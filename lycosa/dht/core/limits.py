@@ -6,6 +6,9 @@ a node talks to too many addresses at once. All tables are bounded, and a check 
 
 from __future__ import annotations
 
+from collections import Counter
+from enum import StrEnum
+
 from lycosa.dht.core.endpoints import site_of
 
 QUERIES_PER_S = 1.0
@@ -155,6 +158,15 @@ class NewAddressCap:
         return True
 
 
+class QueryLimit(StrEnum):
+    """What a query of ours waits for."""
+
+    HOST = "host"
+    """Each host is asked a limited number of times a second."""
+    BANDWIDTH = "bandwidth"
+    NEW_ADDRESSES = "new addresses"
+
+
 class NodeLimits:
     """The limits of all nodes of a process, as these have one line and one router."""
 
@@ -168,6 +180,9 @@ class NodeLimits:
         queries_per_s: float = QUERIES_PER_S,
         queries_burst: int = QUERIES_BURST,
     ) -> None:
+        self.bytes_per_s, self.new_addresses_per_minute = bytes_per_s, new_addresses_per_minute
+        self.waits: Counter[QueryLimit] = Counter()
+        """How often a query had to wait, by the reason. One that waits again counts again."""
         self._answers = RateLimit(answers_per_s, answers_burst)
         self._queries = RateLimit(queries_per_s, queries_burst, refuse_when_full=True)
         self._bandwidth = BandwidthCap(bytes_per_s)
@@ -184,10 +199,15 @@ class NodeLimits:
 
     def query_wait_s(self, endpoint: bytes, now: float) -> float:
         """Return how long a query to this endpoint must wait; if it need not, count it."""
-        ready_at = max(self._queries.ready_at(endpoint, now), self._bandwidth.ready_at(QUERY_BYTES, now))
-        if ready_at > now:
-            return ready_at - now
-        if not self._new_addresses.allow(endpoint, now) or not self._queries.allow(endpoint, now):
+        host_at, bytes_at = self._queries.ready_at(endpoint, now), self._bandwidth.ready_at(QUERY_BYTES, now)
+        if max(host_at, bytes_at) > now:
+            self.waits[QueryLimit.HOST if host_at >= bytes_at else QueryLimit.BANDWIDTH] += 1
+            return max(host_at, bytes_at) - now
+        if not self._new_addresses.allow(endpoint, now):
+            self.waits[QueryLimit.NEW_ADDRESSES] += 1
+            return REFUSED_WAIT_S
+        if not self._queries.allow(endpoint, now):
+            self.waits[QueryLimit.HOST] += 1
             return REFUSED_WAIT_S
         self._bandwidth.take(QUERY_BYTES, now)
         return 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.crawler.queue import HashQueue
@@ -20,6 +21,15 @@ class StoreStage:
     def __init__(self, store: RecordStore, queue: HashQueue, funnel: Funnel) -> None:
         self._store, self._queue, self._funnel = store, queue, funnel
         self._waiting: asyncio.Queue[tuple[Lease, TorrentRecord]] = asyncio.Queue(WAITING_MAX)
+        self.busy_s = 0.0
+        """How long the store has worked."""
+        self.listeners: list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]] = []
+        """Called with each batch when it is stored; the next one waits until they return."""
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for the store."""
+        return self._waiting.qsize()
 
     async def put(self, lease: Lease, record: TorrentRecord) -> None:
         """Hand a record over; waits while too many do."""
@@ -38,8 +48,14 @@ class StoreStage:
     async def _store_batch(self, batch: list[tuple[Lease, TorrentRecord]]) -> None:
         while not self._waiting.empty():
             batch.append(self._waiting.get_nowait())
-        result = await self._store.put([record for _, record in batch], self._queue.now())
+        records = [record for _, record in batch]
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        result = await self._store.put(records, self._queue.now())
+        self.busy_s += clock() - started
         self._funnel.count(CrawlOutcome.STORED, result.new)
         self._funnel.count(CrawlOutcome.STORED_BEFORE, result.known)
         self._funnel.count(CrawlOutcome.REFUSED, result.refused)
         await self._queue.done([lease for lease, _ in batch], "fetched")
+        for listener in self.listeners:
+            await listener(records)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
+from lycosa.storage.core.content_facts import ContentFacts
+
 HASH_BYTES = 20
 HASHED_BYTES = 32
 NUMBER_MAX = 2**63 - 1
@@ -34,11 +36,15 @@ class TorrentRecord:
     private: bool = False
     comment: str = ""
     created: int | None = None
+    content: ContentFacts | None = None
+    """What its names say; None if nobody has looked."""
 
     def __post_init__(self) -> None:
         lengths = [len(each) for each in (self.infohash_v1, self.infohash_v2) if each is not None]
         if not lengths or lengths not in ([20], [32], [20, 32]):
             raise ValueError("a torrent has an infohash of 20 bytes (v1), one of 32 bytes (v2), or both")
+        if len(set(self.keys)) != len(lengths):
+            raise ValueError("the infohash of version 1 is the beginning of that of version 2")
         numbers = (self.piece_bytes, self.discovered, self.created or 0, *(file.size_bytes for file in self.files))
         if min(numbers) < 0 or max(numbers) > NUMBER_MAX:
             raise ValueError("sizes and times of a torrent are between 0 and 2^63-1")
@@ -83,6 +89,14 @@ class Standing(Enum):
     EVICTED = 2
 
 
+class Refusal(NamedTuple):
+    """Why an infohash may not be stored, and until when; None for ever. A deny-list may give its reason."""
+
+    standing: Standing
+    until: float | None
+    reason: str = ""
+
+
 class Change(NamedTuple):
     """A row that the index does not have yet. `torrent` is None if the row was removed."""
 
@@ -122,12 +136,16 @@ def hashed_key(infohash: bytes) -> bytes:
 
 def completed(known: TorrentRecord, new: TorrentRecord) -> TorrentRecord:
     """Return the known record with what only the new one says: the other infohash, comment, creation date."""
+    v2 = known.infohash_v2 or new.infohash_v2
+    # Other crawlers know no version 2, and call the 20 bytes of its infohash that the DHT uses one of version 1.
+    v1s = [each for each in (known.infohash_v1, new.infohash_v1) if each and not (v2 and each == key_of(v2))]
     return replace(
         known,
-        infohash_v1=known.infohash_v1 or new.infohash_v1,
-        infohash_v2=known.infohash_v2 or new.infohash_v2,
+        infohash_v1=v1s[0] if v1s else None,
+        infohash_v2=v2,
         discovered=min(known.discovered, new.discovered),
         private=known.private or new.private,
         comment=known.comment or new.comment,
         created=new.created if known.created is None else known.created,
+        content=known.content or new.content,
     )

@@ -13,6 +13,7 @@ from lycosa.storage.core.torrent_record import (
     Popularity,
     PutResult,
     RecordPolicy,
+    Refusal,
     Standing,
     StoredTorrent,
     TorrentRecord,
@@ -29,7 +30,7 @@ class MemoryRecordStore:
         self._policy = policy or RecordPolicy()
         self._rows: dict[int, StoredTorrent] = {}
         self._ids: dict[bytes, int] = {}
-        self._denied: dict[bytes, tuple[Standing, float]] = {}
+        self._denied: dict[bytes, tuple[Standing, float, str]] = {}
         self._changes: dict[int, int] = {}
         self._next_id = count(1)
         self._tokens = count(1)
@@ -40,6 +41,15 @@ class MemoryRecordStore:
     async def standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
         found = {each: self._standing(key_of(each), now) for each in infohashes}
         return {infohash: standing for infohash, standing in found.items() if standing is not None}
+
+    async def refusal(self, infohash: bytes, now: float) -> Refusal | None:
+        key = key_of(infohash)
+        found = [self._denied[form] for form in (key, hashed_key(key)) if form in self._denied]
+        standing, until, reason = max(found, key=lambda each: each[1], default=(Standing.DENIED, 0.0, ""))
+        return Refusal(standing, None if until == inf else until, reason) if until > now else None
+
+    async def count(self) -> int:
+        return len(self._rows)
 
     async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
         new = known = 0
@@ -65,6 +75,10 @@ class MemoryRecordStore:
             row = await self.get(infohash)
             if row is not None and (row.counted is None or row.counted < counted):
                 self._store(replace(row, seeders=seeders, leechers=leechers, counted=counted))
+
+    async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
+        due = [(row.counted or 0, row.id) for row in self._rows.values() if row.counted is None or row.counted < before]
+        return [self._rows[number].record.keys for _, number in sorted(due)[:limit]]
 
     async def changes(self, limit: int) -> list[Change]:
         return [
@@ -92,7 +106,7 @@ class MemoryRecordStore:
         denied, names = {key_of(each) for each in infohashes}, set(hashed)
         found = {number for key, number in self._ids.items() if key in denied or (names and hashed_key(key) in names)}
         removed = [key for number in found for key in self._remove(number)]
-        self._denied |= dict.fromkeys([*denied, *names, *removed], (Standing.DENIED, inf))
+        self._denied |= dict.fromkeys([*denied, *names, *removed], (Standing.DENIED, inf, reason))
         return len(found)
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
@@ -103,7 +117,7 @@ class MemoryRecordStore:
         rows = sorted(self._rows.values(), key=lambda row: (row.seeders, row.seen, row.id))[:count]
         keys = [key for row in rows for key in self._remove(row.id)]
         self._denied = {key: each for key, each in self._denied.items() if each[1] > now}
-        self._denied |= dict.fromkeys(keys, (Standing.EVICTED, int(now) + EVICTED_S))
+        self._denied |= dict.fromkeys(keys, (Standing.EVICTED, int(now) + EVICTED_S, ""))
         return len(rows)
 
     async def used_bytes(self) -> int:
@@ -113,8 +127,8 @@ class MemoryRecordStore:
         pass
 
     def _standing(self, key: bytes, now: float) -> Standing | None:
-        forms = (self._denied.get(form, (None, 0.0)) for form in (key, hashed_key(key)))
-        standings = {standing for standing, until in forms if until > now}
+        forms = (self._denied.get(form, (None, 0.0, "")) for form in (key, hashed_key(key)))
+        standings = {standing for standing, until, _ in forms if until > now}
         for standing in (Standing.DENIED, Standing.EVICTED):
             if standing in standings:
                 return standing

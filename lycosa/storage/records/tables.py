@@ -24,6 +24,7 @@ from lycosa.storage.core.torrent_record import (
     Popularity,
     PutResult,
     RecordPolicy,
+    Refusal,
     Standing,
     StoredTorrent,
     TorrentRecord,
@@ -48,6 +49,7 @@ TABLES = (
     """CREATE TABLE torrent_popularity (id {id} PRIMARY KEY, seen {bigint} NOT NULL, seeders {integer} NOT NULL,
         leechers {integer} NOT NULL, counted {bigint}){engine}""",
     "CREATE INDEX torrent_eviction ON torrent_popularity (seeders, seen)",
+    "CREATE INDEX torrent_counted ON torrent_popularity (counted)",
     "CREATE TABLE torrent_hashes (hash {hash} PRIMARY KEY, id {bigint} NOT NULL){clustered}",
     """CREATE TABLE torrent_denied (hash {hash} PRIMARY KEY, standing {integer} NOT NULL, until {bigint} NOT NULL,
         reason {text} NOT NULL){clustered}""",
@@ -87,6 +89,13 @@ class TableRecordStore(DatabaseThread):
     async def standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
         return await self._run(lambda: self._standing(infohashes, now))
 
+    async def refusal(self, infohash: bytes, now: float) -> Refusal | None:
+        return await self._run(lambda: self._refusal(key_of(infohash), now))
+
+    async def count(self) -> int:
+        query = "SELECT count(*) FROM torrent_popularity"
+        return int((await self._run(lambda: self._query(query)))[0][0])
+
     async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
         allowed = [record for record in records if not self._policy.refuses(record)]
         result = PutResult(refused=len(records) - len(allowed))
@@ -107,6 +116,9 @@ class TableRecordStore(DatabaseThread):
 
     async def set_popularity(self, counts: Sequence[Popularity]) -> None:
         await self._run(lambda: self._set_popularity(counts), write=True)
+
+    async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
+        return await self._run(lambda: self._due_for_count(int(before), limit))
 
     async def changes(self, limit: int) -> list[Change]:
         return await self._run(lambda: self._changes(limit))
@@ -166,6 +178,14 @@ class TableRecordStore(DatabaseThread):
                 found[key] = Standing(standing)
         return found
 
+    def _refusal(self, key: bytes, now: float) -> Refusal | None:
+        query = "SELECT standing, until, reason FROM torrent_denied WHERE until > ? AND hash IN (?, ?)"
+        found = self._query(f"{query} ORDER BY until DESC", [int(now), key, hashed_key(key)])
+        if not found:
+            return None
+        standing, until, reason = found[0]
+        return Refusal(Standing(standing), None if until == FOREVER else float(until), reason)
+
     def _standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
         keys = {each: key_of(each) for each in infohashes}
         denied, stored = self._denied(set(keys.values()), now), self._ids(keys)
@@ -174,6 +194,15 @@ class TableRecordStore(DatabaseThread):
     def _hashes(self, after: bytes, limit: int) -> list[tuple[bytes, int]]:
         query = "SELECT hash, id FROM torrent_hashes WHERE hash > ? ORDER BY hash LIMIT ?"
         return [(bytes(key), number) for key, number in self._query(query, [after, limit])]
+
+    def _due_for_count(self, before: int, limit: int) -> list[tuple[bytes, ...]]:
+        query = "SELECT id FROM torrent_popularity WHERE counted"
+        due = self._query(f"{query} IS NULL LIMIT ?", [limit])
+        if len(due) < limit:
+            due += self._query(f"{query} < ? ORDER BY counted LIMIT ?", [before, limit - len(due)])
+        ids = [row[0] for row in due]
+        keys = {number: keys for number, *keys in self._select("SELECT id, v1, v2 FROM torrents WHERE", "id", ids)}
+        return [tuple(key_of(bytes(each)) for each in keys[number] if each is not None) for number in ids]
 
     def _changes(self, limit: int) -> list[Change]:
         listed = self._query("SELECT id, token FROM torrent_changes ORDER BY id LIMIT ?", [limit])

@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 
 from lycosa.dht.core.endpoints import pack
-from lycosa.dht.core.limits import BandwidthCap, NewAddressCap, NodeLimits, RateLimit, TokenBucket
+from lycosa.dht.core.limits import BandwidthCap, NewAddressCap, NodeLimits, QueryLimit, RateLimit, TokenBucket
 
 HOST = pack("1.2.3.4", 1)
 
@@ -159,6 +159,9 @@ def test_a_query_waits_for_its_host_for_bandwidth_and_for_new_addresses():
     assert few.query_wait_s(endpoint(1), 10.0) == 0.0
     assert few.query_wait_s(endpoint(2), 10.0) > 0.0
     assert few.query_wait_s(endpoint(1), 10.0) == 0.0
+
+    reasons = [(limits, QueryLimit.HOST), (slow, QueryLimit.BANDWIDTH), (few, QueryLimit.NEW_ADDRESSES)]
+    assert [each.waits.most_common(1)[0][0] for each, _ in reasons] == [reason for _, reason in reasons]
 
 
 def test_a_query_that_must_wait_is_not_counted():

@@ -15,6 +15,7 @@ from lycosa.storage.core.torrent_record import (
     Popularity,
     PutResult,
     RecordPolicy,
+    Refusal,
     Standing,
     StoredFile,
     TorrentRecord,
@@ -144,6 +145,21 @@ def test_both_halves_of_a_hybrid_become_one_record(open_store: Open):
     run(open_store, scenario)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_v2_infohash_that_another_crawler_cut_to_20_bytes_names_the_same_torrent(open_store: Open, order: int):
+    v2 = torrent(1, v1=False, v2=True)
+    cut = replace(v2, infohash_v1=v2.infohash_v2[:20], infohash_v2=None)
+
+    async def scenario(store: RecordStore):
+        for record in (v2, cut)[::order]:
+            await store.put([record], NOW)
+        [row] = await store.torrents(0, 10)
+        assert row.record == v2
+        assert await store.get(cut.infohash_v1) == row
+
+    run(open_store, scenario)
+
+
 def test_an_import_adds_what_the_stored_record_lacks(open_store: Open):
     async def scenario(store: RecordStore):
         await store.put([torrent(1)], NOW)
@@ -187,6 +203,23 @@ def test_seen_and_popularity_are_updated_of_stored_torrents_alone(open_store: Op
         assert (row.seen, row.seeders, row.leechers, row.counted) == (NOW + 10, 7, 8, 100)
         assert await store.get(second) is None
         assert [change.torrent for change in await store.changes(10)] == [row]
+
+    run(open_store, scenario)
+
+
+def test_torrents_are_due_for_a_count_never_counted_ones_first_then_the_oldest_counts(open_store: Open):
+    records = [torrent(n) for n in range(6)]
+
+    async def scenario(store: RecordStore):
+        await store.put(records, NOW)
+        counted = {0: 300, 1: 100, 2: 200, 3: 900}
+        await store.set_popularity([Popularity(records[n].keys[0], 1, 1, at) for n, at in counted.items()])
+        due = await store.due_for_count(900, 10)
+        assert set(due[:2]) == {records[4].keys, records[5].keys}
+        assert due[2:] == [records[1].keys, records[2].keys, records[0].keys]
+        assert set(await store.due_for_count(900, 3)) == {*due[:3]}
+        await store.deny([each for keys in due for each in keys])
+        assert await store.due_for_count(900, 10) == []
 
     run(open_store, scenario)
 
@@ -236,6 +269,25 @@ def test_denied_torrents_are_removed_and_never_come_back(open_store: Open):
         assert [row.record for row in await store.torrents(0, 10)] == [torrent(4)]
         await store.allow([plain.infohash_v1], hashed=hashed)
         assert await store.put([plain, torrent(5)], later) == PutResult(new=2)
+
+    run(open_store, scenario)
+
+
+def test_why_an_infohash_may_not_be_stored_is_known(open_store: Open):
+    record, other = torrent(1, v2=True), torrent(2)
+
+    async def scenario(store: RecordStore):
+        await store.put([record, other], NOW)
+        assert await store.count() == 2
+        assert await store.refusal(record.infohash_v1, NOW) is None
+        await store.evict(2, NOW)
+        assert await store.count() == 0
+        evicted = Refusal(Standing.EVICTED, NOW + EVICTED_S)
+        assert await store.refusal(record.infohash_v2, NOW) == evicted
+        assert await store.refusal(record.infohash_v2, NOW + EVICTED_S) is None
+        await store.deny([record.infohash_v1], hashed=[hashed_key(other.infohash_v1)], reason="law")
+        for infohash in (record.infohash_v1, other.infohash_v1):
+            assert await store.refusal(infohash, NOW) == Refusal(Standing.DENIED, None, "law")
 
     run(open_store, scenario)
 
