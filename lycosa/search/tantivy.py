@@ -234,7 +234,7 @@ def _open_for_writing(folder: Path, schema: Schema, threads: int = 1) -> tuple[t
 def _fields(schema: Schema) -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
     if schema.numeric_keys:
-        builder.add_unsigned_field("key", indexed=True, fast=True)
+        builder.add_integer_field("key", indexed=True, fast=True)
     else:
         builder.add_text_field("key", tokenizer_name="raw", index_option="basic")
     for name in schema.keywords:
@@ -257,7 +257,7 @@ def _add(writer: tantivy.IndexWriter, entries: Sequence[Entry]) -> None:
 def _document(entry: Entry) -> tantivy.Document:
     made = tantivy.Document()
     if isinstance(entry.key, int):
-        made.add_unsigned("key", entry.key)
+        made.add_integer("key", entry.key)
     else:
         made.add_text("key", str(_short(entry.key)))
         made.add_bytes("doc", entry.stored)

@@ -1,0 +1,66 @@
+"""The searched text of a torrent: its name, and the words of its files that the name does not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+
+from lycosa.search.core.analyzer import is_unspaced, words
+from lycosa.search.core.release_names import one_spelling, season_of
+
+TEXT_MAX_BYTES = 250
+"""Maximum size of both texts together. Longer ones cost more than what anybody finds by them."""
+NAME_MAX = 1000
+"""Maximum characters of a name that are read."""
+PATHS_MAX = 200
+"""Maximum number of files whose names are read."""
+COUNTER_DIGITS = 3
+"""A number of so many digits counts files, tracks or pages."""
+_PUNCTUATION = re.compile(r"[\s!-/:-@\[-`{-~、。「」『』【】《》（）！？]+")  # noqa: RUF001
+
+
+def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
+    """Return the words of the name and those of the files, separated by spaces."""
+    named, left = _within(_units(name[:NAME_MAX]), TEXT_MAX_BYTES)
+    known = dict.fromkeys(named)
+    seasons = (season for unit in named if (season := season_of(unit)))
+    listed, _ = _within(_new(known, seasons, paths), left)
+    return " ".join(named), " ".join(listed)
+
+
+def torrent_words(text: str) -> list[str]:
+    """Return the words of a name or of a part of a query."""
+    return words(one_spelling(text))
+
+
+def _new(known: dict[str, None], seasons: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
+    yield from seasons
+    for path in islice(paths, PATHS_MAX):
+        for unit in _units(path[:NAME_MAX]):
+            if unit not in known and not (unit.isdigit() and len(unit) <= COUNTER_DIGITS):
+                known[unit] = None
+                yield unit
+
+
+def _units(text: str) -> Iterator[str]:
+    """Yield the words. Those of one character, in scripts without spaces, stay together: queries find them adjacent."""
+    text = one_spelling(text)
+    if text.isascii():
+        yield from words(text)
+        return
+    for piece in _PUNCTUATION.split(text):
+        for unspaced, group in groupby(words(piece), is_unspaced):
+            run = list(group)
+            yield from [" ".join(run)] if unspaced else run
+
+
+def _within(units: Iterable[str], limit_bytes: int) -> tuple[list[str], int]:
+    """Return the first units that have room, and the room that is left."""
+    kept = []
+    for unit in units:
+        limit_bytes -= len(unit.encode()) - unit.count(" ") + 1
+        if limit_bytes < 0:
+            break
+        kept.append(unit)
+    return kept, max(limit_bytes, 0)
