@@ -55,6 +55,10 @@ class Fts5Index:
             self._writer = _Writer(data / FILE, self.schema) if self._write else None
             self._reader = _connect(data / FILE, self.schema)
 
+    @property
+    def outdated(self) -> bool:
+        return self._folder.outdated
+
     def add(self, entries: Sequence[Entry]) -> None:
         with self._failures("refuses documents"):
             self._writing().add(entries)

@@ -77,6 +77,11 @@ class IndexFolder:
             raise
 
     @property
+    def outdated(self) -> bool:
+        """Whether the texts were analyzed by older rules."""
+        return self.marker.words < self._new.words
+
+    @property
     def data(self) -> Path:
         """The folder of the current generation."""
         return self.generation(self.marker.generation)
@@ -96,7 +101,7 @@ class IndexFolder:
 
     def adopt(self, number: int) -> None:
         """Make a generation the current one, and remove the others."""
-        write_marker(self.path, msgspec.structs.replace(self.marker, generation=number))
+        write_marker(self.path, msgspec.structs.replace(self._new, generation=number))
         self.reload()
         self.remove_others()
 

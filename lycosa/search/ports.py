@@ -17,6 +17,10 @@ class Index(Protocol):
 
     schema: Schema
 
+    @property
+    def outdated(self) -> bool:
+        """Whether its texts were analyzed by older rules: searches may miss documents until it is rebuilt."""
+
     def add(self, entries: Sequence[Entry]) -> None:
         """Add or replace documents by key; visible after `commit`."""
 

@@ -74,6 +74,10 @@ class TantivyIndex:
         self._seen = self._commit_stamp()
         self._index.reload()
 
+    @property
+    def outdated(self) -> bool:
+        return self._folder.outdated
+
     def add(self, entries: Sequence[Entry]) -> None:
         writer = self._writing()
         with failures(self.path, "refuses documents"):
