@@ -41,8 +41,7 @@ class CrawlSnapshot:
     waiting_queries: int = 0
     connections: int = 0
     connections_max: int = 0
-    lookups: int = 0
-    lookups_max: int = 0
+    all_lookups_used: bool = False
     store_waiting: int = 0
     store_waiting_max: int = 0
     store_busy_s: float = 0.0
