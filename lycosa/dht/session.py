@@ -95,6 +95,8 @@ class DhtSession:
         self._joining: set[int] = set()
         self.is_isolated = True
         """Whether the node knew no other node when it was opened."""
+        self.is_read_only = False
+        """Whether the nodes answer nothing (BEP 43), so that nobody is meant to reach them."""
 
     def add(self, shell: DatagramShell) -> None:
         """Add a node that is not started."""
@@ -336,6 +338,7 @@ async def open_node(
         state_folder = stack.enter_context(open_node_state(Path(state))) if state is not None else None
         neighbourhood = Neighbourhood(limits)
         session = DhtSession(neighbourhood.limits)
+        session.is_read_only = read_only
         for number, address in enumerate(bind):
             shell = _open_shell(address, config, neighbourhood, partial(session.on_event, number))
             stack.callback(shell.close)

@@ -129,6 +129,15 @@ class CrawlHistory:
         while len(self._recent) > 2 and self._recent[1].at <= snapshot.at - RATE_OVER_S:
             self._recent.popleft()
 
+    def rates(self) -> list[tuple[CrawlSnapshot, CrawlRates]]:
+        """Return the points but the first, each with the rates of the minute before it, or since the point before."""
+        found, start = [], 0
+        for index, point in enumerate(self.points[1:], 1):
+            while start < index - 1 and self.points[start + 1].at <= point.at - RATE_OVER_S:
+                start += 1
+            found.append((point, rates_between(self.points[start], point)))
+        return found
+
     def minute_ago(self, now: CrawlSnapshot) -> CrawlSnapshot:
         """Return a snapshot that is at least RATE_OVER_S old, or the oldest one."""
         before = [each for each in self._recent if each.at <= now.at - RATE_OVER_S]
