@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -58,10 +59,9 @@ class BitmagnetSource:
         self.total = 0  # known when it is open
         self._url = url
         try:
-            import psycopg
+            self._psycopg: Any = import_module("psycopg")
         except ImportError:
             raise UsageError(f"{self.name} needs psycopg: pip install 'lycosa[postgresql]'") from None
-        self._psycopg: Any = psycopg
 
     def entries(self) -> Iterator[Entry]:
         try:
