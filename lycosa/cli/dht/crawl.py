@@ -32,7 +32,7 @@ def command(options: NodeOptions, max_time_s: float | None) -> int:
     if options.state is None:
         raise UsageError("dht crawl needs a folder for the torrents: --state DIR")
     state = Path(options.state)
-    return run_with_node(options, lambda session: _run(session, state, max_time_s), report_announces=True)
+    return run_with_node(options, lambda session: _run(session, state, max_time_s), report_infohashes=True)
 
 
 async def _run(session: Any, state: Path, max_time_s: float | None) -> int:

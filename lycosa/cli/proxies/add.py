@@ -12,7 +12,7 @@ import click
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, USAGE, one_line
-from lycosa.cli.frontier.changes import STREAM, open_input
+from lycosa.cli.frontier.changes import open_input
 from lycosa.cli.frontier.rows import json_option, print_result
 from lycosa.cli.proxies.pool import parse_tags, pool_option, run
 from lycosa.cli.task_progress import task_progress

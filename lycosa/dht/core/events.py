@@ -57,11 +57,12 @@ class InfohashesSampled:
 
 @dataclass(frozen=True, slots=True)
 class PeersNamed:
-    """An answer of one node to get_peers."""
+    """An answer of one node to get_peers, with the contacts that it knows closest to the infohash."""
 
     operation_id: int
     contact: Contact
     peers: tuple[bytes, ...]
+    closer: tuple[Contact, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,13 @@ class PeerAnnounced:
 
 
 @dataclass(frozen=True, slots=True)
+class PeersWanted:
+    """Another node asked us for peers. It does not say who: nobody is to remember that."""
+
+    infohash: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class JoinFinished:
     """A search for the own id is over. Without a good contact the node tries again later."""
 
@@ -102,7 +110,7 @@ class ExternalAddressChanged:
 OperationEvent: TypeAlias = (
     LookupProgress | LookupFinished | AnnounceFinished | InfohashesSampled | PeersNamed | QueryFinished
 )
-Event: TypeAlias = OperationEvent | PeerAnnounced | ExternalAddressChanged | JoinFinished
+Event: TypeAlias = OperationEvent | PeerAnnounced | PeersWanted | ExternalAddressChanged | JoinFinished
 
 
 class SavedTable(NamedTuple):

@@ -35,6 +35,8 @@ BANDWIDTH_BURST_S = 2.0
 """Seconds of full rate that an idle node may send at once."""
 QUERIES_RESERVE = 0.25
 """The part of the burst that answers leave to queries: a flood of queries must not silence our own."""
+TCP = b"tcp"
+"""Before the endpoint of a connection: a router on the way keeps an entry for each protocol."""
 NEW_ADDRESSES_BURST_S = 10.0
 """Seconds of the rate of new addresses that may come at once."""
 
@@ -196,6 +198,10 @@ class NodeLimits:
     def may_send(self, size_bytes: int, now: float) -> bool:
         """Return whether there is bandwidth for an answer; if so, count it."""
         return self._bandwidth.take(size_bytes, now, reserve=self._reserve_bytes)
+
+    def may_connect(self, endpoint: bytes, now: float) -> bool:
+        """Return whether a TCP connection may be opened; if so, count its address, beside those of UDP."""
+        return self._new_addresses.allow(TCP + endpoint, now)
 
     def query_wait_s(self, endpoint: bytes, now: float) -> float:
         """Return how long a query to this endpoint must wait; if it need not, count it."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from lycosa.core.recent_dict import RecentDict
@@ -85,7 +85,7 @@ class DhtNode:
             random_bytes,
             family=self.family,
             config=config,
-            on_announce=self._events.append if config.report_announces else None,
+            on_infohash=self._events.append if config.report_infohashes else None,
         )
         self._operations = Operations(
             self.table,
@@ -169,9 +169,13 @@ class DhtNode:
         """Search the nodes closest to an id: LookupFinished."""
         return self._operations.find_node(target, now)
 
-    def get_peers(self, infohash: bytes, now: float, *, scrape: bool = False, only: Contact | None = None) -> int:
-        """Search peers: LookupProgress for each group, then LookupFinished; `scrape` counts. `only` one: PeersNamed."""
-        return self._operations.get_peers(infohash, now, scrape=scrape, only=only)
+    def get_peers(self, infohash: bytes, now: float, *, scrape: bool = False, start: Iterable[Contact] = ()) -> int:
+        """Search peers: LookupProgress for each group, then LookupFinished; `scrape` counts. `start`: known nearby."""
+        return self._operations.get_peers(infohash, now, scrape=scrape, start=start)
+
+    def ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
+        """Ask one node for peers: PeersNamed, or QueryFinished as soon as the answer is late."""
+        return self._operations.ask_peers(contact, infohash, now)
 
     def announce(self, infohash: bytes, port: int | None, now: float, *, seed: bool = False) -> int:
         """Announce a peer at our address: AnnounceFinished. Without `port`, at the port of this node."""

@@ -24,8 +24,8 @@ class NodeConfig:
     """Our IP address as others see it, if it is known beforehand. Else the answers of others tell."""
     sample_interval_s: int = SAMPLE_INTERVAL_S
     """How long the sample of our infohashes stays the same, and indexers stay away (BEP 51)."""
-    report_announces: bool = False
-    """Report every announce of others as an event."""
+    report_infohashes: bool = False
+    """Report as events which infohashes others announce or want peers of."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.sample_interval_s <= INTERVAL_S_MAX:

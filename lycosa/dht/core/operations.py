@@ -66,15 +66,21 @@ Emit = Callable[[OperationEvent], None]
 
 
 class SingleQuery:
-    """One query with one event: a ping, or sample_infohashes (BEP 51)."""
+    """One query with one event: a ping, or sample_infohashes (BEP 51). With `hurries`, a late answer is none."""
 
     def __init__(
-        self, operation_id: int, emit: Emit, on_answer: Callable[[OutgoingQuery, Reply, float], OperationEvent]
+        self,
+        operation_id: int,
+        emit: Emit,
+        on_answer: Callable[[OutgoingQuery, Reply, float], OperationEvent],
+        *,
+        hurries: bool = False,
     ) -> None:
         self.operation_id = operation_id
         self.is_over = False
         self._emit = emit
         self._on_answer = on_answer
+        self._hurries = hurries
 
     def answered(self, query: OutgoingQuery, reply: Reply, now: float) -> None:
         if self.is_over:
@@ -83,7 +89,8 @@ class SingleQuery:
         self._emit(self._on_answer(query, reply, now))
 
     def stalled(self, query: OutgoingQuery, now: float) -> None:
-        """Wait on."""
+        if self._hurries:
+            self.failed(query, "the answer is late", now)
 
     def failed(self, query: OutgoingQuery, reason: str, now: float) -> None:
         if self.is_over:
@@ -345,9 +352,10 @@ def sample_finished(
     return InfohashesSampled(operation_id, contact, infohashes, reply.num, reply.interval_s, closer)
 
 
-def peers_named(operation_id: int, reading: Reading, query: OutgoingQuery, reply: Reply, _: float) -> OperationEvent:
+def peers_named(operation_id: int, reading: Reading, query: OutgoingQuery, reply: Reply, now: float) -> OperationEvent:
     """Return the event of an answer to get_peers that belongs to no lookup."""
-    return PeersNamed(operation_id, Contact(reply.id, query.endpoint), tuple(reading.peers(reply)))
+    peers, closer = tuple(reading.peers(reply)), tuple(reading.contacts(reply, now))
+    return PeersNamed(operation_id, Contact(reply.id, query.endpoint), peers, closer)
 
 
 class NodeBusy(LycosaError):
@@ -404,10 +412,9 @@ class Operations:
         lookup = self._lookup(target, now)
         return self._begin(LookupOperation(self._next_id(), lookup, self._reading, self._send, self._emit), now)
 
-    def get_peers(self, infohash: bytes, now: float, *, scrape: bool, only: Contact | None = None) -> int:
-        if only is not None:
-            return self._ask_peers(only, infohash, now)
+    def get_peers(self, infohash: bytes, now: float, *, scrape: bool, start: Iterable[Contact] = ()) -> int:
         lookup = self._lookup(infohash, now)
+        lookup.add(start)
         operation = GetPeersOperation(self._next_id(), lookup, self._reading, self._send, self._emit, scrape=scrape)
         operation.add_own(self._peers.peers(infohash, PEERS_MAX, 0, now))
         return self._begin(operation, now)
@@ -451,9 +458,10 @@ class Operations:
         if operation is not None:
             operation.is_over = True
 
-    def _ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
+    def ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
         operation_id = self._next_id()
-        operation = SingleQuery(operation_id, self._emit, partial(peers_named, operation_id, self._reading))
+        on_answer = partial(peers_named, operation_id, self._reading)
+        operation = SingleQuery(operation_id, self._emit, on_answer, hurries=True)
         self._running[operation_id] = operation
         arguments = get_peers_arguments(infohash)
         self._send(OutgoingQuery(GET_PEERS, arguments, contact.endpoint, contact.id, operation), now)

@@ -14,7 +14,7 @@ A stage awaits the next one, which bounds every hand-off; only announces are dro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from lycosa.dht.core.crawl_funnel import Funnel
@@ -29,6 +29,7 @@ from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
 from lycosa.frontier.core.model import FrontierStats
 from lycosa.frontier.ports import Frontier
+from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.ports import RecordStore
 
 
@@ -40,6 +41,9 @@ class TorrentCrawlStatus(NamedTuple):
     in_work: int
     coverage: float
     sweeps: int
+    all_lookups_used: bool
+    store_waiting: int
+    store_busy_s: float
 
 
 class TorrentCrawl:
@@ -80,4 +84,23 @@ class TorrentCrawl:
     async def status(self) -> TorrentCrawlStatus:
         """Return the counts."""
         coverage, sweeps = (self._sweep.coverage, self._sweep.sweeps) if self._sweep else (0.0, 0)
-        return TorrentCrawlStatus(self.funnel, await self._queue.stats(), self._peers.in_work, coverage, sweeps)
+        return TorrentCrawlStatus(
+            self.funnel,
+            await self._queue.stats(),
+            self._peers.in_work,
+            coverage,
+            sweeps,
+            self._peers.all_lookups_used,
+            self._store.waiting,
+            self._store.busy_s,
+        )
+
+    async def commit(self) -> None:
+        """Make what was queued durable, with the position of the sweep."""
+        if self._sweep is not None:
+            await self._queue.commit(self._sweep.position)
+
+    @property
+    def stored_listeners(self) -> list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]]:
+        """Called with each batch of records when it is stored; the next one waits until they return."""
+        return self._store.listeners

@@ -60,13 +60,20 @@ class SweepStage:
             if isinstance(answer, InfohashesSampled) and answer.samples is not None:
                 # The infohashes first: the sweep's position must not pass the node before they are queued.
                 new = await self._triage.take(answer.samples, CrawlOutcome.SAMPLED, sampler=contact)
-                has_more = bool(new) and answer.infohashes > len(answer.samples)
-                self.sweep.answered(ask, answer.closer, clock(), interval_s=answer.interval_s, has_more=has_more)
+                self.sweep.answered(
+                    ask,
+                    answer.closer,
+                    clock(),
+                    interval_s=answer.interval_s,
+                    num=answer.infohashes,
+                    sampled=len(answer.samples),
+                    new=new,
+                )
             else:
                 closer = answer.closer if isinstance(answer, InfohashesSampled) else ()
                 self.sweep.failed(ask, closer, clock())
         except NodeBusy:
-            self.sweep.failed(ask, (), clock())
+            self.sweep.postponed(ask, clock())
         finally:
             self._slots.release()
             self._changed.set()

@@ -41,6 +41,11 @@ class PeersStage:
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
         self.in_work = 0
 
+    @property
+    def all_lookups_used(self) -> bool:
+        """Whether a lookup has to wait for the end of another one."""
+        return self._lookups.locked()
+
     async def run(self) -> None:
         """Try what is due, until cancelled."""
         async with asyncio.TaskGroup() as tasks:

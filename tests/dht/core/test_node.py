@@ -13,6 +13,7 @@ from lycosa.dht.core.events import (
     LookupFinished,
     LookupProgress,
     PeerAnnounced,
+    PeersWanted,
     QueryFinished,
     SavedTable,
 )
@@ -174,14 +175,14 @@ def test_a_read_only_node_sends_no_errors():
     assert ask(a_node(read_only=True), b"d1:ade1:q4:ping1:t2:aa1:y1:qe") == []
 
 
-def test_announces_are_events_for_those_who_want_them():
+def test_what_others_announce_and_want_are_events_for_those_who_want_them():
     for wanted in (True, False):
-        node = a_node(report_announces=wanted)
+        node = a_node(report_infohashes=wanted)
         (answer,) = ask(node, encode_query(b"aa", GET_PEERS, b"i" * 20, get_peers_arguments(INFOHASH)))
         token = decode_message(answer).token
         ask(node, encode_query(b"aa", ANNOUNCE_PEER, b"i" * 20, announce_arguments(INFOHASH, token, 7)))
-        expected = PeerAnnounced(INFOHASH, pack("20.0.0.9", 7), seed=False) if wanted else None
-        assert node.next_event() == expected
+        expected = [PeersWanted(INFOHASH), PeerAnnounced(INFOHASH, pack("20.0.0.9", 7), seed=False)]
+        assert [node.next_event() for _ in expected] == (expected if wanted else [None, None])
 
 
 # Whom it knows.

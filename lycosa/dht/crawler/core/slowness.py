@@ -149,9 +149,8 @@ def _connections(span: Span) -> Iterator[str]:
 
 
 def _lookups(span: Span) -> Iterator[str]:
-    now = span.now
-    if now.lookups_max and now.lookups >= now.lookups_max:
-        yield f"all {now.lookups_max:,} lookups of peers are in use: tries wait for them"
+    if span.now.all_lookups_used:
+        yield "as many lookups of peers run as may run at once: the other tries wait for them"
 
 
 def _tries(span: Span) -> int:

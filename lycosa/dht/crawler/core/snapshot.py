@@ -41,8 +41,7 @@ class CrawlSnapshot:
     waiting_queries: int = 0
     connections: int = 0
     connections_max: int = 0
-    lookups: int = 0
-    lookups_max: int = 0
+    all_lookups_used: bool = False
     store_waiting: int = 0
     store_waiting_max: int = 0
     store_busy_s: float = 0.0
@@ -129,6 +128,15 @@ class CrawlHistory:
         self._recent.append(snapshot)
         while len(self._recent) > 2 and self._recent[1].at <= snapshot.at - RATE_OVER_S:
             self._recent.popleft()
+
+    def rates(self) -> list[tuple[CrawlSnapshot, CrawlRates]]:
+        """Return the points but the first, each with the rates of the minute before it, or since the point before."""
+        found, start = [], 0
+        for index, point in enumerate(self.points[1:], 1):
+            while start < index - 1 and self.points[start + 1].at <= point.at - RATE_OVER_S:
+                start += 1
+            found.append((point, rates_between(self.points[start], point)))
+        return found
 
     def minute_ago(self, now: CrawlSnapshot) -> CrawlSnapshot:
         """Return a snapshot that is at least RATE_OVER_S old, or the oldest one."""

@@ -34,8 +34,6 @@ FREE = CrawlSnapshot(
     unanswered=400,
     connections=100,
     connections_max=500,
-    lookups=20,
-    lookups_max=100,
     store_waiting=3,
     store_waiting_max=256,
     store_busy_s=2.0,
@@ -86,8 +84,8 @@ SLOW = {
         "498 of 500 connections to peers are open: fetches wait for them",
     ),
     Brake.LOOKUPS: (
-        replace(FREE, lookups=100),
-        "all 100 lookups of peers are in use: tries wait for them",
+        replace(FREE, all_lookups_used=True),
+        "as many lookups of peers run as may run at once: the other tries wait for them",
     ),
     Brake.NO_PEERS: (
         replace(FREE, counts=counting(FETCHED_AFTER_LOOKUP=10, NO_PEERS=80, NO_METADATA=10)),

@@ -32,6 +32,14 @@ def test_the_history_of_a_run_of_any_length_is_evenly_spaced_and_bounded() -> No
         assert len({later.at - earlier.at for earlier, later in pairwise(history.points)}) == 1
 
 
+def test_the_rates_of_each_point_are_those_of_the_minute_before_it() -> None:
+    history = CrawlHistory()
+    for second, tried in ((0, 0), (30, 30), (60, 30), (90, 120), (300, 120)):
+        history.add(CrawlSnapshot(float(second), {CrawlOutcome.TRIED: tried}))
+    found = [(point.at, rates.tried) for point, rates in history.rates()]
+    assert found == [(30.0, 60.0), (60.0, 30.0), (90.0, 90.0), (300.0, 0.0)]
+
+
 def test_rates_are_over_a_minute_however_long_the_run() -> None:
     history = CrawlHistory()
     assert history.minute_ago(CrawlSnapshot(5.0)).at == 5.0

@@ -42,7 +42,8 @@ class Nodes:
                 self.asked_at[step.contact.endpoint] = now
                 self.asked[step.contact.endpoint] += 1
                 closer = self.closest(step.target)
-                sweep.answered(step, closer, now, interval_s=self.interval_s, has_more=has_more)
+                num = 100 if has_more else 20
+                sweep.answered(step, closer, now, interval_s=self.interval_s, num=num, sampled=20, new=20)
             elif isinstance(step, Search):
                 self.searches += 1
                 sweep.searched(step.target, self.closest(step.target), now)
