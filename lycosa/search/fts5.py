@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,14 @@ class Fts5Index:
                 [field, *matching.values, limit],
             )
         return dict(counts)
+
+    def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
+        matching = _Matching(self.schema, request)
+        within = ", ".join(f"coalesce(sum(e.{field} >= ? AND e.{field} < ?), 0)" for _ in bounds[1:])
+        values = [*chain(*pairwise(bounds)), *matching.values]
+        with self._failures("cannot be searched"):
+            [row] = self._read(f"SELECT {within} FROM {matching.source} WHERE {matching.condition}", values)
+        return list(row)
 
     def completions(self, prefix: str, limit: int) -> list[str]:
         with self._failures("cannot be searched"):

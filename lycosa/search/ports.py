@@ -39,6 +39,9 @@ class Index(Protocol):
     def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
         """Return how many matches have each value of a counted keyword, the most frequent values first."""
 
+    def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
+        """Return how many matches have a number from each of the bounds to below the next one."""
+
     def completions(self, prefix: str, limit: int) -> list[str]:
         """Return frequent words of titles that begin with these letters, folded."""
 

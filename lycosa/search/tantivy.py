@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import tantivy
@@ -121,6 +122,15 @@ class TantivyIndex:
             wanted = {field: {"terms": {"field": field, "size": limit}}}
             found = self._searcher().aggregate(self._query(request), wanted)
         return {bucket["key"]: bucket["doc_count"] for bucket in found[field]["buckets"]}
+
+    def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
+        ranges = [{"from": low, "to": high} for low, high in pairwise(bounds)]
+        with failures(self.path, "cannot be searched"):
+            found = self._searcher().aggregate(
+                self._query(request), {field: {"range": {"field": field, "ranges": ranges}}}
+            )
+        counts = {bucket.get("from"): bucket["doc_count"] for bucket in found[field]["buckets"] if "to" in bucket}
+        return [counts[low] for low, _ in pairwise(bounds)]
 
     def completions(self, prefix: str, limit: int) -> list[str]:
         with failures(self.path, "cannot be searched"):

@@ -14,12 +14,14 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from lycosa.core.errors import IndexFailure
+from lycosa.core.units import parse_size
 from lycosa.search.core.query import QUERY_MAX, SearchQuery, parse_query
 from lycosa.search.core.request import Filter
 from lycosa.search.core.schema import NUMBER_MAX
 from lycosa.search.core.torrent_text import torrent_words
 
 DAY_S = 86_400
+NUMBER_CHARS_MAX = 16
 NUMBERS = {
     "size": "size",
     "files": "files_count",
@@ -53,7 +55,6 @@ EXAMPLES = {
 _FILTER = re.compile(rf"(?<!\S)(?P<field>{'|'.join([*NUMBERS, *KEYWORDS])}):(?P<value>[^\s\"]+)", re.IGNORECASE)
 _SITE = re.compile(r"(?<!\S)(-?)site:", re.IGNORECASE)
 _RANGE = re.compile(r"(?P<sign>[<>]=?)?(?P<low>[^<>=.]*(?:\.\d[^<>=.]*)?)(?:(?P<dots>\.\.)(?P<high>.*))?")
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgtp]?)(i?)b?", re.IGNORECASE)
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
 _VALUES = re.compile(r"[a-z]{2,12}(?:,[a-z]{2,12})*", re.IGNORECASE)
 
@@ -129,16 +130,12 @@ def _signed(field: str, sign: str, bounds: tuple[int, int]) -> Filter:
 
 
 def _number(text: str, _now: float) -> tuple[int, int] | None:
-    return (int(text), int(text)) if text.isascii() and text.isdigit() and len(text) < 16 else None
+    return (int(text), int(text)) if text.isascii() and text.isdigit() and len(text) < NUMBER_CHARS_MAX else None
 
 
 def _size(text: str, _now: float) -> tuple[int, int] | None:
-    found = _SIZE.fullmatch(text)
-    if found is None:
-        return None
-    unit = 1024 ** " kmgtp".index(found[2].lower() or " ")
-    size = min(int(float(found[1]) * unit), NUMBER_MAX)
-    return size, size
+    size = parse_size(text) if len(text) < NUMBER_CHARS_MAX else None
+    return None if size is None else (min(size, NUMBER_MAX), min(size, NUMBER_MAX))
 
 
 def _age(text: str, now: float) -> tuple[int, int] | None:

@@ -90,6 +90,12 @@ def test_values_are_counted_among_the_matches(index):
     assert index.count_values(some, "language", 10) == {"en": 1, "de": 1, "zh": 1}
 
 
+def test_numbers_are_counted_by_ranges(index):
+    assert index.count_ranges(SearchRequest(), "size", [0, 20, 40, NUMBER_MAX]) == [1, 2, 1]
+    assert index.count_ranges(SearchRequest(filters=(Filter("type", values=("audio",)),)), "size", [0, 50]) == [1]
+    assert index.count_ranges(SearchRequest(filters=(Filter("type", values=("x",)),)), "size", [0, 5, 50]) == [0, 0]
+
+
 def test_words_of_names_are_completed(index):
     assert index.completions("sh", 5) == ["show", "showman"]
     assert index.completions("sh", 1) == ["show"]

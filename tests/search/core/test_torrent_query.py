@@ -17,10 +17,10 @@ DAY = 1_793_836_800
         ("type:video", Filter("type", values=("video",))),
         ("type:video,audio", Filter("type", values=("video", "audio"))),
         ("lang:zh", Filter("language", values=("zh",))),
-        ("size:>1GB", Filter("size", 2**30 + 1)),
-        ("size:1.5kb", Filter("size", 1536)),
-        ("size:500MB..2GiB", Filter("size", 500 * 2**20, 2**31)),
-        ("size:..2GB", Filter("size", None, 2**31)),
+        ("size:>1GB", Filter("size", 10**9 + 1)),
+        ("size:1.5kb", Filter("size", 1500)),
+        ("size:500MB..2GiB", Filter("size", 500 * 10**6, 2**31)),
+        ("size:..2GB", Filter("size", None, 2 * 10**9)),
         ("files:<=20", Filter("files_count", None, 20)),
         ("files:<20", Filter("files_count", None, 19)),
         ("seeders:>0", Filter("seeders", 1)),
@@ -49,7 +49,7 @@ def test_what_is_no_filter_is_read_as_words(text):
 
 def test_fields_are_filters_too_but_must_be_right():
     found = parse_torrent_query("word", NOW, {"type": "video", "size": ">1GB", "lang": " "})
-    assert found.filters == (Filter("type", values=("video",)), Filter("size", 2**30 + 1))
+    assert found.filters == (Filter("type", values=("video",)), Filter("size", 10**9 + 1))
     with pytest.raises(IndexFailure, match="size 'big' cannot be read: write size:>1GB"):
         parse_torrent_query("", NOW, {"size": "big"})
 
