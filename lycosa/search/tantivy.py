@@ -125,11 +125,10 @@ class TantivyIndex:
 
     def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
         ranges = [{"from": low, "to": high} for low, high in pairwise(bounds)]
+        wanted = {field: {"range": {"field": field, "ranges": ranges}}}
         with failures(self.path, "cannot be searched"):
-            found = self._searcher().aggregate(
-                self._query(request), {field: {"range": {"field": field, "ranges": ranges}}}
-            )
-        counts = {bucket.get("from"): bucket["doc_count"] for bucket in found[field]["buckets"] if "to" in bucket}
+            found = self._searcher().aggregate(self._query(request), wanted)
+        counts = {bucket.get("from", 0): bucket["doc_count"] for bucket in found[field]["buckets"]}
         return [counts[low] for low, _ in pairwise(bounds)]
 
     def completions(self, prefix: str, limit: int) -> list[str]:
