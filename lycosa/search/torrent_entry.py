@@ -17,7 +17,6 @@ def torrent_entry(torrent: StoredTorrent) -> Entry:
         "size": min(record.size_bytes, NUMBER_MAX),
         "found": record.discovered,
         "files_count": len(record.files),
-        "category": facts.category,
         "resolution": facts.resolution or None,
         "year": facts.year or None,
         "season": facts.season,
@@ -28,5 +27,10 @@ def torrent_entry(torrent: StoredTorrent) -> Entry:
         torrent.id,
         {"name": name, "files": files},
         {name: number for name, number in numbers.items() if number is not None},
-        {"type": [facts.type.name.lower()], "language": facts.languages},
+        {"type": [facts.type.name.lower()], "language": facts.languages, "category": _categories(facts)},
     )
+
+
+def _categories(facts: ContentFacts) -> list[str]:
+    """Return the category and the one above it, which is asked for to find all below."""
+    return list(dict.fromkeys([str(facts.category), str(facts.category // 1000 * 1000)]))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.analyzer import fold, normalize
-from lycosa.search.core.query import check_page
+from lycosa.search.core.query import SearchQuery, check_page
 from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.torrent_query import TorrentQuery, parse_torrent_query
 from lycosa.search.ports import Index
@@ -89,6 +90,20 @@ class TorrentSearch:
             field: await asyncio.to_thread(self._index.count_values, wanted, field, limit)
             for field, limit in COUNTED.items()
         }
+
+    async def values_of_all(self) -> dict[str, dict[str, int]]:
+        """Return how many torrents have each value of the counted keywords."""
+        return await self.count_values(TorrentRequest())
+
+    async def count_ranges(self, field: str, bounds: Sequence[int]) -> list[int]:
+        """Return how many torrents have a number of the index from each of the bounds to below the next one."""
+        return await asyncio.to_thread(self._index.count_ranges, SearchRequest(), field, bounds)
+
+    def parsed(self, text: str) -> SearchQuery | None:
+        """Return the words of a query; None if it has none, or cannot be read."""
+        with suppress(IndexFailure):
+            return parse_torrent_query(text, self._now()).query
+        return None
 
     async def completions(self, text: str, limit: int = 8) -> list[str]:
         """Return texts that go on where this one ends, by words of names."""

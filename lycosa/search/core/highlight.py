@@ -62,6 +62,11 @@ class Highlighter:
         """Return the title as HTML."""
         return _mark(_one_line(title), self._title)
 
+    def covers(self, title: str) -> bool:
+        """Return whether a title has everything that is looked for."""
+        folded = fold(normalize(title))
+        return all(_spans(folded, [pattern]) for pattern in self._title)
+
     def snippet(self, text: str) -> str:
         """Return the part of the text with the most query terms, as HTML; the beginning if none is found."""
         text = normalize(text[:SNIPPET_TEXT_MAX])

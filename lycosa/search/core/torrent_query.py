@@ -30,11 +30,10 @@ NUMBERS = {
     "season": "season",
     "episode": "episode",
     "resolution": "resolution",
-    "cat": "category",
     "date": "found",
     "age": "found",
 }
-KEYWORDS = {"type": "type", "lang": "language", "language": "language"}
+KEYWORDS = {"cat": "category", "type": "type", "lang": "language", "language": "language"}
 
 EXAMPLES = {
     "size": ">1GB or size:500MB..2GB",
@@ -56,7 +55,7 @@ _FILTER = re.compile(rf"(?<!\S)(?P<field>{'|'.join([*NUMBERS, *KEYWORDS])}):(?P<
 _SITE = re.compile(r"(?<!\S)(-?)site:", re.IGNORECASE)
 _RANGE = re.compile(r"(?P<sign>[<>]=?)?(?P<low>[^<>=.]*(?:\.\d[^<>=.]*)?)(?:(?P<dots>\.\.)(?P<high>.*))?")
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
-_VALUES = re.compile(r"[a-z]{2,12}(?:,[a-z]{2,12})*", re.IGNORECASE)
+_VALUES = re.compile(r"[a-z0-9]{2,12}(?:,[a-z0-9]{2,12})*", re.IGNORECASE)
 
 
 class TorrentQuery(NamedTuple):
