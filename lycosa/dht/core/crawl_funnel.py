@@ -33,6 +33,8 @@ class CrawlOutcome(IntEnum):
     """There were peers, but none delivered."""
     BAD_INFO = 45
     """The metadata fits the infohash but describes no torrent."""
+    POSTPONED = 46
+    """Our node was busy with as many lookups as it takes: tried again later."""
     STORED = 60
     STORED_BEFORE = 61
     REFUSED = 62

@@ -44,6 +44,7 @@ OUTCOME_TEXTS = {
     CrawlOutcome.NO_PEERS: "without peers",
     CrawlOutcome.NO_METADATA: "with peers that did not deliver",
     CrawlOutcome.BAD_INFO: "without a torrent in the metadata",
+    CrawlOutcome.POSTPONED: "postponed: the node was busy",
     CrawlOutcome.STORED: "stored",
     CrawlOutcome.STORED_BEFORE: "known to the store",
     CrawlOutcome.REFUSED: "refused by the store",

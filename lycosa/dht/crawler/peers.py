@@ -24,6 +24,14 @@ TRY_MAX_S = 240.0
 """Longest try of one infohash; the time-outs of queries and connections are shorter."""
 
 
+class TryFailed(Exception):
+    """Nobody delivered."""
+
+    def __init__(self, outcome: CrawlOutcome) -> None:
+        super().__init__(outcome.name)
+        self.outcome = outcome
+
+
 class PeersStage:
     """See the module."""
 
@@ -79,18 +87,21 @@ class PeersStage:
             async with asyncio.timeout(TRY_MAX_S):
                 metadata = await self._fetch(infohash)
                 await self._metadata.deliver(lease, metadata)
-        except NoMetadata as error:
-            await self._queue.failed(lease, str(error).partition(": ")[2] or str(error))
-        except NodeBusy as error:
-            await self._queue.failed(lease, str(error))
+        except TryFailed as failed:
+            await self._fail(lease, failed.outcome)
+        except NodeBusy:
+            await self._fail(lease, CrawlOutcome.POSTPONED)
         except TimeoutError:
-            self._funnel.count(CrawlOutcome.NO_METADATA)
-            await self._queue.failed(lease, f"no metadata within {TRY_MAX_S:.0f} s")
+            await self._fail(lease, CrawlOutcome.NO_METADATA)
         finally:
             self.in_work -= 1
 
+    async def _fail(self, lease: Lease, outcome: CrawlOutcome) -> None:
+        self._funnel.count(outcome)
+        await self._queue.failed(lease, outcome)
+
     async def _fetch(self, infohash: bytes) -> bytes:
-        """Return the metadata. Raises `NoMetadata`, `NodeBusy`."""
+        """Return the metadata. Raises `TryFailed`, `NodeBusy`."""
         hint = self._hints.take(infohash)
         named = set(hint.peers)
         if hint.sampler is not None:
@@ -117,8 +128,7 @@ class PeersStage:
             fetch.no_more_peers()
             metadata = await fetch.result()
         except NoMetadata:
-            self._funnel.count(CrawlOutcome.NO_METADATA if found else CrawlOutcome.NO_PEERS)
-            raise
+            raise TryFailed(CrawlOutcome.NO_METADATA if found else CrawlOutcome.NO_PEERS) from None
         finally:
             fetch.cancel()
         self._funnel.count(CrawlOutcome.FETCHED_AFTER_LOOKUP)

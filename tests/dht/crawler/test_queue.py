@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.crawler.core.hash_records import ANNOUNCED, POLICY, SAMPLED, infohash_of
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.frontier.lsm.frontier import embedded_frontier
@@ -57,7 +58,7 @@ def test_a_crash_gives_leased_infohashes_back_and_keeps_what_is_done_or_due_late
         await at.queue.push(HASHES, SAMPLED)
         leases = await at.queue.lease(100)
         await at.queue.done(leases[:2], "fetched")
-        await at.queue.failed(leases[2], "no peers")
+        await at.queue.failed(leases[2], CrawlOutcome.NO_PEERS)
         await at.queue.commit(0)
         await at.frontier.close()
         again = At(tmp_path)
