@@ -5,7 +5,7 @@ It refreshes itself; "/?refresh=off" does not. No address, no infohash and no na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -194,8 +194,14 @@ class CrawlPage:
 
 def crawl_pages(monitor: CrawlMonitor, name: str) -> Pages:
     """Return what a crawl serves: its page, its metrics, and the style sheets."""
+    metrics = metrics_pages(crawl_metrics_page(monitor))
+    return {"/": CrawlPage(monitor, name).respond, **metrics, **static_pages(*STYLES)}
+
+
+def crawl_metrics_page(monitor: CrawlMonitor) -> Callable[[], Awaitable[bytes]]:
+    """Return a function that returns the metrics as text."""
 
     async def metrics() -> bytes:
         return exposition(crawl_metrics(await monitor.look()))
 
-    return {"/": CrawlPage(monitor, name).respond, **metrics_pages(metrics), **static_pages(*STYLES)}
+    return metrics
