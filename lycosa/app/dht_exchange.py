@@ -23,13 +23,21 @@ from lycosa.core.errors import StorageError
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.exchange.entries import Entry, TorrentSource
 from lycosa.dht.exchange.exporting import ExportFormat, export_torrents
-from lycosa.dht.exchange.importing import BatchResult, QueueImporter, RecordImporter, import_source
+from lycosa.dht.exchange.importing import BatchResult, ImportCounts, QueueImporter, RecordImporter, import_source
 from lycosa.dht.exchange.sources import find_source
 from lycosa.infra.clock import Clock, chance
 from lycosa.storage.core.torrent_record import RecordPolicy, TorrentRecord
 from lycosa.storage.ports import RecordStore
 
-__all__ = ["ExportFormat", "TorrentImport", "export_torrents", "find_source", "open_import", "open_records"]
+__all__ = [
+    "ExportFormat",
+    "ImportCounts",
+    "TorrentImport",
+    "export_torrents",
+    "find_source",
+    "open_import",
+    "open_records",
+]
 
 LOCAL_BATCHES = 2
 """Batches before the worker processes start: these take half a second, and small imports end sooner without them."""

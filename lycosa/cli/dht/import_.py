@@ -65,8 +65,7 @@ def command(sources: Sequence[str], location: Any, processes: int, *, store_priv
 
 
 async def _import(sources: Sequence[Any], location: Any, store_private: bool, processes: int) -> Any:
-    from lycosa.app.dht_exchange import open_import
-    from lycosa.dht.exchange.importing import ImportCounts
+    from lycosa.app.dht_exchange import ImportCounts, open_import
 
     counts = ImportCounts()
     async with open_import(location, store_private=store_private, processes=processes) as torrents:
