@@ -17,7 +17,7 @@ DEPTH_MAX = 64
 """Of the info dict: the tree of files is as deep as its folders."""
 
 LENGTH_MAX = 2**63 - 1
-"""Of a file, in bytes."""
+"""Of a file, and of all files together, in bytes."""
 
 
 class BadInfo(LycosaError):
@@ -70,7 +70,7 @@ def read_info(metadata: bytes) -> TorrentInfo:
     name = fields.get(b"name")
     if not isinstance(name, bytes):
         raise BadInfo("a torrent without a name")
-    return TorrentInfo(
+    info = TorrentInfo(
         name=name,
         files=_files_v2(fields) if version_2 else _files_v1(fields, name),
         piece_bytes=_length(fields.get(b"piece length")),
@@ -78,6 +78,9 @@ def read_info(metadata: bytes) -> TorrentInfo:
         infohash_v1=hashlib.sha1(metadata, usedforsecurity=False).digest() if version_1 else None,
         infohash_v2=hashlib.sha256(metadata).digest() if version_2 else None,
     )
+    if info.size_bytes > LENGTH_MAX:
+        raise BadInfo("files that are together larger than 2^63-1 bytes")
+    return info
 
 
 def _files_v1(fields: dict[bytes, Any], name: bytes) -> tuple[TorrentFileEntry, ...]:
