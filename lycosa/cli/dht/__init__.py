@@ -9,6 +9,8 @@ from lycosa.cli.lazy_group import LazyGroup
 COMMANDS = {
     "node": "Run a DHT node and show how it is doing.",
     "crawl": "Find torrents and store their metadata.",
+    "explain": "Explain why a torrent is not stored, or since when it is.",
+    "stats": "Show what a crawl has stored and queued.",
     "lookup": "Find the peers of a torrent, and estimate its seeds and leechers.",
     "metadata": "Fetch the metadata of torrents from their peers.",
     "announce": "Announce this host as a peer of a torrent.",
