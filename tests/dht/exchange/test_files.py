@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import io
@@ -122,6 +123,4 @@ def test_the_kind_of_a_source_is_found_out(tmp_path: Path) -> None:
 
 
 def _stored(imported: Imported) -> list:
-    import asyncio
-
     return [row.record for row in asyncio.run(imported.store.torrents(0, 10))]
