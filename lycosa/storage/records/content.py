@@ -18,6 +18,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from lycosa.core.errors import StorageError
+from lycosa.storage.core.content_facts import FACT_NUMBERS, ContentFacts, facts_of
 from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
 from lycosa.storage.records.path_columns import from_columns, to_columns
 from lycosa.storage.records.size_bits import pack_sizes, unpack_sizes
@@ -35,7 +36,7 @@ EPOCH = 1_700_000_000
 NUMBERS = 1 << 64
 LEVEL = 19
 DICTIONARY = "names.dict"
-PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES = (1 << bit for bit in range(7))
+PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
 
 SHIFT = 0x20
 """The difference between a small letter and a capital."""
@@ -63,6 +64,10 @@ def encode_content(record: TorrentRecord) -> bytes:
     if record.created is not None:
         flags |= CREATED
         numbers.append(record.created)
+    if record.content is not None:
+        flags |= FACTS
+        facts = record.content.to_numbers()
+        numbers += [sum(bool(each) << place for place, each in enumerate(facts)), *filter(None, facts)]
     packed = _compressor().compress(text, zstd.ZstdCompressor.FLUSH_FRAME)[len(MAGIC) :]
     sizes = pack_sizes([file.size_bytes for file in record.files])
     return bytes([VERSION, flags | PRIVATE * record.private]) + _varints(numbers + lengths) + packed + sizes
@@ -103,6 +108,7 @@ def _decode(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None
     piece_bytes = 1 << piece_bits - 1 if piece_bits else numbers.next()
     discovered = (numbers.next() + EPOCH) % NUMBERS
     created = numbers.next() if flags & CREATED else None
+    facts = numbers.facts() if flags & FACTS else None
     name_bytes, comment_bytes, count = numbers.next(), numbers.next() if flags & COMMENTED else 0, numbers.next()
     lengths = [numbers.next() for _ in range(count)] if flags & PLAIN else []
     text, sizes = _decompress(MAGIC + content[numbers.at :])
@@ -122,6 +128,7 @@ def _decode(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None
         bool(flags & PRIVATE),
         _to_text(comment),
         created,
+        facts,
     )
 
 
@@ -147,7 +154,7 @@ def _changed(text: bytes, flags: int) -> bytes:
 
 
 def _first_letters(text: bytes) -> int:
-    """Return SHIFT at the first letter of each word, as one number: a loop over the letters would take most of the time."""
+    """Return SHIFT at the first letter of each word, as one number: a loop over letters would take most of the time."""
     letters = int.from_bytes(text.translate(_LETTER_SHIFTS))
     return letters & ~(letters >> 8)
 
@@ -204,6 +211,11 @@ class _Varints:
             self.at, shift = self.at + 1, shift + 7
             if byte < 0x80:
                 return number
+
+    def facts(self) -> ContentFacts:
+        """Read those of the facts that are not 0, after a number that says which these are."""
+        present = self.next()
+        return facts_of([self.next() if present >> place & 1 else 0 for place in range(FACT_NUMBERS)])
 
 
 def _to_bytes(text: str) -> bytes:
