@@ -56,7 +56,7 @@ IMPURE = {
 }
 
 NOT_OURS = re.compile(r"TODO|FIXME|XXX\b|/home/|/root/")
-BINARY = {".png", ".ico", ".gz", ".woff2", ".zst"}
+BINARY = {".png", ".ico", ".gz", ".woff2", ".zst", ".dict"}
 
 
 def sources(root: Path = PACKAGE) -> list[Path]:

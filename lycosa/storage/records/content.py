@@ -47,7 +47,7 @@ _LETTER_SHIFTS = bytes(SHIFT * (byte in _LETTERS) for byte in range(256))
 _SWAPS = {DOTS: bytes.maketrans(b". ", b" ."), UNDERSCORES: bytes.maketrans(b"_ ", b" _")}
 
 
-class Text(NamedTuple):
+class EncodedText(NamedTuple):
     """What zstd compresses, and what is needed to read it."""
 
     flags: int
@@ -73,7 +73,7 @@ def encode_content(record: TorrentRecord) -> bytes:
     return bytes([VERSION, flags | PRIVATE * record.private]) + _varints(numbers + lengths) + packed + sizes
 
 
-def encode_text(record: TorrentRecord) -> Text:
+def encode_text(record: TorrentRecord) -> EncodedText:
     """Return the name, the comment and the paths."""
     comment, paths = _to_bytes(record.comment), [file.path for file in record.files]
     flags = COMMENTED * bool(comment)
@@ -82,12 +82,12 @@ def encode_text(record: TorrentRecord) -> Text:
         parts = [_to_bytes(record.name), comment, *map(_to_bytes, paths)]
         name_bytes, comment_bytes, *path_bytes = map(len, parts)
         lengths = [name_bytes, *([comment_bytes] if comment else ()), len(paths), *path_bytes]
-        return Text(flags | PLAIN, lengths, b"".join(parts))
+        return EncodedText(flags | PLAIN, lengths, b"".join(parts))
     encoded = _to_bytes(lines)
     changes = _changes(encoded)
     name, *changed = _changed(encoded, changes).split(b"\n")
     lengths = [len(name), *([len(comment)] if comment else ()), len(paths)]
-    return Text(flags | changes, lengths, name + comment + to_columns(changed))
+    return EncodedText(flags | changes, lengths, name + comment + to_columns(changed))
 
 
 def decode_content(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:

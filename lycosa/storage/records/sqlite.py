@@ -13,8 +13,10 @@ from lycosa.storage.records.tables import EVICT_ROWS, TableRecordStore
 
 FORMAT = int.from_bytes(b"LyTR")
 VERSION = 1
-PAGE_BYTES = 8192
-CHECKPOINT_PAGES = 500
+PAGE_BYTES = 16_384
+"""Records fill large pages better."""
+CHECKPOINT_PAGES = 250
+VACUUM_PAGES = 100
 LOG_MAX_BYTES = 12 << 20
 """Room for the log: what it holds at a checkpoint, and the largest transaction."""
 SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
@@ -102,7 +104,7 @@ class SqliteRecordStore(TableRecordStore):
     def _shrink(self, limit: int) -> None:
         """Return free pages to the file system if the file is larger than it may be, and cut the log off."""
         while (excess := self._pragma("page_count") - limit // PAGE_BYTES) > 0 and self._pragma("freelist_count"):
-            self._execute(f"PRAGMA incremental_vacuum({min(excess, CHECKPOINT_PAGES)})").fetchall()
+            self._execute(f"PRAGMA incremental_vacuum({min(excess, VACUUM_PAGES)})").fetchall()
         if self._log_bytes() > CHECKPOINT_PAGES * PAGE_BYTES * 2:
             self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 

@@ -32,7 +32,7 @@ from lycosa.storage.records.rows import NEVER, STORED, Row, prefix_of, stored_to
 
 STATEMENT_BYTES = 2 << 20
 """Maximum size of the blobs in a statement: MariaDB accepts packets of 16 MiB, and a quoted blob may double."""
-PUT_ROWS = 500
+PUT_ROWS = 250
 """Maximum number of records in a transaction: it limits the size of the log."""
 SCAN_ROWS = 20_000
 """Number of infohashes read at once to find those that a hashed deny-list names."""
@@ -41,7 +41,7 @@ FOREVER = 2**62
 
 STATEMENT_BYTES = 2 << 20
 """Maximum size of the blobs in a statement: MariaDB accepts packets of 16 MiB, and a quoted blob may double."""
-PUT_ROWS = 500
+PUT_ROWS = 250
 EVICT_ROWS = 100
 """Maximum numbers of records stored and evicted in a transaction: they limit the size of the log."""
 SCAN_ROWS = 20_000
