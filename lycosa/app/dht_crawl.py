@@ -137,6 +137,8 @@ async def crawl(
         async with opening as session, open_torrent_crawl(session, folder, store) as opened:
             if session.is_isolated:
                 raise UsageError("no node to join the network through: give bootstrap=['HOST:PORT']")
+            if not await session.joined():
+                raise LycosaError("no node answered: check bootstrap and bind, and that the firewall lets UDP through")
             opened.crawl.stored_listeners.append(_NewTorrents(opened.store, channel).send)
             await opened.run(max_torrents)
 
