@@ -22,6 +22,8 @@ from lycosa.dht.core.events import (
     ExternalAddressChanged,
     JoinFinished,
     NodeStatus,
+    PeerAnnounced,
+    PeersWanted,
     Reachability,
     SavedTable,
     Traffic,
@@ -39,6 +41,8 @@ from lycosa.dht.core.transactions import OutgoingQueries, OutgoingQuery, SilentE
 
 EVENTS_MAX = 10_000
 """Events that wait for the shell; the oldest go first."""
+STRANGERS_EVENTS_MAX = EVENTS_MAX // 2
+"""Above it, what strangers announce and want is no event: it must not push out the results of our own operations."""
 OFFLINE_S = 30.0
 """Without any datagram for this long, our own link may be down: nobody is blamed for not answering (BEP 45)."""
 UNSOLICITED_S = 900.0
@@ -85,7 +89,7 @@ class DhtNode:
             random_bytes,
             family=self.family,
             config=config,
-            on_infohash=self._events.append if config.report_infohashes else None,
+            on_infohash=self._report_infohash if config.report_infohashes else None,
         )
         self._operations = Operations(
             self.table,
@@ -236,6 +240,10 @@ class DhtNode:
             self._reachability.queried(source, now)
             self._consider(contact, now)
         self.traffic.answers_out += self._answer(self._responder.answer(query, source, now), source, now)
+
+    def _report_infohash(self, event: PeerAnnounced | PeersWanted) -> None:
+        if len(self._events) < STRANGERS_EVENTS_MAX:
+            self._events.append(event)
 
     def _consider(self, contact: Contact, now: float) -> None:
         if self._may_keep(contact):
