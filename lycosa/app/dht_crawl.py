@@ -13,14 +13,18 @@ from lycosa.app.dht_state import QUEUE, RecordsLocation, open_hash_frontier, ope
 from lycosa.core.errors import LycosaError, UsageError
 from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
+from lycosa.dht.core.limits import NodeLimits
+from lycosa.dht.crawler.core.profiles import HOME, profile_named
 from lycosa.dht.crawler.crawl import TorrentCrawl
 from lycosa.dht.crawler.monitor import CrawlMonitor
 from lycosa.dht.crawler.page import crawl_metrics_page, crawl_pages
+from lycosa.dht.peers import FetchLimits
 from lycosa.dht.session import DhtSession, open_node
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import SOCKET
 from lycosa.infra.clock import Clock, chance
+from lycosa.infra.open_files import raise_open_files_limit
 from lycosa.infra.web.metrics_page import serve_metrics
 from lycosa.infra.web.small_site import serve_pages
 from lycosa.storage.core.torrent_record import StoredTorrent, TorrentRecord
@@ -67,12 +71,29 @@ def _first(errors: BaseExceptionGroup[LycosaError]) -> LycosaError:
     return first
 
 
+OTHER_FILES = 256
+"""Open files besides the connections to peers."""
+
+
+def node_settings(profile_name: str) -> dict[str, Any]:
+    """Return the arguments of `open_node` for a crawl with this profile. Raises `UsageError`."""
+    profile = profile_named(profile_name)
+    files = raise_open_files_limit(profile.connections_max + OTHER_FILES)
+    connections_max = max(1, min(profile.connections_max, files - OTHER_FILES))
+    return {
+        "limits": NodeLimits(bytes_per_s=profile.bytes_per_s, new_addresses_per_minute=profile.new_addresses),
+        "fetch_limits": FetchLimits(connections_max=connections_max),
+        "report_infohashes": True,
+    }
+
+
 @asynccontextmanager
 async def open_torrent_crawl(
-    session: DhtSession, folder: Path, store_url: str | None = None
+    session: DhtSession, folder: Path, profile: str, store_url: str | None = None
 ) -> AsyncIterator[DhtCrawl]:
     """Open the crawl with this state folder, which the node has locked. `store_url`: of a database server.
 
+    The node was opened with the `node_settings` of the profile.
     `lycosa frontier` and `lycosa dht explain` can look into it while it is open. Raises `UsageError`, `StateError`.
     """
     async with AsyncExitStack() as stack:
@@ -80,7 +101,7 @@ async def open_torrent_crawl(
         frontier = await stack.enter_async_context(open_hash_frontier(folder, clock.now()))
         records = open_records(RecordsLocation(str(folder), store_url), create=True)
         store = await stack.enter_async_context(records)
-        crawl = TorrentCrawl(session, frontier, store, clock.now, chance)
+        crawl = TorrentCrawl(session, frontier, store, clock.now, chance, profile_named(profile))
         operations = LocalOperations(frontier, crawl.commit)
         await stack.enter_async_context(serve(folder / QUEUE / SOCKET, operations))
         yield DhtCrawl(crawl, CrawlMonitor(crawl, session, folder), store)
@@ -111,12 +132,14 @@ async def crawl(
     store: str | None = None,
     read_only: bool = False,
     allow_private: Sequence[str] = (),
+    profile: str = HOME.name,
     max_torrents: int | None = None,
 ) -> AsyncGenerator[StoredTorrent]:
     """Crawl the DHT, and yield each torrent that is new in the store.
 
     state         folder of the crawl, which the next run resumes; without it everything is forgotten at the end
     store         URL of a database server for the torrents: postgresql://HOST/DATABASE or mysql://HOST/DATABASE
+    profile       "home", for a line with a home router, or "server"
     max_torrents  end after so many new torrents; without it the crawl goes on until the loop ends
 
     The other arguments are those of `open_node`. The crawl waits while the loop works on a torrent, which is durable
@@ -132,9 +155,9 @@ async def crawl(
             state=folder,
             read_only=read_only,
             allow_private=allow_private,
-            report_infohashes=True,
+            **node_settings(profile),
         )
-        async with opening as session, open_torrent_crawl(session, folder, store) as opened:
+        async with opening as session, open_torrent_crawl(session, folder, profile, store) as opened:
             if session.is_isolated:
                 raise UsageError("no node to join the network through: give bootstrap=['HOST:PORT']")
             if not await session.joined():

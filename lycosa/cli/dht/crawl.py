@@ -15,11 +15,14 @@ from lycosa.cli.exit_codes import DONE
 from lycosa.cli.parameters import NON_EMPTY, Number
 from lycosa.core.errors import UsageError
 
+PROFILES = ("home", "server")
+
 
 class CrawlOptions(NamedTuple):
     """The options of a crawl besides those of its node."""
 
     store: str | None
+    profile: str
     max_time: float | None
     max_torrents: int | None
     metrics: str | None
@@ -36,6 +39,13 @@ class CrawlOptions(NamedTuple):
     metavar="URL",
     help="Database server for the torrents, postgresql://HOST/DATABASE or mysql://HOST/DATABASE. "
     "[default: torrents.sqlite in the folder of --state]",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(PROFILES),
+    default=PROFILES[0],
+    show_default=True,
+    help="Limits of the crawl: home, with at most 600 new addresses a minute, or server, for a machine without NAT.",
 )
 @click.option("--max-time", type=Number(1), metavar="S", help="End after this many seconds. [default: no limit]")
 @click.option(
@@ -73,7 +83,13 @@ def command(options: NodeOptions, **arguments: Any) -> int:
         raise UsageError("dht crawl needs a folder for the torrents: --state DIR")
     _check_addresses(chosen)
     state = Path(options.state)
-    return run_with_node(options, lambda session: _run(session, state, chosen), report_infohashes=True)
+    return run_with_node(options, lambda session: _run(session, state, chosen), lambda: _node_settings(chosen))
+
+
+def _node_settings(options: CrawlOptions) -> dict[str, Any]:
+    from lycosa.app.dht_crawl import node_settings
+
+    return node_settings(options.profile)
 
 
 def _check_addresses(options: CrawlOptions) -> None:
@@ -88,7 +104,7 @@ def _check_addresses(options: CrawlOptions) -> None:
 async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     from lycosa.app.dht_crawl import open_torrent_crawl, serve_crawl
 
-    async with open_torrent_crawl(session, state, options.store) as opened:
+    async with open_torrent_crawl(session, state, options.profile, options.store) as opened:
         await join(session)
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote

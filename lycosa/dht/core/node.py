@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Unpack
 
 from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import IPV4, IPV6, AllowedNetworks, Contact, family, ip_of, is_contactable, port_of
@@ -31,8 +32,9 @@ from lycosa.dht.core.events import (
 from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.krpc import PING, ErrorMessage, KrpcError, Query, Reply, decode_message, encode_error, encode_query
 from lycosa.dht.core.node_config import NodeConfig
-from lycosa.dht.core.operations import Operations, Reading
+from lycosa.dht.core.operations import Operations, PeersOptions
 from lycosa.dht.core.responder import Neighbourhood, Responder
+from lycosa.dht.core.routing.answers import Reading
 from lycosa.dht.core.routing.maintenance import Maintenance, PingChore
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.secure_id import ExternalAddressVotes, is_exempt, is_secure, secure_id
@@ -173,13 +175,9 @@ class DhtNode:
         """Search the nodes closest to an id: LookupFinished."""
         return self._operations.find_node(target, now)
 
-    def get_peers(self, infohash: bytes, now: float, *, scrape: bool = False, start: Iterable[Contact] = ()) -> int:
-        """Search peers: LookupProgress for each group, then LookupFinished; `scrape` counts. `start`: known nearby."""
-        return self._operations.get_peers(infohash, now, scrape=scrape, start=start)
-
-    def ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
-        """Ask one node for peers: PeersNamed, or QueryFinished as soon as the answer is late."""
-        return self._operations.ask_peers(contact, infohash, now)
+    def get_peers(self, infohash: bytes, now: float, **options: Unpack[PeersOptions]) -> int:
+        """Search peers: LookupProgress for each group, then LookupFinished. See `PeersOptions`."""
+        return self._operations.get_peers(infohash, now, **options)
 
     def announce(self, infohash: bytes, port: int | None, now: float, *, seed: bool = False) -> int:
         """Announce a peer at our address: AnnounceFinished. Without `port`, at the port of this node."""

@@ -32,7 +32,8 @@ STYLES = ("site.css", "dashboard.css", "charts.css", "favicon.svg")
 OUTCOME_TEXTS = {
     CrawlOutcome.SAMPLED: "named in samples",
     CrawlOutcome.ANNOUNCED: "announced to our node",
-    CrawlOutcome.DROPPED: "dropped: announced faster than they could be queued",
+    CrawlOutcome.WANTED: "wanted by others, who asked our node",
+    CrawlOutcome.DROPPED: "dropped: named faster than they may be queued",
     CrawlOutcome.NEW: "new",
     CrawlOutcome.KNOWN: "known already",
     CrawlOutcome.MALFORMED: "no infohash",
@@ -44,10 +45,13 @@ OUTCOME_TEXTS = {
     CrawlOutcome.NO_PEERS: "without peers",
     CrawlOutcome.NO_METADATA: "with peers that did not deliver",
     CrawlOutcome.BAD_INFO: "without a torrent in the metadata",
-    CrawlOutcome.POSTPONED: "postponed: the node was busy",
+    CrawlOutcome.POSTPONED: "postponed by our own limits",
+    CrawlOutcome.NO_LOOKUP: "left for later: no lookup was left for them",
     CrawlOutcome.STORED: "stored",
     CrawlOutcome.STORED_BEFORE: "known to the store",
     CrawlOutcome.REFUSED: "refused by the store",
+    CrawlOutcome.COUNTED: "peers counted",
+    CrawlOutcome.NOT_COUNTED: "not counted: no node answered",
 }
 
 REACHABILITY_TEXTS = {

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
-from lycosa.dht.crawler.core.retries import JITTER, RETRY_DELAYS_S, last_failure, retry_at
+from lycosa.dht.crawler.core.retries import JITTER, POSTPONED_S, RETRY_DELAYS_S, last_failure, retry_at
 
 FAILURE = CrawlOutcome.NO_PEERS
 
@@ -27,8 +27,13 @@ def test_retries_are_spread() -> None:
 def test_the_time_of_a_retry_says_why_the_last_try_failed(failure: CrawlOutcome) -> None:
     for attempts, now in ((0, 1_790_000_000.4999), (3, 1_790_000_000.9999), (20, 4_000_000_000.001)):
         at = retry_at(attempts, now, 0.123456, failure)
-        assert at >= now + RETRY_DELAYS_S[min(attempts, 7)]
+        assert at >= now + RETRY_DELAYS_S[0]
         assert last_failure(at) is failure
+
+
+def test_what_our_own_limits_postponed_comes_back_in_a_minute_but_not_for_ever() -> None:
+    at = [retry_at(attempts, 1000.0, 0.0, CrawlOutcome.POSTPONED) - 1000.0 for attempts in (0, 9, 10)]
+    assert at == pytest.approx([POSTPONED_S, POSTPONED_S, RETRY_DELAYS_S[-1]], abs=1.0)
 
 
 def test_other_times_say_nothing() -> None:
