@@ -15,8 +15,8 @@ from typing import NamedTuple
 from lycosa.core.errors import UsageError
 from lycosa.dht.crawler.core.hash_records import POLICY
 from lycosa.frontier.core.description import Description
+from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
-from lycosa.frontier.ports import Frontier
 from lycosa.frontier.state_dir import StateDir
 from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.ports import RecordStore
@@ -35,7 +35,7 @@ class RecordsLocation(NamedTuple):
 
 
 @asynccontextmanager
-async def open_hash_frontier(folder: Path, now: float) -> AsyncIterator[Frontier]:
+async def open_hash_frontier(folder: Path, now: float) -> AsyncIterator[LocalFrontier[bytes]]:
     """Open the frontier of a state folder. Raises `StateError`; `StateLocked` if another process has it."""
     state = StateDir(folder / QUEUE)
     try:

@@ -104,6 +104,9 @@ class MetadataFetch:
         """Return the info dict. Raises `NoMetadata`. A caller that is cancelled ends the fetch."""
         try:
             return await self._result
+        except asyncio.CancelledError:
+            self.held_bytes = 0
+            raise
         finally:
             self.cancel()
 

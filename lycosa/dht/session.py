@@ -240,7 +240,7 @@ class DhtSession:
 
     async def ask_peers(self, contact: Contact, infohash: bytes) -> PeersNamed | None:
         """Ask one node for the peers of a torrent. Return its answer, None if there is none in time."""
-        event = await self._ask(contact.endpoint, lambda node, now: node.ask_peers(contact, infohash, now))
+        event = await self._ask(contact.endpoint, lambda node, now: node.get_peers(infohash, now, only=contact))
         return event if isinstance(event, PeersNamed) else None
 
     def start_ping(self, endpoint: bytes) -> None:

@@ -24,7 +24,7 @@ STREAM = "-"
 PART = ".part"
 SUFFIXES = {".gz", ".zst"}
 GZIP_LEVEL = 6
-ZSTD_LEVEL = 3
+ZSTD_OPTIONS = {zstd.CompressionParameter.compression_level: 3, zstd.CompressionParameter.checksum_flag: 1}
 READ_ERRORS = (OSError, EOFError, zlib.error, zstd.ZstdError)
 """What reading a compressed file may raise."""
 
@@ -86,7 +86,7 @@ def _compressed(raw: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
         with gzip.GzipFile("", "wb", GZIP_LEVEL, raw) as packed:
             yield cast(BinaryIO, packed)
     elif suffix == ".zst":
-        with zstd.ZstdFile(raw, "w", level=ZSTD_LEVEL) as zstandard:
+        with zstd.ZstdFile(raw, "w", options=ZSTD_OPTIONS) as zstandard:
             yield cast(BinaryIO, zstandard)
     else:
         yield raw

@@ -104,7 +104,7 @@ class RecordStore(Protocol):
 
     async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
         """Return the infohashes, 20 bytes each, of torrents whose peers were never counted, then of those whose last
-        count is the oldest, and older than `before`.
+        count is the oldest, and older than `before`. Large stores look for new ones every few minutes only.
         """
 
     async def changes(self, limit: int) -> list[Change]:
@@ -122,8 +122,8 @@ class RecordStore(Protocol):
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         """Return the torrents with the next larger ids as changes, to fill a new index: token 0 if none is pending."""
 
-    async def infohashes(self, after: bytes, limit: int) -> list[bytes]:
-        """Return the next larger stored infohashes, sorted: to fill a filter in memory."""
+    async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
+        """Return the next larger ids with their infohashes, 20 bytes each: to fill a filter in memory."""
 
     async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
         """Remove torrents, and never store them again. `hashed`: see `hashed_key`. Return how many were removed."""

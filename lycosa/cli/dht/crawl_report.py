@@ -1,94 +1,117 @@
-"""What `lycosa dht crawl` shows: a line while it runs, and a summary."""
+"""What `lycosa dht crawl` shows: lines on a terminal that change, else a line from time to time; a summary."""
 
 from __future__ import annotations
 
-import time
-from collections import Counter, deque
-from typing import Any, NamedTuple
+import json
+from typing import Any
 
-from lycosa.cli.crawl import progress
-from lycosa.core.units import format_duration
-from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
+from lycosa.core.units import format_count, format_duration, format_size
+from lycosa.dht.core.crawl_funnel import CrawlOutcome
+from lycosa.dht.core.events import Reachability
 
-RATE_EVERY_S = 10.0
-"""Of the lines where there is no terminal."""
-RATE_OVER_S = 60.0
+PLAIN_EVERY_S = 10.0
 
 
-class CrawlRate(NamedTuple):
-    """Per minute."""
+def live_lines(view: Any) -> list[str]:
+    """Return the state of a crawl as a block of lines."""
+    now, rates = view.snapshot, view.rates
+    reachable = {Reachability.REACHABLE: ", reachable", Reachability.UNREACHABLE: ", not reachable"}
+    return [
+        (
+            f"{format_duration(view.elapsed_s)}: {format_count(now.stored, 'torrent')} stored ({_rate(rates.stored)}),"
+            f" sweep {now.sweeps + 1:,} at {now.coverage:.1%}"
+        ),
+        (
+            f"discovered {now.discovered:,} ({_rate(rates.discovered)}): {now.total(CrawlOutcome.NEW):,} new,"
+            f" {now.total(CrawlOutcome.KNOWN):,} known"
+        ),
+        (
+            f"tried {now.tried:,} ({_rate(rates.tried)}): {now.fetched:,} fetched,"
+            f" {now.total(CrawlOutcome.NO_PEERS):,} without peers,"
+            f" {now.total(CrawlOutcome.NO_METADATA):,} whose peers failed"
+        ),
+        f"queue {now.queued:,}, {now.in_work:,} in work, {now.delayed:,} to try later",
+        (
+            f"node {format_count(now.good_contacts, 'good contact')}{reachable.get(now.reachability, '')},"
+            f" out {rates.queries_out_per_s:,.0f} queries/s {format_size(rates.bytes_out_per_s)}/s,"
+            f" in {format_size(rates.bytes_in_per_s)}/s,"
+            f" {now.connections:,} of {now.connections_max:,} connections"
+        ),
+        *[f"held back: {each.text}" for each in view.findings],
+    ]
 
-    discovered: float
-    tried: float
-    stored: float
 
+class PlainReport:
+    """Lines for a log: the figures, and what holds the crawl back when that changes."""
 
-class CrawlRates:
-    """CrawlRate over the last minute."""
+    every_s = PLAIN_EVERY_S
 
     def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._points: deque[tuple[float, int, int, int]] = deque([(self._started, 0, 0, 0)])
+        self._brakes: set[Any] = set()
 
-    def elapsed_s(self) -> float:
-        """Return the time since the start."""
-        return time.monotonic() - self._started
-
-    def update(self, funnel: Funnel) -> tuple[CrawlRate, float]:
-        """Return the rates, and the time since the start."""
-        now = time.monotonic()
-        counts = funnel.counts
-        self._points.append((now, funnel.discovered, counts[CrawlOutcome.TRIED], counts[CrawlOutcome.STORED]))
-        while len(self._points) > 2 and self._points[1][0] < now - RATE_OVER_S:
-            self._points.popleft()
-        first, last = self._points[0], self._points[-1]
-        minutes = max(last[0] - first[0], 0.001) / 60
-        per_minute = [(new - old) / minutes for new, old in zip(last[1:], first[1:], strict=True)]
-        return CrawlRate(*per_minute), self.elapsed_s()
+    def lines(self, view: Any) -> list[str]:
+        """Return the next lines."""
+        now, rates = view.snapshot, view.rates
+        line = (
+            f"{format_duration(view.elapsed_s)}: {format_count(now.stored, 'torrent')} stored ({_rate(rates.stored)}),"
+            f" {now.discovered:,} discovered ({_rate(rates.discovered)}), {now.total(CrawlOutcome.KNOWN):,} known,"
+            f" {now.tried:,} tried ({_rate(rates.tried)}), {now.in_work:,} in work, {now.queued:,} queued,"
+            f" {now.delayed:,} to try later, sweep {now.sweeps + 1:,} at {now.coverage:.1%}"
+        )
+        new = [each for each in view.findings if each.brake not in self._brakes]
+        self._brakes = {each.brake for each in view.findings}
+        return [line, *[f"held back: {each.text}" for each in new]]
 
 
-def progress_line(status: Any, rates: CrawlRate, elapsed_s: float) -> str:
-    """Return the state of a crawl in one line, with the most important numbers first."""
-    counts: Counter[CrawlOutcome] = status.funnel.counts
-    queue = status.frontier
-    parts = [
-        (
-            f"{format_duration(elapsed_s)}: {progress.count(counts[CrawlOutcome.STORED], 'torrent')} stored "
-            f"({rates.stored:,.0f}/min)"
-        ),
-        f"{status.funnel.discovered:,} discovered ({rates.discovered:,.0f}/min)",
-        f"{counts[CrawlOutcome.KNOWN]:,} known",
-        f"{counts[CrawlOutcome.TRIED]:,} tried ({rates.tried:,.0f}/min)",
-        f"{status.in_work:,} in work, {queue.queued:,} queued, {queue.delayed:,} to try later",
-        f"sweep {status.sweeps + 1} at {status.coverage:.0%}",
-    ]
-    return ", ".join(parts)
-
-
-def summary_lines(status: Any, elapsed_s: float) -> list[str]:
-    """Return what became of the infohashes, stage by stage."""
-    funnel: Funnel = status.funnel
-    count = funnel.counts
-    failed = funnel.total(CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO)
-    queue = status.frontier
+def summary_lines(view: Any) -> list[str]:
+    """Return what became of the infohashes, stage by stage, and what held the crawl back."""
+    now = view.snapshot
+    failed = now.total(CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO, CrawlOutcome.POSTPONED)
     return [
-        f"{progress.count(count[CrawlOutcome.STORED], 'torrent')} stored in {format_duration(elapsed_s)}",
+        f"{format_count(now.stored, 'torrent')} stored in {format_duration(view.elapsed_s)}",
         (
-            f"discovered: {count[CrawlOutcome.SAMPLED]:,} in samples, {count[CrawlOutcome.ANNOUNCED]:,} by announces; "
-            f"{count[CrawlOutcome.NEW]:,} new, {count[CrawlOutcome.KNOWN]:,} known"
+            f"discovered: {now.total(CrawlOutcome.SAMPLED):,} in samples, {now.total(CrawlOutcome.ANNOUNCED):,} by"
+            f" announces; {now.total(CrawlOutcome.NEW):,} new, {now.total(CrawlOutcome.KNOWN):,} known"
         ),
         (
-            f"tried: {count[CrawlOutcome.TRIED]:,}; fetched: {count[CrawlOutcome.FETCHED_FROM_SAMPLER]:,} at once, "
-            f"{count[CrawlOutcome.FETCHED_AFTER_LOOKUP]:,} after a lookup; failed: {failed:,} "
-            f"({count[CrawlOutcome.NO_PEERS]:,} without peers, {count[CrawlOutcome.NO_METADATA]:,} whose peers failed, "
-            f"{count[CrawlOutcome.BAD_INFO]:,} without a torrent in it)"
+            f"tried: {now.tried:,}; fetched: {now.total(CrawlOutcome.FETCHED_FROM_SAMPLER):,} at once,"
+            f" {now.total(CrawlOutcome.FETCHED_AFTER_LOOKUP):,} after a lookup; failed: {failed:,}"
+            f" ({now.total(CrawlOutcome.NO_PEERS):,} without peers, {now.total(CrawlOutcome.NO_METADATA):,} whose"
+            f" peers failed, {now.total(CrawlOutcome.BAD_INFO):,} without a torrent in it)"
         ),
         (
-            f"already stored: {funnel.total(CrawlOutcome.ALREADY_STORED, CrawlOutcome.STORED_BEFORE):,}; "
-            f"refused: {funnel.total(CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED):,}"
+            f"already stored: {now.total(CrawlOutcome.ALREADY_STORED, CrawlOutcome.STORED_BEFORE):,};"
+            f" refused: {now.total(CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED):,}"
         ),
         (
-            f"queue: {queue.done:,} done, {queue.queued + queue.leased:,} queued, {queue.delayed:,} to try later; "
-            f"sweep {status.sweeps + 1} at {status.coverage:.0%}"
+            f"queue: {now.done:,} done, {now.queued + now.in_work:,} queued, {now.delayed:,} to try later;"
+            f" sweep {now.sweeps + 1:,} at {now.coverage:.1%}"
         ),
+        *[f"held back: {each.text}" for each in view.findings],
     ]
+
+
+def summary_json(view: Any) -> str:
+    """Return the summary for programs. The names of outcomes and brakes are stable."""
+    now, rates = view.snapshot, view.rates
+    return json.dumps(
+        {
+            "stored": now.stored,
+            "discovered": now.discovered,
+            "tried": now.tried,
+            "fetched": now.fetched,
+            "elapsed_s": round(view.elapsed_s, 3),
+            "stored_per_minute": round(rates.stored, 3),
+            "outcomes": {each.name.lower(): now.total(each) for each in CrawlOutcome},
+            "queue": {"queued": now.queued + now.in_work, "delayed": now.delayed, "done": now.done},
+            "sweeps": now.sweeps,
+            "coverage": round(now.coverage, 6),
+            "good_contacts": now.good_contacts,
+            "reachable": now.reachability.value,
+            "held_back_by": [{"brake": each.brake.value, "text": each.text} for each in view.findings],
+        }
+    )
+
+
+def _rate(per_minute: float) -> str:
+    return f"{per_minute:,.0f}/min"

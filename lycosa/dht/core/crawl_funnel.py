@@ -13,8 +13,10 @@ class CrawlOutcome(IntEnum):
     """Named by a node that was asked for a sample."""
     ANNOUNCED = 11
     """Announced to our own node."""
+    WANTED = 12
+    """Our own node was asked for its peers."""
     DROPPED = 19
-    """Announced faster than it could be queued. It will be sampled."""
+    """Announced, or asked for, faster than it may be queued. It will be sampled."""
     NEW = 20
     KNOWN = 21
     """Queued before."""
@@ -33,10 +35,18 @@ class CrawlOutcome(IntEnum):
     """There were peers, but none delivered."""
     BAD_INFO = 45
     """The metadata fits the infohash but describes no torrent."""
+    POSTPONED = 46
+    """Our own limits forbade a lookup, or connections to its peers: tried again soon."""
+    NO_LOOKUP = 47
+    """Nobody who named it had peers, and the lookups of this minute were used up: tried again later."""
     STORED = 60
     STORED_BEFORE = 61
     REFUSED = 62
     """The store does not take it, for example because the torrent is private."""
+    COUNTED = 70
+    """The peers of a stored torrent were counted."""
+    NOT_COUNTED = 71
+    """No node answered its scrape."""
 
 
 class Funnel:
@@ -56,7 +66,7 @@ class Funnel:
     @property
     def discovered(self) -> int:
         """Infohashes that were named to us, the same one as often as it was."""
-        return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED)
+        return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED, CrawlOutcome.WANTED)
 
     @property
     def fetched(self) -> int:

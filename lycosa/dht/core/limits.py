@@ -107,6 +107,10 @@ class TokenBucket:
         self._level = level - amount
         return True
 
+    def put_back(self, amount: float) -> None:
+        """Undo a `take` that was not used."""
+        self._level = min(self._level + amount, self._burst)
+
     def ready_at(self, amount: float, now: float) -> float:
         """Return when `take` will succeed: `now` at the earliest."""
         missing = min(amount, self._burst) - self._fill(now)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Unpack
 
 from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import IPV4, IPV6, AllowedNetworks, Contact, family, ip_of, is_contactable, port_of
@@ -22,6 +23,8 @@ from lycosa.dht.core.events import (
     ExternalAddressChanged,
     JoinFinished,
     NodeStatus,
+    PeerAnnounced,
+    PeersWanted,
     Reachability,
     SavedTable,
     Traffic,
@@ -29,8 +32,9 @@ from lycosa.dht.core.events import (
 from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.krpc import PING, ErrorMessage, KrpcError, Query, Reply, decode_message, encode_error, encode_query
 from lycosa.dht.core.node_config import NodeConfig
-from lycosa.dht.core.operations import Operations, Reading
+from lycosa.dht.core.operations import Operations, PeersOptions
 from lycosa.dht.core.responder import Neighbourhood, Responder
+from lycosa.dht.core.routing.answers import Reading
 from lycosa.dht.core.routing.maintenance import Maintenance, PingChore
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.secure_id import ExternalAddressVotes, is_exempt, is_secure, secure_id
@@ -39,6 +43,8 @@ from lycosa.dht.core.transactions import OutgoingQueries, OutgoingQuery, SilentE
 
 EVENTS_MAX = 10_000
 """Events that wait for the shell; the oldest go first."""
+STRANGERS_EVENTS_MAX = EVENTS_MAX // 2
+"""Above it, what strangers announce and want is no event: it must not push out the results of our own operations."""
 OFFLINE_S = 30.0
 """Without any datagram for this long, our own link may be down: nobody is blamed for not answering (BEP 45)."""
 UNSOLICITED_S = 900.0
@@ -85,7 +91,7 @@ class DhtNode:
             random_bytes,
             family=self.family,
             config=config,
-            on_infohash=self._events.append if config.report_infohashes else None,
+            on_infohash=self._report_infohash if config.report_infohashes else None,
         )
         self._operations = Operations(
             self.table,
@@ -169,13 +175,9 @@ class DhtNode:
         """Search the nodes closest to an id: LookupFinished."""
         return self._operations.find_node(target, now)
 
-    def get_peers(self, infohash: bytes, now: float, *, scrape: bool = False, start: Iterable[Contact] = ()) -> int:
-        """Search peers: LookupProgress for each group, then LookupFinished; `scrape` counts. `start`: known nearby."""
-        return self._operations.get_peers(infohash, now, scrape=scrape, start=start)
-
-    def ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
-        """Ask one node for peers: PeersNamed, or QueryFinished as soon as the answer is late."""
-        return self._operations.ask_peers(contact, infohash, now)
+    def get_peers(self, infohash: bytes, now: float, **options: Unpack[PeersOptions]) -> int:
+        """Search peers: LookupProgress for each group, then LookupFinished. See `PeersOptions`."""
+        return self._operations.get_peers(infohash, now, **options)
 
     def announce(self, infohash: bytes, port: int | None, now: float, *, seed: bool = False) -> int:
         """Announce a peer at our address: AnnounceFinished. Without `port`, at the port of this node."""
@@ -236,6 +238,10 @@ class DhtNode:
             self._reachability.queried(source, now)
             self._consider(contact, now)
         self.traffic.answers_out += self._answer(self._responder.answer(query, source, now), source, now)
+
+    def _report_infohash(self, event: PeerAnnounced | PeersWanted) -> None:
+        if len(self._events) < STRANGERS_EVENTS_MAX:
+            self._events.append(event)
 
     def _consider(self, contact: Contact, now: float) -> None:
         if self._may_keep(contact):

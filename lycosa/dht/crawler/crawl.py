@@ -1,14 +1,17 @@
 """The crawler of the DHT: its stages in their order, and what runs them.
 
-     1 discover    samples of nodes along the key space; announces to our node      discover.py
+     1 discover    samples of nodes along the key space; what others announce to
+                   our node, and ask it for                                         discover.py
      2 triage      new or known                                                     triage.py
          the queue: infohashes, durable, with due times                             queue.py
-     3 peers       the node that named it, else a lookup                            peers.py
+     3 peers       the nodes that named it, else a lookup                           peers.py samplers.py
      4 metadata    from several peers, bounded together                             metadata.py
      5 store       in batches; then the infohash is done                            store.py
+     6 popularity  seeders and leechers of what is stored                           popularity.py
 
-Places of stages to come: hygiene (rules, charsets) and content types between 4 and 5, popularity after 5.
-A stage awaits the next one, which bounds every hand-off; only announces are dropped if there are too many.
+The stage of contents (rules, charsets, types) has its place between 4 and 5, as a `TorrentTaker` before the store.
+A stage awaits the next one, which bounds every hand-off; only what others announce or want is dropped if it is too
+much. Each stage has its share of what the profile of the crawl allows.
 """
 
 from __future__ import annotations
@@ -19,10 +22,12 @@ from typing import NamedTuple
 
 from lycosa.dht.core.crawl_funnel import Funnel
 from lycosa.dht.crawler.core.hints import Hints
+from lycosa.dht.crawler.core.profiles import HOME, Profile
 from lycosa.dht.crawler.core.sweep import Sweep
 from lycosa.dht.crawler.discover import HarvestStage, SweepStage
 from lycosa.dht.crawler.metadata import MetadataStage
 from lycosa.dht.crawler.peers import PeersStage
+from lycosa.dht.crawler.popularity import PopularityStage
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.store import StoreStage
 from lycosa.dht.crawler.triage import Triage
@@ -56,22 +61,25 @@ class TorrentCrawl:
         store: RecordStore,
         now: Callable[[], float],
         chance: Callable[[], float],
+        profile: Profile = HOME,
     ) -> None:
         self.funnel = funnel = Funnel()
-        self._session, hints = session, Hints()
+        self._session, self._profile, hints = session, profile, Hints()
         self._queue = queue = HashQueue(frontier, now, chance)
         self._triage = Triage(queue, hints, funnel)
-        self._harvest = HarvestStage(session, self._triage, funnel)
+        self._harvest = HarvestStage(session, self._triage, funnel, profile)
         self._store = StoreStage(store, queue, funnel)
-        metadata = MetadataStage(session.fetcher, queue, self._store, funnel)
-        self._peers = PeersStage(session, queue, store, hints, metadata, funnel)
+        metadata = MetadataStage(session.fetcher, queue, self._store, funnel, profile.peers_per_try)
+        self._peers = PeersStage(session, queue, store, hints, metadata, funnel, profile)
+        self._popularity = PopularityStage(session, store, now, funnel, profile)
         self._sweep: Sweep | None = None
 
     async def run(self) -> None:
         """Crawl until cancelled. Then what was fetched is stored, and everything is durable."""
         position = await self._queue.sweep_position()
         self._sweep = sweep = Sweep(asyncio.get_running_loop().time(), position)
-        stages = (SweepStage(self._session, sweep, self._triage), self._harvest, self._peers, self._store)
+        sweeping = SweepStage(self._session, sweep, self._triage, self._queue, self._profile)
+        stages = (sweeping, self._harvest, self._peers, self._store, self._popularity)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for stage in stages:

@@ -1,30 +1,39 @@
-"""Stage 1: infohashes, from nodes that are asked for samples (BEP 51) and from announces to our own node."""
+"""Stage 1: infohashes, from nodes that are asked for samples (BEP 51), and from what others announce and ask for."""
 
 from __future__ import annotations
 
 import asyncio
 
+from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
-from lycosa.dht.core.events import Event, InfohashesSampled, PeerAnnounced
+from lycosa.dht.core.events import Event, InfohashesSampled, PeerAnnounced, PeersWanted
 from lycosa.dht.core.operations import NodeBusy
+from lycosa.dht.crawler.budget import Budget
+from lycosa.dht.crawler.core.profiles import Profile
 from lycosa.dht.crawler.core.sweep import Ask, Rest, Search, Sweep
+from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
 from lycosa.dht.udp import DatagramShell
 
-ASKS_MAX = 32
-"""Samples in flight. At 0.2 s for an answer that is 160 a second: a sweep of 5 million nodes would take 9 hours, and
-the limits of the node are lower."""
-ANNOUNCES_MAX = 10_000
-"""Announces that wait for triage; more are dropped, and counted."""
+ASKS_MAX = 400
+"""Samples in flight: 100 a second, of which a third are never answered, and fail after 10 seconds."""
+QUEUED_CHECK_S = 1.0
+"""How often to look whether the queue is full."""
+HARVEST_MAX = 10_000
+"""Infohashes that wait for triage; more are dropped, and counted."""
+WANTED_MAX = 10_000
+"""Infohashes that were asked for lately: popular ones are asked for again and again."""
 CONTACTS_AT_START = 64
 
 
 class SweepStage:
     """Asks node after node for samples."""
 
-    def __init__(self, session: DhtSession, sweep: Sweep, triage: Triage) -> None:
+    def __init__(self, session: DhtSession, sweep: Sweep, triage: Triage, queue: HashQueue, profile: Profile) -> None:
         self._session, self.sweep, self._triage = session, sweep, triage
+        self._queue, self._queued_max, self._queued_checked_at = queue, profile.queued_max, -QUEUED_CHECK_S
+        self._budget = Budget(profile.samples)
         self._changed = asyncio.Event()
         self._slots = asyncio.Semaphore(ASKS_MAX)
 
@@ -35,8 +44,12 @@ class SweepStage:
             await self._session.joined()
         async with asyncio.TaskGroup() as tasks:
             while True:
+                await self._room_in_queue()
                 await self._slots.acquire()
+                await self._budget.take()
                 step = self.sweep.next_step(clock())
+                if not isinstance(step, Ask):
+                    self._budget.put_back()
                 if isinstance(step, Rest):
                     self._slots.release()
                     await self._rest(step.until)
@@ -44,6 +57,15 @@ class SweepStage:
                     tasks.create_task(self._ask(step))
                 else:
                     tasks.create_task(self._search(step))
+
+    async def _room_in_queue(self) -> None:
+        """Wait while there is more to try than can be tried soon."""
+        clock = asyncio.get_running_loop().time
+        while clock() - self._queued_checked_at >= QUEUED_CHECK_S:
+            if (await self._queue.stats()).queued <= self._queued_max:
+                self._queued_checked_at = clock()
+            else:
+                await asyncio.sleep(QUEUED_CHECK_S)
 
     async def _rest(self, until: float) -> None:
         try:
@@ -91,11 +113,13 @@ class SweepStage:
 
 
 class HarvestStage:
-    """Takes what other nodes announce to our own."""
+    """Takes what other nodes announce to our own, and what they ask it for."""
 
-    def __init__(self, session: DhtSession, triage: Triage, funnel: Funnel) -> None:
+    def __init__(self, session: DhtSession, triage: Triage, funnel: Funnel, profile: Profile) -> None:
         self._session, self._triage, self._funnel = session, triage, funnel
-        self._waiting: asyncio.Queue[PeerAnnounced] = asyncio.Queue(ANNOUNCES_MAX)
+        self._waiting: asyncio.Queue[PeerAnnounced | PeersWanted] = asyncio.Queue(HARVEST_MAX)
+        self._wanted: RecentDict[bytes, None] = RecentDict(WANTED_MAX)
+        self._wanted_budget = Budget(profile.harvested)
 
     async def run(self) -> None:
         """Harvest until cancelled."""
@@ -103,14 +127,21 @@ class HarvestStage:
         try:
             while True:
                 event = await self._waiting.get()
-                await self._triage.take((event.infohash,), CrawlOutcome.ANNOUNCED, peer=event.endpoint)
+                if isinstance(event, PeerAnnounced):
+                    await self._triage.take((event.infohash,), CrawlOutcome.ANNOUNCED, peer=event.endpoint)
+                else:
+                    await self._triage.take((event.infohash,), CrawlOutcome.WANTED)
         finally:
             self._session.listeners.remove(self._receive)
 
     def _receive(self, _: DatagramShell, event: Event) -> None:
-        if not isinstance(event, PeerAnnounced):
+        if not isinstance(event, PeerAnnounced | PeersWanted):
             return
-        try:
-            self._waiting.put_nowait(event)
-        except asyncio.QueueFull:
+        if isinstance(event, PeersWanted) and event.infohash in self._wanted:
+            return
+        if self._waiting.full() or (isinstance(event, PeersWanted) and not self._wanted_budget.take_now()):
             self._funnel.count(CrawlOutcome.DROPPED)
+            return
+        if isinstance(event, PeersWanted):
+            self._wanted[event.infohash] = None
+        self._waiting.put_nowait(event)

@@ -73,7 +73,7 @@ class CrawlMonitor:
             queued=status.frontier.queued,
             delayed=status.frontier.delayed,
             done=status.frontier.done,
-            in_work=status.in_work,
+            in_work=status.frontier.leased,
             coverage=status.coverage,
             sweeps=status.sweeps,
             good_contacts=good,

@@ -5,7 +5,7 @@ It refreshes itself; "/?refresh=off" does not. No address, no infohash and no na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +32,8 @@ STYLES = ("site.css", "dashboard.css", "charts.css", "favicon.svg")
 OUTCOME_TEXTS = {
     CrawlOutcome.SAMPLED: "named in samples",
     CrawlOutcome.ANNOUNCED: "announced to our node",
-    CrawlOutcome.DROPPED: "dropped: announced faster than they could be queued",
+    CrawlOutcome.WANTED: "wanted by others, who asked our node",
+    CrawlOutcome.DROPPED: "dropped: named faster than they may be queued",
     CrawlOutcome.NEW: "new",
     CrawlOutcome.KNOWN: "known already",
     CrawlOutcome.MALFORMED: "no infohash",
@@ -44,9 +45,13 @@ OUTCOME_TEXTS = {
     CrawlOutcome.NO_PEERS: "without peers",
     CrawlOutcome.NO_METADATA: "with peers that did not deliver",
     CrawlOutcome.BAD_INFO: "without a torrent in the metadata",
+    CrawlOutcome.POSTPONED: "postponed by our own limits",
+    CrawlOutcome.NO_LOOKUP: "left for later: no lookup was left for them",
     CrawlOutcome.STORED: "stored",
     CrawlOutcome.STORED_BEFORE: "known to the store",
     CrawlOutcome.REFUSED: "refused by the store",
+    CrawlOutcome.COUNTED: "peers counted",
+    CrawlOutcome.NOT_COUNTED: "not counted: no node answered",
 }
 
 REACHABILITY_TEXTS = {
@@ -193,8 +198,14 @@ class CrawlPage:
 
 def crawl_pages(monitor: CrawlMonitor, name: str) -> Pages:
     """Return what a crawl serves: its page, its metrics, and the style sheets."""
+    metrics = metrics_pages(crawl_metrics_page(monitor))
+    return {"/": CrawlPage(monitor, name).respond, **metrics, **static_pages(*STYLES)}
+
+
+def crawl_metrics_page(monitor: CrawlMonitor) -> Callable[[], Awaitable[bytes]]:
+    """Return a function that returns the metrics as text."""
 
     async def metrics() -> bytes:
         return exposition(crawl_metrics(await monitor.look()))
 
-    return {"/": CrawlPage(monitor, name).respond, **metrics_pages(metrics), **static_pages(*STYLES)}
+    return metrics

@@ -1,4 +1,6 @@
-"""Stage 3: leases infohashes and finds their peers: first those that came with it, then by an iterative lookup."""
+"""Stage 3: leases infohashes and finds their peers: first those that came with it and those that its samplers know,
+then by an iterative lookup.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +8,42 @@ import asyncio
 
 from lycosa.core.errors import NoMetadata
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
+from lycosa.dht.core.endpoints import Contact
+from lycosa.dht.core.metadata.failures import PeerFailure
 from lycosa.dht.core.operations import NodeBusy
-from lycosa.dht.crawler.core.hash_records import LEASED_MAX, infohash_of
+from lycosa.dht.crawler.budget import Budget
+from lycosa.dht.crawler.core.hash_records import infohash_of
 from lycosa.dht.crawler.core.hints import Hints
+from lycosa.dht.crawler.core.profiles import Profile
 from lycosa.dht.crawler.metadata import MetadataStage
 from lycosa.dht.crawler.queue import HashQueue
+from lycosa.dht.crawler.samplers import SamplerQueries
+from lycosa.dht.peers import MetadataFetch
 from lycosa.dht.session import DhtSession
 from lycosa.frontier.core.model import Lease
 from lycosa.storage.core.torrent_record import Standing
 from lycosa.storage.ports import RecordStore
 
 LOOKUPS_MAX = 100
-"""Iterative lookups at once: about 10 a second, with 40 queries each."""
+"""Iterative lookups at once; the node has room for 1,000 operations."""
+LOOKUP_WAIT_MAX_S = 30.0
+"""An infohash that would wait longer for its lookup is left for later: others may have a sampler."""
+CLOSER_MAX = 16
+"""Contacts near the infohash, named by its samplers, with which the lookup starts."""
 BATCH = 200
 """Infohashes that are leased, and looked up in the store, at once."""
 TRY_MAX_S = 240.0
 """Longest try of one infohash; the time-outs of queries and connections are shorter."""
+OUR_OWN = {PeerFailure.LIMITED, PeerFailure.LOCAL}
+"""Failures that are not those of the peers."""
+
+
+class TryFailed(Exception):
+    """Nobody delivered."""
+
+    def __init__(self, outcome: CrawlOutcome) -> None:
+        super().__init__(outcome.name)
+        self.outcome = outcome
 
 
 class PeersStage:
@@ -35,22 +57,24 @@ class PeersStage:
         hints: Hints,
         metadata: MetadataStage,
         funnel: Funnel,
+        profile: Profile,
     ) -> None:
         self._session, self._queue, self._store, self._hints = session, queue, store, hints
-        self._metadata, self._funnel = metadata, funnel
-        self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
+        self._metadata, self._funnel, self._in_work_max = metadata, funnel, profile.in_work_max
+        self._samplers = SamplerQueries(session)
+        self._lookups, self._lookup_budget = asyncio.Semaphore(LOOKUPS_MAX), Budget(profile.lookups)
         self.in_work = 0
 
     @property
     def all_lookups_used(self) -> bool:
-        """Whether a lookup has to wait for the end of another one."""
-        return self._lookups.locked()
+        """Whether a lookup has to wait, for the end of another one or for its turn in this minute."""
+        return self._lookups.locked() or self._lookup_budget.is_used_up
 
     async def run(self) -> None:
         """Try what is due, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                leases = await self._queue.lease(min(BATCH, LEASED_MAX - self.in_work))
+                leases = await self._queue.lease(min(BATCH, self._in_work_max - self.in_work))
                 for lease in await self._without_settled(leases):
                     self.in_work += 1
                     tasks.create_task(self._try(lease))
@@ -68,6 +92,7 @@ class PeersStage:
             if found is None:
                 left.append(lease)
                 continue
+            self._hints.take(infohash_of(lease.record))
             self._funnel.count(CrawlOutcome.ALREADY_STORED if found is Standing.STORED else CrawlOutcome.FORBIDDEN)
             await self._queue.done([lease], found.name.lower())
         return left
@@ -77,49 +102,76 @@ class PeersStage:
         self._funnel.count(CrawlOutcome.TRIED)
         try:
             async with asyncio.timeout(TRY_MAX_S):
-                metadata = await self._fetch(infohash)
-                await self._metadata.deliver(lease, metadata)
-        except NoMetadata as error:
-            await self._queue.failed(lease, str(error).partition(": ")[2] or str(error))
-        except NodeBusy as error:
-            await self._queue.failed(lease, str(error))
+                fetch, metadata = await self._fetch(infohash)
+        except TryFailed as failed:
+            await self._fail(lease, failed.outcome)
+        except NodeBusy:
+            await self._fail(lease, CrawlOutcome.POSTPONED)
         except TimeoutError:
-            self._funnel.count(CrawlOutcome.NO_METADATA)
-            await self._queue.failed(lease, f"no metadata within {TRY_MAX_S:.0f} s")
+            await self._fail(lease, CrawlOutcome.NO_METADATA)
+        else:
+            await self._metadata.deliver(lease, fetch, metadata)
         finally:
             self.in_work -= 1
 
-    async def _fetch(self, infohash: bytes) -> bytes:
-        """Return the metadata. Raises `NoMetadata`, `NodeBusy`."""
-        hint = self._hints.take(infohash)
-        named = set(hint.peers)
-        if hint.sampler is not None:
-            named.update(await self._session.ask_peers(hint.sampler, infohash))
-        if named:
-            try:
-                metadata = await self._metadata.fetch(infohash, named)
-            except NoMetadata:
-                pass  # the lookup may find others
-            else:
-                self._funnel.count(CrawlOutcome.FETCHED_FROM_SAMPLER)
-                return metadata
-        return await self._look_up(infohash, named)
+    async def _fail(self, lease: Lease, outcome: CrawlOutcome) -> None:
+        self._funnel.count(outcome)
+        self._hints.keep(infohash_of(lease.record))
+        await self._queue.failed(lease, outcome)
 
-    async def _look_up(self, infohash: bytes, tried: set[bytes]) -> bytes:
+    async def _fetch(self, infohash: bytes) -> tuple[MetadataFetch, bytes]:
+        """Return the metadata, with the fetch that holds them. Raises `TryFailed`, `NodeBusy`."""
+        hint = self._hints.take(infohash)
+        named = dict.fromkeys(hint.peers)
+        closer: dict[Contact, None] = {}
+        for sampler in hint.samplers:
+            answer = await self._samplers.ask(sampler, infohash)
+            if answer is not None:
+                named |= dict.fromkeys(answer.peers)
+                closer |= dict.fromkeys(answer.closer)
+            if named:
+                break
         fetch = self._metadata.start(infohash)
+        for peer in named:
+            fetch.add_peer(peer)
+        fetch.no_more_peers()
+        try:
+            metadata = await fetch.result()
+        except NoMetadata:
+            if is_postponed(fetch):
+                raise TryFailed(CrawlOutcome.POSTPONED) from None
+            if not fetch.connects_left:  # a lookup would find the same swarm
+                raise TryFailed(CrawlOutcome.NO_METADATA) from None
+        else:
+            self._funnel.count(CrawlOutcome.FETCHED_FROM_SAMPLER)
+            return fetch, metadata
+        return await self._look_up(infohash, set(named), list(closer)[:CLOSER_MAX], fetch.connects_left)
+
+    async def _look_up(
+        self, infohash: bytes, tried: set[bytes], closer: list[Contact], peers_max: int
+    ) -> tuple[MetadataFetch, bytes]:
+        if not await self._lookup_budget.take(LOOKUP_WAIT_MAX_S):
+            raise TryFailed(CrawlOutcome.NO_METADATA if tried else CrawlOutcome.NO_LOOKUP)
+        fetch = self._metadata.start(infohash, peers_max)
         found = len(tried)
         try:
             async with self._lookups:
-                async for peer in self._session.peer_endpoints(infohash):
+                async for peer in self._session.peer_endpoints(infohash, closer):
                     if peer not in tried:
                         found += 1
                         fetch.add_peer(peer)
             fetch.no_more_peers()
             metadata = await fetch.result()
         except NoMetadata:
-            self._funnel.count(CrawlOutcome.NO_METADATA if found else CrawlOutcome.NO_PEERS)
-            raise
+            if is_postponed(fetch):
+                raise TryFailed(CrawlOutcome.POSTPONED) from None
+            raise TryFailed(CrawlOutcome.NO_METADATA if found else CrawlOutcome.NO_PEERS) from None
         finally:
             fetch.cancel()
         self._funnel.count(CrawlOutcome.FETCHED_AFTER_LOOKUP)
-        return metadata
+        return fetch, metadata
+
+
+def is_postponed(fetch: MetadataFetch) -> bool:
+    """Return whether a fetch failed for reasons of our own alone."""
+    return bool(fetch.failures) and fetch.failures.keys() <= OUR_OWN

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 
+from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.crawler.core.hash_records import LEASED_MAX, fingerprint, to_record
 from lycosa.dht.crawler.core.retries import retry_at
 from lycosa.frontier.core.model import FrontierStats, Lease
@@ -52,10 +53,11 @@ class HashQueue:
             await self._frontier.ack(lease, reason, (), self.now())
         self._changed.set()
 
-    async def failed(self, lease: Lease, reason: str) -> None:
+    async def failed(self, lease: Lease, failure: CrawlOutcome) -> None:
         """Try this one again later."""
         now = self.now()
-        await self._frontier.nack(lease, reason, retry_at(lease.record.attempts, now, self._chance()), now)
+        at = retry_at(lease.record.attempts, now, self._chance(), failure)
+        await self._frontier.nack(lease, failure.name.lower(), at, now)
         self._changed.set()
 
     async def wait(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.crawler.queue import HashQueue
@@ -12,7 +13,25 @@ from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.ports import RecordStore
 
 WAITING_MAX = 256
-"""Records that wait for the store; then the fetches wait. The largest has 32 MB of metadata, the usual one 30 kB."""
+"""Records that wait for the store; then the fetches wait."""
+WAITING_BYTES_MAX = 8 * 1024 * 1024
+"""Metadata of the records that wait; a record takes several times as much memory."""
+
+
+class FetchedTorrent(NamedTuple):
+    """A torrent on its way to the store. The stage that ends its way calls `release`, which takes it out of flight."""
+
+    lease: Lease
+    record: TorrentRecord
+    metadata_bytes: int
+    release: Callable[[], None]
+
+
+class TorrentTaker(Protocol):
+    """A stage between the fetch and the store."""
+
+    async def put(self, torrent: FetchedTorrent) -> None:
+        """Take a torrent; wait while there are too many."""
 
 
 class StoreStage:
@@ -20,7 +39,9 @@ class StoreStage:
 
     def __init__(self, store: RecordStore, queue: HashQueue, funnel: Funnel) -> None:
         self._store, self._queue, self._funnel = store, queue, funnel
-        self._waiting: asyncio.Queue[tuple[Lease, TorrentRecord]] = asyncio.Queue(WAITING_MAX)
+        self._waiting: asyncio.Queue[FetchedTorrent] = asyncio.Queue(WAITING_MAX)
+        self._waiting_bytes = 0
+        self._stored = asyncio.Event()
         self.busy_s = 0.0
         """How long the store has worked."""
         self.listeners: list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]] = []
@@ -31,9 +52,12 @@ class StoreStage:
         """How many records wait for the store."""
         return self._waiting.qsize()
 
-    async def put(self, lease: Lease, record: TorrentRecord) -> None:
-        """Hand a record over; waits while too many do."""
-        await self._waiting.put((lease, record))
+    async def put(self, torrent: FetchedTorrent) -> None:
+        """Hand a torrent over; wait while too many do."""
+        while self._waiting_bytes >= WAITING_BYTES_MAX:
+            await self._stored.wait()
+        self._waiting_bytes += torrent.metadata_bytes
+        await self._waiting.put(torrent)
 
     async def run(self) -> None:
         """Store until cancelled."""
@@ -45,10 +69,10 @@ class StoreStage:
         while not self._waiting.empty():
             await self._store_batch([])
 
-    async def _store_batch(self, batch: list[tuple[Lease, TorrentRecord]]) -> None:
+    async def _store_batch(self, batch: list[FetchedTorrent]) -> None:
         while not self._waiting.empty():
             batch.append(self._waiting.get_nowait())
-        records = [record for _, record in batch]
+        records = [each.record for each in batch]
         clock = asyncio.get_running_loop().time
         started = clock()
         result = await self._store.put(records, self._queue.now())
@@ -56,6 +80,11 @@ class StoreStage:
         self._funnel.count(CrawlOutcome.STORED, result.new)
         self._funnel.count(CrawlOutcome.STORED_BEFORE, result.known)
         self._funnel.count(CrawlOutcome.REFUSED, result.refused)
-        await self._queue.done([lease for lease, _ in batch], "fetched")
+        await self._queue.done([each.lease for each in batch], "fetched")
+        for torrent in batch:
+            self._waiting_bytes -= torrent.metadata_bytes
+            torrent.release()
+        self._stored.set()
+        self._stored.clear()
         for listener in self.listeners:
             await listener(records)

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.core.endpoints import Contact
-from lycosa.dht.crawler.core.hash_records import ANNOUNCED, SAMPLED
+from lycosa.dht.crawler.core.hash_records import ANNOUNCED, SAMPLED, WANTED
 from lycosa.dht.crawler.core.hints import Hints
 from lycosa.dht.crawler.queue import HashQueue
+
+PRIORITIES = {CrawlOutcome.WANTED: WANTED, CrawlOutcome.SAMPLED: SAMPLED, CrawlOutcome.ANNOUNCED: ANNOUNCED}
 
 
 class Triage:
@@ -25,15 +27,17 @@ class Triage:
         sampler: Contact | None = None,
         peer: bytes | None = None,
     ) -> int:
-        """Queue the new infohashes. Return their number. `sampler` or `peer`: who named them."""
+        """Queue the new infohashes. Return their number. `sampler` or `peer`: who named them, if they have it."""
         named = list(infohashes)
         self._funnel.count(source, len(named))
         plausible = {each: None for each in named if len(set(each)) > 1}
         known = self._queue.known(plausible)
         unknown = [each for each in plausible if each not in known]
-        for infohash in unknown if peer is None else plausible:
-            self._hints.add(infohash, sampler, peer)
-        new = await self._queue.push(unknown, SAMPLED if peer is None else ANNOUNCED) if unknown else 0
+        if source is not CrawlOutcome.WANTED:
+            for infohash in plausible:
+                if infohash not in known or infohash in self._hints:
+                    self._hints.add(infohash, sampler, peer)
+        new = await self._queue.push(unknown, PRIORITIES[source]) if unknown else 0
         self._funnel.count(CrawlOutcome.MALFORMED, sum(len(set(each)) == 1 for each in named))
         self._funnel.count(CrawlOutcome.KNOWN, len(plausible) - new)
         self._funnel.count(CrawlOutcome.NEW, new)

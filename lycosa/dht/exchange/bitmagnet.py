@@ -70,7 +70,7 @@ class BitmagnetSource:
                 yield from self._read(connection)
         except self._psycopg.Error as error:
             reason = str(error).strip().partition("\n")[0]
-            raise StorageError(f"{self.name} cannot be read: {reason}") from error
+            raise StorageError(f"cannot be read: {reason}") from error
 
     def _read(self, connection: Any) -> Iterator[Entry]:
         has_pieces = self._check(connection)

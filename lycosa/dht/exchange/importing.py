@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from lycosa.core.errors import BadMagnet, LycosaError
+from lycosa.core.errors import BadMagnet, LycosaError, StateError
 from lycosa.dht.core.magnet import parse_magnet
 from lycosa.dht.core.torrent_file import read_torrent_file
 from lycosa.dht.crawler.core.hash_records import SAMPLED
@@ -122,7 +122,8 @@ class RecordImporter:
         counts.known += stored.known
         if stored.refused:  # by another process, since the look-up
             counts.refused["denied"] += stored.refused
-        await self._store.set_popularity(popularities)
+        if popularities:
+            await self._store.set_popularity(popularities)
 
 
 class QueueImporter:
@@ -175,7 +176,8 @@ async def import_source(
 ) -> None:
     """Import a source, with so many batches at once. `report` gets each result, and how much of the source is done.
 
-    Raises `StateError` of the store. If the source cannot be read further, that is one more problem.
+    Raises `UsageError` for a source that is not what it seems, `StateError` of the store. If a source cannot be read
+    further, that is one more problem.
     """
     running: deque[tuple[asyncio.Task[BatchResult], int]] = deque()
     try:
@@ -236,7 +238,7 @@ async def _run(take: Take, entries: Sequence[Entry]) -> BatchResult:
 
 
 async def _batches(source: TorrentSource) -> AsyncIterator[list[Entry]]:
-    """Yield batches, which a thread of their own reads ahead by one."""
+    """Yield batches, which a thread of their own reads: a database or a pipe may make it wait."""
     loop = asyncio.get_running_loop()
     batches = _cut(source)
     with ThreadPoolExecutor(1, "import") as reader:
@@ -247,7 +249,7 @@ async def _batches(source: TorrentSource) -> AsyncIterator[list[Entry]]:
             await asyncio.shield(loop.run_in_executor(reader, batches.close))
 
 
-def _cut(source: TorrentSource) -> Iterator[list[Entry]]:
+def _cut(source: TorrentSource) -> Generator[list[Entry]]:
     batch: list[Entry] = []
     size = done = 0
     try:
@@ -258,7 +260,7 @@ def _cut(source: TorrentSource) -> Iterator[list[Entry]]:
             if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
-    except LycosaError as error:
-        batch.append(Entry("", EntryKind.BAD, str(error).encode(), done))
+    except StateError as error:
+        batch.append(Entry("the rest", EntryKind.BAD, str(error).encode(), done))
     if batch:
         yield batch

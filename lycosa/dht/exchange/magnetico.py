@@ -51,11 +51,11 @@ class MagneticoSource:
         try:
             database = open_read_only(self._path)
         except sqlite3.Error as error:
-            raise StorageError(f"{self.name} cannot be opened: {error}") from error
+            raise StorageError(f"cannot be opened: {error}") from error
         try:
             yield from self._read(database)
         except sqlite3.Error as error:
-            raise StorageError(f"{self.name} cannot be read further: {error}") from error
+            raise StorageError(f"cannot be read further: {error}") from error
         finally:
             database.close()
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 # fmt: off
 LANGUAGES = (
-    "en", "zh", "ja", "ko", "ru", "de", "fr", "es", "it", "pt", "pl", "nl", "tr", "ar", "hi", "ta", "te", "ml", "bn", "th",
-    "vi", "id", "uk", "cs", "hu", "ro", "el", "he", "fa", "sv", "da", "no", "fi", "bg", "sr", "hr", "ms", "tl", "kn", "pa",
+    "en", "zh", "ja", "ko", "ru", "de", "fr", "es", "it", "pt", "pl", "nl", "tr", "ar", "hi", "ta", "te", "ml", "bn",
+    "th", "vi", "id", "uk", "cs", "hu", "ro", "el", "he", "fa", "sv", "da", "no", "fi", "bg", "sr", "hr", "ms", "tl",
+    "kn", "pa",
 )
 # fmt: on
 """ISO 639-1 codes. The places are stored: new ones are added at the end."""

@@ -12,6 +12,7 @@ from lycosa.storage.core.content_facts import ContentFacts
 HASH_BYTES = 20
 HASHED_BYTES = 32
 NUMBER_MAX = 2**63 - 1
+PEERS_MAX = 65_535
 EVICTED_S = 90 * 86_400
 """How long an evicted torrent is not stored again."""
 
@@ -67,6 +68,11 @@ class Popularity(NamedTuple):
     seeders: int
     leechers: int
     counted: int
+
+    def limited(self) -> Popularity:
+        """Return it as it is stored: with PEERS_MAX seeders and leechers at most."""
+        seeders, leechers = (min(max(each, 0), PEERS_MAX) for each in (self.seeders, self.leechers))
+        return self._replace(seeders=seeders, leechers=leechers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,27 @@
 """The stored form of a torrent's metadata: one blob, with names and paths compressed.
 
-    version (1 byte), length of the numbers (varint), numbers (varints), text (zstd without its magic number)
+    version, flags (1 byte each), numbers (varints), text (zstd without its magic number), sizes of the files (bits)
 
-The numbers are those of the record, and the sizes of its files. The text has the name, the comment and the paths,
-column by column: each path is the beginning of the one before it, a middle, and the end of the one before it, and a
-number that is one more than that at the same place of the path before is written as NEXT. So a hundred episodes cost
-little more than their titles. Paths with control characters are stored one by one.
+The text has the name, the comment, and the paths in columns (`path_columns`); paths with control characters are stored
+one by one. zstd begins with a dictionary of what is usual in names (`names.dict`; scripts/records-dictionary writes
+it). For more to be usual, words that begin with capitals and those joined by dots or underscores are changed to small
+ones between spaces, and back.
 """
 
 from __future__ import annotations
 
-import re
+import string
 import sys
-from itertools import accumulate, zip_longest
+from functools import cache
+from importlib.resources import files
+from itertools import accumulate
+from typing import NamedTuple
 
 from lycosa.core.errors import StorageError
+from lycosa.storage.core.content_facts import FACT_NUMBERS, ContentFacts, facts_of
 from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
+from lycosa.storage.records.path_columns import from_columns, to_columns
+from lycosa.storage.records.size_bits import pack_sizes, unpack_sizes
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -24,40 +30,64 @@ else:
 
 VERSION = 1
 MAGIC = b"\x28\xb5\x2f\xfd"
-NEXT = b"\x01"
-LINE = b"\n"
-SHARED_MAX = 255
-"""Maximum length of a shared beginning or end: one byte holds it."""
 CONTENT_MAX_BYTES = 1 << 26
 """Maximum size of the text: a blob that claims more is damaged."""
+EPOCH = 1_700_000_000
+NUMBERS = 1 << 64
+LEVEL = 19
+DICTIONARY = "names.dict"
+PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
 
-PRIVATE, PLAIN, CREATED = 1, 2, 4
+SHIFT = 0x20
+"""The difference between a small letter and a capital."""
+_CAPITALS = string.ascii_uppercase.encode()
+_LETTERS = string.ascii_letters.encode()
+_CAPITAL_SHIFTS = bytes(SHIFT * (byte in _CAPITALS) for byte in range(256))
+_LETTER_SHIFTS = bytes(SHIFT * (byte in _LETTERS) for byte in range(256))
+_SWAPS = {DOTS: bytes.maketrans(b". ", b" ."), UNDERSCORES: bytes.maketrans(b"_ ", b" _")}
 
-_NUMBERS = re.compile(rb"[0-9]{1,9}")
-_SLOTS = re.compile(rb"[0-9]{1,9}|\x01")
-_CONTROL = re.compile(rb"[\x01\n]")
-_OPTIONS: dict[int, int] = {
-    zstd.CompressionParameter.compression_level: 19,
-    zstd.CompressionParameter.checksum_flag: 0,
-    zstd.CompressionParameter.dict_id_flag: 0,
-}
+
+class EncodedText(NamedTuple):
+    """What zstd compresses, and what is needed to read it."""
+
+    flags: int
+    lengths: list[int]
+    text: bytes
 
 
 def encode_content(record: TorrentRecord) -> bytes:
     """Return everything of the record but its infohashes."""
-    paths = [_bytes(file.path) for file in record.files]
-    plain = any(_CONTROL.search(path) for path in paths)
-    flags = PRIVATE * record.private | PLAIN * plain | CREATED * (record.created is not None)
-    name, comment = _bytes(record.name), _bytes(record.comment)
-    sizes = [file.size_bytes for file in record.files]
-    lengths = [len(name), len(comment), len(paths)]
-    numbers = [flags, record.piece_bytes, record.discovered, record.created or 0, *lengths, *sizes]
-    if plain:
-        numbers += map(len, paths)
-    columns = b"".join(paths) if plain else _columns(paths)
-    text = zstd.compress(name + comment + columns, options=_OPTIONS)
-    packed = _varints(numbers)
-    return bytes([VERSION]) + _varints([len(packed)]) + packed + text[len(MAGIC) :]
+    flags, lengths, text = encode_text(record)
+    power_of_two = record.piece_bytes.bit_count() == 1
+    numbers = [record.piece_bytes.bit_length()] if power_of_two else [0, record.piece_bytes]
+    numbers.append((record.discovered - EPOCH) % NUMBERS)
+    if record.created is not None:
+        flags |= CREATED
+        numbers.append(record.created)
+    if record.content is not None:
+        flags |= FACTS
+        facts = record.content.to_numbers()
+        numbers += [sum(bool(each) << place for place, each in enumerate(facts)), *filter(None, facts)]
+    packed = _compressor().compress(text, zstd.ZstdCompressor.FLUSH_FRAME)[len(MAGIC) :]
+    sizes = pack_sizes([file.size_bytes for file in record.files])
+    return bytes([VERSION, flags | PRIVATE * record.private]) + _varints(numbers + lengths) + packed + sizes
+
+
+def encode_text(record: TorrentRecord) -> EncodedText:
+    """Return the name, the comment and the paths."""
+    comment, paths = _to_bytes(record.comment), [file.path for file in record.files]
+    flags = COMMENTED * bool(comment)
+    lines = "\n".join([record.name, *paths])
+    if "\1" in lines or lines.count("\n") != len(paths):
+        parts = [_to_bytes(record.name), comment, *map(_to_bytes, paths)]
+        name_bytes, comment_bytes, *path_bytes = map(len, parts)
+        lengths = [name_bytes, *([comment_bytes] if comment else ()), len(paths), *path_bytes]
+        return EncodedText(flags | PLAIN, lengths, b"".join(parts))
+    encoded = _to_bytes(lines)
+    changes = _changes(encoded)
+    name, *changed = _changed(encoded, changes).split(b"\n")
+    lengths = [len(name), *([len(comment)] if comment else ()), len(paths)]
+    return EncodedText(flags | changes, lengths, name + comment + to_columns(changed))
 
 
 def decode_content(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:
@@ -70,26 +100,63 @@ def decode_content(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes
 
 
 def _decode(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:
-    if content[:1] != bytes([VERSION]):
-        raise ValueError(f"unknown version {content[:1].hex()}")
-    length, at = _read_varint(content, 1)
-    numbers = _read_varints(content, at, at + length)
-    flags, piece_bytes, discovered, created, name_bytes, comment_bytes, count, *per_file = numbers
-    sizes, lengths = per_file[:count], per_file[count:]
-    text = _decompress(MAGIC + content[at + length :])
+    version, flags = content[:2]
+    if version != VERSION:
+        raise ValueError(f"unknown version {version}")
+    numbers = _Varints(content, 2)
+    piece_bits = numbers.next()
+    piece_bytes = 1 << piece_bits - 1 if piece_bits else numbers.next()
+    discovered = (numbers.next() + EPOCH) % NUMBERS
+    created = numbers.next() if flags & CREATED else None
+    facts = numbers.facts() if flags & FACTS else None
+    name_bytes, comment_bytes, count = numbers.next(), numbers.next() if flags & COMMENTED else 0, numbers.next()
+    lengths = [numbers.next() for _ in range(count)] if flags & PLAIN else []
+    text, sizes = _decompress(MAGIC + content[numbers.at :])
     name, comment, rest = text[:name_bytes], text[name_bytes:][:comment_bytes], text[name_bytes + comment_bytes :]
-    paths = _cut(rest, lengths) if flags & PLAIN else _paths(rest, count)
+    if flags & PLAIN:
+        lines = list(map(_to_text, (name, *_cut(rest, lengths))))
+    else:
+        changed = _changed(b"\n".join([name, *from_columns(rest, count)]), flags)
+        lines = _to_text(changed).split("\n")
     return TorrentRecord(
         infohash_v1,
         infohash_v2,
-        _text(name),
-        tuple(StoredFile(_text(path), size) for path, size in zip(paths, sizes, strict=True)),
+        lines[0],
+        tuple(map(StoredFile, lines[1:], unpack_sizes(sizes, count))),
         piece_bytes,
         discovered,
         bool(flags & PRIVATE),
-        _text(comment),
-        created if flags & CREATED else None,
+        _to_text(comment),
+        created,
+        facts,
     )
+
+
+def _changes(text: bytes) -> int:
+    """Return the changes that bring a text closer to small words between spaces."""
+    spaces, dots, underscores = text.count(b" "), text.count(b"."), text.count(b"_")
+    first = _first_letters(text)
+    capitals = first & int.from_bytes(text.translate(_CAPITAL_SHIFTS))
+    titles = TITLES * (capitals.bit_count() * 2 > first.bit_count())
+    if max(dots, underscores) > spaces:
+        return titles | (DOTS if dots >= underscores else UNDERSCORES)
+    return titles
+
+
+def _changed(text: bytes, flags: int) -> bytes:
+    """Return the text with these changes, each of which undoes itself."""
+    if flags & TITLES:
+        text = (int.from_bytes(text) ^ _first_letters(text)).to_bytes(len(text))
+    for flag, swap in _SWAPS.items():
+        if flags & flag:
+            text = text.translate(swap)
+    return text
+
+
+def _first_letters(text: bytes) -> int:
+    """Return SHIFT at the first letter of each word, as one number: a loop over letters would take most of the time."""
+    letters = int.from_bytes(text.translate(_LETTER_SHIFTS))
+    return letters & ~(letters >> 8)
 
 
 def _cut(joined: bytes, lengths: list[int]) -> list[bytes]:
@@ -97,65 +164,26 @@ def _cut(joined: bytes, lengths: list[int]) -> list[bytes]:
     return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
-def _columns(paths: list[bytes]) -> bytes:
-    """Return the lengths of the shared beginnings, those of the shared ends, and the middles."""
-    starts, ends, middles = bytearray(), bytearray(), []
-    last_template, last_numbers = b"", list[bytes]()
-    for path in paths:
-        numbers = _NUMBERS.findall(path)
-        template = _template(path, last_numbers)
-        start = _shared(template, last_template)
-        end = _shared(template[start:][::-1], last_template[start:][::-1])
-        starts.append(start)
-        ends.append(end)
-        middles.append(template[start : len(template) - end])
-        last_template, last_numbers = template, numbers
-    return bytes(starts) + bytes(ends) + LINE.join(middles)
+@cache
+def _dictionary() -> zstd.ZstdDict:
+    return zstd.ZstdDict((files(__package__) / DICTIONARY).read_bytes())
 
 
-def _paths(columns: bytes, count: int) -> list[bytes]:
-    starts, ends, middles = columns[:count], columns[count : 2 * count], columns[2 * count :].split(LINE)
-    paths, template, numbers = [], b"", list[bytes]()
-    for start, end, middle in zip(starts, ends, middles if count else [], strict=True):
-        template = template[:start] + middle + template[len(template) - end :]
-        following = iter(numbers)
-        path = _SLOTS.sub(lambda slot, last=following: _filled(slot[0], next(last, b"")), template)  # type: ignore[misc]
-        numbers = _NUMBERS.findall(path)
-        paths.append(path)
-    return paths
+@cache
+def _compressor() -> zstd.ZstdCompressor:
+    parameter = zstd.CompressionParameter
+    off = (parameter.checksum_flag, parameter.dict_id_flag, parameter.content_size_flag)
+    options = {parameter.compression_level: LEVEL} | dict.fromkeys(off, 0)
+    return zstd.ZstdCompressor(options=options, zstd_dict=_dictionary().as_digested_dict)
 
 
-def _template(path: bytes, last: list[bytes]) -> bytes:
-    """Return the path with NEXT for each number that is one more than the number at the same place in the last path."""
-    before = iter(last)
-    return _NUMBERS.sub(lambda number: NEXT if number[0] == _following(next(before, b"")) else number[0], path)
-
-
-def _filled(slot: bytes, last: bytes) -> bytes:
-    return _following(last) if slot == NEXT else slot
-
-
-def _following(number: bytes) -> bytes:
-    """Return the next number, at least as wide; nothing if there is none that fits a slot."""
-    following = b"%0*d" % (len(number), int(number) + 1) if number else b""
-    return following if len(following) <= 9 else b""
-
-
-def _shared(one: bytes, other: bytes) -> int:
-    count = 0
-    for a, b in zip_longest(one[:SHARED_MAX], other[:SHARED_MAX]):
-        if a != b or a is None:
-            break
-        count += 1
-    return count
-
-
-def _decompress(frame: bytes) -> bytes:
-    decompressor = zstd.ZstdDecompressor()
+def _decompress(frame: bytes) -> tuple[bytes, bytes]:
+    """Return the text, and what follows it."""
+    decompressor = zstd.ZstdDecompressor(_dictionary())
     text = decompressor.decompress(frame, max_length=CONTENT_MAX_BYTES)
     if not decompressor.eof:
         raise ValueError("the text is incomplete or too long")
-    return text
+    return text, decompressor.unused_data
 
 
 def _varints(numbers: list[int]) -> bytes:
@@ -169,27 +197,30 @@ def _varints(numbers: list[int]) -> bytes:
     return bytes(out)
 
 
-def _read_varints(data: bytes, at: int, end: int) -> list[int]:
-    numbers = []
-    while at < end:
-        number, at = _read_varint(data, at)
-        numbers.append(number)
-    return numbers
+class _Varints:
+    """Reads one number after another."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self.at = data, at
+
+    def next(self) -> int:
+        number = shift = 0
+        while True:
+            byte = self._data[self.at]
+            number |= (byte & 0x7F) << shift
+            self.at, shift = self.at + 1, shift + 7
+            if byte < 0x80:
+                return number
+
+    def facts(self) -> ContentFacts:
+        """Read those of the facts that are not 0, after a number that says which these are."""
+        present = self.next()
+        return facts_of([self.next() if present >> place & 1 else 0 for place in range(FACT_NUMBERS)])
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
-
-
-def _bytes(text: str) -> bytes:
+def _to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _text(data: bytes) -> str:
+def _to_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")

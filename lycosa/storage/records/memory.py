@@ -71,7 +71,7 @@ class MemoryRecordStore:
             self._rows[row.id] = replace(row, seen=max(row.seen, int(now)))
 
     async def set_popularity(self, counts: Sequence[Popularity]) -> None:
-        for infohash, seeders, leechers, counted in counts:
+        for infohash, seeders, leechers, counted in (each.limited() for each in counts):
             row = await self.get(infohash)
             if row is not None and (row.counted is None or row.counted < counted):
                 self._store(replace(row, seeders=seeders, leechers=leechers, counted=counted))
@@ -99,8 +99,8 @@ class MemoryRecordStore:
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         return [Change(each.id, self._changes.get(each.id, 0), each) for each in await self.torrents(after_id, limit)]
 
-    async def infohashes(self, after: bytes, limit: int) -> list[bytes]:
-        return sorted(key for key in self._ids if key > after)[:limit]
+    async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
+        return [(row.id, row.record.keys) for row in await self.torrents(after_id, limit)]
 
     async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
         denied, names = {key_of(each) for each in infohashes}, set(hashed)

@@ -14,7 +14,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, UsageError
 from lycosa.storage.core.torrent_record import RecordPolicy
-from lycosa.storage.records.tables import NAMES, TABLES, TableRecordStore
+from lycosa.storage.records.rows import NAMES, TABLES
+from lycosa.storage.records.tables import TableRecordStore
 
 CONNECT_S = 10
 ANSWER_MAX_S = 300

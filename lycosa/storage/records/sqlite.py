@@ -8,17 +8,21 @@ from pathlib import Path
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, UsageError
 from lycosa.infra.sqlite import DatabaseHeader, open_database, storage_error
 from lycosa.storage.core.torrent_record import RecordPolicy
-from lycosa.storage.records.tables import TABLES, TableRecordStore
+from lycosa.storage.records.rows import TABLES
+from lycosa.storage.records.tables import EVICT_ROWS, TableRecordStore
 
 FORMAT = int.from_bytes(b"LyTR")
 VERSION = 1
-PAGE_BYTES = 8192
-CHECKPOINT_PAGES = 500
+PAGE_BYTES = 16_384
+"""Records fill large pages better."""
+CHECKPOINT_PAGES = 250
+VACUUM_PAGES = 100
 LOG_MAX_BYTES = 12 << 20
 """Room for the log: what it holds at a checkpoint, and the largest transaction."""
 SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
-EVICT_ROWS = 500
-"""Number of torrents evicted in a transaction: it limits the size of the log."""
+EVICT_SHARE = 200_000
+"""To make room, a torrent is evicted for each of so many bytes of the maximum, about one in 200: finding them takes a
+scan."""
 INDEXED = 2
 """A record takes at most this many times its content, with its rows in the indexes."""
 
@@ -90,7 +94,7 @@ class SqliteRecordStore(TableRecordStore):
             return
         limit = self._max_bytes - LOG_MAX_BYTES - INDEXED * content_bytes
         while await self._run(self._filled_bytes) > limit:
-            if not await self.evict(EVICT_ROWS, now):
+            if not await self.evict(max(EVICT_ROWS, self._max_bytes // EVICT_SHARE), now):
                 break
         await self._in_thread(lambda: self._connected(lambda: self._shrink(limit)))
 
@@ -100,7 +104,7 @@ class SqliteRecordStore(TableRecordStore):
     def _shrink(self, limit: int) -> None:
         """Return free pages to the file system if the file is larger than it may be, and cut the log off."""
         while (excess := self._pragma("page_count") - limit // PAGE_BYTES) > 0 and self._pragma("freelist_count"):
-            self._execute(f"PRAGMA incremental_vacuum({min(excess, CHECKPOINT_PAGES)})").fetchall()
+            self._execute(f"PRAGMA incremental_vacuum({min(excess, VACUUM_PAGES)})").fetchall()
         if self._log_bytes() > CHECKPOINT_PAGES * PAGE_BYTES * 2:
             self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 

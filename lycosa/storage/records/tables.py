@@ -1,18 +1,10 @@
 """A record store in the tables of a database, whichever it is. Adapters say how to connect and what its errors mean.
 
-    torrent_store       one row: the next id. Each transaction updates it first, so writers take turns
-    torrents            id -> both infohashes, content (see `content`); written once
-    torrent_popularity  id -> when seen, seeders, leechers, when counted: what changes often is small
-    torrent_hashes      20 bytes of each infohash -> id
-    torrent_denied      20 bytes of an infohash, or its `hashed_key` -> why, and until when
-    torrent_changes     id -> token: what the index does not have yet
-
-All statements are SQL that each of the databases understands.
+The tables: `rows`. All statements are SQL that each of the databases understands.
 """
 
 from __future__ import annotations
 
-import secrets
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -32,39 +24,32 @@ from lycosa.storage.core.torrent_record import (
     hashed_key,
     key_of,
 )
-from lycosa.storage.records.content import decode_content, encode_content
-from lycosa.storage.records.database import VALUES_MAX, DatabaseThread, Row, marks, slices
+from lycosa.storage.records.changes_table import ChangesTable
+from lycosa.storage.records.content import encode_content
+from lycosa.storage.records.database import VALUES_MAX, marks, slices
+from lycosa.storage.records.popularity_table import PopularityTable
+from lycosa.storage.records.rows import NEVER, STORED, Row, prefix_of, stored_torrent, worth
 
 STATEMENT_BYTES = 2 << 20
 """Maximum size of the blobs in a statement: MariaDB accepts packets of 16 MiB, and a quoted blob may double."""
-PUT_ROWS = 500
+PUT_ROWS = 250
 """Maximum number of records in a transaction: it limits the size of the log."""
 SCAN_ROWS = 20_000
 """Number of infohashes read at once to find those that a hashed deny-list names."""
 FOREVER = 2**62
 
-TABLES = (
-    "CREATE TABLE torrent_store (one {integer} PRIMARY KEY, next_id {bigint} NOT NULL){engine}",
-    "CREATE TABLE torrents (id {id} PRIMARY KEY, v1 {hash}, v2 {hash}, content {blob} NOT NULL){engine}",
-    """CREATE TABLE torrent_popularity (id {id} PRIMARY KEY, seen {bigint} NOT NULL, seeders {integer} NOT NULL,
-        leechers {integer} NOT NULL, counted {bigint}){engine}""",
-    "CREATE INDEX torrent_eviction ON torrent_popularity (seeders, seen)",
-    "CREATE INDEX torrent_counted ON torrent_popularity (counted)",
-    "CREATE TABLE torrent_hashes (hash {hash} PRIMARY KEY, id {bigint} NOT NULL){clustered}",
-    """CREATE TABLE torrent_denied (hash {hash} PRIMARY KEY, standing {integer} NOT NULL, until {bigint} NOT NULL,
-        reason {text} NOT NULL){clustered}""",
-    "CREATE INDEX torrent_denied_until ON torrent_denied (until)",
-    "CREATE TABLE torrent_changes (id {id} PRIMARY KEY, token {bigint} NOT NULL){engine}",
-    "INSERT INTO torrent_store VALUES (1, 1)",
-)
-NAMES = {"torrent_store", "torrents", "torrent_popularity", "torrent_hashes", "torrent_denied", "torrent_changes"}
-STORED = (
-    "SELECT t.id, t.v1, t.v2, t.content, p.seen, p.seeders, p.leechers, p.counted"
-    " FROM torrents t JOIN torrent_popularity p ON p.id = t.id WHERE "
-)
+
+STATEMENT_BYTES = 2 << 20
+"""Maximum size of the blobs in a statement: MariaDB accepts packets of 16 MiB, and a quoted blob may double."""
+PUT_ROWS = 250
+EVICT_ROWS = 100
+"""Maximum numbers of records stored and evicted in a transaction: they limit the size of the log."""
+SCAN_ROWS = 20_000
+"""Number of infohashes read at once to find those that a hashed deny-list names."""
+FOREVER = 2**62
 
 
-class TableRecordStore(DatabaseThread):
+class TableRecordStore(ChangesTable, PopularityTable):
     """See `storage.ports.RecordStore`. `types` are the names of the column types."""
 
     types: dict[str, str]
@@ -100,16 +85,14 @@ class TableRecordStore(DatabaseThread):
         allowed = [record for record in records if not self._policy.refuses(record)]
         result = PutResult(refused=len(records) - len(allowed))
         for some in slices(allowed, PUT_ROWS):
-            encoded = [(record, encode_content(record)) for record in some]
+            encoded = await self._in_thread(partial(_encoded, some))
             await self._make_room(sum(len(content) for _, content in encoded), now)
             added = await self._run(partial(self._put, encoded, int(now)), write=True)
             result = PutResult(*map(sum, zip(result, added, strict=True)))
         return result
 
     async def get(self, infohash: bytes) -> StoredTorrent | None:
-        condition = "t.id = (SELECT id FROM torrent_hashes WHERE hash = ?)"
-        rows = await self._run(lambda: self._query(STORED + condition, [key_of(infohash)]))
-        return next(map(_stored, rows), None)
+        return await self._run(lambda: self._get(key_of(infohash)))
 
     async def mark_seen(self, infohashes: Sequence[bytes], now: float) -> None:
         await self._run(lambda: self._see(self._ids(infohashes).values(), int(now)), write=True)
@@ -128,16 +111,16 @@ class TableRecordStore(DatabaseThread):
 
     async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
         query = STORED + "t.id > ? ORDER BY t.id LIMIT ?"
-        return [_stored(row) for row in await self._run(lambda: self._query(query, [after_id, limit]))]
+        return [stored_torrent(row) for row in await self._run(lambda: self._query(query, [after_id, limit]))]
 
     async def by_id(self, ids: Sequence[int]) -> list[StoredTorrent]:
-        return await self._run(lambda: [_stored(row) for row in self._select(STORED, "t.id", ids)])
+        return await self._run(lambda: [stored_torrent(row) for row in self._select(STORED, "t.id", ids)])
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         return await self._run(lambda: self._scan(after_id, limit))
 
-    async def infohashes(self, after: bytes, limit: int) -> list[bytes]:
-        return [infohash for infohash, _ in await self._run(lambda: self._hashes(after, limit))]
+    async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
+        return await self._run(lambda: self._hashes(after_id, limit))
 
     async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
         keys = _denied_keys(infohashes, hashed)
@@ -148,7 +131,11 @@ class TableRecordStore(DatabaseThread):
         await self._run(lambda: self._delete("torrent_denied", "hash", keys), write=True)
 
     async def evict(self, count: int, now: float) -> int:
-        return await self._run(lambda: self._evict(count, int(now)), write=True)
+        ids = await self._run(lambda: self._least_worth(count))
+        evicted = 0
+        for some in slices(ids, EVICT_ROWS):
+            evicted += await self._run(partial(self._evict, some, int(now)), write=True)
+        return evicted
 
     async def used_bytes(self) -> int:
         return await self._run(self._used_bytes)
@@ -163,10 +150,13 @@ class TableRecordStore(DatabaseThread):
     def _ids(self, infohashes: Iterable[bytes]) -> dict[bytes, int]:
         """Return the ids of the stored torrents by the 20 bytes of an infohash."""
         keys = {key_of(each) for each in infohashes}
-        return {
-            bytes(key): number
-            for key, number in self._select("SELECT hash, id FROM torrent_hashes WHERE", "hash", keys)
-        }
+        query = "SELECT t.id, t.v1, t.v2 FROM torrent_hashes h JOIN torrents t ON t.id = h.id WHERE"
+        rows = self._select(query, "h.prefix", {prefix_of(key) for key in keys})
+        return {key: number for number, *hashes in rows for key in _keys(hashes) if key in keys}
+
+    def _get(self, key: bytes) -> StoredTorrent | None:
+        rows = list(self._select(STORED, "t.id", self._ids([key]).values()))
+        return stored_torrent(rows[0]) if rows else None
 
     def _denied(self, keys: Iterable[bytes], now: float) -> dict[bytes, Standing]:
         """Return those of these keys that may not be stored."""
@@ -191,31 +181,9 @@ class TableRecordStore(DatabaseThread):
         denied, stored = self._denied(set(keys.values()), now), self._ids(keys)
         return {each: denied.get(key, Standing.STORED) for each, key in keys.items() if key in denied or key in stored}
 
-    def _hashes(self, after: bytes, limit: int) -> list[tuple[bytes, int]]:
-        query = "SELECT hash, id FROM torrent_hashes WHERE hash > ? ORDER BY hash LIMIT ?"
-        return [(bytes(key), number) for key, number in self._query(query, [after, limit])]
-
-    def _due_for_count(self, before: int, limit: int) -> list[tuple[bytes, ...]]:
-        query = "SELECT id FROM torrent_popularity WHERE counted"
-        due = self._query(f"{query} IS NULL LIMIT ?", [limit])
-        if len(due) < limit:
-            due += self._query(f"{query} < ? ORDER BY counted LIMIT ?", [before, limit - len(due)])
-        ids = [row[0] for row in due]
-        keys = {number: keys for number, *keys in self._select("SELECT id, v1, v2 FROM torrents WHERE", "id", ids)}
-        return [tuple(key_of(bytes(each)) for each in keys[number] if each is not None) for number in ids]
-
-    def _changes(self, limit: int) -> list[Change]:
-        listed = self._query("SELECT id, token FROM torrent_changes ORDER BY id LIMIT ?", [limit])
-        stored = {row[0]: _stored(row) for row in self._select(STORED, "t.id", [number for number, _ in listed])}
-        return [Change(number, token, stored.get(number)) for number, token in listed]
-
-    def _scan(self, after_id: int, limit: int) -> list[Change]:
-        # Tokens first: a change in between has another token, and stays.
-        tokens = dict(
-            self._query("SELECT id, token FROM torrent_changes WHERE id > ? ORDER BY id LIMIT ?", [after_id, limit])
-        )
-        rows = self._query(STORED + "t.id > ? ORDER BY t.id LIMIT ?", [after_id, limit])
-        return [Change(row[0], tokens.get(row[0], 0), _stored(row)) for row in rows]
+    def _hashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
+        query = "SELECT id, v1, v2 FROM torrents WHERE id > ? ORDER BY id LIMIT ?"
+        return [(number, _keys(hashes)) for number, *hashes in self._query(query, [after_id, limit])]
 
     # -------------------------------------------------------------------------------------------------------- writing
 
@@ -238,9 +206,8 @@ class TableRecordStore(DatabaseThread):
         self._execute("UPDATE torrent_store SET next_id = ?", [next_id])
         for some in _by_size([(i, r.infohash_v1, r.infohash_v2, content) for i, (r, content) in new.items()]):
             self._insert("torrents", some)
-        self._insert("torrent_popularity", [(number, now, 0, 0, None) for number in new])
-        self._insert("torrent_hashes", sorted((key, i) for i, (record, _) in new.items() for key in record.keys))
-        self._note_changes(new)
+        self._insert("torrent_popularity", [(number, worth(0, now), NEVER) for number in new])
+        self._insert("torrent_hashes", sorted((prefix_of(key), i) for i, (r, _) in new.items() for key in r.keys))
         self._complete(known, now)
         return PutResult(next_id - first_id, len(wanted) - len(new), len(encoded) - len(wanted))
 
@@ -255,7 +222,7 @@ class TableRecordStore(DatabaseThread):
 
     def _rewrite(self, number: int, records: list[TorrentRecord]) -> None:
         [row] = self._select(STORED, "t.id", [number])
-        before = _stored(row).record
+        before = stored_torrent(row).record
         after = before
         for record in records:
             after = completed(after, record)
@@ -263,74 +230,55 @@ class TableRecordStore(DatabaseThread):
             return
         others = sorted(set(self._ids(after.keys).values()) - {number})
         for row in list(self._select(STORED, "t.id", others)):
-            after = completed(after, _stored(row).record)
+            after = completed(after, stored_torrent(row).record)
         self._remove(others)
         self._delete("torrents", "id", [number])
         self._insert("torrents", [(number, after.infohash_v1, after.infohash_v2, encode_content(after))])
-        self._delete("torrent_hashes", "hash", after.keys)
-        self._insert("torrent_hashes", [(key, number) for key in after.keys])
+        self._forget_hashes({number: before.keys})
+        self._insert("torrent_hashes", [(prefix_of(key), number) for key in after.keys])
         self._note_changes([number])
-
-    def _see(self, ids: Iterable[int], now: int) -> None:
-        for some in slices(list(ids), VALUES_MAX):
-            self._execute(
-                f"UPDATE torrent_popularity SET seen = ? WHERE seen < ? AND id IN ({marks(len(some))})",
-                [now, now, *some],
-            )
 
     def _set_popularity(self, counts: Sequence[Popularity]) -> None:
         ids = self._ids(each.infohash for each in counts)
         latest: dict[int, Popularity] = {}
         for each in sorted(counts, key=lambda count: count.counted):
             if number := ids.get(key_of(each.infohash)):
-                latest[number] = each
-        rows = list(
-            self._select("SELECT id, seen, seeders, leechers, counted FROM torrent_popularity WHERE", "id", latest)
-        )
-        newer = {row[0]: row for row in rows if row[4] is None or row[4] < latest[row[0]].counted}
-        self._delete("torrent_popularity", "id", newer)
-        changed = [(number, row[1], *latest[number][1:]) for number, row in newer.items()]
-        self._insert("torrent_popularity", changed)
-        self._note_changes(newer)
+                latest[number] = each.limited()
+        self._note_changes(self._set_counts(latest))
 
-    def _note_changes(self, ids: Iterable[int]) -> None:
-        numbers = sorted(ids)
-        token = secrets.randbits(62)  # another at each change, so that a late acknowledgement does not hide it
-        self._delete("torrent_changes", "id", numbers)
-        self._insert("torrent_changes", [(number, token) for number in numbers])
+    def _remove(self, ids: Iterable[int]) -> dict[int, tuple[bytes, ...]]:
+        """Remove torrents. Return the infohashes, 20 bytes each, of those that were stored."""
+        rows = self._select("SELECT id, v1, v2 FROM torrents WHERE", "id", ids)
+        removed = {number: _keys(hashes) for number, *hashes in rows}
+        self._forget_hashes(removed)
+        self._delete("torrents", "id", removed)
+        self._delete("torrent_popularity", "id", removed)
+        self._note_changes(removed)
+        return removed
 
-    def _acknowledge(self, changes: Sequence[Change]) -> None:
-        tokens = {each.id: each.token for each in changes}
-        rows = self._select("SELECT id, token FROM torrent_changes WHERE", "id", tokens)
-        self._delete("torrent_changes", "id", [number for number, token in list(rows) if tokens[number] == token])
-
-    def _remove(self, ids: Sequence[int]) -> list[bytes]:
-        """Remove torrents. Return their infohashes, 20 bytes each."""
-        rows = list(self._select("SELECT v1, v2 FROM torrents WHERE", "id", ids))
-        keys = [key_of(bytes(each)) for row in rows for each in row if each is not None]
-        self._delete("torrent_hashes", "hash", keys)
-        self._delete("torrents", "id", ids)
-        self._delete("torrent_popularity", "id", ids)
-        self._note_changes(ids)
-        return keys
+    def _forget_hashes(self, keys: dict[int, tuple[bytes, ...]]) -> None:
+        for some in slices(list(keys), VALUES_MAX // 3):
+            prefixes = {prefix_of(key) for number in some for key in keys[number]}
+            condition = f"prefix IN ({marks(len(prefixes))}) AND id IN ({marks(len(some))})"
+            self._execute(f"DELETE FROM torrent_hashes WHERE {condition}", [*prefixes, *some])
 
     def _deny(self, keys: set[bytes], reason: str) -> int:
         ids = set(self._ids(key for key in keys if len(key) != HASHED_BYTES).values())
         hashed = {key for key in keys if len(key) == HASHED_BYTES}
-        after = b""
-        while hashed and (some := self._hashes(after, SCAN_ROWS)):
-            ids |= {number for key, number in some if hashed_key(key) in hashed}
-            after = some[-1][0]
+        last = 0
+        while hashed and (some := self._hashes(last, SCAN_ROWS)):
+            ids |= {number for number, names in some if any(hashed_key(name) in hashed for name in names)}
+            last = some[-1][0]
         removed = self._remove(sorted(ids))
-        self._ban([*keys, *removed], Standing.DENIED, FOREVER, reason)  # both infohashes of a hybrid torrent
-        return len(ids)
+        hidden = [key for names in removed.values() for key in names]
+        self._ban([*keys, *hidden], Standing.DENIED, FOREVER, reason)  # both infohashes of a hybrid torrent
+        return len(removed)
 
-    def _evict(self, count: int, now: int) -> int:
+    def _evict(self, ids: Sequence[int], now: int) -> int:
         self._execute("DELETE FROM torrent_denied WHERE until <= ?", [now])
-        query = "SELECT id FROM torrent_popularity ORDER BY seeders, seen, id LIMIT ?"
-        ids = [row[0] for row in self._query(query, [count])]
-        self._ban(self._remove(ids), Standing.EVICTED, now + EVICTED_S, "")
-        return len(ids)
+        removed = self._remove(ids)
+        self._ban((key for keys in removed.values() for key in keys), Standing.EVICTED, now + EVICTED_S, "")
+        return len(removed)
 
     def _ban(self, keys: Iterable[bytes], standing: Standing, until: int, reason: str) -> None:
         unique = sorted(set(keys))
@@ -347,10 +295,12 @@ def _says_more(record: TorrentRecord, v1: bytes | None, v2: bytes | None) -> boo
     )
 
 
-def _stored(row: Row) -> StoredTorrent:
-    number, v1, v2, content, *popularity = row
-    hashes = (None if each is None else bytes(each) for each in (v1, v2))
-    return StoredTorrent(number, decode_content(bytes(content), *hashes), *popularity)
+def _encoded(records: Sequence[TorrentRecord]) -> list[tuple[TorrentRecord, bytes]]:
+    return [(record, encode_content(record)) for record in records]
+
+
+def _keys(hashes: Iterable[bytes | None]) -> tuple[bytes, ...]:
+    return tuple(key_of(bytes(each)) for each in hashes if each is not None)
 
 
 def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[bytes]:

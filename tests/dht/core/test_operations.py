@@ -17,8 +17,9 @@ from lycosa.dht.core.events import (
     QueryFinished,
 )
 from lycosa.dht.core.krpc import ANNOUNCE_PEER, GET_PEERS, SAMPLE_INFOHASHES, Reply
-from lycosa.dht.core.operations import OPERATIONS_MAX, NodeBusy, Operations, Reading
+from lycosa.dht.core.operations import OPERATIONS_MAX, NodeBusy, Operations
 from lycosa.dht.core.peer_store import PeerStore
+from lycosa.dht.core.routing.answers import Reading
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.scrape_filter import ScrapeFilter
 from lycosa.dht.core.transactions import OutgoingQuery, SilentEndpoints
@@ -127,7 +128,7 @@ def test_a_lookup_starts_with_contacts_that_are_known_to_be_near():
 
 def test_one_node_is_asked_for_peers_and_names_contacts_near_the_infohash():
     play = Play()
-    number = play.operations.ask_peers(node(9), INFOHASH, 0.0)
+    number = play.operations.get_peers(INFOHASH, 0.0, only=node(9))
     [query] = play.answer(values=[peer(1)], nodes=pack_contacts([node(8)]))
     assert (query.endpoint, query.method) == (node(9).endpoint, GET_PEERS)
     assert play.events == [PeersNamed(number, node(9), (peer(1),), (node(8),))]
@@ -135,7 +136,7 @@ def test_one_node_is_asked_for_peers_and_names_contacts_near_the_infohash():
 
 def test_a_late_answer_of_one_node_about_peers_is_not_waited_for_but_that_of_a_sample_is():
     play = Play()
-    asked = play.operations.ask_peers(node(9), INFOHASH, 0.0)
+    asked = play.operations.get_peers(INFOHASH, 0.0, only=node(9))
     play.operations.sample_infohashes(node(8), INFOHASH, 0.0)
     for query in play.sent:
         query.operation.stalled(query, 1.0)

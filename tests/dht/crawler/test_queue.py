@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.crawler.core.hash_records import ANNOUNCED, POLICY, SAMPLED, infohash_of
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.frontier.lsm.frontier import embedded_frontier
@@ -57,7 +58,7 @@ def test_a_crash_gives_leased_infohashes_back_and_keeps_what_is_done_or_due_late
         await at.queue.push(HASHES, SAMPLED)
         leases = await at.queue.lease(100)
         await at.queue.done(leases[:2], "fetched")
-        await at.queue.failed(leases[2], "no peers")
+        await at.queue.failed(leases[2], CrawlOutcome.NO_PEERS)
         await at.queue.commit(0)
         await at.frontier.close()
         again = At(tmp_path)
@@ -66,5 +67,25 @@ def test_a_crash_gives_leased_infohashes_back_and_keeps_what_is_done_or_due_late
         again.now += 61.0
         assert await again.leased() == [HASHES[2]]
         await again.frontier.close()
+
+    asyncio.run(run())
+
+
+def test_a_clock_that_jumps_ends_no_try_and_no_infohash_is_forgotten(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = At(tmp_path)
+        await at.queue.push(HASHES[:1], SAMPLED)
+        for _ in range(30):  # more failures than a frontier forgives a lease that expired
+            [lease] = await at.queue.lease(1)
+            await at.queue.failed(lease, CrawlOutcome.NO_PEERS)
+            at.now += 60 * 86_400.0
+        [lease] = await at.queue.lease(1)
+        at.now += 30 * 86_400.0  # the machine slept for a month
+        await at.frontier.expire(at.now)
+        assert await at.leased() == []
+        await at.queue.done([lease], "fetched")
+        stats = await at.queue.stats()
+        assert (stats.done, stats.dead, stats.queued) == (1, 0, 0)
+        await at.frontier.close()
 
     asyncio.run(run())

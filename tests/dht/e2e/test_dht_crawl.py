@@ -42,7 +42,8 @@ def stored(folder: Path) -> list[str]:
         return []
     with closing(sqlite3.connect(path)) as database:
         try:
-            return [row[0].hex() for row in database.execute("SELECT hash FROM torrent_hashes")]
+            rows = database.execute("SELECT v1, v2 FROM torrents")
+            return [infohash[:20].hex() for row in rows for infohash in row if infohash is not None]
         except sqlite3.OperationalError:  # the tables are not there yet
             return []
 

@@ -24,9 +24,9 @@ from lycosa.storage.core.torrent_record import (
 )
 from lycosa.storage.ports import RecordStore
 from lycosa.storage.records.memory import MemoryRecordStore
+from lycosa.storage.records.rows import NAMES
 from lycosa.storage.records.sql import SqlRecordStore, open_sql_records
 from lycosa.storage.records.sqlite import SqliteRecordStore
-from lycosa.storage.records.tables import NAMES
 from tests.conftest import need
 from tests.servers.mariadb import MARIADB, find_mariadb, mariadb_server
 from tests.servers.postgresql import POSTGRESQL, find_postgresql, postgresql_server
@@ -342,11 +342,11 @@ def test_all_torrents_and_infohashes_are_read_in_slices(open_store: Open):
             found += rows
             last = rows[-1].id
         assert [row.record for row in found] == records
-        keys, after = [], b""
-        while some := await store.infohashes(after, 7):
-            keys += some
-            after = some[-1]
-        assert keys == sorted(key for record in records for key in record.keys)
+        keys, last = [], 0
+        while some := await store.infohashes(last, 7):
+            keys += [names for _, names in some]
+            last = some[-1][0]
+        assert keys == [record.keys for record in records]
 
     run(open_store, scenario)
 
@@ -387,7 +387,7 @@ def test_random_histories_give_the_same_on_every_store_as_in_memory(open_store: 
                         assert await store.put([record], now) == await model.put([record], now)
             assert await store.torrents(0, 100) == await model.torrents(0, 100)
             assert await store.standing(keys, now) == await model.standing(keys, now)
-            assert await store.infohashes(b"", 100) == await model.infohashes(b"", 100)
+            assert await store.infohashes(0, 100) == await model.infohashes(0, 100)
             ours, theirs = await store.changes(2), await model.changes(2)
             assert [(each.id, each.torrent) for each in ours] == [(each.id, each.torrent) for each in theirs]
             await store.acknowledge(ours)

@@ -9,6 +9,7 @@ import pytest
 from backports import zstd
 
 from lycosa.core.errors import StorageError
+from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import StoredFile
 from lycosa.storage.records.content import decode_content, encode_content
 from tests.storage.torrents import torrent
@@ -17,6 +18,11 @@ from tests.storage.torrents import torrent
 def test_a_record_is_read_as_it_was_written():
     for seed in range(300):
         record = torrent(seed, seed % 40, v1=seed % 2 == 0, v2=seed % 3 == 0 or seed % 2 == 1)
+        if seed % 5 == 0:
+            facts = (
+                ContentFacts(ContentType.VIDEO, 5040, 1080, 2024, 0, 7, ("en", "fi")) if seed % 2 else ContentFacts()
+            )
+            record = replace(record, content=facts, created=seed, comment="ab\ncd"[: seed % 7])
         assert decode_content(encode_content(record), record.infohash_v1, record.infohash_v2) == record
 
 
@@ -36,6 +42,10 @@ def test_paths_of_any_characters_are_read_as_they_were_written():
         "999999999",
         "1000000000",
         "a",
+        "B",
+        "Cd",
+        ".",
+        "_",
         "é",
         "/",
         " ",
@@ -45,8 +55,15 @@ def test_paths_of_any_characters_are_read_as_they_were_written():
     ]
     for _ in range(3000):
         paths = ["".join(rng.choices(parts, k=rng.randrange(6))) for _ in range(rng.randrange(6))]
-        record = replace(torrent(1, 1), files=tuple(StoredFile(path, 0) for path in paths))
-        assert decode_content(encode_content(record), record.infohash_v1, None).files == record.files, paths
+        name = "".join(rng.choices(parts, k=3))
+        record = replace(torrent(1, 1), name=name, files=tuple(StoredFile(path, 0) for path in paths))
+        assert decode_content(encode_content(record), record.infohash_v1, None) == record, (name, paths)
+
+
+def test_numbers_of_any_size_are_read_as_they_were_written():
+    for piece_bytes, discovered, created in [(0, 0, 0), (3, 2**63 - 1, 2**63 - 1), (1, 5, None), (2**62, 2 * 10**9, 1)]:
+        record = replace(torrent(1, 2), piece_bytes=piece_bytes, discovered=discovered, created=created)
+        assert decode_content(encode_content(record), record.infohash_v1, None) == record
 
 
 def test_names_that_zstd_alone_leaves_at_forty_percent_take_less():
@@ -59,7 +76,7 @@ def test_names_that_zstd_alone_leaves_at_forty_percent_take_less():
         ours += len(encode_content(replace(record, files=tuple(file._replace(size_bytes=0) for file in record.files))))
     print(f"raw {raw / 300:.0f}, zstd -3 {alone / raw:.2f}, ours {ours / raw:.2f}")
     assert alone / raw >= 0.40
-    assert ours < alone * 1.05
+    assert ours < alone * 0.9
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 5, 40])

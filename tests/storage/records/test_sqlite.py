@@ -103,7 +103,7 @@ def test_what_a_killed_process_has_stored_is_there_with_its_changes(tmp_path: Pa
         assert stored <= len(rows)
         assert [row.record for row in rows] == [torrent(number, 2) for number in range(len(rows))]
         assert [change.torrent for change in await store.changes(10_000)] == rows
-        assert len(await store.infohashes(b"", 10_000)) == len(rows)
+        assert len(await store.infohashes(0, 10_000)) == len(rows)
         await store.close()
 
     asyncio.run(scenario())

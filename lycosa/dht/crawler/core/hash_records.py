@@ -9,13 +9,14 @@ from lycosa.frontier.core.states import Policy
 
 HOST = "dht:"
 """The one host of all infohashes. A crawl is polite to nodes and peers by their addresses, not by infohash."""
-LEASED_MAX = 1000
-"""Infohashes in work at once. The limits of the node and of the connections to peers are lower for most of the time."""
-LEASE_S = 900.0
-"""Longer than the longest try with its wait for the store."""
+LEASED_MAX = 2000
+"""Infohashes in work at once, in the largest profile."""
+LEASE_S = 365 * 86_400.0
+"""For ever: the one process that has the queue ends each lease itself, and after a crash they are void. The clock may
+jump when a machine wakes up, and an expired lease counts as a failure of its infohash."""
 POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, robots=False)
-SAMPLED, ANNOUNCED = 0, 1
-"""Priorities: an announced infohash has a peer that is there now."""
+WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
+"""Priorities: an announced infohash has a peer that is there now, and of a wanted one nobody is known."""
 
 
 def fingerprint(infohash: bytes) -> int:

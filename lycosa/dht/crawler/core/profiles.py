@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lycosa.core.errors import UsageError
+
 LOOKUP_ADDRESSES = 25
 """New addresses of an iterative lookup, or of a scrape, which asks the nodes that it found once more."""
 UPKEEP_ADDRESSES = 40
@@ -33,17 +35,17 @@ class Profile:
     lookups: int
     scrapes: int
     connections: int
-    """TCP connections to peers."""
+    """TCP connections to peers. Not a limit of their own: they take what is left of the new addresses."""
     harvested: int
     """Infohashes that others asked our node for. Anybody can ask for anything."""
     connections_max: int
     """Open connections."""
     in_work_max: int
-    """Infohashes that are tried at once."""
+    """Infohashes that are tried at once: what their connections take is well within the time of a try."""
     peers_per_try: int
     """Peers that are connected to before an infohash is left for later."""
     queued_max: int
-    """With more infohashes in the queue the sweep rests: whoever named them would be gone before their turn."""
+    """With more infohashes in the queue the sweep rests: the nodes that named them would be gone before their turn."""
 
     @property
     def planned_addresses(self) -> int:
@@ -71,7 +73,7 @@ HOME = Profile(
     connections=280,
     harvested=20,
     connections_max=200,
-    in_work_max=300,
+    in_work_max=100,
     peers_per_try=8,
     queued_max=10_000,
 )
@@ -86,9 +88,16 @@ SERVER = Profile(
     connections=8_000,
     harvested=600,
     connections_max=4_000,
-    in_work_max=4_000,
+    in_work_max=2_000,
     peers_per_try=20,
     queued_max=100_000,
 )
 """For a machine with a public address and no NAT on the way."""
 PROFILES = {each.name: each for each in (HOME, SERVER)}
+
+
+def profile_named(name: str) -> Profile:
+    """Return a profile. Raises `UsageError`."""
+    if name not in PROFILES:
+        raise UsageError(f"there is no profile {name!r}: write {' or '.join(PROFILES)}")
+    return PROFILES[name]

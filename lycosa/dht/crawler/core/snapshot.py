@@ -55,7 +55,7 @@ class CrawlSnapshot:
     @property
     def discovered(self) -> int:
         """Infohashes that were named to us, the same one as often as it was."""
-        return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED)
+        return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED, CrawlOutcome.WANTED)
 
     @property
     def tried(self) -> int:

@@ -17,7 +17,7 @@ is asked once a second, and an answer names a few contacts. Pure: `now` is monot
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush, nsmallest
 from typing import NamedTuple, TypeAlias
 
@@ -38,21 +38,24 @@ AGAIN_MAX = 10_000
 """Nodes that wait for the end of their interval."""
 AGAIN_OF_SITE_MAX = 32
 """Those of one host: a subscriber with so many nodes is a provider, or has one node with many names."""
+SILENT_MAX = 1000
 SITES_MAX = 10_000
 """Hosts whose last question is remembered; the pace of a host lasts for seconds."""
 CLOSER_MAX = 2 * K
 """Contacts that are taken of an answer, the closest to the target. A node that names dead ones costs so much."""
 GAP_NODES = 8
 """A gap of this many mean distances is searched by lookups: among random ids one in 3,000 gaps is as wide."""
-AHEAD_NODES = 4
-"""How many mean distances ahead of a node it is asked for contacts: the K closest to that point lie on both sides."""
+AHEAD_NODES = (4, -2)
+"""How many mean distances ahead of a node it is asked for contacts, in turn. The first nodes of a subtree are known
+best by those after them: if all questions looked ahead, one node in 60 would be missed."""
 BEHIND_NODES = 64
 """Nodes that are named late are still asked if they are this many mean distances behind."""
 SPACINGS_KEPT = 31
 """Answers whose median tells the mean distance between nodes: a few false ones change little."""
-INTERVALS_KEPT = 1001
-SHARES_KEPT = 500
-"""Answers that tell which share of the infohashes is known."""
+SAMPLES_KEPT = 2000
+"""Nodes whose last answers tell the usual interval, and which share of the infohashes is known."""
+SAMPLE_AGE_MAX_S = 1800.0
+"""Age of a sample that tells which share is known. In an hour the share of a node that waits for six has changed."""
 AGAIN_MIN_S = 5.0
 """A node whose interval is shorter, even 0, is not asked more often."""
 RETRY_S = 60.0
@@ -94,6 +97,15 @@ class SampledNode(NamedTuple):
     barren: int
 
 
+class LastSample(NamedTuple):
+    """The last sample of a node: `size` infohashes, of which `new` ones were new."""
+
+    at: float
+    interval_s: float
+    size: int
+    new: int
+
+
 class Sweep:
     """See the module. `position` is a stored position."""
 
@@ -106,6 +118,7 @@ class Sweep:
         self._started_at = now
         self._ahead: list[tuple[int, Contact]] = []
         self._ahead_endpoints: set[bytes] = set()
+        self._questions = 0
         self._again = WaitingNodes()
         self._again_turn = False
         self._nodes: RecentDict[bytes, SampledNode] = RecentDict(NODES_MAX)
@@ -116,9 +129,10 @@ class Sweep:
         self._spacings: deque[int] = deque(maxlen=SPACINGS_KEPT)
         self._spacing = KEY_SPACE // K
         """The mean distance between two nodes, as far as it is known."""
-        self._intervals: deque[float] = deque(maxlen=INTERVALS_KEPT)
-        self._shares: deque[tuple[int, int]] = deque(maxlen=SHARES_KEPT)
-        self._is_searching = False
+        self._silent: deque[Contact] = deque(maxlen=SILENT_MAX)
+        """Nodes that were silent in this sweep; if the next one has time, they get a second chance."""
+        self._samples: RecentDict[bytes, LastSample] = RecentDict(SAMPLES_KEPT)
+        self._is_searching = self._knows_spacing = False
         self._searched_from = -1
         self._search_width = 0
         self._rests_until = now
@@ -133,15 +147,14 @@ class Sweep:
         """The share of the key space that this sweep has gone through."""
         return self._position / KEY_SPACE
 
-    @property
-    def known_share(self) -> float:
-        """An estimate of the share of the network's infohashes that are known: the share among the latest samples.
+    def known_share(self, now: float) -> float:
+        """Estimate which share of the network's infohashes is known: the share in the last sample of each node.
 
-        In the first sweep only what it has gone through is known.
+        In the first sweep only what it has gone through is known. The estimate is low while many are new.
         """
-        sampled = sum(each for each, _ in self._shares)
-        new = sum(each for _, each in self._shares)
-        share = 1 - new / sampled if sampled else 0.0
+        recent = [each for each in self._samples.values() if now - each.at < SAMPLE_AGE_MAX_S]
+        size = sum(each.size for each in recent)
+        share = 1 - sum(each.new for each in recent) / size if size else 0.0
         return share if self.sweeps else share * self.coverage
 
     def next_step(self, now: float) -> Step:
@@ -160,18 +173,16 @@ class Sweep:
     ) -> None:
         """Take an answer: the node has `num` infohashes and sent `sampled` of them, of which `new` ones are new."""
         contact = ask.contact
-        self._end(contact)
         interval_s = min(max(interval_s, AGAIN_MIN_S), SWEEP_MAX_S)
-        self._intervals.append(interval_s)
-        if sampled:
-            self._shares.append((sampled, new))
+        self._end(contact)
+        self._samples[contact.endpoint] = LastSample(now, interval_s, sampled, new)
         barren = 0 if new else self._barren(contact) + 1
         self._nodes[contact.endpoint] = SampledNode(self.sweeps, now + interval_s, barren)
         if num > sampled and barren < BARREN_MAX:
             self._again.add(contact, now + interval_s)
         self._add_closer(ask, closer, now)
 
-    def failed(self, ask: Ask, closer: Iterable[Contact], now: float) -> None:
+    def failed(self, ask: Ask, closer: Sequence[Contact], now: float) -> None:
         """The node did not answer, or does not know the query."""
         contact = ask.contact
         self._end(contact)
@@ -180,6 +191,8 @@ class Sweep:
         self._nodes[contact.endpoint] = SampledNode(self.sweeps, now, barren)
         if barren < BARREN_MAX:
             self._again.add(contact, now + RETRY_S)
+        elif not (used_to_answer or closer):
+            self._silent.append(contact)
         self._add_closer(ask, closer, now)
 
     def postponed(self, ask: Ask, now: float) -> None:
@@ -190,6 +203,7 @@ class Sweep:
     def searched(self, target: bytes, found: Iterable[Contact], now: float) -> None:
         """Take the result of a search."""
         self._is_searching = False
+        self._knows_spacing = True  # or there are too few nodes to tell
         named = list(found)
         self._note_spacing(int.from_bytes(target), named)
         self.add(named, now)
@@ -204,6 +218,9 @@ class Sweep:
             known = self._nodes.get(endpoint)
             if known is not None and known.sweep == self.sweeps and key <= self._position:
                 continue
+            if known is None and now < self._rests_until:
+                self._again.add(contact, now)  # the sweep has missed it
+                continue
             heappush(self._ahead, (key, contact))
             self._ahead_endpoints.add(endpoint)
         if len(self._ahead) > 2 * CANDIDATES_MAX:
@@ -215,7 +232,8 @@ class Sweep:
             return Rest(self._rests_until)
         while True:
             head = self._ahead[0][0] if self._ahead else KEY_SPACE
-            if not self._ahead or head - self._position > GAP_NODES * self._spacing:
+            gap = head - self._position
+            if gap > GAP_NODES * self._spacing or not (self._ahead and self._knows_spacing):
                 if self._is_searching or self._passing:  # an answer may close the gap
                     return Rest(now + 1.0)
                 target = self._search_target()
@@ -224,7 +242,9 @@ class Sweep:
                     return Search(target.to_bytes(ID_BYTES))
             if not self._ahead:
                 self._finish(now)
-                return Rest(self._rests_until)
+                if self._rests_until > now:
+                    return Rest(self._rests_until)
+                continue
             key, contact = heappop(self._ahead)
             self._ahead_endpoints.discard(contact.endpoint)
             self._position = max(self._position, key)
@@ -260,8 +280,9 @@ class Sweep:
         site = site_of(contact.endpoint)
         self._in_flight.add(contact.endpoint)
         self._site_ready_at[site] = max(self._site_ready_at.get(site, 0.0), now) + 1 / QUERIES_PER_S
-        target = min(key + AHEAD_NODES * self._spacing, KEY_SPACE - 1)
-        return Ask(contact, target.to_bytes(ID_BYTES))
+        self._questions += 1
+        target = key + AHEAD_NODES[self._questions % len(AHEAD_NODES)] * self._spacing
+        return Ask(contact, min(max(target, 0), KEY_SPACE - 1).to_bytes(ID_BYTES))
 
     def _free_at(self, contact: Contact) -> float:
         """Return when a node may be asked: its interval is over, and the limits of our node let the question out."""
@@ -290,13 +311,14 @@ class Sweep:
         else:
             self._searched_from = self._position
             self._search_width = 1 << (self._spacing * GAP_NODES).bit_length()
-            if not self._position:
-                return 0
+            if not (self._position and self._spacings):
+                return self._position
         return (self._position // self._search_width + 1) * self._search_width
 
     def _finish(self, now: float) -> None:
         """End the sweep; the next one begins when most nodes may be asked again."""
-        interval_s = sorted(self._intervals)[len(self._intervals) // 2] if self._intervals else SWEEP_MIN_S
+        intervals = sorted(each.interval_s for each in self._samples.values())
+        interval_s = intervals[len(intervals) // 2] if intervals else SWEEP_MIN_S
         if self.asked > NODES_MAX // 2:
             interval_s = SWEEP_MAX_S  # the intervals of some are forgotten; this one is enough for all
         self._rests_until = max(now, self._started_at + min(max(interval_s, SWEEP_MIN_S), SWEEP_MAX_S))
@@ -304,6 +326,10 @@ class Sweep:
         self._position = self.asked = 0
         self._searched_from = -1
         self.sweeps += 1
+        if now < self._rests_until:
+            for contact in self._silent:
+                self._again.add(contact, now)
+        self._silent.clear()
 
     def _note_spacing(self, target: int, found: list[Contact]) -> None:
         """Estimate the mean distance between nodes from those that are closest to a target."""

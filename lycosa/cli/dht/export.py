@@ -1,0 +1,66 @@
+"""`lycosa dht export`: write the stored torrents as lines of JSON, magnet links, or CSV."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import PurePath
+from typing import Any
+
+import click
+
+from lycosa.cli.crawl import progress
+from lycosa.cli.dht.records import records_options
+from lycosa.cli.exit_codes import DONE
+from lycosa.cli.frontier.rows import parse_time
+from lycosa.cli.task_progress import task_progress
+from lycosa.core.errors import UsageError
+from lycosa.core.units import format_count
+from lycosa.infra.line_files import STREAM, SUFFIXES, new_file
+
+FORMATS = ("jsonl", "magnets", "csv")
+
+
+@click.command("export", short_help="Write the stored torrents to a file.")
+@click.argument("file", metavar="[FILE|-]", default=STREAM)
+@records_options
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="Format. [default: by the suffix of FILE, else jsonl]"
+)
+@click.option("--since", metavar="AGE|TIME", help="Only torrents that were discovered since then (7d, 2026-11-21).")
+def command(file: str, location: Any, kind: str | None, since: str | None) -> int:
+    """Write the stored torrents to a new file or to standard output, compressed if it ends in .gz or .zst.
+
+    \b
+    jsonl     a line of JSON per torrent, with everything that is stored; `lycosa dht import` reads it
+    magnets   a magnet link per torrent, without trackers
+    csv       a row per torrent, without the list of its files
+
+    .torrent files cannot be written: they need the hashes of all pieces, which the store does not keep. `lycosa dht
+    metadata` fetches them from the network.
+
+    \b
+    lycosa dht export torrents.jsonl.zst --state torrents
+    lycosa dht export new.csv --since 7d --store postgresql://me@localhost/lycosa
+    """
+    suffixes = PurePath(file).suffixes if file != STREAM else []
+    packed = suffixes.pop() if suffixes and suffixes[-1] in SUFFIXES else ""
+    by_suffix = suffixes[-1].removeprefix(".") if suffixes else ""
+    if by_suffix == "torrent":
+        raise UsageError("a .torrent file cannot be written: the store does not keep the hashes of pieces")
+    kind = kind or (by_suffix if by_suffix in FORMATS else FORMATS[0])
+    since_at = parse_time(since, time.time(), "--since") if since else 0.0
+    written = asyncio.run(_export(file, packed, location, kind, since_at))
+    progress.write([f"{format_count(written, 'torrent')} exported" + ("" if file == STREAM else f" to {file}")])
+    return DONE
+
+
+async def _export(file: str, packed: str, location: Any, kind: str, since: float) -> int:
+    from lycosa.app.dht_exchange import ExportFormat, export_torrents, open_records
+
+    async with open_records(location) as store:
+        total = await store.count()
+        with new_file(file, suffix=packed) as stream, task_progress("torrent", "exported", total) as show:
+            return await export_torrents(
+                store, stream, ExportFormat(kind), lambda torrent: torrent.record.discovered >= since, show
+            )
