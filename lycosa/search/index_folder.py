@@ -132,6 +132,14 @@ class IndexFolder:
             self._lock = None
 
 
+def engine_of(path: Path) -> str | None:
+    """Return the engine of the index in this folder; None if there is no index."""
+    try:
+        return msgspec.json.decode((path / MARKER).read_bytes(), type=Marker).engine
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
 def erase(path: Path) -> None:
     """Empty the index in this folder, whatever its version, so that it can be built again. Raises `IndexFailure`."""
     lock = _claim(path, None)

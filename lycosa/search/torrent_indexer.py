@@ -7,13 +7,17 @@ acknowledged is indexed again, which changes nothing. One process indexes a stor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from lycosa.search.core.schema import Entry
 from lycosa.search.ports import Index
 from lycosa.search.torrent_entry import torrent_entry
 from lycosa.storage.core.torrent_record import Change, StoredTorrent
 from lycosa.storage.ports import RecordStore
+
+Result = TypeVar("Result")
 
 BATCH = 2_000
 """Rows that are read at once: their records are in memory."""
@@ -28,10 +32,11 @@ COMPLETE = 2**62
 
 
 class TorrentIndexer:
-    """See the module. The caller opens and closes the index and the store."""
+    """See the module. It closes the index, the caller the store."""
 
     def __init__(self, index: Index, store: RecordStore) -> None:
         self._index, self._store = index, store
+        self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: calls take turns, even cancelled ones
         self.indexed = 0
         """Number of rows that were added, replaced or removed."""
 
@@ -53,28 +58,36 @@ class TorrentIndexer:
 
     async def rebuild(self) -> None:
         """Fill a new index, and then replace the old one with it. Meanwhile the old one is searched, and follows."""
-        rebuilt = await asyncio.to_thread(self._index.rebuild)
+        rebuilt = await self._call(self._index.rebuild)
         after_id = 0
         while batch := await self._store.scan(after_id, BATCH):
-            await asyncio.to_thread(_add, rebuilt, batch)
+            await self._call(_add, rebuilt, batch)
             after_id = batch[-1].id
             self.indexed += len(batch)
             # In turns with the scan: what changed after its row was scanned replaces it.
             await self._follow([self._index, rebuilt])
-        await asyncio.to_thread(self._index.adopt, rebuilt)
-        await asyncio.to_thread(self._index.commit, {SCANNED: COMPLETE})
+        await self._call(self._index.adopt, rebuilt)
+        await self._call(self._index.commit, {SCANNED: COMPLETE})
+
+    async def close(self) -> None:
+        """Close the index when it is not in use any more. What was not committed is indexed by the next one."""
+        await self._call(self._index.close)
+        self._executor.shutdown()
+
+    async def _call(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
 
     async def _fill(self) -> None:
         after_id = self._index.positions().get(SCANNED, 0)
         scanned: list[Change] = []
         while after_id != COMPLETE:
             batch = await self._store.scan(after_id, BATCH)
-            await asyncio.to_thread(_add, self._index, batch)
+            await self._call(_add, self._index, batch)
             scanned += [each._replace(torrent=None) for each in batch if each.token]
             after_id = batch[-1].id if batch else COMPLETE
             self.indexed += len(batch)
             if not batch or len(scanned) >= COMMIT_ROWS:
-                await asyncio.to_thread(self._index.commit, {SCANNED: after_id})
+                await self._call(self._index.commit, {SCANNED: after_id})
                 await self._store.acknowledge(scanned)
                 scanned = []
 
@@ -82,7 +95,7 @@ class TorrentIndexer:
         """Index one batch of changes; the first of the indexes is committed."""
         changes = await self._store.changes(BATCH)
         if changes:
-            await asyncio.to_thread(_apply, indexes, changes)
+            await self._call(_apply, indexes, changes)
             await self._store.acknowledge(changes)
             self.indexed += len(changes)
         return len(changes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ class CrawlOptions(NamedTuple):
     """The options of a crawl besides those of its node."""
 
     store: str | None
+    index: str | None
     profile: str
     max_time: float | None
     max_torrents: int | None
@@ -39,6 +40,12 @@ class CrawlOptions(NamedTuple):
     metavar="URL",
     help="Database server for the torrents, postgresql://HOST/DATABASE or mysql://HOST/DATABASE. "
     "[default: torrents.sqlite in the folder of --state]",
+)
+@click.option(
+    "--index",
+    type=NON_EMPTY,
+    metavar="DIR",
+    help="Index the torrents while they are found, for `lycosa site --state`. [default: no index]",
 )
 @click.option(
     "--profile",
@@ -103,8 +110,13 @@ def _check_addresses(options: CrawlOptions) -> None:
 
 async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     from lycosa.app.dht_crawl import open_torrent_crawl, serve_crawl
+    from lycosa.app.torrent_search import torrent_indexer
 
-    async with open_torrent_crawl(session, state, options.profile, options.store) as opened:
+    async with AsyncExitStack() as stack:
+        opened = await stack.enter_async_context(open_torrent_crawl(session, state, options.profile, options.store))
+        if options.index is not None:
+            indexer = await stack.enter_async_context(torrent_indexer(opened.store, Path(options.index)))
+            opened.beside.append(indexer.run)
         await join(session)
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote

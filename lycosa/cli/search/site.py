@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import click
 
+from lycosa.cli.dht.records import records_options
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.search.folders import folder_settings, index_folder, index_option
+from lycosa.cli.search.torrents import serve_torrents
 
 PORT = 8080
 """The port to try first without --port."""
@@ -15,6 +18,7 @@ PORT = 8080
 
 @click.command("site")
 @index_option
+@records_options
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -26,7 +30,15 @@ PORT = 8080
     "--allow-remote", is_flag=True, help="Allow a --host that other machines can reach: everybody there can search."
 )
 @click.option("--title", default="Lycosa", show_default=True, metavar="S", help="Title of the site.")
-def command(index_dir: str | None, port: int | None, host: str, title: str, *, allow_remote: bool) -> int:
+def command(
+    location: Any,
+    index_dir: str | None,
+    port: int | None,
+    host: str,
+    title: str,
+    *,
+    allow_remote: bool,
+) -> int:
     """Serve a search site for an index: a search box, pages of results, and a JSON API (/api).
 
     The site can run while a crawl fills the index. It has no password. Only this machine has access, and --host
@@ -34,6 +46,7 @@ def command(index_dir: str | None, port: int | None, host: str, title: str, *, a
 
     \b
     lycosa site --index index
+    lycosa site --state torrents
     lycosa site --index index --host 0.0.0.0 --allow-remote
     """
     from lycosa.app.search import build_search_site, open_index
@@ -42,12 +55,14 @@ def command(index_dir: str | None, port: int | None, host: str, title: str, *, a
 
     first_port = PORT if port is None else port
     access = without_password(allow_remote=allow_remote or folder_settings().allow_remote)
-    with (
-        closing(open_index(index_folder(index_dir))) as index,
-        closing(listen(host, first_port, f"--host {host}", access, any_port=port is None)) as listener,
-    ):
+    listening = closing(listen(host, first_port, f"--host {host}", access, any_port=port is None))
+    with listening as listener:
         address = listener.getsockname()
-        print(f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})", flush=True)
-        server = Server(build_search_site(index, title))
-        server.run(sockets=[listener])
-        return INTERRUPTED if server.interrupted else DONE
+        line = f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})"
+        if location.state or location.store:
+            return serve_torrents(location, index_dir, title, listener, line)
+        with closing(open_index(index_folder(index_dir))) as index:
+            print(line, flush=True)
+            server = Server(build_search_site(index, title))
+            server.run(sockets=[listener])
+            return INTERRUPTED if server.interrupted else DONE
