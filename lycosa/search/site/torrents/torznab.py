@@ -8,7 +8,7 @@ t=tvsearch  + season ep         t=movie  + year
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import formatdate
 
 from starlette.requests import Request
@@ -18,7 +18,7 @@ from lycosa.core.errors import IndexFailure, LycosaError
 from lycosa.search.core.query import OFFSET_MAX
 from lycosa.search.site.torrents.feeds import TORRENT_TYPE, XML, base_url, xml_attribute, xml_text
 from lycosa.search.site.torrents.views import facts_of_torrent, infohash_hex, magnet_uri
-from lycosa.search.torrents import FoundTorrents, TorrentRequest, TorrentSearch
+from lycosa.search.torrents import TorrentRequest, TorrentSearch
 from lycosa.storage.core.torrent_record import StoredTorrent
 
 LIMIT, LIMIT_MAX = 50, 100
@@ -95,11 +95,13 @@ class Torznab:
         if function not in SEARCHES:
             raise _Refused(UNKNOWN_FUNCTION, function)
         wanted = _request(request.query_params, SEARCHES[function])
+        if wanted.text and not _WORD.search(wanted.text):
+            return _results(base_url(request), self._title, [], 0, wanted.offset)
         try:
             found = await self._search.search(wanted)
         except IndexFailure as failure:
             raise _Refused(INCORRECT, str(failure)) from None
-        return _results(base_url(request), self._title, found, wanted.offset)
+        return _results(base_url(request), self._title, found.torrents, found.total, wanted.offset)
 
 
 def _request(values: Mapping[str, str], accepted: tuple[str, ...]) -> TorrentRequest:
@@ -113,7 +115,6 @@ def _request(values: Mapping[str, str], accepted: tuple[str, ...]) -> TorrentReq
     limit, offset = int(_digits(values, "limit") or LIMIT), int(_digits(values, "offset") or 0)
     if offset > OFFSET_MAX:
         raise _Refused(INCORRECT, "offset")
-    text = text if _WORD.search(text) else ""
     fields = {"cat": categories} if categories else {}
     # Clients ask again and again for what is new: their searches without words, and those with, are sorted by date.
     return TorrentRequest(text, fields, "date", limit=min(max(limit, 1), LIMIT_MAX), offset=offset)
@@ -166,15 +167,15 @@ def _caps(title: str) -> str:
     )
 
 
-def _results(base: str, title: str, found: FoundTorrents, offset: int) -> str:
-    items = "".join(_item(base, each) for each in found.torrents)
+def _results(base: str, title: str, torrents: Sequence[StoredTorrent], total: int, offset: int) -> str:
+    items = "".join(_item(base, each) for each in torrents)
     return (
         f'{XML}<rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"'
         ' xmlns:newznab="http://www.newznab.com/DTD/2010/feeds/attributes/"'
         ' xmlns:torznab="http://torznab.com/schemas/2015/feed"><channel>'
         f'<atom:link href={xml_attribute(f"{base}/torznab/api")} rel="self" type="application/rss+xml"/>'
         f"<title>{xml_text(title)}</title><description>Torrents</description><link>{xml_text(base)}/</link>"
-        f'<newznab:response offset="{offset}" total="{found.total}"/>{items}</channel></rss>'
+        f'<newznab:response offset="{offset}" total="{total}"/>{items}</channel></rss>'
     )
 
 

@@ -36,9 +36,7 @@ def sample(number: int, name: str, *files: str, **facts: Any) -> TorrentRecord:
 VIDEO = {"type": ContentType.VIDEO, "category": 5040, "languages": ("en",), "resolution": 1080}
 SAMPLES = [
     sample(1, "Great.Show.S01E01.1080p.x264", "Great.Show.S01E01.mkv", season=1, episode=1, **VIDEO),
-    sample(
-        2, "Great.Show.S01E02.2160p.HEVC", "Great.Show.S01E02.mkv", "subs/english.srt", season=1, episode=2, **VIDEO
-    ),
+    sample(2, "Great.Show.S01E02.2160p.HEVC", "Great.Show.S01E02.mkv", "subs/en.srt", season=1, episode=2, **VIDEO),
     sample(3, "英雄传 全集", "英雄传/第一集.mp4", type=ContentType.VIDEO, category=5000, languages=("zh",)),
     sample(4, "Trap <img src=x onerror=alert(1)>", "<script>alert(2)</script>/a&b.txt", "needle.pdf"),
     sample(5, "=cmd()|'x'!A0 \x01control", "a.txt", type=ContentType.TEXT, category=7020),
