@@ -19,8 +19,8 @@ from typing import Any
 from lycosa.core.errors import IndexFailure
 from lycosa.infra.sqlite import open_database
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term
-from lycosa.search.core.request import Filter, Match, Matches, SearchRequest
-from lycosa.search.core.schema import Entry, Schema
+from lycosa.search.core.request import IndexMatch, Matches, SearchRequest, ValueFilter
+from lycosa.search.core.schema import IndexEntry, Schema
 from lycosa.search.index_folder import IndexFolder, failures
 
 ENGINE, FILE = "fts5", "index.sqlite"
@@ -59,7 +59,7 @@ class Fts5Index:
     def outdated(self) -> bool:
         return self._folder.outdated
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[IndexEntry]) -> None:
         with self._failures("refuses documents"):
             self._writing().add(entries)
 
@@ -87,7 +87,7 @@ class Fts5Index:
                 f" WHERE {matching.condition} ORDER BY {order}, e.id LIMIT ? OFFSET ?",
                 [*matching.values, request.limit, request.offset],
             )
-        return Matches(total, [Match(key, 0.0 if request.sort else score, stored) for key, score, stored in page])
+        return Matches(total, [IndexMatch(key, 0.0 if request.sort else score, stored) for key, score, stored in page])
 
     def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
         matching = _Matching(self.schema, request)
@@ -175,7 +175,7 @@ class _Writer:
         self._schema = schema
         self._database = _connect(path, schema)
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[IndexEntry]) -> None:
         for entry in entries:
             self.remove([entry.key])
             texts = [entry.texts.get(name, "") for name in self._schema.texts]
@@ -294,7 +294,7 @@ class _Matching:
         phrase = '"' + " ".join(term.words) + '"'
         return f"{self._schema.title} : {phrase}" if term.where == "title" else phrase
 
-    def _filter(self, wanted: Filter) -> None:
+    def _filter(self, wanted: ValueFilter) -> None:
         if wanted.values:
             listed = _marks(len(wanted.values))
             condition = f"e.id IN (SELECT id FROM keywords WHERE field = ? AND value IN ({listed}))"

@@ -12,7 +12,7 @@ from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import check_page, parse_query, site_names
 from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.results import Document, SearchPage
-from lycosa.search.core.schema import Entry
+from lycosa.search.core.schema import IndexEntry
 from lycosa.search.ports import Index
 
 TEXT_MAX = 2_000_000
@@ -20,25 +20,21 @@ TEXT_MAX = 2_000_000
 
 
 class PageIndex:
-    """Pages in an `Index`, which it closes. One process writes, any number read."""
+    """See `search.ports.DocumentIndex`. It closes the index."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
 
     def add(self, documents: Sequence[Document]) -> None:
-        """Add or replace documents by key; visible after `commit`."""
         self._index.add([_entry(document) for document in documents])
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Make the added documents searchable and durable, and store the position (bytes) of each source."""
         self._index.commit(positions)
 
     def positions(self) -> dict[str, int]:
-        """Return the positions of the last commit. They are never ahead of the documents."""
         return self._index.positions()
 
     def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
-        """Return the best matches. Raises `IndexFailure` for an invalid query."""
         started = time.perf_counter()
         check_page(limit, offset)
         parsed = parse_query(query)
@@ -51,22 +47,20 @@ class PageIndex:
         return SearchPage(found.total, hits, (time.perf_counter() - started) * 1000, bool(loose and found.total))
 
     def count(self) -> int:
-        """Return the number of documents."""
         return self._index.count()
 
     def close(self) -> None:
-        """Release the index. Documents that were not committed are dropped."""
         self._index.close()
 
 
-def _entry(document: Document) -> Entry:
+def _entry(document: Document) -> IndexEntry:
     texts = {
         "title": document.title,
         "headings": document.headings,
         "text": document.text[:TEXT_MAX],
         "url": document.url,
     }
-    return Entry(
+    return IndexEntry(
         document.key,
         {name: " ".join(words(text)) for name, text in texts.items()},
         keywords={"site": site_names(document.url)},

@@ -1,4 +1,4 @@
-"""The port of a search index. One contract test for all back ends: `tests/search/contracts/`."""
+"""The ports of search indexes. One contract test for all back ends: `tests/search/contracts/`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from lycosa.search.core.request import Matches, SearchRequest
-from lycosa.search.core.schema import Entry, Schema
+from lycosa.search.core.results import Document, SearchPage
+from lycosa.search.core.schema import IndexEntry, Schema
 
 
 class Index(Protocol):
@@ -21,7 +22,7 @@ class Index(Protocol):
     def outdated(self) -> bool:
         """Whether its texts were analyzed by older rules: searches may miss documents until it is rebuilt."""
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[IndexEntry]) -> None:
         """Add or replace documents by key; visible after `commit`."""
 
     def remove(self, keys: Sequence[str | int]) -> None:
@@ -53,6 +54,28 @@ class Index(Protocol):
 
     def adopt(self, rebuilt: Index) -> None:
         """Commit and close the rebuilt index, and replace the documents with its own, in one step for readers."""
+
+    def close(self) -> None:
+        """Release the index. What was not committed is dropped."""
+
+
+class DocumentIndex(Protocol):
+    """An index of the items of a crawl. Blocks as an `Index` does."""
+
+    def add(self, documents: Sequence[Document]) -> None:
+        """Add or replace documents by key; visible after `commit`."""
+
+    def commit(self, positions: Mapping[str, int]) -> None:
+        """Make the added documents searchable and durable, and store the position (bytes) of each source."""
+
+    def positions(self) -> dict[str, int]:
+        """Return the positions of the last commit. They are never ahead of the documents."""
+
+    def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
+        """Return the best matches. Raises `IndexFailure` for an invalid query."""
+
+    def count(self) -> int:
+        """Return the number of documents."""
 
     def close(self) -> None:
         """Release the index. What was not committed is dropped."""

@@ -17,8 +17,8 @@ from tantivy import FieldType, Occur, Order, Query
 
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term
-from lycosa.search.core.request import Filter, Match, Matches, SearchRequest
-from lycosa.search.core.schema import Entry, Schema
+from lycosa.search.core.request import IndexMatch, Matches, SearchRequest, ValueFilter
+from lycosa.search.core.schema import IndexEntry, Schema
 from lycosa.search.index_folder import IndexFolder, failures
 
 ENGINE, META = "tantivy", "meta.json"
@@ -79,7 +79,7 @@ class TantivyIndex:
     def outdated(self) -> bool:
         return self._folder.outdated
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[IndexEntry]) -> None:
         writer = self._writing()
         with failures(self.path, "refuses documents"):
             _add(writer, entries)
@@ -114,7 +114,7 @@ class TantivyIndex:
             )
             keyed = self._keys(searcher, found)
             scores = [0.0 if request.sort else score for score, _ in found.hits]
-        page = [Match(key, score, stored) for (key, stored), score in zip(keyed, scores, strict=True)]
+        page = [IndexMatch(key, score, stored) for (key, stored), score in zip(keyed, scores, strict=True)]
         return Matches(int(found.count), page)  # type: ignore[attr-defined]  # missing in the type stubs
 
     def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
@@ -210,7 +210,7 @@ class Rebuilt:
             folder.remove_others()
             _, self._writer = _open_for_writing(folder.generation(generation), schema, REBUILD_THREADS)
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[IndexEntry]) -> None:
         """See `Index.add`."""
         with failures(self._path, "refuses documents"):
             _add(self._writer, entries)
@@ -261,13 +261,13 @@ def _fields(schema: Schema) -> tantivy.Schema:
     return builder.build()
 
 
-def _add(writer: tantivy.IndexWriter, entries: Sequence[Entry]) -> None:
+def _add(writer: tantivy.IndexWriter, entries: Sequence[IndexEntry]) -> None:
     for entry in entries:
         writer.delete_documents_by_term("key", _short(entry.key))
         writer.add_document(_document(entry))
 
 
-def _document(entry: Entry) -> tantivy.Document:
+def _document(entry: IndexEntry) -> tantivy.Document:
     made = tantivy.Document()
     if isinstance(entry.key, int):
         made.add_integer("key", entry.key)
@@ -307,7 +307,7 @@ class _Queries:
         parts += [(Occur.Must, Query.const_score_query(self._filter(each), 0.0)) for each in request.filters]
         return Query.boolean_query(parts)
 
-    def _filter(self, wanted: Filter) -> Query:
+    def _filter(self, wanted: ValueFilter) -> Query:
         if wanted.values:
             return Query.term_set_query(self._fields, wanted.field, list(wanted.values))
         low = 0 if wanted.low is None else wanted.low

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lycosa.search.core.schema import NUMBER_MAX, Entry
+from lycosa.search.core.schema import NUMBER_MAX, IndexEntry
 from lycosa.search.core.torrent_text import torrent_texts
 from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import StoredTorrent
 
 
-def torrent_entry(torrent: StoredTorrent) -> Entry:
+def torrent_entry(torrent: StoredTorrent) -> IndexEntry:
     """Return the entry of a stored torrent. What is not known is left out: it is not 0."""
     record = torrent.record
     facts = record.content or ContentFacts()
@@ -23,7 +23,7 @@ def torrent_entry(torrent: StoredTorrent) -> Entry:
         "episode": facts.episode,
         "seeders": None if torrent.counted is None else torrent.seeders,
     }
-    return Entry(
+    return IndexEntry(
         torrent.id,
         {"name": name, "files": files},
         {name: number for name, number in numbers.items() if number is not None},

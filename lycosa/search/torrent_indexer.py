@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from lycosa.search.core.schema import Entry
+from lycosa.search.core.schema import IndexEntry
 from lycosa.search.ports import Index
 from lycosa.search.torrent_entry import torrent_entry
 from lycosa.storage.core.torrent_record import Change, StoredTorrent
@@ -114,5 +114,5 @@ def _apply(indexes: Sequence[Index], changes: Sequence[Change]) -> None:
     indexes[0].commit({})
 
 
-def _entries(torrents: Sequence[StoredTorrent]) -> list[Entry]:
+def _entries(torrents: Sequence[StoredTorrent]) -> list[IndexEntry]:
     return [torrent_entry(torrent) for torrent in torrents]

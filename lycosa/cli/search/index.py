@@ -19,7 +19,7 @@ from lycosa.cli.search.torrents import index_torrents
 from lycosa.cli.task_progress import task_progress
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count, format_duration, format_size
-from lycosa.search.pages import PageIndex
+from lycosa.search.ports import DocumentIndex
 
 POLL_EVERY_S = 0.1
 ENGINES = ("tantivy", "fts5")
@@ -101,7 +101,7 @@ def stats(index_dir: str | None, as_json: bool) -> None:
         print(f"source     {one_line(source)}, read to {position:,} bytes")
 
 
-def _build(index: PageIndex, path: Path) -> None:
+def _build(index: DocumentIndex, path: Path) -> None:
     from lycosa.app.search import file_indexer
 
     indexer = file_indexer(index, path)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from lycosa.search.core.query import LooseQuery, SearchQuery
 
 
-class Filter(NamedTuple):
+class ValueFilter(NamedTuple):
     """Keeps documents whose number is within the bounds (inclusive), or whose keyword is one of the values.
 
     A document without a value is left out.
@@ -26,14 +26,14 @@ class SearchRequest(NamedTuple):
     """
 
     query: SearchQuery | LooseQuery | None = None
-    filters: tuple[Filter, ...] = ()
+    filters: tuple[ValueFilter, ...] = ()
     sort: str = ""
     ascending: bool = False
     limit: int = 10
     offset: int = 0
 
 
-class Match(NamedTuple):
+class IndexMatch(NamedTuple):
     """A document that matches: its key, its score, and what was stored with it."""
 
     key: str | int
@@ -45,4 +45,4 @@ class Matches(NamedTuple):
     """The total number of matches, and those of the page that was asked for."""
 
     total: int
-    page: list[Match]
+    page: list[IndexMatch]

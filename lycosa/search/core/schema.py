@@ -34,7 +34,7 @@ class Schema:
     """Whether the keys are numbers: those of rows elsewhere. Then nothing else is stored."""
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """A document in the form in which an index takes it. It replaces the one with the same key."""
 
     key: str | int

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from lycosa.core.errors import IndexFailure
 from lycosa.core.units import parse_size
 from lycosa.search.core.query import QUERY_MAX, SearchQuery, parse_query
-from lycosa.search.core.request import Filter
+from lycosa.search.core.request import ValueFilter
 from lycosa.search.core.schema import NUMBER_MAX
 from lycosa.search.core.torrent_text import torrent_words
 
@@ -62,7 +62,7 @@ class TorrentQuery(NamedTuple):
     """What to find: None for all torrents, and the filters."""
 
     query: SearchQuery | None
-    filters: tuple[Filter, ...] = ()
+    filters: tuple[ValueFilter, ...] = ()
 
 
 def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None = None) -> TorrentQuery:
@@ -72,7 +72,7 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
     """
     if len(text) > QUERY_MAX:
         raise IndexFailure(f"the query has {len(text)} characters: use at most {QUERY_MAX}")
-    filters: list[Filter] = []
+    filters: list[ValueFilter] = []
 
     def take(found: re.Match[str]) -> str:
         made = _filter(found["field"].lower(), found["value"], now)
@@ -90,16 +90,16 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
     return TorrentQuery(parse_query(rest, torrent_words), tuple(filters))
 
 
-def _required(name: str, value: str, now: float) -> Filter:
+def _required(name: str, value: str, now: float) -> ValueFilter:
     made = _filter(name, value, now)
     if made is None:
         raise IndexFailure(f"{name} {value[:40]!r} cannot be read: write {name}:{EXAMPLES[name]}")
     return made
 
 
-def _filter(name: str, value: str, now: float) -> Filter | None:
+def _filter(name: str, value: str, now: float) -> ValueFilter | None:
     if name in KEYWORDS:
-        return Filter(KEYWORDS[name], values=tuple(value.lower().split(","))) if _VALUES.fullmatch(value) else None
+        return ValueFilter(KEYWORDS[name], values=tuple(value.lower().split(","))) if _VALUES.fullmatch(value) else None
     field = NUMBERS[name]
     found = _RANGE.fullmatch(value)
     if found is None:
@@ -109,7 +109,7 @@ def _filter(name: str, value: str, now: float) -> Filter | None:
     if found["dots"]:
         if found["sign"] or not (low or high) or (found["low"] and not low) or (found["high"] and not high):
             return None
-        return Filter(field, low[0] if low else None, high[1] if high else None)
+        return ValueFilter(field, low[0] if low else None, high[1] if high else None)
     if low is None:
         return None
     sign = found["sign"] or (">=" if name == "size" else "")
@@ -118,14 +118,14 @@ def _filter(name: str, value: str, now: float) -> Filter | None:
     return _signed(field, sign, low)
 
 
-def _signed(field: str, sign: str, bounds: tuple[int, int]) -> Filter:
+def _signed(field: str, sign: str, bounds: tuple[int, int]) -> ValueFilter:
     """Return the filter for the values before, after or within these bounds."""
     low, high = bounds
     if not sign:
-        return Filter(field, low, high)
+        return ValueFilter(field, low, high)
     if sign.startswith(">"):
-        return Filter(field, low if sign == ">=" else min(high + 1, NUMBER_MAX))
-    return Filter(field, None, max(high if sign == "<=" else low - 1, 0))
+        return ValueFilter(field, low if sign == ">=" else min(high + 1, NUMBER_MAX))
+    return ValueFilter(field, None, max(high if sign == "<=" else low - 1, 0))
 
 
 def _number(text: str, _now: float) -> tuple[int, int] | None:

@@ -8,20 +8,20 @@ from contextlib import closing
 import pytest
 
 from lycosa.core.errors import IndexFailure
-from lycosa.search.core.request import Filter, SearchRequest
-from lycosa.search.core.schema import NUMBER_MAX, PAGES, TORRENTS, Entry
+from lycosa.search.core.request import SearchRequest, ValueFilter
+from lycosa.search.core.schema import NUMBER_MAX, PAGES, TORRENTS, IndexEntry
 from lycosa.search.core.torrent_query import parse_torrent_query
 from lycosa.search.core.torrent_text import torrent_texts
 from lycosa.search.ports import Index
 from tests.search.indexes import ENGINES, create_index
 
 
-def entry(key: int, name: str, kind: str, languages: str, size: int, seeders: int | None) -> Entry:
+def entry(key: int, name: str, kind: str, languages: str, size: int, seeders: int | None) -> IndexEntry:
     named, files = torrent_texts(name, [f"{name}/readme{key}.txt"])
     numbers = {"size": size, "found": 1000 + key, "files_count": 1}
     if seeders is not None:
         numbers["seeders"] = seeders
-    return Entry(key, {"name": named, "files": files}, numbers, {"type": [kind], "language": languages.split()})
+    return IndexEntry(key, {"name": named, "files": files}, numbers, {"type": [kind], "language": languages.split()})
 
 
 ENTRIES = [
@@ -86,14 +86,17 @@ def test_values_are_counted_among_the_matches(index):
     everything = SearchRequest()
     assert index.count_values(everything, "type", 10) == {"video": 3, "audio": 1, "text": 1}
     assert list(index.count_values(everything, "type", 1)) == ["video"]
-    some = SearchRequest(filters=(Filter("size", 20, 30),))
+    some = SearchRequest(filters=(ValueFilter("size", 20, 30),))
     assert index.count_values(some, "language", 10) == {"en": 1, "de": 1, "zh": 1}
 
 
 def test_numbers_are_counted_by_ranges(index):
     assert index.count_ranges(SearchRequest(), "size", [0, 20, 40, 10**15]) == [1, 2, 1]
-    assert index.count_ranges(SearchRequest(filters=(Filter("type", values=("audio",)),)), "size", [0, 50]) == [1]
-    assert index.count_ranges(SearchRequest(filters=(Filter("type", values=("x",)),)), "size", [0, 5, 50]) == [0, 0]
+    assert index.count_ranges(SearchRequest(filters=(ValueFilter("type", values=("audio",)),)), "size", [0, 50]) == [1]
+    assert index.count_ranges(SearchRequest(filters=(ValueFilter("type", values=("x",)),)), "size", [0, 5, 50]) == [
+        0,
+        0,
+    ]
 
 
 def test_words_of_names_are_completed(index):

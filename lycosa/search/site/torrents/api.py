@@ -80,7 +80,7 @@ class TorrentApi:
 def describe(base: str) -> dict[str, Any]:
     """Return the OpenAPI description."""
     words = {"q": ("What to find: words and filters, as in the search box.", _text(QUERY_MAX))}
-    filters = {name: (f"Filter, as `{name}:` in the search box.", _text(VALUE_MAX)) for name in FIELDS}
+    filters = {name: (f"ValueFilter, as `{name}:` in the search box.", _text(VALUE_MAX)) for name in FIELDS}
     order = {
         "sort": ("What results are sorted by.", {"type": "string", "enum": [*SORTS]}),
         "order": ("Direction.", {"type": "string", "enum": ["asc", "desc"]}),

@@ -30,21 +30,21 @@ from lycosa.search.site.torrents.views import (
     torrent_view,
 )
 from lycosa.search.torrents import TorrentRequest, TorrentSearch
+from lycosa.storage.core.content_facts import LANGUAGES
 from lycosa.storage.core.torrent_record import Standing, StoredTorrent
 
 NEWEST = 10
 OTHER_RELEASES = 8
 TITLE_WORDS = 3
 """Number of words at the beginning of a name that other releases of the title have, too."""
-LANGUAGE_NAMES = {
-    "ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
-    "en": "English", "es": "Spanish", "fa": "Persian", "fi": "Finnish", "fr": "French", "he": "Hebrew", "hi": "Hindi",
-    "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian", "it": "Italian", "ja": "Japanese", "kn": "Kannada",
-    "ko": "Korean", "ml": "Malayalam", "ms": "Malay", "nl": "Dutch", "no": "Norwegian", "pa": "Punjabi", "pl": "Polish",
-    "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sr": "Serbian", "sv": "Swedish", "ta": "Tamil",
-    "te": "Telugu", "th": "Thai", "tl": "Tagalog", "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese",
-    "zh": "Chinese",
-}  # fmt: skip
+# fmt: off
+LANGUAGE_NAMES = dict(zip(LANGUAGES, (
+    "English", "Chinese", "Japanese", "Korean", "Russian", "German", "French", "Spanish", "Italian", "Portuguese",
+    "Polish", "Dutch", "Turkish", "Arabic", "Hindi", "Tamil", "Telugu", "Malayalam", "Bengali", "Thai", "Vietnamese",
+    "Indonesian", "Ukrainian", "Czech", "Hungarian", "Romanian", "Greek", "Hebrew", "Persian", "Swedish", "Danish",
+    "Norwegian", "Finnish", "Bulgarian", "Serbian", "Croatian", "Malay", "Tagalog", "Kannada", "Punjabi",
+), strict=True))
+# fmt: on
 TYPE_NAMES = {
     "video": "Video",
     "audio": "Audio",

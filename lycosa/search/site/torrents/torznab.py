@@ -27,7 +27,7 @@ CATEGORIES: Mapping[int, tuple[str, Mapping[int, str]]] = {
     3000: ("Audio", {3010: "MP3", 3020: "Video", 3030: "Audiobook", 3040: "Lossless", 3050: "Other"}),
     4000: ("PC", {4010: "0day", 4020: "ISO", 4030: "Mac", 4050: "Games", 4060: "Mobile-iOS", 4070: "Mobile-Android"}),
     5000: ("TV", {5030: "SD", 5040: "HD", 5045: "UHD", 5060: "Sport", 5070: "Anime", 5080: "Documentary"}),
-    6000: ("XXX", {}),
+    6000: ("Adult", {}),
     7000: ("Books", {7010: "Mags", 7020: "EBook", 7030: "Comics"}),
     8000: ("Other", {8010: "Misc"}),
 }
