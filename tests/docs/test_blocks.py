@@ -56,6 +56,8 @@ EXCEPTIONS = {
     ("docs/streams.md", "pip install"): "installs packages",
     ("docs/several-machines.md", "pip install"): "installs packages",
     ("docs/streams.md", "for entries in batches"): "part of examples/consume_stream.py, which a test runs and compares",
+    ("docs/dht-import.md", "lycosa dht import ~/"): "a database of magnetico; tests/dht/exchange makes one",
+    ("docs/dht-import.md", "lycosa dht import postgresql"): "a server with bitmagnet; tests/dht/exchange makes one",
     ("docs/proxy-gateway.md", "chromium"): "opens a window",
     ("docs/roadmap.md", "lycosa "): "commands that are planned",
     ("docs/real-pages.md", "wget"): "a recursive wget of a whole site, which bench/ runs",
