@@ -29,6 +29,7 @@ from lycosa.infra.web.metrics_page import serve_metrics
 from lycosa.infra.web.small_site import serve_pages
 from lycosa.storage.core.torrent_record import StoredTorrent, TorrentRecord
 from lycosa.storage.ports import RecordStore
+from lycosa.storage.torrents.installed import InstalledRules
 
 PAGE_OPTION = "--page"
 
@@ -89,19 +90,21 @@ def node_settings(profile_name: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_torrent_crawl(
-    session: DhtSession, folder: Path, profile: str, store_url: str | None = None
+    session: DhtSession, folder: Path, profile: str, store_url: str | None = None, rules: Sequence[Path] = ()
 ) -> AsyncIterator[DhtCrawl]:
     """Open the crawl with this state folder, which the node has locked. `store_url`: of a database server.
+    `rules`: files of rules, besides those of the folder.
 
     The node was opened with the `node_settings` of the profile.
     `lycosa frontier` and `lycosa dht explain` can look into it while it is open. Raises `UsageError`, `StateError`.
     """
     async with AsyncExitStack() as stack:
         clock = Clock()
+        inspect = InstalledRules(folder, rules, clock.now).inspect
         frontier = await stack.enter_async_context(open_hash_frontier(folder, clock.now()))
         records = open_records(RecordsLocation(str(folder), store_url), create=True)
         store = await stack.enter_async_context(records)
-        crawl = TorrentCrawl(session, frontier, store, clock.now, chance, profile_named(profile))
+        crawl = TorrentCrawl(session, frontier, store, inspect, clock.now, chance, profile_named(profile))
         operations = LocalOperations(frontier, crawl.commit)
         await stack.enter_async_context(serve(folder / QUEUE / SOCKET, operations))
         yield DhtCrawl(crawl, CrawlMonitor(crawl, session, folder), store)
@@ -133,6 +136,7 @@ async def crawl(
     read_only: bool = False,
     allow_private: Sequence[str] = (),
     profile: str = HOME.name,
+    rules: Sequence[str | Path] = (),
     max_torrents: int | None = None,
 ) -> AsyncGenerator[StoredTorrent]:
     """Crawl the DHT, and yield each torrent that is new in the store.
@@ -140,6 +144,7 @@ async def crawl(
     state         folder of the crawl, which the next run resumes; without it everything is forgotten at the end
     store         URL of a database server for the torrents: postgresql://HOST/DATABASE or mysql://HOST/DATABASE
     profile       "home", for a line with a home router, or "server"
+    rules         files of rules about names (docs/torrent-rules.md)
     max_torrents  end after so many new torrents; without it the crawl goes on until the loop ends
 
     The other arguments are those of `open_node`. The crawl waits while the loop works on a torrent, which is durable
@@ -157,7 +162,8 @@ async def crawl(
             allow_private=allow_private,
             **node_settings(profile),
         )
-        async with opening as session, open_torrent_crawl(session, folder, profile, store) as opened:
+        files = [*map(Path, rules)]
+        async with opening as session, open_torrent_crawl(session, folder, profile, store, files) as opened:
             if session.is_isolated:
                 raise UsageError("no node to join the network through: give bootstrap=['HOST:PORT']")
             if not await session.joined():

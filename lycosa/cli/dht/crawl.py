@@ -11,6 +11,7 @@ import click
 
 from lycosa.cli.dht.crawl_report import PlainReport, live_lines, summary_json, summary_lines
 from lycosa.cli.dht.options import NodeOptions, join, node_options, report, run_with_node
+from lycosa.cli.dht.records import rules_option
 from lycosa.cli.exit_codes import DONE
 from lycosa.cli.parameters import NON_EMPTY, Number
 from lycosa.core.errors import UsageError
@@ -22,6 +23,7 @@ class CrawlOptions(NamedTuple):
     """The options of a crawl besides those of its node."""
 
     store: str | None
+    rules: tuple[Path, ...]
     profile: str
     max_time: float | None
     max_torrents: int | None
@@ -47,6 +49,7 @@ class CrawlOptions(NamedTuple):
     show_default=True,
     help="Limits of the crawl: home, with at most 600 new addresses a minute, or server, for a machine without NAT.",
 )
+@rules_option
 @click.option("--max-time", type=Number(1), metavar="S", help="End after this many seconds. [default: no limit]")
 @click.option(
     "--max-torrents",
@@ -104,7 +107,7 @@ def _check_addresses(options: CrawlOptions) -> None:
 async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     from lycosa.app.dht_crawl import open_torrent_crawl, serve_crawl
 
-    async with open_torrent_crawl(session, state, options.profile, options.store) as opened:
+    async with open_torrent_crawl(session, state, options.profile, options.store, options.rules) as opened:
         await join(session)
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote

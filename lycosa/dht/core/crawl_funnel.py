@@ -39,6 +39,8 @@ class CrawlOutcome(IntEnum):
     """Our own limits forbade a lookup, or connections to its peers: tried again soon."""
     NO_LOOKUP = 47
     """Nobody who named it had peers, and the lookups of this minute were used up: tried again later."""
+    REFUSED_BY_RULES = 50
+    """A rule forbids its names."""
     STORED = 60
     STORED_BEFORE = 61
     REFUSED = 62

@@ -9,7 +9,7 @@ A repeated import finds its torrents stored and stores none twice, so an interru
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -24,6 +24,7 @@ from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.exchange.entries import Entry, EntryKind, TorrentSource
 from lycosa.storage.core.torrent_line import ImportedTorrent, parse_line, plausible_date
 from lycosa.storage.core.torrent_record import RecordPolicy, Standing, TorrentRecord, key_of
+from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.ports import RecordStore
 
 BATCH_ROWS = 500
@@ -34,8 +35,8 @@ COMMENT_MAX = 4096
 PRIVATE = "private"
 NO_QUEUE = "needs the network: give --state, and crawl"
 
-Inspect = Callable[[TorrentRecord], str | None]
-"""Returns why a record may not be stored, in a few words that are counted; None if it may."""
+Inspect = Callable[[TorrentRecord], Inspection]
+"""Returns the record as it may be stored, or why it may not."""
 
 
 @dataclass(slots=True)
@@ -87,18 +88,25 @@ class RecordImporter:
         """Store a batch. Raises `StateError`; the batch may then be repeated."""
         counts, problems, now = ImportCounts(), list[Problem](), self._now()
         read: list[ImportedTorrent] = []
+        denied: dict[str, list[bytes]] = defaultdict(list)
         for entry in entries:
             try:
                 torrent = read_entry(entry, int(now))
             except LycosaError as error:
                 problems.append(Problem(entry.where, str(error)))
             else:
-                reason = PRIVATE if self._policy.refuses(torrent.record) else self._inspect(torrent.record)
-                if reason is None:
-                    read.append(torrent)
-                else:
+                if self._policy.refuses(torrent.record):
+                    counts.refused[PRIVATE] += 1
+                    continue
+                record, reason = self._inspect(torrent.record)
+                if reason:
+                    denied[reason] += record.keys
                     counts.refused[reason] += 1
+                else:
+                    read.append(torrent._replace(record=record))
         counts.bad = len(problems)
+        for reason, infohashes in denied.items():
+            await self._store.deny(infohashes, reason=reason)
         await self._store_allowed(read, counts, now)
         return BatchResult(counts, problems)
 

@@ -18,6 +18,7 @@ from lycosa.dht.exchange.importing import BATCH_ROWS, NO_QUEUE, QueueImporter
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.storage.core.torrent_line import format_line
 from lycosa.storage.core.torrent_record import RecordPolicy, StoredTorrent, TorrentRecord
+from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.dht.exchange.torrents import NOW, Imported
 from tests.storage.torrents import torrent
@@ -75,7 +76,7 @@ def test_an_import_completes_a_known_torrent() -> None:
 
 
 def test_refusals_are_counted_by_their_reasons() -> None:
-    imported = Imported(inspect=lambda record: "rule 7" if record.name == torrent(4).name else None)
+    imported = Imported(inspect=lambda record: Inspection(record, "rule 7" if record.name == torrent(4).name else ""))
 
     async def forbid() -> None:
         await imported.store.put([torrent(2), torrent(3)], NOW)
