@@ -22,6 +22,8 @@ class CrawlOutcome(IntEnum):
     """Queued before."""
     MALFORMED = 22
     """No infohash: all bytes are the same."""
+    DISTRUSTED = 23
+    """Named by a host whose infohashes nobody has."""
     ALREADY_STORED = 30
     """Stored before its turn came: the other infohash of a hybrid torrent, or by another crawler."""
     FORBIDDEN = 31

@@ -34,7 +34,7 @@ from lycosa.dht.crawler.store import StoreStage
 from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
 from lycosa.frontier.core.model import FrontierStats
-from lycosa.frontier.ports import Frontier
+from lycosa.frontier.ports import ExactFrontier
 from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.ports import RecordStore
 
@@ -58,7 +58,7 @@ class TorrentCrawl:
     def __init__(
         self,
         session: DhtSession,
-        frontier: Frontier,
+        frontier: ExactFrontier,
         store: RecordStore,
         inspect: Inspect,
         now: Callable[[], float],
