@@ -33,7 +33,7 @@ class Triage:
         """Queue the new infohashes. Return their number. `sampler` or `peer`: who named them, if they have it."""
         named = list(infohashes)
         self._funnel.count(source, len(named))
-        if sampler is not None and not self._hints.samplers.trusts(sampler.endpoint, self._queue.now()):
+        if sampler is not None and not self._hints.trust.trusts(sampler.endpoint, self._queue.now()):
             self._funnel.count(CrawlOutcome.DISTRUSTED, len(named))
             return 0
         plausible = [each for each in named if each not in MALFORMED]

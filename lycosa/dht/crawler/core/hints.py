@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import Contact
-from lycosa.dht.crawler.core.samplers import Samplers
+from lycosa.dht.crawler.core.sampler_trust import SamplerTrust
 
 HINTS_MAX = 100_000
 """Infohashes with hints, about 40 MB. Without its hint, an infohash costs a lookup."""
@@ -27,8 +27,11 @@ class Hints:
     """Hints of infohashes that wait for a try: those that are done have none."""
 
     def __init__(self) -> None:
-        self.samplers = Samplers()
+        self.trust = SamplerTrust()
         self._hints: RecentDict[bytes, Hint] = RecentDict(HINTS_MAX)
+
+    def __contains__(self, infohash: bytes) -> bool:
+        return infohash in self._hints
 
     def among(self, infohashes: Iterable[bytes]) -> set[bytes]:
         """Return those that wait for a try."""
