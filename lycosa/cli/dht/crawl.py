@@ -13,7 +13,7 @@ from lycosa.cli.dht.crawl_report import PlainReport, live_lines, summary_json, s
 from lycosa.cli.dht.options import NodeOptions, join, node_options, report, run_with_node
 from lycosa.cli.dht.records import rules_option
 from lycosa.cli.exit_codes import DONE
-from lycosa.cli.parameters import NON_EMPTY, Number
+from lycosa.cli.parameters import NON_EMPTY, Number, Size
 from lycosa.core.errors import UsageError
 
 PROFILES = ("home", "server")
@@ -25,6 +25,7 @@ class CrawlOptions(NamedTuple):
     store: str | None
     rules: tuple[Path, ...]
     profile: str
+    max_size: int | None
     max_time: float | None
     max_torrents: int | None
     metrics: str | None
@@ -50,6 +51,13 @@ class CrawlOptions(NamedTuple):
     help="Limits of the crawl: home, with at most 600 new addresses a minute, or server, for a machine without NAT.",
 )
 @rules_option
+@click.option(
+    "--max-size",
+    type=Size(),
+    metavar="SIZE",
+    help="Maximum size of torrents.sqlite with its log, such as 10G. Beyond it, torrents with the fewest seeders are "
+    "removed, the longest unseen first, and stay away for 90 days. [default: no limit]",
+)
 @click.option("--max-time", type=Number(1), metavar="S", help="End after this many seconds. [default: no limit]")
 @click.option(
     "--max-torrents",
@@ -107,7 +115,10 @@ def _check_addresses(options: CrawlOptions) -> None:
 async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     from lycosa.app.dht_crawl import open_torrent_crawl, serve_crawl
 
-    async with open_torrent_crawl(session, state, options.profile, options.store, options.rules) as opened:
+    opening = open_torrent_crawl(
+        session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
+    )
+    async with opening as opened:
         await join(session)
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote
