@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -68,10 +67,15 @@ def command(
     """
     from lycosa.app.dht_exchange import find_source
 
-    found = [find_source(written, sys.stdin.buffer) for written in sources]
+    found = [find_source(written, _open_stdin) for written in sources]
     counts = asyncio.run(_import(found, location, rules, store_private, processes))
     print_result(_fields(counts), _text(counts), as_json=as_json)
     return DEAD if counts.bad else DONE
+
+
+def _open_stdin() -> BinaryIO:
+    # Not sys.stdin: a thread that still reads it when Ctrl-C ends the process would make Python abort.
+    return open(0, "rb", closefd=False)
 
 
 async def _import(

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from lycosa.dht.crawler.core.hash_records import SAMPLED
 from lycosa.dht.crawler.core.torrent_records import to_torrent_record
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.exchange.entries import Entry, EntryKind, TorrentSource
+from lycosa.infra.own_thread import OwnThread
 from lycosa.storage.core.torrent_line import ImportedTorrent, parse_line, plausible_date
 from lycosa.storage.core.torrent_record import RecordPolicy, Standing, TorrentRecord, key_of
 from lycosa.storage.core.torrents.inspection import Inspection
@@ -189,16 +190,17 @@ async def import_source(
     """
     running: deque[tuple[asyncio.Task[BatchResult], int]] = deque()
     try:
-        async for batch in _batches(source):
-            infohashes = [entry for entry in batch if entry.kind is EntryKind.INFOHASH]
-            records = [entry for entry in batch if entry.kind is not EntryKind.INFOHASH]
-            if records:
-                running.append((asyncio.create_task(_run(take_records, records)), batch[-1].done))
-            if infohashes:
-                report(await take_infohashes(infohashes), batch[-1].done)
-            while len(running) >= concurrency:
-                task, done = running.popleft()
-                report(await task, done)
+        async with aclosing(_batches(source)) as batches:
+            async for batch in batches:
+                infohashes = [entry for entry in batch if entry.kind is EntryKind.INFOHASH]
+                records = [entry for entry in batch if entry.kind is not EntryKind.INFOHASH]
+                if records:
+                    running.append((asyncio.create_task(_run(take_records, records)), batch[-1].done))
+                if infohashes:
+                    report(await take_infohashes(infohashes), batch[-1].done)
+                while len(running) >= concurrency:
+                    task, done = running.popleft()
+                    report(await task, done)
         for task, done in running:
             report(await task, done)
     finally:
@@ -245,16 +247,15 @@ async def _run(take: Take, entries: Sequence[Entry]) -> BatchResult:
     return await take(entries)
 
 
-async def _batches(source: TorrentSource) -> AsyncIterator[list[Entry]]:
-    """Yield batches, which a thread of their own reads: a database or a pipe may make it wait."""
-    loop = asyncio.get_running_loop()
-    batches = _cut(source)
-    with ThreadPoolExecutor(1, "import") as reader:
-        try:
-            while batch := await loop.run_in_executor(reader, next, batches, None):
-                yield batch
-        finally:
-            await asyncio.shield(loop.run_in_executor(reader, batches.close))
+async def _batches(source: TorrentSource) -> AsyncGenerator[list[Entry]]:
+    """Yield batches. They are read in threads: a database or a pipe may make them wait, even for ever."""
+    batches, thread = _cut(source), OwnThread("import")
+    try:
+        while batch := await thread.call(lambda: next(batches, None)):
+            yield batch
+    finally:
+        if not thread.is_busy:
+            batches.close()
 
 
 def _cut(source: TorrentSource) -> Generator[list[Entry]]:
