@@ -61,6 +61,10 @@ EXCEPTIONS = {
     ("docs/proxy-gateway.md", "chromium"): "opens a window",
     ("docs/roadmap.md", "lycosa "): "commands that are planned",
     ("docs/real-pages.md", "wget"): "a recursive wget of a whole site, which bench/ runs",
+    (
+        "docs/dht-crawler.md",
+        "lycosa dht explain",
+    ): "nothing was found, so it exits with 1; tests/cli/dht/test_explain.py",
     ("docs/proxies.md", 'async with pool.lease("shop.example") as proxy, httpx'): "httpx is not among our packages",
 }
 """Page and beginning of a line or a block of Python that is not run, and why."""
@@ -85,6 +89,13 @@ PREPARED = {
     "docs/proxy-checks.md": [
         "lycosa proxies add list.txt --pool proxies",
         "lycosa proxies add list.txt --pool redis://localhost:6379/0",
+    ],
+    "docs/dht-crawler.md": [
+        "lycosa dht node --bind 127.0.0.1:6881 --allow-private 127.0.0.0/8",
+        (
+            "lycosa dht crawl --bind 127.0.0.2:0 --bootstrap 127.0.0.1:6881 --allow-private 127.0.0.0/8"
+            " --state torrents --max-time 1"
+        ),
     ],
     "docs/proxy-api.md": ["lycosa proxies add list.txt --pool pool"],
     "docs/proxy-gateway.md": [
