@@ -50,6 +50,7 @@ class TorrentCrawlStatus(NamedTuple):
     all_lookups_used: bool
     store_waiting: int
     store_busy_s: float
+    queued_max: int
 
 
 class TorrentCrawl:
@@ -104,6 +105,7 @@ class TorrentCrawl:
             self._peers.all_lookups_used,
             self._store.waiting,
             self._store.busy_s,
+            self._profile.queued_max,
         )
 
     async def commit(self) -> None:
