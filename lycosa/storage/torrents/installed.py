@@ -13,7 +13,7 @@ from lycosa.core.errors import UsageError
 from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import make_folder, replace_file
 from lycosa.storage.core.torrent_record import TorrentRecord
-from lycosa.storage.core.torrents.inspection import Inspection
+from lycosa.storage.core.torrents.inspection import Inspection, Inspector
 from lycosa.storage.torrents.rule_files import list_files, make_inspector
 
 RULES = "rules"
@@ -33,6 +33,13 @@ class InstalledRules:
 
     def inspect(self, record: TorrentRecord) -> Inspection:
         """Apply the rules as they are now. Files that became unusable since the start change nothing."""
+        return self._current().inspect(record)
+
+    def refusal(self, record: TorrentRecord) -> str:
+        """See `Inspector.refusal`."""
+        return self._current().refusal(record)
+
+    def _current(self) -> Inspector:
         now = self._now()
         if now >= self._looked_at + LOOK_EVERY_S:
             self._looked_at = now
@@ -41,7 +48,7 @@ class InstalledRules:
                 self._versions = versions
                 with suppress(UsageError):
                     self._inspector = make_inspector(versions)
-        return self._inspector.inspect(record)
+        return self._inspector
 
     def _look(self) -> dict[Path, int]:
         """Return the files and when they were changed."""

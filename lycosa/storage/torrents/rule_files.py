@@ -33,13 +33,18 @@ def make_inspector(paths: Iterable[Path] = ()) -> Inspector:
     """Return what applies the package's rules and then those of these files. Raises `UsageError`."""
     added: list[tuple[RuleFile, CompilePattern]] = []
     for path in paths:
+        inspector_of(path)  # its mistakes are reported with its name
         added.append((load_rules(path), compile_pattern))
-        try:
-            Inspector(added[-1:])
-        except UsageError as error:
-            raise UsageError(f"{path}: {error}") from None
     own = [CONTENT, ABUSE] if all(rules.abuse_rules for rules, _ in added) else [CONTENT]
     return Inspector([*((load_rules(_PACKAGE / name), compile_own) for name in own), *added])
+
+
+def inspector_of(path: Path) -> Inspector:
+    """Return what applies the rules of one file alone. Raises `UsageError`."""
+    try:
+        return Inspector([(load_rules(path), compile_pattern)])
+    except UsageError as error:
+        raise UsageError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
 def list_files(path: Path) -> list[Path]:
