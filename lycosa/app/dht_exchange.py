@@ -136,7 +136,7 @@ def _importer(
     return RecordImporter(store, policy, inspect, clock.now)
 
 
-class WorkerProcess:
+class ImportProcess:
     """What a worker process has: a loop, and an importer with an open store."""
 
     def __init__(self, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
@@ -155,14 +155,14 @@ class WorkerProcess:
         return await self._importer.take(entries)
 
 
-_workers: list[WorkerProcess] = []
+_workers: list[ImportProcess] = []
 """In a worker process, itself."""
 
 
 def _start_worker(location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which lets the batch end
     Thread(target=_exit_with_parent, daemon=True).start()
-    _workers.append(WorkerProcess(location, policy, rules))
+    _workers.append(ImportProcess(location, policy, rules))
 
 
 def _exit_with_parent() -> None:

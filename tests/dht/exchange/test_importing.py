@@ -29,7 +29,7 @@ DAY_S = 86_400
 
 
 class Given:
-    """A source of entries that a test gives. It fails at its end if it is told to."""
+    """A source of entries that a test gives. It may fail at its end."""
 
     def __init__(self, *entries: Entry, error: Exception | None = None) -> None:
         self.name, self.total = "given", len(entries)
