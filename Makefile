@@ -32,7 +32,8 @@ bench: ## compare with other crawlers; writes docs/benchmarks.md
 	$(bin)/python bench/proxies.py --write || failed=$$?; \
 	$(bin)/python bench/gateway.py --write || failed=$$?; \
 	$(bin)/python bench/goodput.py --write || failed=$$?; \
-	$(bin)/python bench/dht.py --write || failed=$$?; exit $$failed
+	$(bin)/python bench/dht.py --write || failed=$$?; \
+	$(bin)/python bench/records.py --write || failed=$$?; exit $$failed
 
 lint: ## ruff, import contracts, shellcheck where it is installed
 	@scripts/venv dev

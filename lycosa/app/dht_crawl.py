@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
@@ -29,8 +30,11 @@ from lycosa.infra.web.metrics_page import serve_metrics
 from lycosa.infra.web.small_site import serve_pages
 from lycosa.storage.core.torrent_record import StoredTorrent, TorrentRecord
 from lycosa.storage.ports import RecordStore
+from lycosa.storage.records.outages import OutageWait
+from lycosa.storage.torrents.installed import InstalledRules
 
 PAGE_OPTION = "--page"
+_log = logging.getLogger(__name__)
 
 
 class DhtCrawl:
@@ -89,19 +93,30 @@ def node_settings(profile_name: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_torrent_crawl(
-    session: DhtSession, folder: Path, profile: str, store_url: str | None = None
+    session: DhtSession,
+    folder: Path,
+    profile: str,
+    store_url: str | None = None,
+    rules: Sequence[Path] = (),
+    *,
+    max_bytes: int | None = None,
+    say: Callable[[str], None] = _log.warning,
 ) -> AsyncIterator[DhtCrawl]:
     """Open the crawl with this state folder, which the node has locked. `store_url`: of a database server.
+    `rules`: files of rules, besides those of the folder.
 
-    The node was opened with the `node_settings` of the profile.
+    The node was opened with the `node_settings` of the profile. While the store is gone or full the crawl waits for it,
+    and `say` gets a line.
     `lycosa frontier` and `lycosa dht explain` can look into it while it is open. Raises `UsageError`, `StateError`.
     """
     async with AsyncExitStack() as stack:
         clock = Clock()
+        inspect = InstalledRules(folder, rules, clock.now).inspect
         frontier = await stack.enter_async_context(open_hash_frontier(folder, clock.now()))
-        records = open_records(RecordsLocation(str(folder), store_url), create=True)
+        location = RecordsLocation(str(folder), store_url)
+        records = open_records(location, create=True, max_bytes=max_bytes, outage_wait=OutageWait(say))
         store = await stack.enter_async_context(records)
-        crawl = TorrentCrawl(session, frontier, store, clock.now, chance, profile_named(profile))
+        crawl = TorrentCrawl(session, frontier, store, inspect, clock.now, chance, profile_named(profile))
         operations = LocalOperations(frontier, crawl.commit)
         await stack.enter_async_context(serve(folder / QUEUE / SOCKET, operations))
         yield DhtCrawl(crawl, CrawlMonitor(crawl, session, folder), store)
@@ -130,9 +145,11 @@ async def crawl(
     bootstrap: Sequence[str] = (),
     state: str | Path | None = None,
     store: str | None = None,
+    max_bytes: int | None = None,
     read_only: bool = False,
     allow_private: Sequence[str] = (),
     profile: str = HOME.name,
+    rules: Sequence[str | Path] = (),
     max_torrents: int | None = None,
 ) -> AsyncGenerator[StoredTorrent]:
     """Crawl the DHT, and yield each torrent that is new in the store.
@@ -140,6 +157,8 @@ async def crawl(
     state         folder of the crawl, which the next run resumes; without it everything is forgotten at the end
     store         URL of a database server for the torrents: postgresql://HOST/DATABASE or mysql://HOST/DATABASE
     profile       "home", for a line with a home router, or "server"
+    rules         files of rules about names (docs/torrent-rules.md)
+    max_bytes     size of the file of torrents with its log: beyond it those with the fewest seeders are removed
     max_torrents  end after so many new torrents; without it the crawl goes on until the loop ends
 
     The other arguments are those of `open_node`. The crawl waits while the loop works on a torrent, which is durable
@@ -157,7 +176,11 @@ async def crawl(
             allow_private=allow_private,
             **node_settings(profile),
         )
-        async with opening as session, open_torrent_crawl(session, folder, profile, store) as opened:
+        files = [*map(Path, rules)]
+        async with (
+            opening as session,
+            open_torrent_crawl(session, folder, profile, store, files, max_bytes=max_bytes) as opened,
+        ):
             if session.is_isolated:
                 raise UsageError("no node to join the network through: give bootstrap=['HOST:PORT']")
             if not await session.joined():

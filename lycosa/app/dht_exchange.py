@@ -26,8 +26,9 @@ from lycosa.dht.exchange.exporting import ExportFormat, export_torrents
 from lycosa.dht.exchange.importing import BatchResult, ImportCounts, QueueImporter, RecordImporter, import_source
 from lycosa.dht.exchange.sources import find_source
 from lycosa.infra.clock import Clock, chance
-from lycosa.storage.core.torrent_record import RecordPolicy, TorrentRecord
+from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.ports import RecordStore
+from lycosa.storage.torrents.installed import InstalledRules
 
 __all__ = [
     "ExportFormat",
@@ -47,12 +48,18 @@ class TorrentImport:
     """An import into an open store. Made by `open_import`."""
 
     def __init__(
-        self, store: RecordStore, location: RecordsLocation, policy: RecordPolicy, processes: int, stack: AsyncExitStack
+        self,
+        store: RecordStore,
+        location: RecordsLocation,
+        policy: RecordPolicy,
+        rules: Sequence[Path],
+        processes: int,
+        stack: AsyncExitStack,
     ) -> None:
         self._store, self._location, self._processes, self._stack = store, location, processes, stack
         self._clock = Clock()
-        self._here = RecordImporter(store, policy, _inspect, self._clock.now)
-        self._workers = ImportWorkers(location, policy, processes)
+        self._here = _importer(store, location, policy, rules)
+        self._workers = ImportWorkers(location, policy, rules, processes)
         self._queue: QueueImporter | None = None
         self._batches = 0
 
@@ -87,10 +94,9 @@ class TorrentImport:
 class ImportWorkers:
     """The worker processes. They start when the first batch comes, and end with this process, even if it is killed."""
 
-    def __init__(self, location: RecordsLocation, policy: RecordPolicy, processes: int) -> None:
-        self._make = partial(
-            ProcessPoolExecutor, processes, multiprocessing.get_context("spawn"), _start_worker, (location, policy)
-        )
+    def __init__(self, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path], processes: int) -> None:
+        context, arguments = multiprocessing.get_context("spawn"), (location, policy, rules)
+        self._make = partial(ProcessPoolExecutor, processes, context, _start_worker, arguments)
         self._pool: ProcessPoolExecutor | None = None
 
     async def take(self, entries: Sequence[Entry]) -> BatchResult:
@@ -108,27 +114,33 @@ class ImportWorkers:
 
 @asynccontextmanager
 async def open_import(
-    location: RecordsLocation, *, store_private: bool, processes: int
+    location: RecordsLocation, rules: Sequence[Path] = (), *, store_private: bool, processes: int
 ) -> AsyncIterator[TorrentImport]:
-    """Open the store, which is created if it is missing. Raises `UsageError`, `StateError`."""
+    """Open the store, which is created if it is missing. `rules`: files, besides those of the state folder.
+
+    Raises `UsageError`, `StateError`.
+    """
     policy = RecordPolicy(store_private=store_private)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_records(location, policy, create=True))
-        torrents = TorrentImport(store, location, policy, processes, stack)
+        torrents = TorrentImport(store, location, policy, rules, processes, stack)
         stack.push_async_callback(torrents.close)
         yield torrents
 
 
-def _inspect(_: TorrentRecord) -> str | None:
-    """Return why a record may not be stored."""
-    return None
+def _importer(
+    store: RecordStore, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]
+) -> RecordImporter:
+    clock = Clock()
+    inspect = InstalledRules(Path(location.state) if location.state else None, rules, clock.now).inspect
+    return RecordImporter(store, policy, inspect, clock.now)
 
 
-class WorkerProcess:
+class ImportProcess:
     """What a worker process has: a loop, and an importer with an open store."""
 
-    def __init__(self, location: RecordsLocation, policy: RecordPolicy) -> None:
-        self._location, self._policy = location, policy
+    def __init__(self, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
+        self._location, self._policy, self._rules = location, policy, rules
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
         self._importer: RecordImporter | None = None
@@ -139,18 +151,18 @@ class WorkerProcess:
     async def _take(self, entries: Sequence[Entry]) -> BatchResult:
         if self._importer is None:
             store = await self._stack.enter_async_context(open_records(self._location, self._policy, create=True))
-            self._importer = RecordImporter(store, self._policy, _inspect, Clock().now)
+            self._importer = _importer(store, self._location, self._policy, self._rules)
         return await self._importer.take(entries)
 
 
-_workers: list[WorkerProcess] = []
+_workers: list[ImportProcess] = []
 """In a worker process, itself."""
 
 
-def _start_worker(location: RecordsLocation, policy: RecordPolicy) -> None:
+def _start_worker(location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which lets the batch end
     Thread(target=_exit_with_parent, daemon=True).start()
-    _workers.append(WorkerProcess(location, policy))
+    _workers.append(ImportProcess(location, policy, rules))
 
 
 def _exit_with_parent() -> None:

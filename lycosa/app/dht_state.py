@@ -20,8 +20,10 @@ from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.state_dir import StateDir
 from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.ports import RecordStore
+from lycosa.storage.records.outages import OutageWait
 from lycosa.storage.records.sql import open_sql_records
 from lycosa.storage.records.sqlite import SqliteRecordStore
+from lycosa.storage.records.tables import TableRecordStore
 
 QUEUE, TORRENTS = "queue", "torrents.sqlite"
 NAME = "infohashes of the DHT"
@@ -53,18 +55,31 @@ async def open_hash_frontier(folder: Path, now: float) -> AsyncIterator[LocalFro
 
 @asynccontextmanager
 async def open_records(
-    location: RecordsLocation, policy: RecordPolicy | None = None, *, create: bool = False
+    location: RecordsLocation,
+    policy: RecordPolicy | None = None,
+    *,
+    create: bool = False,
+    max_bytes: int | None = None,
+    outage_wait: OutageWait | None = None,
 ) -> AsyncIterator[RecordStore]:
-    """Open the store of torrents. Raises `UsageError`; without `create` also if the folder has none."""
-    store = _records(location, policy, create=create)
+    """Open the store of torrents. Raises `UsageError`; without `create` also if the folder has none.
+
+    `outage_wait` waits while the store is gone or full; not when it is opened, since the URL may be wrong.
+    """
+    store = _records(location, policy, create=create, max_bytes=max_bytes)
     await store.open()
+    store.outage_wait = outage_wait
     try:
         yield store
     finally:
         await store.close()
 
 
-def _records(location: RecordsLocation, policy: RecordPolicy | None, *, create: bool) -> RecordStore:
+def _records(
+    location: RecordsLocation, policy: RecordPolicy | None, *, create: bool, max_bytes: int | None
+) -> TableRecordStore:
+    if location.store is not None and max_bytes is not None:
+        raise UsageError("--max-size limits torrents.sqlite; leave it out with --store, and set a limit on the server")
     if location.store is not None:
         return open_sql_records(location.store, policy)
     if location.state is None:
@@ -74,4 +89,4 @@ def _records(location: RecordsLocation, policy: RecordPolicy | None, *, create: 
         raise UsageError(f"{location.state} has no torrents: is it the --state of a dht crawl?")
     if not path.parent.parent.is_dir():
         raise UsageError(f"{path.parent.parent} does not exist: the folder of --state is created in an existing one")
-    return SqliteRecordStore(path, policy)
+    return SqliteRecordStore(path, policy, max_bytes=max_bytes)

@@ -253,6 +253,11 @@ class MetadataFetcher:
         self.connection_count = 0
         self.in_flight_bytes = 0
 
+    @property
+    def waiting_fetches(self) -> int:
+        """How many fetches wait for a connection."""
+        return len(self._waiting_for_room)
+
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
         return self

@@ -108,7 +108,10 @@ class RecordStore(Protocol):
         """
 
     async def changes(self, limit: int) -> list[Change]:
-        """Return rows that were stored, changed or removed and not acknowledged since, each once."""
+        """Return rows that were stored, changed or removed and not acknowledged since, each once.
+
+        Rows that were removed before they were returned here for the first time are left out.
+        """
 
     async def acknowledge(self, changes: Sequence[Change]) -> None:
         """Forget these changes. A row that changed again in the meantime stays."""

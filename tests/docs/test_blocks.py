@@ -56,9 +56,15 @@ EXCEPTIONS = {
     ("docs/streams.md", "pip install"): "installs packages",
     ("docs/several-machines.md", "pip install"): "installs packages",
     ("docs/streams.md", "for entries in batches"): "part of examples/consume_stream.py, which a test runs and compares",
+    ("docs/dht-import.md", "lycosa dht import ~/"): "a database of magnetico; tests/dht/exchange makes one",
+    ("docs/dht-import.md", "lycosa dht import postgresql"): "a server with bitmagnet; tests/dht/exchange makes one",
     ("docs/proxy-gateway.md", "chromium"): "opens a window",
     ("docs/roadmap.md", "lycosa "): "commands that are planned",
     ("docs/real-pages.md", "wget"): "a recursive wget of a whole site, which bench/ runs",
+    (
+        "docs/dht-crawler.md",
+        "lycosa dht explain",
+    ): "nothing was found, so it exits with 1; tests/cli/dht/test_explain.py",
     ("docs/proxies.md", 'async with pool.lease("shop.example") as proxy, httpx'): "httpx is not among our packages",
 }
 """Page and beginning of a line or a block of Python that is not run, and why."""
@@ -83,6 +89,13 @@ PREPARED = {
     "docs/proxy-checks.md": [
         "lycosa proxies add list.txt --pool proxies",
         "lycosa proxies add list.txt --pool redis://localhost:6379/0",
+    ],
+    "docs/dht-crawler.md": [
+        "lycosa dht node --bind 127.0.0.1:6881 --allow-private 127.0.0.0/8",
+        (
+            "lycosa dht crawl --bind 127.0.0.2:0 --bootstrap 127.0.0.1:6881 --allow-private 127.0.0.0/8"
+            " --state torrents --max-time 1"
+        ),
     ],
     "docs/proxy-api.md": ["lycosa proxies add list.txt --pool pool"],
     "docs/proxy-gateway.md": [

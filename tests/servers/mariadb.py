@@ -1,7 +1,7 @@
 """A real MariaDB server as a child process in a temporary folder, reached through a Unix socket.
 
-with mariadb_server() as url:
-    open_sql_records(url)
+with mariadb_process() as server:
+    open_sql_records(server.url)
 
 The server dies with its parent.
 """
@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -40,9 +40,47 @@ def find_mariadb() -> str | None:
     return None
 
 
+class MariadbServer:
+    """A server with its data; it can be killed and started again. Its database `records` is empty at first."""
+
+    def __init__(self, program: str, home: Path, user: str | None, options: Sequence[str]) -> None:
+        self._program, self._home, self._user, self._options = program, home, user, options
+        self._socket = home / "socket"
+        self.url = f"mysql://root@localhost/records?socket={self._socket}"
+        self._process: subprocess.Popen[bytes] | None = None
+        install = ["mariadb-install-db", "--no-defaults", f"--datadir={home / 'data'}", "--skip-test-db"]
+        install.append("--auth-root-socket-user=root")
+        subprocess.run(install, cwd=home, user=user, check=True, capture_output=True)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        setpriv = shutil.which("setpriv")
+        prefix = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+        places = [f"--datadir={self._home / 'data'}", f"--socket={self._socket}", f"--pid-file={self._home / 'pid'}"]
+        log = self._home / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*prefix, self._program, *self._options, *places],
+                cwd=self._home,
+                user=self._user,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        _create_database(self._socket, self._process, log)
+
+    def kill(self) -> None:
+        """End it at once, without saving: the next start is a recovery."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
 @contextmanager
-def mariadb_server() -> Iterator[str]:
-    """Run a server while the block runs. Yields the URL of an empty database."""
+def mariadb_process(options: Sequence[str] = (*OPTIONS, *FAST)) -> Iterator[MariadbServer]:
+    """Run a server while the block runs."""
     program = find_mariadb()
     if program is None:
         raise MariadbFailed("it is not installed")
@@ -50,42 +88,13 @@ def mariadb_server() -> Iterator[str]:
     user = USER if os.geteuid() == 0 else None
     if user is not None:
         os.chown(home, pwd.getpwnam(user).pw_uid, -1)
-    data, log, path = home / "data", home / "log", home / "socket"
     try:
-        install = [
-            "mariadb-install-db",
-            "--no-defaults",
-            f"--datadir={data}",
-            "--skip-test-db",
-            "--auth-root-socket-user=root",
-        ]
-        subprocess.run(install, cwd=home, user=user, check=True, capture_output=True)
-        setpriv = shutil.which("setpriv")
-        prefix = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [
-                    *prefix,
-                    program,
-                    *OPTIONS,
-                    *FAST,
-                    f"--datadir={data}",
-                    f"--socket={path}",
-                    f"--pid-file={home / 'pid'}",
-                ],
-                cwd=home,
-                user=user,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        server = MariadbServer(program, home, user, options)
         try:
-            _create_database(path, process, log)
-            yield f"mysql://root@localhost/records?socket={path}"
+            server.start()
+            yield server
         finally:
-            process.kill()  # at once, without saving
-            process.wait()
+            server.kill()
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
@@ -98,7 +107,7 @@ def _create_database(path: Path, process: subprocess.Popen[bytes], log: Path) ->
         with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             probe.connect(str(path))  # PyMySQL does not close the socket of a failed attempt
             connection = pymysql.connect(unix_socket=str(path), user="root")
-            connection.cursor().execute("CREATE DATABASE records")
+            connection.cursor().execute("CREATE DATABASE IF NOT EXISTS records")
             connection.close()
             return
         time.sleep(POLL_S)

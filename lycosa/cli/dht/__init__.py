@@ -16,6 +16,9 @@ COMMANDS = {
     "announce": "Announce this host as a peer of a torrent.",
     "import": "Store the torrents of files and of other crawlers' databases.",
     "export": "Write the stored torrents to a file.",
+    "deny": "Remove torrents, and never store them again.",
+    "allow": "Let denied or evicted torrents be stored again.",
+    "rules": "Refuse and describe torrents by rules about their names.",
     "torrent-nodes": "Read or write the DHT nodes in a torrent file.",
 }
 

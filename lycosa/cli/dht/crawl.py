@@ -11,8 +11,9 @@ import click
 
 from lycosa.cli.dht.crawl_report import PlainReport, live_lines, summary_json, summary_lines
 from lycosa.cli.dht.options import NodeOptions, join, node_options, report, run_with_node
+from lycosa.cli.dht.records import rules_option
 from lycosa.cli.exit_codes import DONE
-from lycosa.cli.parameters import NON_EMPTY, Number
+from lycosa.cli.parameters import NON_EMPTY, Number, Size
 from lycosa.core.errors import UsageError
 
 PROFILES = ("home", "server")
@@ -23,7 +24,9 @@ class CrawlOptions(NamedTuple):
 
     store: str | None
     index: str | None
+    rules: tuple[Path, ...]
     profile: str
+    max_size: int | None
     max_time: float | None
     max_torrents: int | None
     metrics: str | None
@@ -53,6 +56,14 @@ class CrawlOptions(NamedTuple):
     default=PROFILES[0],
     show_default=True,
     help="Limits of the crawl: home, with at most 600 new addresses a minute, or server, for a machine without NAT.",
+)
+@rules_option
+@click.option(
+    "--max-size",
+    type=Size(),
+    metavar="SIZE",
+    help="Maximum size of torrents.sqlite with its log, such as 10G. Beyond it, torrents with the fewest seeders are "
+    "removed, the longest unseen first, and stay away for 90 days. [default: no limit]",
 )
 @click.option("--max-time", type=Number(1), metavar="S", help="End after this many seconds. [default: no limit]")
 @click.option(
@@ -112,8 +123,11 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     from lycosa.app.dht_crawl import open_torrent_crawl, serve_crawl
     from lycosa.app.torrent_search import torrent_indexer
 
+    opening = open_torrent_crawl(
+        session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
+    )
     async with AsyncExitStack() as stack:
-        opened = await stack.enter_async_context(open_torrent_crawl(session, state, options.profile, options.store))
+        opened = await stack.enter_async_context(opening)
         if options.index is not None:
             indexer = await stack.enter_async_context(torrent_indexer(opened.store, Path(options.index)))
             opened.beside.append(indexer.run)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import click
 
 from lycosa.cli.crawl import progress
-from lycosa.cli.dht.records import records_options
+from lycosa.cli.dht.records import records_options, rules_option
 from lycosa.cli.exit_codes import DEAD, DONE, one_line
 from lycosa.cli.frontier.rows import json_option, print_result
 from lycosa.cli.task_progress import task_progress
@@ -26,6 +26,7 @@ PROCESSES = min(4, os.cpu_count() or 1)
 @click.command("import", short_help="Store the torrents of files and of other crawlers' databases.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @records_options
+@rules_option
 @click.option("--private", "store_private", is_flag=True, help="Store torrents of closed trackers, too.")
 @click.option(
     "--processes",
@@ -36,7 +37,15 @@ PROCESSES = min(4, os.cpu_count() or 1)
     help="Worker processes that read and store.",
 )
 @json_option
-def command(sources: Sequence[str], location: Any, processes: int, *, store_private: bool, as_json: bool) -> int:
+def command(
+    sources: Sequence[str],
+    location: Any,
+    rules: tuple[Path, ...],
+    processes: int,
+    *,
+    store_private: bool,
+    as_json: bool,
+) -> int:
     """Store torrents of files and of other crawlers' databases.
 
     \b
@@ -58,17 +67,24 @@ def command(sources: Sequence[str], location: Any, processes: int, *, store_priv
     """
     from lycosa.app.dht_exchange import find_source
 
-    found = [find_source(written, sys.stdin.buffer) for written in sources]
-    counts = asyncio.run(_import(found, location, store_private, processes))
+    found = [find_source(written, _open_stdin) for written in sources]
+    counts = asyncio.run(_import(found, location, rules, store_private, processes))
     print_result(_fields(counts), _text(counts), as_json=as_json)
     return DEAD if counts.bad else DONE
 
 
-async def _import(sources: Sequence[Any], location: Any, store_private: bool, processes: int) -> Any:
+def _open_stdin() -> BinaryIO:
+    # Not sys.stdin: a thread that still reads it when Ctrl-C ends the process would make Python abort.
+    return open(0, "rb", closefd=False)
+
+
+async def _import(
+    sources: Sequence[Any], location: Any, rules: tuple[Path, ...], store_private: bool, processes: int
+) -> Any:
     from lycosa.app.dht_exchange import ImportCounts, open_import
 
     counts = ImportCounts()
-    async with open_import(location, store_private=store_private, processes=processes) as torrents:
+    async with open_import(location, rules, store_private=store_private, processes=processes) as torrents:
         for source in sources:
             read = ImportCounts()
             with task_progress("torrent", "read", lambda source=source: source.total) as show:  # type: ignore[misc]

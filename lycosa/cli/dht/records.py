@@ -1,9 +1,10 @@
-"""Where the torrents are: the options of the commands that read or change the store."""
+"""Where the torrents are, and which rules hold: the options of the commands that read or change the store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -33,4 +34,12 @@ OPTIONS = (
         metavar="URL",
         help="Database of the torrents instead: postgresql://HOST/DATABASE or mysql://HOST/DATABASE.",
     ),
+)
+
+rules_option = click.option(
+    "--rules",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Rules about names, besides those in the folder of --state. May be repeated.",
 )

@@ -22,6 +22,8 @@ class CrawlOutcome(IntEnum):
     """Queued before."""
     MALFORMED = 22
     """No infohash: all bytes are the same."""
+    DISTRUSTED = 23
+    """Named by a host whose infohashes nobody has."""
     ALREADY_STORED = 30
     """Stored before its turn came: the other infohash of a hybrid torrent, or by another crawler."""
     FORBIDDEN = 31
@@ -39,6 +41,8 @@ class CrawlOutcome(IntEnum):
     """Our own limits forbade a lookup, or connections to its peers: tried again soon."""
     NO_LOOKUP = 47
     """Nobody who named it had peers, and the lookups of this minute were used up: tried again later."""
+    REFUSED_BY_RULES = 50
+    """A rule forbids its names."""
     STORED = 60
     STORED_BEFORE = 61
     REFUSED = 62

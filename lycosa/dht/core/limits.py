@@ -188,7 +188,7 @@ class NodeLimits:
     ) -> None:
         self.bytes_per_s, self.new_addresses_per_minute = bytes_per_s, new_addresses_per_minute
         self.waits: Counter[QueryLimit] = Counter()
-        """How often a query had to wait, by the reason. One that waits again counts again."""
+        """How often a query or connection had to wait, by the reason. One that waits again counts again."""
         self._answers = RateLimit(answers_per_s, answers_burst)
         self._queries = RateLimit(queries_per_s, queries_burst, refuse_when_full=True)
         self._bandwidth = BandwidthCap(bytes_per_s)
@@ -205,7 +205,9 @@ class NodeLimits:
 
     def may_connect(self, endpoint: bytes, now: float) -> bool:
         """Return whether a TCP connection may be opened; if so, count its address, beside those of UDP."""
-        return self._new_addresses.allow(TCP + endpoint, now)
+        allowed = self._new_addresses.allow(TCP + endpoint, now)
+        self.waits[QueryLimit.NEW_ADDRESSES] += not allowed
+        return allowed
 
     def query_wait_s(self, endpoint: bytes, now: float) -> float:
         """Return how long a query to this endpoint must wait; if it need not, count it."""

@@ -91,7 +91,7 @@ class DhtNode:
             random_bytes,
             family=self.family,
             config=config,
-            on_infohash=self._report_infohash if config.report_infohashes else None,
+            on_infohash=partial(report_infohash, self._events) if config.report_infohashes else None,
         )
         self._operations = Operations(
             self.table,
@@ -238,10 +238,6 @@ class DhtNode:
             self._reachability.queried(source, now)
             self._consider(contact, now)
         self.traffic.answers_out += self._answer(self._responder.answer(query, source, now), source, now)
-
-    def _report_infohash(self, event: PeerAnnounced | PeersWanted) -> None:
-        if len(self._events) < STRANGERS_EVENTS_MAX:
-            self._events.append(event)
 
     def _consider(self, contact: Contact, now: float) -> None:
         if self._may_keep(contact):
@@ -403,6 +399,12 @@ class ExternalAddress:
 
     def suits(self, node_id: bytes) -> bool:
         return not self.ip or is_secure(node_id, self.ip)
+
+
+def report_infohash(events: deque[Event], event: PeerAnnounced | PeersWanted) -> None:
+    """Report what a stranger announces or wants, unless too many events wait."""
+    if len(events) < STRANGERS_EVENTS_MAX:
+        events.append(event)
 
 
 def is_secure_contact(contact: Contact) -> bool:

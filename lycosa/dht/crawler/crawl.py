@@ -6,10 +6,10 @@
          the queue: infohashes, durable, with due times                             queue.py
      3 peers       the nodes that named it, else a lookup                           peers.py samplers.py
      4 metadata    from several peers, bounded together                             metadata.py
-     5 store       in batches; then the infohash is done                            store.py
-     6 popularity  seeders and leechers of what is stored                           popularity.py
+     5 content     clean names, rules, what the torrent holds                       content.py
+     6 store       in batches; then the infohash is done                            store.py
+     7 popularity  seeders and leechers of what is stored                           popularity.py
 
-The stage of contents (rules, charsets, types) has its place between 4 and 5, as a `TorrentTaker` before the store.
 A stage awaits the next one, which bounds every hand-off; only what others announce or want is dropped if it is too
 much. Each stage has its share of what the profile of the crawl allows.
 """
@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from lycosa.dht.core.crawl_funnel import Funnel
+from lycosa.dht.crawler.content import ContentStage, Inspect
 from lycosa.dht.crawler.core.hints import Hints
 from lycosa.dht.crawler.core.profiles import HOME, Profile
 from lycosa.dht.crawler.core.sweep import Sweep
@@ -33,7 +34,7 @@ from lycosa.dht.crawler.store import StoreStage
 from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
 from lycosa.frontier.core.model import FrontierStats
-from lycosa.frontier.ports import Frontier
+from lycosa.frontier.ports import ExactFrontier
 from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.ports import RecordStore
 
@@ -49,6 +50,7 @@ class TorrentCrawlStatus(NamedTuple):
     all_lookups_used: bool
     store_waiting: int
     store_busy_s: float
+    queued_max: int
 
 
 class TorrentCrawl:
@@ -57,8 +59,9 @@ class TorrentCrawl:
     def __init__(
         self,
         session: DhtSession,
-        frontier: Frontier,
+        frontier: ExactFrontier,
         store: RecordStore,
+        inspect: Inspect,
         now: Callable[[], float],
         chance: Callable[[], float],
         profile: Profile = HOME,
@@ -69,7 +72,8 @@ class TorrentCrawl:
         self._triage = Triage(queue, hints, funnel)
         self._harvest = HarvestStage(session, self._triage, funnel, profile)
         self._store = StoreStage(store, queue, funnel)
-        metadata = MetadataStage(session.fetcher, queue, self._store, funnel, profile.peers_per_try)
+        content = ContentStage(inspect, store, queue, self._store, funnel)
+        metadata = MetadataStage(session.fetcher, queue, content, funnel, profile.peers_per_try)
         self._peers = PeersStage(session, queue, store, hints, metadata, funnel, profile)
         self._popularity = PopularityStage(session, store, now, funnel, profile)
         self._sweep: Sweep | None = None
@@ -101,6 +105,7 @@ class TorrentCrawl:
             self._peers.all_lookups_used,
             self._store.waiting,
             self._store.busy_s,
+            self._profile.queued_max,
         )
 
     async def commit(self) -> None:

@@ -37,6 +37,7 @@ OUTCOME_TEXTS = {
     CrawlOutcome.NEW: "new",
     CrawlOutcome.KNOWN: "known already",
     CrawlOutcome.MALFORMED: "no infohash",
+    CrawlOutcome.DISTRUSTED: "named by a host whose infohashes nobody has",
     CrawlOutcome.ALREADY_STORED: "stored before their turn came",
     CrawlOutcome.FORBIDDEN: "denied or evicted: nobody was asked",
     CrawlOutcome.TRIED: "tried",

@@ -13,7 +13,7 @@ from lycosa.dht.core.metadata.failures import PeerFailure
 from lycosa.dht.core.operations import NodeBusy
 from lycosa.dht.crawler.budget import Budget
 from lycosa.dht.crawler.core.hash_records import infohash_of
-from lycosa.dht.crawler.core.hints import Hints
+from lycosa.dht.crawler.core.hints import Hint, Hints
 from lycosa.dht.crawler.core.profiles import Profile
 from lycosa.dht.crawler.metadata import MetadataStage
 from lycosa.dht.crawler.queue import HashQueue
@@ -99,17 +99,21 @@ class PeersStage:
 
     async def _try(self, lease: Lease) -> None:
         infohash = infohash_of(lease.record)
+        hint = self._hints.take(infohash)
         self._funnel.count(CrawlOutcome.TRIED)
         try:
             async with asyncio.timeout(TRY_MAX_S):
-                fetch, metadata = await self._fetch(infohash)
+                fetch, metadata = await self._fetch(infohash, hint)
         except TryFailed as failed:
+            if failed.outcome is not CrawlOutcome.POSTPONED:
+                self._judge(lease, hint, fetched=False)
             await self._fail(lease, failed.outcome)
         except NodeBusy:
             await self._fail(lease, CrawlOutcome.POSTPONED)
         except TimeoutError:
             await self._fail(lease, CrawlOutcome.NO_METADATA)
         else:
+            self._judge(lease, hint, fetched=True)
             await self._metadata.deliver(lease, fetch, metadata)
         finally:
             self.in_work -= 1
@@ -119,9 +123,14 @@ class PeersStage:
         self._hints.keep(infohash_of(lease.record))
         await self._queue.failed(lease, outcome)
 
-    async def _fetch(self, infohash: bytes) -> tuple[MetadataFetch, bytes]:
+    def _judge(self, lease: Lease, hint: Hint, *, fetched: bool) -> None:
+        """Note who named it. Only first tries count: those that fail again and again say no more."""
+        if not lease.record.attempts:
+            for sampler in hint.samplers:
+                self._hints.trust.tried(sampler.endpoint, self._queue.now(), fetched=fetched)
+
+    async def _fetch(self, infohash: bytes, hint: Hint) -> tuple[MetadataFetch, bytes]:
         """Return the metadata, with the fetch that holds them. Raises `TryFailed`, `NodeBusy`."""
-        hint = self._hints.take(infohash)
         named = dict.fromkeys(hint.peers)
         closer: dict[Contact, None] = {}
         for sampler in hint.samplers:

@@ -1,4 +1,4 @@
-"""Stage 6: counts the seeders and leechers of stored torrents (BEP 33), within a budget of its own.
+"""Stage 7: counts the seeders and leechers of stored torrents (BEP 33), within a budget of its own.
 
 Torrents that were never counted go first, then those whose count is the oldest. The count is stored with its time; of
 the peers nothing is kept.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.crawler.core.hash_records import LEASED_MAX, fingerprint, to_record
 from lycosa.dht.crawler.core.retries import retry_at
 from lycosa.frontier.core.model import FrontierStats, Lease
-from lycosa.frontier.ports import Frontier
+from lycosa.frontier.ports import ExactFrontier
 
 COMMIT_EVERY_S = 0.5
 """An infohash is durable at most a second after its discovery."""
@@ -23,7 +22,7 @@ SWEEP = "sweep"
 class HashQueue:
     """See the module. `now` returns unix seconds, `chance` a number from 0 to 1."""
 
-    def __init__(self, frontier: Frontier, now: Callable[[], float], chance: Callable[[], float]) -> None:
+    def __init__(self, frontier: ExactFrontier, now: Callable[[], float], chance: Callable[[], float]) -> None:
         self._frontier, self.now, self._chance = frontier, now, chance
         self._changed = asyncio.Event()
 
@@ -31,10 +30,11 @@ class HashQueue:
         """Return the position of the last commit."""
         return (await self._frontier.positions()).get(SWEEP, 0)
 
-    def known(self, infohashes: Collection[bytes]) -> AbstractSet[bytes]:
-        """Return those that were certainly queued before; memory alone is asked, so it may miss some."""
+    def unknown(self, infohashes: Iterable[bytes]) -> list[bytes]:
+        """Return those that were never queued, each once."""
         by_fingerprint = {fingerprint(each): each for each in infohashes}
-        return {by_fingerprint[each] for each in self._frontier.known("", list(by_fingerprint))}
+        known = self._frontier.contains("", by_fingerprint.keys())
+        return [infohash for each, infohash in by_fingerprint.items() if each not in known]
 
     async def push(self, infohashes: Collection[bytes], priority: int) -> int:
         """Queue the new ones. Return their number."""

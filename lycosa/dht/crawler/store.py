@@ -1,4 +1,4 @@
-"""Stage 5: stores records in batches. Only then are their infohashes done."""
+"""Stage 6: stores records in batches. Only then are their infohashes done."""
 
 from __future__ import annotations
 

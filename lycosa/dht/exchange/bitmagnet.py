@@ -3,7 +3,7 @@
     torrents                   info_hash, name, size, private, files_status, created_at
     torrent_files              info_hash, index, path, size: of torrents with several files, at most 100 by default
     torrents_torrent_sources   info_hash, source, seeders, leechers, updated_at
-    torrent_pieces             info_hash, piece_length: only if bitmagnet was told to save pieces
+    torrent_pieces             info_hash, piece_length: only if bitmagnet saves pieces
 
 files_status is `single` (no row; the name is the file), `multi`, `over_threshold` (files are missing) or `no_info`. Of
 the latter two bitmagnet does not have the whole list: the metadata must be fetched again.

@@ -9,9 +9,9 @@ A repeated import finds its torrents stored and stores none twice, so an interru
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -22,20 +22,20 @@ from lycosa.dht.crawler.core.hash_records import SAMPLED
 from lycosa.dht.crawler.core.torrent_records import to_torrent_record
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.exchange.entries import Entry, EntryKind, TorrentSource
+from lycosa.infra.own_thread import OwnThread
 from lycosa.storage.core.torrent_line import ImportedTorrent, parse_line, plausible_date
 from lycosa.storage.core.torrent_record import RecordPolicy, Standing, TorrentRecord, key_of
+from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.ports import RecordStore
 
 BATCH_ROWS = 500
 BATCH_BYTES = 4 << 20
 """A batch has this many entries, or entries of this many bytes in total; the last one may be larger."""
-COMMENT_MAX = 4096
-"""Characters of a comment that are kept."""
-PRIVATE = "private"
+PRIVATE, DENIED, EVICTED = "private", "denied", "evicted"
 NO_QUEUE = "needs the network: give --state, and crawl"
 
-Inspect = Callable[[TorrentRecord], str | None]
-"""Returns why a record may not be stored, in a few words that are counted; None if it may."""
+Inspect = Callable[[TorrentRecord], Inspection]
+"""Returns the record as it may be stored, or why it may not."""
 
 
 @dataclass(slots=True)
@@ -86,44 +86,52 @@ class RecordImporter:
     async def take(self, entries: Sequence[Entry]) -> BatchResult:
         """Store a batch. Raises `StateError`; the batch may then be repeated."""
         counts, problems, now = ImportCounts(), list[Problem](), self._now()
-        read: list[ImportedTorrent] = []
+        read: list[tuple[Entry, ImportedTorrent]] = []
         for entry in entries:
             try:
                 torrent = read_entry(entry, int(now))
             except LycosaError as error:
                 problems.append(Problem(entry.where, str(error)))
-            else:
-                reason = PRIVATE if self._policy.refuses(torrent.record) else self._inspect(torrent.record)
-                if reason is None:
-                    read.append(torrent)
-                else:
-                    counts.refused[reason] += 1
-        counts.bad = len(problems)
-        await self._store_allowed(read, counts, now)
-        return BatchResult(counts, problems)
-
-    async def _store_allowed(self, torrents: list[ImportedTorrent], counts: ImportCounts, now: float) -> None:
-        keys = [key for each in torrents for key in each.record.keys]
-        standing = await self._store.standing(keys, now)
-        records, popularities = list[TorrentRecord](), []
-        for record, popularity in torrents:
-            found = {standing[key] for key in record.keys if key in standing}
-            if Standing.DENIED in found or Standing.EVICTED in found:
-                counts.refused["denied" if Standing.DENIED in found else "evicted"] += 1
                 continue
-            if popularity is not None:
-                popularities.append(popularity)
-            if found and not _completes(record):
-                counts.known += 1
+            if self._policy.refuses(torrent.record):
+                counts.refused[PRIVATE] += 1
             else:
-                records.append(record)
-        stored = await self._store.put(records, now)
+                read.append((entry, torrent))
+        counts.bad = len(problems)
+        standing = await self._store.standing([key for _, each in read for key in each.record.keys], now)
+        new = await self._new_records(read, standing, counts)
+        stored = await self._store.put(new, now)
         counts.new += stored.new
         counts.known += stored.known
         if stored.refused:  # by another process, since the look-up
-            counts.refused["denied"] += stored.refused
-        if popularities:
-            await self._store.set_popularity(popularities)
+            counts.refused[DENIED] += stored.refused
+        if popularities := [each.popularity for _, each in read if each.popularity is not None]:
+            await self._store.set_popularity(popularities)  # of those that are stored
+        return BatchResult(counts, problems)
+
+    async def _new_records(
+        self, read: list[tuple[Entry, ImportedTorrent]], standing: dict[bytes, Standing], counts: ImportCounts
+    ) -> list[TorrentRecord]:
+        """Return the records to store, as they may be stored. Count the others."""
+        new: list[TorrentRecord] = []
+        denied: dict[str, list[bytes]] = defaultdict(list)
+        for entry, torrent in read:
+            found = {standing[key] for key in torrent.record.keys if key in standing}
+            if refusal := _refusal(found):
+                counts.refused[refusal] += 1
+            elif found and not _completes(torrent.record):
+                counts.known += 1
+            else:
+                record, reason = self._inspect(torrent.record)
+                if not reason:
+                    new.append(record)
+                    continue
+                counts.refused[reason] += 1
+                if entry.kind is EntryKind.TORRENT:  # in a line, anybody may have put a bad name beside a good infohash
+                    denied[reason] += record.keys
+        for reason, infohashes in denied.items():
+            await self._store.deny(infohashes, reason=reason)
+        return new
 
 
 class QueueImporter:
@@ -147,10 +155,10 @@ class QueueImporter:
             found = {standing[each] for each in swarm if each in standing}
             if not found:
                 wanted.append(swarm)
-            elif Standing.STORED in found:
-                counts.known += 1
+            elif refusal := _refusal(found):
+                counts.refused[refusal] += 1
             else:
-                counts.refused["denied" if Standing.DENIED in found else "evicted"] += 1
+                counts.known += 1
         await self._push(wanted, counts)
         return BatchResult(counts, problems)
 
@@ -181,16 +189,17 @@ async def import_source(
     """
     running: deque[tuple[asyncio.Task[BatchResult], int]] = deque()
     try:
-        async for batch in _batches(source):
-            infohashes = [entry for entry in batch if entry.kind is EntryKind.INFOHASH]
-            records = [entry for entry in batch if entry.kind is not EntryKind.INFOHASH]
-            if records:
-                running.append((asyncio.create_task(_run(take_records, records)), batch[-1].done))
-            if infohashes:
-                report(await take_infohashes(infohashes), batch[-1].done)
-            while len(running) >= concurrency:
-                task, done = running.popleft()
-                report(await task, done)
+        async with aclosing(_batches(source)) as batches:
+            async for batch in batches:
+                infohashes = [entry for entry in batch if entry.kind is EntryKind.INFOHASH]
+                records = [entry for entry in batch if entry.kind is not EntryKind.INFOHASH]
+                if records:
+                    running.append((asyncio.create_task(_run(take_records, records)), batch[-1].done))
+                if infohashes:
+                    report(await take_infohashes(infohashes), batch[-1].done)
+                while len(running) >= concurrency:
+                    task, done = running.popleft()
+                    report(await task, done)
         for task, done in running:
             report(await task, done)
     finally:
@@ -203,10 +212,7 @@ async def import_source(
 def read_entry(entry: Entry, now: int) -> ImportedTorrent:
     """Return what an entry says. Raises `LycosaError` for one that says nothing."""
     if entry.kind is EntryKind.LINE:
-        torrent = parse_line(entry.data, now)
-        if len(torrent.record.comment) > COMMENT_MAX:
-            torrent = torrent._replace(record=replace(torrent.record, comment=torrent.record.comment[:COMMENT_MAX]))
-        return torrent
+        return parse_line(entry.data, now)
     if entry.kind is EntryKind.TORRENT:
         return ImportedTorrent(_record_of_torrent_file(entry.data, now))
     raise LycosaError(entry.data.decode(errors="replace"))
@@ -219,9 +225,14 @@ def _record_of_torrent_file(data: bytes, now: int) -> TorrentRecord:
     comment = fields.get(b"comment.utf-8") or fields.get(b"comment")
     return replace(
         to_torrent_record(torrent.info, now),
-        comment=comment.decode(errors="replace")[:COMMENT_MAX] if isinstance(comment, bytes) else "",
+        comment=comment.decode(errors="replace") if isinstance(comment, bytes) else "",
         created=plausible_date(fields.get(b"creation date")),
     )
+
+
+def _refusal(found: set[Standing]) -> str:
+    """Return why a torrent with these standings may not be stored, "" if it may."""
+    return DENIED if Standing.DENIED in found else EVICTED if Standing.EVICTED in found else ""
 
 
 def _completes(record: TorrentRecord) -> bool:
@@ -237,16 +248,15 @@ async def _run(take: Take, entries: Sequence[Entry]) -> BatchResult:
     return await take(entries)
 
 
-async def _batches(source: TorrentSource) -> AsyncIterator[list[Entry]]:
-    """Yield batches, which a thread of their own reads: a database or a pipe may make it wait."""
-    loop = asyncio.get_running_loop()
-    batches = _cut(source)
-    with ThreadPoolExecutor(1, "import") as reader:
-        try:
-            while batch := await loop.run_in_executor(reader, next, batches, None):
-                yield batch
-        finally:
-            await asyncio.shield(loop.run_in_executor(reader, batches.close))
+async def _batches(source: TorrentSource) -> AsyncGenerator[list[Entry]]:
+    """Yield batches. They are read in threads: a database or a pipe may make them wait, even for ever."""
+    batches, thread = _cut(source), OwnThread("import")
+    try:
+        while batch := await thread.call(lambda: next(batches, None)):
+            yield batch
+    finally:
+        if not thread.is_busy:
+            batches.close()
 
 
 def _cut(source: TorrentSource) -> Generator[list[Entry]]:

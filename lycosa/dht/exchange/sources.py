@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,10 +16,10 @@ from lycosa.infra.line_files import STREAM, SUFFIXES
 SQLITE_MAGIC = b"SQLite format 3\0"
 
 
-def find_source(written: str, stdin: BinaryIO) -> TorrentSource:
+def find_source(written: str, open_stdin: Callable[[], BinaryIO]) -> TorrentSource:
     """Return the source that a user names. Raises `UsageError`."""
     if written == STREAM:
-        return LinesSource("standard input", lambda: stdin)
+        return LinesSource("standard input", open_stdin)
     if written.partition("://")[0] in SCHEMES:
         return BitmagnetSource(written)
     path = Path(written)

@@ -2,22 +2,24 @@
 
     {"infohash_v1": "<40 hex>", "infohash_v2": "<64 hex>", "name": "...", "size_bytes": 7, "piece_bytes": 16384,
      "files": [{"path": "folder/a.txt", "size_bytes": 7}], "private": true, "comment": "...", "created": 1700000000,
-     "discovered": 1700000000, "seen": 1700000000, "seeders": 2, "leechers": 1, "counted": 1700000000}
+     "discovered": 1700000000, "seeders": 2, "leechers": 1, "counted": 1700000000,
+     "seen": 1700000000, "content": {"type": "video", "category": 2040, ...}}
 
 Times are unix seconds. A line needs one infohash, `name` and `files`; other fields may be absent, unknown ones are
-ignored. `size_bytes` is written for readers, and is the sum of the files. Lines may come from anybody: whatever the
-bytes are, `parse_line` raises nothing but `BadTorrentLine`.
+ignored. `size_bytes`, `seen` and `content` are written and not read. Lines may come from anybody: whatever the bytes
+are, `parse_line` raises nothing but `BadTorrentLine`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
 from lycosa.core.errors import LycosaError
+from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import NUMBER_MAX, Popularity, StoredFile, StoredTorrent, TorrentRecord
 
 LINE_MAX = 32 << 20
@@ -27,8 +29,11 @@ TIME_MAX = 253_402_300_799
 """The end of the year 9999. Clients have written milliseconds, and worse."""
 CSV_FIELDS = (
     *("infohash_v1", "infohash_v2", "name", "size_bytes", "files", "piece_bytes", "private", "comment", "created"),
-    *("discovered", "seen", "seeders", "leechers", "counted"),
+    *("discovered", "seen", "seeders", "leechers", "counted", "type", "category"),
 )
+
+ALWAYS = {"type", "category"}
+"""The facts about the content that are written even if nothing is known."""
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 _Peers = Annotated[int, msgspec.Meta(ge=0, le=PEERS_MAX)]
@@ -47,22 +52,28 @@ class FileFields(msgspec.Struct):
 
 
 class TorrentFields(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The fields of a line."""
+    """The fields of a line that are read."""
 
     infohash_v1: str = ""
     infohash_v2: str = ""
     name: str
-    size_bytes: int = 0
     piece_bytes: _Number = 0
     files: list[FileFields]
     private: bool = False
     comment: str = ""
     created: int | None = None
     discovered: int | None = None
-    seen: int | None = None
     seeders: _Peers = 0
     leechers: _Peers = 0
     counted: int | None = None
+
+
+class WrittenFields(TorrentFields, kw_only=True, omit_defaults=True):
+    """The fields of a line that is written."""
+
+    size_bytes: int
+    seen: int
+    content: dict[str, Any] = {}
 
 
 class ImportedTorrent(NamedTuple):
@@ -93,7 +104,7 @@ def format_line(torrent: StoredTorrent) -> bytes:
     record = torrent.record
     v1, v2 = _hexadecimal(record)
     return msgspec.json.encode(
-        TorrentFields(
+        WrittenFields(
             infohash_v1=v1,
             infohash_v2=v2,
             name=record.name,
@@ -108,6 +119,7 @@ def format_line(torrent: StoredTorrent) -> bytes:
             seeders=torrent.seeders,
             leechers=torrent.leechers,
             counted=torrent.counted,
+            content=_content(record.content),
         )
     )
 
@@ -120,6 +132,7 @@ def csv_row(torrent: StoredTorrent) -> tuple[str | int | None, ...]:
         *(record.name, record.size_bytes, len(record.files), record.piece_bytes, int(record.private)),
         *(record.comment, record.created, record.discovered),
         *(torrent.seen, torrent.seeders, torrent.leechers, torrent.counted),
+        *(("", None) if record.content is None else (record.content.type.name.lower(), record.content.category)),
     )
 
 
@@ -158,6 +171,15 @@ def _imported(fields: TorrentFields, now: int) -> ImportedTorrent:
         return ImportedTorrent(record)
     # A count from the future would outlast all later ones.
     return ImportedTorrent(record, Popularity(record.keys[0], fields.seeders, fields.leechers, min(counted, now)))
+
+
+def _content(facts: ContentFacts | None) -> dict[str, Any]:
+    """Return what is known of the content."""
+    if facts is None:
+        return {}
+    fields = facts._asdict() | {"type": facts.type.name.lower()}
+    defaults = ContentFacts._field_defaults
+    return {name: value for name, value in fields.items() if name in ALWAYS or value != defaults[name]}
 
 
 def _infohash(text: str, size: int) -> bytes | None:

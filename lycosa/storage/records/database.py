@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from lycosa.core.errors import LycosaError, StorageError
+from lycosa.storage.records.outages import TEMPORARY, OutageWait
 
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
@@ -27,6 +28,8 @@ class DatabaseThread(ABC):
     placeholder = "%s"
 
     def __init__(self) -> None:
+        self.outage_wait: OutageWait | None = None
+        """Waits while the database is not available; without it, errors are raised at once."""
         self._executor = ThreadPoolExecutor(1, "records")  # one thread: calls take turns, even cancelled ones
         self._connection: Any = None
         self._closed = False
@@ -44,9 +47,19 @@ class DatabaseThread(ABC):
         """Return what an error of the database means; None for any other error."""
 
     async def _run(self, work: Callable[[], Result], *, write: bool = False) -> Result:
-        if self._closed:
-            raise StorageError("the record store is closed")
-        return await self._in_thread(lambda: self._transaction(work, write))
+        while True:
+            if self._closed:
+                raise StorageError("the record store is closed")
+            try:
+                result = await self._in_thread(lambda: self._transaction(work, write))
+            except TEMPORARY as error:
+                if self.outage_wait is None:
+                    raise
+                await self.outage_wait.wait(error)
+            else:
+                if self.outage_wait is not None:
+                    self.outage_wait.succeeded()
+                return result
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -34,6 +34,8 @@ class MemoryRecordStore:
         self._changes: dict[int, int] = {}
         self._next_id = count(1)
         self._tokens = count(1)
+        self._listed = 0
+        """The last id of `changes`."""
 
     async def open(self) -> None:
         pass
@@ -81,9 +83,9 @@ class MemoryRecordStore:
         return [self._rows[number].record.keys for _, number in sorted(due)[:limit]]
 
     async def changes(self, limit: int) -> list[Change]:
-        return [
-            Change(number, self._changes[number], self._rows.get(number)) for number in sorted(self._changes)[:limit]
-        ]
+        listed = sorted(self._changes)[:limit]
+        self._listed = max([self._listed, *listed])
+        return [Change(number, self._changes[number], self._rows.get(number)) for number in listed]
 
     async def acknowledge(self, changes: Sequence[Change]) -> None:
         for number, token, _ in changes:
@@ -97,7 +99,9 @@ class MemoryRecordStore:
         return [self._rows[number] for number in ids if number in self._rows]
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
-        return [Change(each.id, self._changes.get(each.id, 0), each) for each in await self.torrents(after_id, limit)]
+        rows = await self.torrents(after_id, limit)
+        self._listed = max([self._listed, *(row.id for row in rows)])
+        return [Change(row.id, self._changes.get(row.id, 0), row) for row in rows]
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         return [(row.id, row.record.keys) for row in await self.torrents(after_id, limit)]
@@ -157,5 +161,8 @@ class MemoryRecordStore:
         keys = self._rows.pop(number).record.keys
         for key in keys:
             self._ids.pop(key, None)
-        self._changes[number] = next(self._tokens)
+        if number <= self._listed:
+            self._changes[number] = next(self._tokens)
+        else:
+            del self._changes[number]
         return keys

@@ -1,6 +1,7 @@
 """The tables of a record store, and what their rows say. They are narrow, since there are many.
 
-    torrent_store       one row: the next id, the last id that the index has. Writers lock it first, so they take turns
+    torrent_store       one row: the next id, the last id that the index has, the last one that it was given. Writers
+                        lock it first, so they take turns
     torrents            id -> both infohashes, content (see `content`); written once
     torrent_popularity  id -> two numbers of 48 bits that sort as they are asked for: `worth` (seeders, then when seen;
                         the smallest is evicted first) and `counted` (when its peers were counted, then leechers)
@@ -23,7 +24,7 @@ Row = tuple[Any, ...]
 
 TABLES = (
     """CREATE TABLE torrent_store (one {integer} PRIMARY KEY, next_id {bigint} NOT NULL,
-        indexed_id {bigint} NOT NULL){engine}""",
+        indexed_id {bigint} NOT NULL, listed_id {bigint} NOT NULL){engine}""",
     "CREATE TABLE torrents (id {id} PRIMARY KEY, v1 {hash}, v2 {hash}, content {blob} NOT NULL){engine}",
     """CREATE TABLE torrent_popularity (id {id} PRIMARY KEY, worth {bigint} NOT NULL,
         counted {bigint} NOT NULL){engine}""",
@@ -33,7 +34,7 @@ TABLES = (
         reason {text} NOT NULL){clustered}""",
     "CREATE INDEX torrent_denied_until ON torrent_denied (until)",
     "CREATE TABLE torrent_changes (id {id} PRIMARY KEY, token {bigint} NOT NULL){engine}",
-    "INSERT INTO torrent_store VALUES (1, 1, 0)",
+    "INSERT INTO torrent_store VALUES (1, 1, 0, 0)",
 )
 NAMES = {"torrent_store", "torrents", "torrent_popularity", "torrent_hashes", "torrent_denied", "torrent_changes"}
 STORED = (

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, UsageError
+from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, StorageUnavailable, UsageError
 from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.records.rows import NAMES, TABLES
 from lycosa.storage.records.tables import TableRecordStore
@@ -90,7 +90,9 @@ class SqlRecordStore(TableRecordStore):
         reason = str(error.args[-1] if error.args else error).strip().partition("\n")[0]
         if self._is_full(error):
             return StorageFull(f"{self._shown}: the server has no space left ({reason}); nothing is lost: free some")
-        return StorageError(f"{self._shown}: the database of torrents cannot be used: {reason}")
+        passing = isinstance(error, (self._module.OperationalError, self._module.InterfaceError, OSError))
+        found = StorageUnavailable if passing else StorageError
+        return found(f"{self._shown}: the database of torrents cannot be used: {reason}")
 
 
 class PostgresqlRecordStore(SqlRecordStore):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from lycosa.core.errors import ForeignState, LycosaError, NewerState, UsageError
-from lycosa.infra.sqlite import DatabaseHeader, open_database, storage_error
+from lycosa.core.errors import ForeignState, LycosaError, NewerState, StorageUnavailable, UsageError
+from lycosa.infra.sqlite import DatabaseHeader, error_code, open_database, storage_error
 from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.records.rows import TABLES
 from lycosa.storage.records.tables import EVICT_ROWS, TableRecordStore
@@ -82,6 +82,8 @@ class SqliteRecordStore(TableRecordStore):
         self._execute("BEGIN IMMEDIATE" if write else "BEGIN")
 
     def _error(self, error: Exception) -> LycosaError | None:
+        if error_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            return StorageUnavailable(f"{self.path}: another process writes to the torrents for long")
         if isinstance(error, (sqlite3.Error, OSError)):
             return storage_error(self.path, error, FULL, UNUSABLE)
         return None

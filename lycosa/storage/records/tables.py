@@ -104,7 +104,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return await self._run(lambda: self._due_for_count(int(before), limit))
 
     async def changes(self, limit: int) -> list[Change]:
-        return await self._run(lambda: self._changes(limit))
+        return await self._run(lambda: self._changes(limit), write=True)
 
     async def acknowledge(self, changes: Sequence[Change]) -> None:
         await self._run(lambda: self._acknowledge(changes), write=True)
@@ -117,7 +117,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return await self._run(lambda: [stored_torrent(row) for row in self._select(STORED, "t.id", ids)])
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
-        return await self._run(lambda: self._scan(after_id, limit))
+        return await self._run(lambda: self._scan(after_id, limit), write=True)
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         return await self._run(lambda: self._hashes(after_id, limit))

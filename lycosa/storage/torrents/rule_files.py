@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,24 +29,34 @@ S = TypeVar("S", bound=WordSection)
 _PACKAGE = Path(__file__).with_name("rule_sets")
 
 
-def make_inspector(paths: Iterable[Path] = (), *, refuse_abuse: bool = True) -> Inspector:
+def make_inspector(paths: Iterable[Path] = ()) -> Inspector:
     """Return what applies the package's rules and then those of these files. Raises `UsageError`."""
-    files = [(load_rules(_PACKAGE / name), compile_own) for name in (CONTENT, ABUSE)[: 1 + refuse_abuse]]
-    loaded: list[tuple[RuleFile, CompilePattern]] = [*files]
+    added: list[tuple[RuleFile, CompilePattern]] = []
     for path in paths:
-        loaded.append((load_rules(path), compile_pattern))
-        _check(path, loaded)
-    return Inspector(loaded)
+        inspector_of(path)  # its mistakes are reported with its name
+        added.append((load_rules(path), compile_pattern))
+    own = [CONTENT, ABUSE] if all(rules.abuse_rules for rules, _ in added) else [CONTENT]
+    return Inspector([*((load_rules(_PACKAGE / name), compile_own) for name in own), *added])
+
+
+def inspector_of(path: Path) -> Inspector:
+    """Return what applies the rules of one file alone. Raises `UsageError`."""
+    try:
+        return Inspector([(load_rules(path), compile_pattern)])
+    except UsageError as error:
+        raise UsageError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+
+
+def list_files(path: Path) -> list[Path]:
+    """Return the lists of words that a file of rules names. Raises `UsageError`."""
+    rules = _read_rules(path)
+    sections: list[WordSection] = [*rules.words.values(), *rules.deny]
+    return [path.parent / section.file for section in sections if section.file]
 
 
 def load_rules(path: Path) -> RuleFile:
     """Read a file of rules, and the lists of words that it names. Raises `UsageError`."""
-    try:
-        rules = read_rules(tomllib.loads(_read(path)))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not TOML: {error}") from None
-    except UsageError as error:
-        raise UsageError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+    rules = _read_rules(path)
     words = {name: _with_file(section, path) for name, section in rules.words.items()}
     return msgspec.structs.replace(rules, words=words, deny=[_with_file(each, path) for each in rules.deny])
 
@@ -73,10 +83,12 @@ def compile_pattern(pattern: str) -> Pattern:
     return compiled
 
 
-def _check(path: Path, files: Sequence[tuple[RuleFile, CompilePattern]]) -> None:
-    """Name the file whose words or patterns cannot be used."""
+def _read_rules(path: Path) -> RuleFile:
+    text = _read(path)
     try:
-        Inspector(files[-1:])
+        return read_rules(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not TOML: {error}") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 

@@ -8,7 +8,10 @@ from lycosa.cli.dht.crawl_report import PlainReport, live_lines, summary_json, s
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from tests.dht.crawler.views import view
 
-LIMIT = "held back: 120 queries wait for the limit of addresses that are contacted anew in a minute"
+LIMIT = (
+    "held back: queries (120) or connections (0) wait for the limit of addresses that are contacted anew in a minute"
+    " (see --profile)"
+)
 
 
 def test_a_terminal_shows_the_stages_the_node_and_what_holds_the_crawl_back() -> None:

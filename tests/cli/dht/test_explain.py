@@ -48,7 +48,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (STORED, 0, "stored at "),
         (FAILED, 1, "1 failed try, the last one because no peer delivered the metadata"),
-        (QUEUED, 1, "in the queue: it was named in a sample"),
+        (QUEUED, 1, "in the queue: named in a sample"),
         (UNSEEN, 1, "never seen"),
     ],
 )

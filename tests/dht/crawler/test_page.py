@@ -46,7 +46,13 @@ def test_the_funnel_shows_each_step_with_its_share_of_the_one_before() -> None:
 
 def test_the_page_says_how_the_crawl_does_and_what_holds_it_back() -> None:
     html = get(600)
-    for shown in ("3,000", "300 a minute", "running for 10 min", "6.0%", "120 queries wait for the limit of addresses"):
+    for shown in (
+        "3,000",
+        "300 a minute",
+        "running for 10 min",
+        "6.0%",
+        "queries (120) or connections (0) wait for the limit of addresses",
+    ):
         assert shown in html, shown
     assert "torrents &lt;1&gt;" in html
     assert html.count("<polyline") == 9

@@ -8,6 +8,7 @@ from pathlib import Path
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.crawler.core.hash_records import ANNOUNCED, POLICY, SAMPLED, infohash_of
 from lycosa.dht.crawler.queue import HashQueue
+from lycosa.frontier.core.model import Selection
 from lycosa.frontier.lsm.frontier import embedded_frontier
 
 HASHES = [bytes([number]) * 19 + b"x" for number in range(5)]
@@ -86,6 +87,37 @@ def test_a_clock_that_jumps_ends_no_try_and_no_infohash_is_forgotten(tmp_path: P
         await at.queue.done([lease], "fetched")
         stats = await at.queue.stats()
         assert (stats.done, stats.dead, stats.queued) == (1, 0, 0)
+        await at.frontier.close()
+
+    asyncio.run(run())
+
+
+def test_what_was_ever_queued_is_known_in_memory_and_on_disk(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = At(tmp_path)
+        assert at.queue.unknown([*HASHES, HASHES[0]]) == HASHES
+        await at.queue.push(HASHES[:3], SAMPLED)
+        assert at.queue.unknown(HASHES) == HASHES[3:]
+        (lease, *_) = await at.queue.lease(100)
+        await at.queue.done([lease], "fetched")
+        await at.queue.commit(0)
+        at.frontier.store.checkpoint()
+        assert at.queue.unknown(HASHES) == HASHES[3:]
+        await at.frontier.close()
+        again = At(tmp_path)
+        assert again.queue.unknown(HASHES) == HASHES[3:]
+        await again.frontier.close()
+
+    asyncio.run(run())
+
+
+def test_an_infohash_that_is_done_is_listed_with_its_infohash(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = At(tmp_path)
+        await at.queue.push(HASHES[:1], SAMPLED)
+        await at.queue.done(await at.queue.lease(1), "fetched")
+        rows = at.frontier.store.rows(Selection(), "", 10).rows
+        assert [infohash_of(row.record) for row in rows] == HASHES[:1]
         await at.frontier.close()
 
     asyncio.run(run())

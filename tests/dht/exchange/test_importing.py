@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,22 +12,24 @@ from pathlib import Path
 import pytest
 
 from lycosa.core.errors import StorageError
+from lycosa.dht.core.bencode import encode
 from lycosa.dht.crawler.core.hash_records import POLICY, infohash_of
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.exchange.entries import Entry, EntryKind
 from lycosa.dht.exchange.importing import BATCH_ROWS, NO_QUEUE, QueueImporter
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.storage.core.torrent_line import format_line
-from lycosa.storage.core.torrent_record import RecordPolicy, StoredTorrent, TorrentRecord
+from lycosa.storage.core.torrent_record import RecordPolicy, Standing, StoredTorrent, TorrentRecord
+from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.records.memory import MemoryRecordStore
-from tests.dht.exchange.torrents import NOW, Imported
+from tests.dht.exchange.torrents import NOW, Imported, info_v1, torrent_file
 from tests.storage.torrents import torrent
 
 DAY_S = 86_400
 
 
 class Given:
-    """A source of entries that a test gives. It fails at its end if it is told to."""
+    """A source of entries that a test gives. It may fail at its end."""
 
     def __init__(self, *entries: Entry, error: Exception | None = None) -> None:
         self.name, self.total = "given", len(entries)
@@ -75,7 +78,7 @@ def test_an_import_completes_a_known_torrent() -> None:
 
 
 def test_refusals_are_counted_by_their_reasons() -> None:
-    imported = Imported(inspect=lambda record: "rule 7" if record.name == torrent(4).name else None)
+    imported = Imported(inspect=lambda record: Inspection(record, "rule 7" if record.name == torrent(4).name else ""))
 
     async def forbid() -> None:
         await imported.store.put([torrent(2), torrent(3)], NOW)
@@ -88,6 +91,17 @@ def test_refusals_are_counted_by_their_reasons() -> None:
     assert imported.counts.refused == Counter({"denied": 2, "evicted": 1, "rule 7": 1, "private": 1})
     assert (imported.counts.new, imported.counts.total) == (1, 6)
     assert imported.names() == [torrent(6).name]
+
+
+def test_a_torrent_file_that_a_rule_refuses_is_denied_and_a_line_is_only_left_out() -> None:
+    imported = Imported(inspect=lambda record: Inspection(record, "rule 7"))
+    asyncio.run(imported.store.put([torrent(1)], NOW))
+    file = Entry("a.torrent", EntryKind.TORRENT, torrent_file(info_v1()), 0)
+    imported.run(Given(line(replace(torrent(1), comment="x")), line(torrent(2)), file))
+    assert imported.counts.refused == Counter({"rule 7": 3})
+    infohash_of_file = hashlib.sha1(encode(info_v1())).digest()
+    standing = asyncio.run(imported.store.standing([*torrent(1).keys, *torrent(2).keys, infohash_of_file], NOW))
+    assert standing == {torrent(1).infohash_v1: Standing.STORED, infohash_of_file: Standing.DENIED}
 
 
 def test_private_torrents_are_stored_on_request() -> None:

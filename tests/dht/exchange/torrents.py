@@ -9,6 +9,7 @@ from lycosa.dht.core.bencode import Value, encode
 from lycosa.dht.exchange.entries import Entry, TorrentSource
 from lycosa.dht.exchange.importing import BatchResult, ImportCounts, Inspect, Problem, RecordImporter, import_source
 from lycosa.storage.core.torrent_record import RecordPolicy
+from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.ports import RecordStore
 from lycosa.storage.records.memory import MemoryRecordStore
 
@@ -34,7 +35,7 @@ def torrent_file(info: dict[bytes, Value], **fields: Value) -> bytes:
 class Imported:
     """A store, and what imports into it reported."""
 
-    def __init__(self, policy: RecordPolicy | None = None, inspect: Inspect = lambda _: None) -> None:
+    def __init__(self, policy: RecordPolicy | None = None, inspect: Inspect = Inspection) -> None:
         self.store: RecordStore = MemoryRecordStore(policy)
         self.counts = ImportCounts()
         self.problems: list[Problem] = []

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from lycosa.dht.core.endpoints import Contact
 from lycosa.dht.core.limits import NodeLimits
-from lycosa.dht.crawler.core.samplers import Samplers
+from lycosa.dht.crawler.core.sampler_trust import SamplerTrust
 from lycosa.dht.crawler.core.sweep import KEY_SPACE, POSITION_BITS, Ask, Rest, Search, Step, Sweep
 
 K = 8
@@ -209,9 +209,9 @@ class Discovery:
     """Runs a sweep. `curve` has a row (seconds, infohashes found) for every `every_s`."""
 
     def __init__(
-        self, space: KeySpace, sweep: SweepLike, seed: int, limits: NodeLimits, *, samplers: Samplers | None = None
+        self, space: KeySpace, sweep: SweepLike, seed: int, limits: NodeLimits, *, trust: SamplerTrust | None = None
     ) -> None:
-        self.space, self.sweep, self.limits, self.samplers = space, sweep, limits, samplers
+        self.space, self.sweep, self.limits, self.trust = space, sweep, limits, trust
         self.chance = random.Random(seed)
         self.now = 0.0
         self.found: set[int] = set()
@@ -306,20 +306,20 @@ class Discovery:
     def _take(self, sample: Sequence[int], sampler: Contact) -> int:
         """Do what triage does, and report what comes of the infohashes some minutes later."""
         self.samples += len(sample)
-        if self.samplers is not None and not self.samplers.trusts(sampler.endpoint, self.now):
+        if self.trust is not None and not self.trust.trusts(sampler.endpoint, self.now):
             return 0
         new = [each for each in sample if each not in self.found]
         self.found.update(each for each in new if each >= 0)
         self.fakes += sum(each < 0 for each in new)
-        if self.samplers is not None:
+        if self.trust is not None:
             for infohash in new:
                 fetched = infohash >= 0 and self.chance.random() < FETCHED
                 self._at(self.now + self.chance.uniform(60.0, 600.0), self._tried, sampler, fetched)
         return len(new)
 
     def _tried(self, sampler: Contact, fetched: bool) -> None:
-        assert self.samplers is not None
-        self.samplers.tried(sampler.endpoint, self.now, fetched=fetched)
+        assert self.trust is not None
+        self.trust.tried(sampler.endpoint, self.now, fetched=fetched)
 
     def _check_position(self, node: SimulatedNode) -> None:
         """The position that would be stored now must not be past a node whose first answer is on its way to triage."""

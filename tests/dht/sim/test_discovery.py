@@ -7,7 +7,7 @@ import random
 import pytest
 
 from lycosa.dht.core.limits import NodeLimits
-from lycosa.dht.crawler.core.samplers import TRIED_MIN, Samplers
+from lycosa.dht.crawler.core.sampler_trust import TRIED_MIN, SamplerTrust
 from lycosa.dht.crawler.core.sweep import Sweep
 from tests.dht.sim.discovery import Discovery, KeySpace, Lie, OracleSweep, Population, bootstrap
 
@@ -21,7 +21,7 @@ NEAR = 0.9
 def discover(space: KeySpace, until: float, limits: NodeLimits | None = None) -> Discovery:
     sweep = Sweep(0.0)
     sweep.add(bootstrap(space, random.Random(SEED)), 0.0)
-    return Discovery(space, sweep, SEED, limits or NodeLimits(), samplers=Samplers()).run(until)
+    return Discovery(space, sweep, SEED, limits or NodeLimits(), trust=SamplerTrust()).run(until)
 
 
 def ideal(space: KeySpace, until: float, limits: NodeLimits | None = None) -> Discovery:

@@ -23,13 +23,15 @@ from lycosa.storage.core.torrent_record import (
     hashed_key,
 )
 from lycosa.storage.ports import RecordStore
+from lycosa.storage.records.database import slices
 from lycosa.storage.records.memory import MemoryRecordStore
+from lycosa.storage.records.outages import OutageWait
 from lycosa.storage.records.rows import NAMES
 from lycosa.storage.records.sql import SqlRecordStore, open_sql_records
 from lycosa.storage.records.sqlite import SqliteRecordStore
 from tests.conftest import need
-from tests.servers.mariadb import MARIADB, find_mariadb, mariadb_server
-from tests.servers.postgresql import POSTGRESQL, find_postgresql, postgresql_server
+from tests.servers.mariadb import MARIADB, MariadbServer, find_mariadb, mariadb_process
+from tests.servers.postgresql import POSTGRESQL, PostgresqlServer, find_postgresql, postgresql_process
 from tests.storage.torrents import torrent
 
 NOW = 1_790_000_000.0
@@ -37,18 +39,17 @@ Open = Callable[..., RecordStore]
 
 
 @pytest.fixture(scope="module")
-def postgresql() -> Iterator[str]:
+def postgresql() -> Iterator[PostgresqlServer]:
     need(POSTGRESQL, find_postgresql() is not None)
-    with postgresql_server() as database:
-        home = database.partition(" ")[0].removeprefix("host=")
-        yield f"postgresql://postgres@/postgres?host={home}"
+    with postgresql_process() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def mariadb() -> Iterator[str]:
+def mariadb() -> Iterator[MariadbServer]:
     need(MARIADB, find_mariadb() is not None)
-    with mariadb_server() as url:
-        yield url
+    with mariadb_process() as server:
+        yield server
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql", "mariadb"])
@@ -59,7 +60,7 @@ def open_store(request, tmp_path) -> Open:
         return lambda policy=None: stores.setdefault(policy, MemoryRecordStore(policy))
     if request.param == "sqlite":
         return lambda policy=None: SqliteRecordStore(tmp_path / "torrents.sqlite", policy)
-    url = request.getfixturevalue(request.param)
+    url = request.getfixturevalue(request.param).url
     empty(url)
     return lambda policy=None: open_sql_records(url, policy)
 
@@ -307,7 +308,7 @@ def test_eviction_takes_the_fewest_seeders_then_the_longest_unseen_and_lasts_90_
         assert (await store.put([records[5]], NOW + EVICTED_S - 1)).refused == 1
         assert await store.standing([gone], NOW + EVICTED_S) == {}
         assert (await store.put([records[5]], NOW + EVICTED_S)).new == 1
-        assert len(await store.changes(100)) == 7
+        assert len(await store.changes(100)) == 3  # no index ever had the others
 
     run(open_store, scenario)
 
@@ -425,6 +426,46 @@ def test_a_lost_connection_is_one_clear_error_and_the_next_call_connects_again(o
         assert await store.put([torrent(1), torrent(2)], NOW) == PutResult(new=1, known=1)
 
     run(open_store, scenario)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_two_crawlers_outlive_the_kill_of_their_server_and_store_each_torrent_once(request, kind: str):
+    server: PostgresqlServer | MariadbServer = request.getfixturevalue(kind)
+    empty(server.url)
+    records = [torrent(n, 3) for n in range(150)]
+    stored: list[PutResult] = []
+
+    async def crawl(store: SqlRecordStore, running: asyncio.Event):
+        for number, some in enumerate(slices(random.Random(1).sample(records, len(records)), 5)):
+            result = await store.put(some, NOW)
+            stored.append(result)
+            if number == 5:
+                running.set()
+
+    async def main():
+        stores = [open_sql_records(server.url) for _ in range(2)]
+        outages: list[asyncio.Event] = []
+        async with asyncio.TaskGroup() as tasks:
+            for store in stores:
+                await store.open()
+                outages.append(outage := asyncio.Event())
+                store.outage_wait = OutageWait(lambda _, outage=outage: outage.set())
+            both = [asyncio.Event() for _ in stores]
+            for store, running in zip(stores, both, strict=True):
+                tasks.create_task(crawl(store, running))
+            for running in both:
+                await running.wait()
+            server.kill()
+            for outage in outages:
+                await outage.wait()
+            server.start()
+        rows = await stores[0].torrents(0, 1000)
+        for store in stores:
+            await store.close()
+        assert sorted(row.record.infohash_v1 for row in rows) == sorted(record.infohash_v1 for record in records)
+        assert sum(result.new + result.known for result in stored) == 2 * len(records)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("url", ["postgresql://u:secret@127.0.0.1:1/d", "mysql://u:secret@127.0.0.1:1/d"])

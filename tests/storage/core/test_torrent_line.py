@@ -8,7 +8,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_line import (
+    CSV_FIELDS,
     LINE_MAX,
     TIME_MAX,
     BadTorrentLine,
@@ -127,4 +129,20 @@ def test_a_magnet_link_has_both_infohashes_and_a_quoted_name() -> None:
 def test_a_row_of_csv_has_the_number_of_files() -> None:
     record = replace(parsed().record, comment="c", created=3, private=True)
     stored = StoredTorrent(1, record, seen=4, seeders=5, leechers=6, counted=7)
-    assert csv_row(stored) == (V1, "", "n", 7, 1, 0, 1, "c", 3, NOW, 4, 5, 6, 7)
+    assert csv_row(stored) == (V1, "", "n", 7, 1, 0, 1, "c", 3, NOW, 4, 5, 6, 7, "", None)
+    video = replace(stored, record=replace(record, content=ContentFacts(ContentType.VIDEO, 2040)))
+    assert csv_row(video)[-2:] == ("video", 2040)
+    assert len(csv_row(stored)) == len(CSV_FIELDS)
+
+
+def test_what_is_known_of_the_content_is_written_and_not_read() -> None:
+    facts = ContentFacts(ContentType.VIDEO, 5040, 1080, season=0, languages=("zh", "en"))
+    line = format_line(StoredTorrent(1, replace(parsed().record, content=facts), seen=4))
+    assert msgspec.json.decode(line)["content"] == {
+        "type": "video",
+        "category": 5040,
+        "resolution": 1080,
+        "season": 0,
+        "languages": ["zh", "en"],
+    }
+    assert parse_line(line, NOW).record.content is None

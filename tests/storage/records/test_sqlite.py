@@ -16,6 +16,7 @@ import pytest
 
 from lycosa.core.errors import ForeignState, StorageFull, UsageError
 from lycosa.storage.core.torrent_record import Popularity, PutResult
+from lycosa.storage.records.outages import OutageWait
 from lycosa.storage.records.sqlite import SIZE_MIN_BYTES, SqliteRecordStore
 from tests.conftest import ROOT
 from tests.storage.torrents import torrent
@@ -69,11 +70,42 @@ def test_a_full_disk_is_one_clear_error_and_nothing_stored_is_lost(tmp_path: Pat
     asyncio.run(scenario())
 
 
+def test_a_store_that_is_full_or_locked_for_a_while_loses_nothing(tmp_path: Path):
+    said: list[str] = []
+
+    async def scenario():
+        heard = asyncio.Queue[str]()
+        store = SqliteRecordStore(tmp_path / "torrents.sqlite")
+        await store.put([torrent(1)], NOW)
+        store.outage_wait = OutageWait(heard.put_nowait)
+        store._execute(f"PRAGMA max_page_count={store._pragma('page_count')}")
+        storing = asyncio.create_task(store.put([torrent(n) for n in range(100)], NOW))
+        said.append(await heard.get())
+        store._execute("PRAGMA max_page_count=1000000")
+        assert await storing == PutResult(new=99, known=1)
+
+        store._execute("PRAGMA busy_timeout=0")
+        other = sqlite3.connect(store.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        storing = asyncio.create_task(store.put([torrent(100)], NOW))
+        said.extend([await heard.get(), await heard.get()])
+        other.execute("ROLLBACK")
+        other.close()
+        assert await storing == PutResult(new=1)
+        await store.close()
+
+    asyncio.run(scenario())
+    assert "no space left" in said[0]
+    assert "another process writes to the torrents" in said[2]
+    assert said[1].startswith("the torrents can be stored again after")
+
+
 def test_what_a_killed_process_has_stored_is_there_with_its_changes(tmp_path: Path):
     program = """
         import asyncio, sys
         from pathlib import Path
-        from lycosa.storage.records.sqlite import SqliteRecordStore
+        from lycosa.storage.records.outages import OutageWait
+from lycosa.storage.records.sqlite import SqliteRecordStore
         from tests.storage.torrents import torrent
 
         async def main():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lycosa.core.units import format_count, format_size
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
-from lycosa.dht.crawler.core.hash_records import ANNOUNCED
+from lycosa.dht.crawler.core.hash_records import ANNOUNCED, SAMPLED, WANTED
 from lycosa.dht.crawler.core.retries import last_failure
 from lycosa.frontier.core.model import Row
 from lycosa.frontier.core.states import State
@@ -19,7 +19,13 @@ FormatTime = Callable[[float], str]
 FAILURE_TEXTS = {
     CrawlOutcome.NO_PEERS: "no node named a peer",
     CrawlOutcome.NO_METADATA: "no peer delivered the metadata",
-    CrawlOutcome.POSTPONED: "our node was busy with other lookups",
+    CrawlOutcome.POSTPONED: "our own limits forbade it then",
+    CrawlOutcome.NO_LOOKUP: "nobody who named it had peers, and no lookup was left for it",
+}
+ORIGINS = {
+    ANNOUNCED: "announced to our node",
+    SAMPLED: "named in a sample",
+    WANTED: "our node was asked for it",
 }
 STOPPED = "the crawl is not running: the command that started it resumes it"
 
@@ -102,8 +108,7 @@ def _queue_lines(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
         case State.QUEUED | State.DELAYED if row.record.attempts:
             yield f"in the queue, to be tried again: {tries}"
         case State.QUEUED | State.DELAYED:
-            named = "was announced to our node" if row.record.priority == ANNOUNCED else "was named in a sample"
-            yield f"in the queue: it {named}, and was not tried yet"
+            yield f"in the queue: {ORIGINS.get(row.record.priority, 'named')}, and not tried yet"
         case State.LEASED:
             yield "being tried now" + (f"; before, {tries}" if row.record.attempts else "")
         case State.RETRY:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import Contact
+from lycosa.dht.crawler.core.sampler_trust import SamplerTrust
 
 HINTS_MAX = 100_000
 """Infohashes with hints, about 40 MB. Without its hint, an infohash costs a lookup."""
@@ -25,10 +27,15 @@ class Hints:
     """Hints of infohashes that wait for a try: those that are done have none."""
 
     def __init__(self) -> None:
+        self.trust = SamplerTrust()
         self._hints: RecentDict[bytes, Hint] = RecentDict(HINTS_MAX)
 
     def __contains__(self, infohash: bytes) -> bool:
         return infohash in self._hints
+
+    def among(self, infohashes: Iterable[bytes]) -> set[bytes]:
+        """Return those that wait for a try."""
+        return self._hints.keys() & infohashes
 
     def add(self, infohash: bytes, sampler: Contact | None, peer: bytes | None) -> None:
         """Remember who named an infohash."""

@@ -43,6 +43,7 @@ class Brake(StrEnum):
     SILENCE = "silence"
     UNREACHABLE = "unreachable"
     LIMIT = "limit"
+    BACKLOG = "backlog"
     CONNECTIONS = "connections"
     LOOKUPS = "lookups"
     NO_PEERS = "no_peers"
@@ -128,7 +129,7 @@ def _unreachable(span: Span) -> Iterator[str]:
 
 
 LIMIT_TEXTS = {
-    QueryLimit.NEW_ADDRESSES: "the limit of addresses that are contacted anew in a minute",
+    QueryLimit.NEW_ADDRESSES: "the limit of addresses that are contacted anew in a minute (see --profile)",
     QueryLimit.BANDWIDTH: "the limit of bytes a second",
     QueryLimit.HOST: "the limit of one query a second to the same host: few nodes are known where it asks",
 }
@@ -137,9 +138,15 @@ LIMIT_TEXTS = {
 def _limits(span: Span) -> Iterator[str]:
     waits = {each: span.now.waits.get(each, 0) - span.before.waits.get(each, 0) for each in QueryLimit}
     limit = max(waits, key=lambda each: waits[each])
-    if span.now.waiting_queries and waits[limit]:
-        waiting = span.now.waiting_queries
-        yield f"{format_count(waiting, 'query')} {'wait' if waiting > 1 else 'waits'} for {LIMIT_TEXTS[limit]}"
+    queries, fetches = span.now.waiting_queries, span.now.waiting_fetches
+    if queries + fetches and waits[limit]:
+        yield f"queries ({queries:,}) or connections ({fetches:,}) wait for {LIMIT_TEXTS[limit]}"
+
+
+def _backlog(span: Span) -> Iterator[str]:
+    now = span.now
+    if now.queued_max and now.queued > now.queued_max:
+        yield f"the queue is full ({now.queued:,} of {now.queued_max:,}): the sweep rests until more of it was tried"
 
 
 def _connections(span: Span) -> Iterator[str]:
@@ -150,7 +157,7 @@ def _connections(span: Span) -> Iterator[str]:
 
 def _lookups(span: Span) -> Iterator[str]:
     if span.now.all_lookups_used:
-        yield "as many lookups of peers run as may run at once: the other tries wait for them"
+        yield "as many lookups of peers run as may at once or in a minute: other tries wait, or are left for later"
 
 
 def _tries(span: Span) -> int:
@@ -199,6 +206,7 @@ RULES: tuple[tuple[Brake, Callable[[Span], Iterator[str]]], ...] = (
     (Brake.SILENCE, _silence),
     (Brake.UNREACHABLE, _unreachable),
     (Brake.LIMIT, _limits),
+    (Brake.BACKLOG, _backlog),
     (Brake.CONNECTIONS, _connections),
     (Brake.LOOKUPS, _lookups),
     (Brake.NO_PEERS, _no_peers),

@@ -22,6 +22,8 @@ class CrawlSnapshot:
     at: float
     counts: Mapping[CrawlOutcome, int] = field(default_factory=dict)
     queued: int = 0
+    queued_max: int = 0
+    """With more, the sweep rests."""
     delayed: int = 0
     done: int = 0
     in_work: int = 0
@@ -39,6 +41,7 @@ class CrawlSnapshot:
     bytes_in: int = 0
     waits: Mapping[QueryLimit, int] = field(default_factory=dict)
     waiting_queries: int = 0
+    waiting_fetches: int = 0
     connections: int = 0
     connections_max: int = 0
     all_lookups_used: bool = False

@@ -35,9 +35,13 @@ class Inspector:
     def inspect(self, record: TorrentRecord) -> Inspection:
         """Clean the names, apply the deny rules, and find out what the torrent holds."""
         cleaned = clean_record(record)
-        if reason := self._deny.reason_against([cleaned.name, *(file.path for file in cleaned.files)]):
+        if reason := self.refusal(cleaned):
             return Inspection(cleaned, reason)
         return Inspection(replace(cleaned, content=self._content.facts(cleaned.name, cleaned.files)))
+
+    def refusal(self, record: TorrentRecord) -> str:
+        """Return the reason why a record with clean names may not be stored, or ""."""
+        return self._deny.reason_against([record.name, *(file.path for file in record.files)])
 
 
 def clean_record(record: TorrentRecord) -> TorrentRecord:

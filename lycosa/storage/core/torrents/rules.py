@@ -99,8 +99,9 @@ class TestSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class RuleFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A file of rules."""
+    """A file of rules. `abuse_rules = false` switches the package's rules against abuse material off."""
 
+    abuse_rules: bool = True
     words: dict[str, WordSection] = {}
     deny: list[DenySection] = []
     content: list[ContentSection] = []
@@ -129,6 +130,14 @@ def _mistakes(rules: RuleFile) -> Iterator[tuple[str, str]]:
         for name in (*deny.all, *deny.unless):
             if name not in rules.words:
                 yield f"deny[{at}]", f"there is no list [words.{name}]"
+    sections: list[tuple[str, WordSection]] = [(f"words.{name}", each) for name, each in rules.words.items()]
+    for place, section in [*sections, *((f"deny[{at}]", each) for at, each in enumerate(rules.deny))]:
+        if "/" in section.file or "\\" in section.file:
+            yield place, "a list of words stands beside its rules: write its name without a folder"
+    yield from _unknown_names(rules)
+
+
+def _unknown_names(rules: RuleFile) -> Iterator[tuple[str, str]]:
     typed: list[tuple[str, str | None]] = [(f"content[{at}]", each.type) for at, each in enumerate(rules.content)]
     typed += [(f"category[{at}]", each.type) for at, each in enumerate(rules.category)]
     typed += [(f"test[{at}]", each.type) for at, each in enumerate(rules.test)]

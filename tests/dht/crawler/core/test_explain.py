@@ -40,12 +40,12 @@ CASES = [
     (
         HashFacts(Row(State.QUEUED, RECORD), runs=True),
         Answer.QUEUED,
-        ["in the queue: it was named in a sample, and was not tried yet"],
+        ["in the queue: named in a sample, and not tried yet"],
     ),
     (
         HashFacts(Row(State.QUEUED, to_record(INFOHASH, ANNOUNCED))),
         Answer.QUEUED,
-        ["in the queue: it was announced to our node, and was not tried yet", STOPPED],
+        ["in the queue: announced to our node, and not tried yet", STOPPED],
     ),
     (
         HashFacts(Row(State.QUEUED, FAILED), runs=True),

@@ -25,6 +25,7 @@ FREE = CrawlSnapshot(
         CrawlOutcome.STORED: 60,
     },
     queued=5000,
+    queued_max=10_000,
     in_work=300,
     coverage=0.3,
     good_contacts=200,
@@ -77,7 +78,14 @@ SLOW = {
     ),
     Brake.LIMIT: (
         replace(FREE, waiting_queries=120, waits={QueryLimit.HOST: 5, QueryLimit.NEW_ADDRESSES: 500}),
-        "120 queries wait for the limit of addresses that are contacted anew in a minute",
+        (
+            "queries (120) or connections (0) wait for the limit of addresses that are contacted anew in a minute (see"
+            " --profile)"
+        ),
+    ),
+    Brake.BACKLOG: (
+        replace(FREE, queued=10_001),
+        "the queue is full (10,001 of 10,000): the sweep rests until more of it was tried",
     ),
     Brake.CONNECTIONS: (
         replace(FREE, connections=498),
@@ -85,7 +93,7 @@ SLOW = {
     ),
     Brake.LOOKUPS: (
         replace(FREE, all_lookups_used=True),
-        "as many lookups of peers run as may run at once: the other tries wait for them",
+        "as many lookups of peers run as may at once or in a minute: other tries wait, or are left for later",
     ),
     Brake.NO_PEERS: (
         replace(FREE, counts=counting(FETCHED_AFTER_LOOKUP=10, NO_PEERS=80, NO_METADATA=10)),

@@ -25,7 +25,7 @@ class SamplerRecord(NamedTuple):
     since: float
 
 
-class Samplers:
+class SamplerTrust:
     """See the module. The hosts are forgotten with the process: addresses are not stored."""
 
     def __init__(self) -> None:
