@@ -1,4 +1,4 @@
-"""Opens the search of torrents, its site and its indexer, over a store of torrents and an index."""
+"""Opens the index of torrents, and its indexer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.dht_state import RecordsLocation
 from lycosa.core.errors import UsageError
-from lycosa.infra.clock import Clock
 from lycosa.search import fts5, tantivy
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.fts5 import Fts5Index
@@ -17,7 +16,6 @@ from lycosa.search.index_folder import engine_of
 from lycosa.search.ports import Index
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
-from lycosa.search.torrents import TorrentSearch
 from lycosa.storage.ports import RecordStore
 
 INDEX = "index"
@@ -35,19 +33,13 @@ def index_folder(location: RecordsLocation, folder: str | None) -> Path:
 
 
 def open_torrent_index(folder: Path, *, write: bool = False, engine: str | None = None) -> Index:
-    """Open an index of torrents. A new one gets the engine; tantivy without one. Raises `IndexFailure`."""
+    """Open an index of torrents. A new one gets the engine; tantivy without one.
+
+    Raises `IndexFailure`; `UsageError` if there is none to read.
+    """
+    if not write and not folder.exists():
+        raise UsageError(f"{folder} does not exist: `lycosa index` with the same --state or --store makes it")
     return ENGINES[engine or engine_of(folder) or tantivy.ENGINE](folder, TORRENTS, write=write)
-
-
-@asynccontextmanager
-async def open_torrent_search(location: RecordsLocation, folder: Path) -> AsyncIterator[TorrentSearch]:
-    """Open the search. Raises `UsageError` if there are no torrents, `IndexFailure` if there is no index."""
-    async with open_records(location) as store:
-        index = open_torrent_index(folder)
-        try:
-            yield TorrentSearch(index, store, Clock().now)
-        finally:
-            index.close()
 
 
 @asynccontextmanager
@@ -59,10 +51,3 @@ async def torrent_indexer(store: RecordStore, folder: Path, engine: str | None =
         yield indexer
     finally:
         await indexer.close()
-
-
-def build_torrent_site(search: TorrentSearch, title: str) -> object:
-    """Return the site, as an ASGI application."""
-    from lycosa.search.site.torrents.app import build_torrent_site as build  # slow to import
-
-    return build(search, title=title)

@@ -121,7 +121,6 @@ def _check_addresses(options: CrawlOptions) -> None:
 
 async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     from lycosa.app.dht_crawl import open_torrent_crawl, serve_crawl
-    from lycosa.app.torrent_search import torrent_indexer
 
     opening = open_torrent_crawl(
         session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
@@ -129,6 +128,8 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(opening)
         if options.index is not None:
+            from lycosa.app.torrent_search import torrent_indexer
+
             indexer = await stack.enter_async_context(torrent_indexer(opened.store, Path(options.index)))
             opened.beside.append(indexer.run)
         await join(session)

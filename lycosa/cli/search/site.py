@@ -9,8 +9,8 @@ import click
 
 from lycosa.cli.dht.records import records_options
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
+from lycosa.cli.search import torrents
 from lycosa.cli.search.folders import folder_settings, index_folder, index_option
-from lycosa.cli.search.torrents import serve_torrents
 
 PORT = 8080
 """The port to try first without --port."""
@@ -30,14 +30,20 @@ PORT = 8080
     "--allow-remote", is_flag=True, help="Allow a --host that other machines can reach: everybody there can search."
 )
 @click.option("--title", default="Lycosa", show_default=True, metavar="S", help="Title of the site.")
+@click.option("--add-admin", metavar="NAME", help="Set the password of an administrator of the torrents, and end.")
+@click.option("--hide-at-once", is_flag=True, help="Remove torrents when a visitor asks, before anybody decides.")
+@click.option("--admin-over-http", is_flag=True, help="Allow administration from other machines without HTTPS.")
 def command(
     location: Any,
     index_dir: str | None,
     port: int | None,
     host: str,
     title: str,
+    add_admin: str | None,
     *,
     allow_remote: bool,
+    hide_at_once: bool,
+    admin_over_http: bool,
 ) -> int:
     """Serve a search site for an index: a search box, pages of results, and a JSON API (/api).
 
@@ -51,6 +57,9 @@ def command(
     """
     from lycosa.app.search import build_search_site, open_index
     from lycosa.cli.serving import Server, listen
+
+    if add_admin is not None:
+        return torrents.add_admin(location, index_dir, add_admin)
     from lycosa.infra.web.listening import remote_note, stop_note, url_of, without_password
 
     first_port = PORT if port is None else port
@@ -60,7 +69,8 @@ def command(
         address = listener.getsockname()
         line = f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})"
         if location.state or location.store:
-            return serve_torrents(location, index_dir, title, listener, line)
+            options = torrents.SiteOptions(index_dir, title, hide_at_once, admin_over_http)
+            return torrents.serve_torrents(location, options, listener, line)
         with closing(open_index(index_folder(index_dir))) as index:
             print(line, flush=True)
             server = Server(build_search_site(index, title))

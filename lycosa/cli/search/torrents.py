@@ -6,10 +6,11 @@ import asyncio
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import click
 
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
-from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count, format_duration
 
 REPORT_S = 10.0
@@ -69,21 +70,43 @@ def _report(folder: Path, rows: int, took_s: float) -> None:
     print(f"{folder}: {text}", file=sys.stderr, flush=True)
 
 
-def serve_torrents(location: Any, index_dir: str | None, title: str, listener: Any, line: str) -> int:
+class SiteOptions(NamedTuple):
+    """What the operator decides about a site of torrents."""
+
+    index_dir: str | None
+    title: str
+    hide_at_once: bool
+    admin_over_http: bool
+
+
+def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str) -> int:
     """Serve the site of a store until a signal."""
-    return asyncio.run(_serve(location, index_dir, title, listener, line))
+    return asyncio.run(_serve(location, options, listener, line))
 
 
-async def _serve(location: Any, index_dir: str | None, title: str, listener: Any, line: str) -> int:
-    from lycosa.app.torrent_search import build_torrent_site, index_folder, open_torrent_search
+async def _serve(location: Any, options: SiteOptions, listener: Any, line: str) -> int:
+    from lycosa.app.torrent_search import index_folder
+    from lycosa.app.torrent_site import AdminOptions, open_torrent_site
     from lycosa.cli.serving import Server
 
-    folder = index_folder(location, index_dir)
-    if not folder.exists():
-        where = f"--state {location.state}" if location.store is None else "--store URL"
-        raise UsageError(f"{folder} does not exist: lycosa index {where} makes the index of the torrents")
-    async with open_torrent_search(location, folder) as search:
+    folder = index_folder(location, options.index_dir)
+    admin = AdminOptions(options.hide_at_once, options.admin_over_http)
+    async with open_torrent_site(location, folder, options.title, admin) as site:
         print(line, flush=True)
-        server = Server(build_torrent_site(search, title))
+        server = Server(site)
         await server.serve(sockets=[listener])
         return INTERRUPTED if server.interrupted else DONE
+
+
+def add_admin(location: Any, index_dir: str | None, name: str) -> int:
+    """Ask for the password of an administrator, and store it. From a pipe, it is the first line."""
+    from lycosa.app.torrent_search import index_folder
+    from lycosa.app.torrent_site import set_admin_password
+
+    if sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        password = sys.stdin.readline().rstrip("\n")
+    set_admin_password(index_folder(location, index_dir), name, password)
+    print(f"{name} can log in at /admin", file=sys.stderr)
+    return DONE

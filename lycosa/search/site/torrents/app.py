@@ -7,6 +7,7 @@
     /api                     documentation; /api/openapi.json; /api/search, /api/counts, /api/suggest
     /torznab/api             for Prowlarr, Sonarr and Radarr
     /opensearch.xml, /suggest   the search box of a browser
+    /takedown, /admin        requests for takedown; administration with a login
     /healthz                 {"ok": true, "documents": n}, or 503
 
 Every torrent on a page is read from the store when it is asked for: a takedown holds from the next request on.
@@ -28,8 +29,10 @@ from starlette.staticfiles import StaticFiles
 from lycosa.core.errors import LycosaError
 from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
 from lycosa.search.site.app import TEMPLATES, counted
+from lycosa.search.site.torrents.admin import Administration, AdminParts
 from lycosa.search.site.torrents.api import TorrentApi
 from lycosa.search.site.torrents.feeds import TorrentFeeds
+from lycosa.search.site.torrents.limits import ClientLimit
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.search.site.torrents.statistics import Statistics
 from lycosa.search.site.torrents.torznab import Torznab
@@ -37,15 +40,21 @@ from lycosa.search.torrents import TorrentSearch
 
 ROBOTS = "User-agent: *\nDisallow: /search\nDisallow: /torrent/\nDisallow: /api/\nDisallow: /torznab/\n"
 COMPRESSED_MIN_BYTES = 1024
+PER_MINUTE, BURST = 240.0, 120
 
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-def build_torrent_site(search: TorrentSearch, *, title: str = "Lycosa") -> Starlette:
-    """Return the site as an ASGI application. The caller closes the search."""
+def build_torrent_site(
+    search: TorrentSearch, *, title: str = "Lycosa", admin: AdminParts | None = None, per_minute: float = PER_MINUTE
+) -> Starlette:
+    """Return the site as an ASGI application. Without `admin` there are no takedowns and no administration.
+
+    `per_minute` limits the requests of each client of another machine; it may make BURST at once.
+    """
     templates = page_templates(TEMPLATES)
     templates.filters["counted"] = counted
-    templates.globals.update(site=title)
+    templates.globals.update(site=title, takedowns=admin is not None)
     statistics = Statistics(search)
     pages = TorrentPages(search, statistics, templates)
     feeds, api, torznab = TorrentFeeds(search, title), TorrentApi(search, pages), Torznab(search, title)
@@ -71,6 +80,7 @@ def build_torrent_site(search: TorrentSearch, *, title: str = "Lycosa") -> Starl
     app = Starlette(
         routes=[
             *(Route(path, _conditional(answer)) for path, answer in routes.items()),
+            *_admin_routes(admin, pages),
             Route("/robots.txt", lambda _: PlainTextResponse(ROBOTS)),
             Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 301)),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
@@ -82,8 +92,23 @@ def build_torrent_site(search: TorrentSearch, *, title: str = "Lycosa") -> Starl
         },
     )
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES)
+    app.add_middleware(ClientLimit, per_minute=per_minute, burst=BURST)
     app.add_middleware(SecurityHeaders)
     return app
+
+
+def _admin_routes(admin: AdminParts | None, pages: TorrentPages) -> list[Route]:
+    answers = Administration(admin, pages).pages() if admin else {}
+    return [Route(path, _unkept(answer), methods=["GET", "POST"]) for path, answer in answers.items()]
+
+
+def _unkept(answer: Answer) -> Answer:
+    async def respond(request: Request) -> Response:
+        response = await answer(request)
+        response.headers.update({"cache-control": "no-store", "x-robots-tag": "noindex"})
+        return response
+
+    return respond
 
 
 def _conditional(answer: Answer) -> Answer:

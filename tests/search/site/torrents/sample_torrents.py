@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lycosa.search.core.schema import TORRENTS
+from lycosa.search.site.torrents.admin import AdminParts
 from lycosa.search.site.torrents.app import build_torrent_site
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.torrents import TorrentSearch
 from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import Popularity, StoredFile, TorrentRecord
+from lycosa.storage.ports import RecordStore
 from lycosa.storage.records.sqlite import SqliteRecordStore
 from tests.servers.web_server import Server, running
 from tests.storage.torrents import torrent
@@ -55,7 +57,9 @@ class TorrentSite(NamedTuple):
 
 
 @contextmanager
-def torrent_site(path: Path, **options: Any) -> Iterator[TorrentSite]:
+def torrent_site(
+    path: Path, admin: Callable[[RecordStore], AdminParts] | None = None, **options: Any
+) -> Iterator[TorrentSite]:
     """Serve the site over the samples."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -68,7 +72,8 @@ def torrent_site(path: Path, **options: Any) -> Iterator[TorrentSite]:
     try:
         with closing(TantivyIndex(path / "index", TORRENTS, write=True)) as index:
             run(_fill(store, index))
-            site = build_torrent_site(TorrentSearch(index, store, lambda: NOW), title="Spiders & co", **options)
+            search = TorrentSearch(index, store, lambda: NOW)
+            site = build_torrent_site(search, title="Spiders & co", admin=admin and admin(store), **options)
             with running(site, lifespan="off") as server:
                 yield TorrentSite(server, store, run)
             run(store.close())
