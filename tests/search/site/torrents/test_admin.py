@@ -17,6 +17,7 @@ from tests.search.site.torrents.sample_torrents import HASHES, TorrentSite, torr
 from tests.servers.web_server import Response, Server
 
 PASSWORD = "correct horse battery"
+WAITING = AdminOptions()
 FORM = {"Content_Type": "application/x-www-form-urlencoded"}
 
 
@@ -38,7 +39,7 @@ def hashed() -> str:
 def run_site(tmp_path):
     with closing(SiteStore(tmp_path / "site.sqlite")) as kept:
 
-        def run(options: AdminOptions = AdminOptions()):
+        def run(options: AdminOptions = WAITING):
             return torrent_site(tmp_path, admin=lambda store: AdminParts(kept, store, options))
 
         run.kept = kept
