@@ -25,6 +25,7 @@ from lycosa.dht.crawler.popularity import PopularityStage
 from lycosa.dht.crawler.samplers import SamplerQueries
 from lycosa.dht.session import DhtSession
 from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.servers.ports import closed_port
 from tests.servers.proxies import new_address
@@ -60,15 +61,12 @@ async def crawling(session: DhtSession, folder: Path) -> AsyncIterator[tuple[Tor
     """Run a crawl while the block runs."""
     store = MemoryRecordStore()
     frontier = embedded_frontier(folder, POLICY, now=NOW)
-    crawl = TorrentCrawl(session, frontier, store, lambda: NOW, random.random, SERVER)
-    task = asyncio.create_task(crawl.run())
-    try:
-        async with asyncio.timeout(WAIT_MAX_S):
-            yield crawl, store
-    finally:
+    crawl = TorrentCrawl(session, frontier, store, Inspection, lambda: NOW, random.random, SERVER)
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(WAIT_MAX_S):
+        task = tasks.create_task(crawl.run())
+        yield crawl, store
         task.cancel()
-        await asyncio.wait([task])
-        await frontier.close()
+    await frontier.close()
 
 
 async def stored(crawl: TorrentCrawl) -> None:
