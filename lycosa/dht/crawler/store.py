@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -42,10 +43,14 @@ class StoreStage:
         self._waiting: asyncio.Queue[FetchedTorrent] = asyncio.Queue(WAITING_MAX)
         self._waiting_bytes = 0
         self._stored = asyncio.Event()
-        self.busy_s = 0.0
-        """How long the store has worked."""
+        self._busy_s, self._busy_since = 0.0, math.inf
         self.listeners: list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]] = []
         """Called with each batch when it is stored; the next one waits until they return."""
+
+    @property
+    def busy_s(self) -> float:
+        """How long the store has worked, until now."""
+        return self._busy_s + max(0.0, asyncio.get_running_loop().time() - self._busy_since)
 
     @property
     def waiting(self) -> int:
@@ -73,10 +78,11 @@ class StoreStage:
         while not self._waiting.empty():
             batch.append(self._waiting.get_nowait())
         records = [each.record for each in batch]
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        result = await self._store.put(records, self._queue.now())
-        self.busy_s += clock() - started
+        self._busy_since = asyncio.get_running_loop().time()
+        try:
+            result = await self._store.put(records, self._queue.now())
+        finally:
+            self._busy_s, self._busy_since = self.busy_s, math.inf
         self._funnel.count(CrawlOutcome.STORED, result.new)
         self._funnel.count(CrawlOutcome.STORED_BEFORE, result.known)
         self._funnel.count(CrawlOutcome.REFUSED, result.refused)
