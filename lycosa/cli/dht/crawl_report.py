@@ -10,6 +10,14 @@ from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.core.events import Reachability
 
 PLAIN_EVERY_S = 10.0
+REFUSED = (CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED_BY_RULES, CrawlOutcome.REFUSED)
+FAILED = (
+    CrawlOutcome.NO_PEERS,
+    CrawlOutcome.NO_METADATA,
+    CrawlOutcome.BAD_INFO,
+    CrawlOutcome.POSTPONED,
+    CrawlOutcome.NO_LOOKUP,
+)
 
 
 def live_lines(view: Any) -> list[str]:
@@ -66,7 +74,6 @@ class PlainReport:
 def summary_lines(view: Any) -> list[str]:
     """Return what became of the infohashes, stage by stage, and what held the crawl back."""
     now = view.snapshot
-    failed = now.total(CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO, CrawlOutcome.POSTPONED)
     return [
         f"{format_count(now.stored, 'torrent')} stored in {format_duration(view.elapsed_s)}",
         (
@@ -75,13 +82,13 @@ def summary_lines(view: Any) -> list[str]:
         ),
         (
             f"tried: {now.tried:,}; fetched: {now.total(CrawlOutcome.FETCHED_FROM_SAMPLER):,} at once,"
-            f" {now.total(CrawlOutcome.FETCHED_AFTER_LOOKUP):,} after a lookup; failed: {failed:,}"
+            f" {now.total(CrawlOutcome.FETCHED_AFTER_LOOKUP):,} after a lookup; failed: {now.total(*FAILED):,}"
             f" ({now.total(CrawlOutcome.NO_PEERS):,} without peers, {now.total(CrawlOutcome.NO_METADATA):,} whose"
             f" peers failed, {now.total(CrawlOutcome.BAD_INFO):,} without a torrent in it)"
         ),
         (
             f"already stored: {now.total(CrawlOutcome.ALREADY_STORED, CrawlOutcome.STORED_BEFORE):,};"
-            f" refused: {now.total(CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED):,}"
+            f" refused: {now.total(*REFUSED):,}"
         ),
         (
             f"queue: {now.done:,} done, {now.queued + now.in_work:,} queued, {now.delayed:,} to try later;"
