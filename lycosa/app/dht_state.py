@@ -89,4 +89,4 @@ def _records(
         raise UsageError(f"{location.state} has no torrents: is it the --state of a dht crawl?")
     if not path.parent.parent.is_dir():
         raise UsageError(f"{path.parent.parent} does not exist: the folder of --state is created in an existing one")
-    return SqliteRecordStore(path, policy, max_bytes=max_bytes)
+    return SqliteRecordStore(path, policy, max_bytes=max_bytes, sync=True)
