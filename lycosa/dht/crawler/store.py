@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
@@ -33,6 +34,10 @@ class TorrentTaker(Protocol):
 
     async def put(self, torrent: FetchedTorrent) -> None:
         """Take a torrent; wait while there are too many."""
+
+
+FINISH_MAX_S = 20.0
+"""At the end of a crawl."""
 
 
 class StoreStage:
@@ -70,9 +75,11 @@ class StoreStage:
             await self._store_batch([await self._waiting.get()])
 
     async def finish(self) -> None:
-        """Store what waits. Call it when `run` has ended."""
-        while not self._waiting.empty():
-            await self._store_batch([])
+        """Store what waits. Call it when `run` has ended. What a lost database does not take is still in the queue."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_MAX_S):
+                while not self._waiting.empty():
+                    await self._store_batch([])
 
     async def _store_batch(self, batch: list[FetchedTorrent]) -> None:
         while not self._waiting.empty():
