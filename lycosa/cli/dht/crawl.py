@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any, NamedTuple
 
 import click
@@ -119,12 +120,12 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
         session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
     )
     async with opening as opened:
-        await join(session)
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote
         )
         async with serving as lines:
             report(*lines)
+            await join(session)
             opened.beside.append(lambda: _show(opened.monitor))
             try:
                 with suppress(TimeoutError):
@@ -148,4 +149,4 @@ async def _show(monitor: Any) -> None:
         while True:
             await asyncio.sleep(min(every_s, plain.every_s))
             view = await monitor.look()
-            show(live_lines(view) if has_terminal() else plain.lines(view))
+            show(live_lines(view, get_terminal_size().columns - 1) if has_terminal() else plain.lines(view))
