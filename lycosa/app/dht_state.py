@@ -86,7 +86,7 @@ def _records(
         raise UsageError("which torrents? Write --state DIR, or --store URL for those on a database server")
     path = Path(location.state) / TORRENTS
     if not create and not path.exists():
-        raise UsageError(f"{location.state} has no torrents: is it the --state of a dht crawl?")
+        raise UsageError(f"{location.state} has no torrents: is it the --state of a dht crawl? Or add its --store URL")
     if not path.parent.parent.is_dir():
         raise UsageError(f"{path.parent.parent} does not exist: the folder of --state is created in an existing one")
-    return SqliteRecordStore(path, policy, max_bytes=max_bytes)
+    return SqliteRecordStore(path, policy, max_bytes=max_bytes, sync=True)

@@ -116,6 +116,11 @@ class MetadataFetch:
         self._fetcher.end(self)
 
     @property
+    def peer_count(self) -> int:
+        """How many peers were added."""
+        return len(self._seen)
+
+    @property
     def is_done(self) -> bool:
         """Whether nothing more will be asked."""
         return self._result.done()

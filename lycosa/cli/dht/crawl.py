@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any, NamedTuple
 
 import click
@@ -125,19 +127,13 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     opening = open_torrent_crawl(
         session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
     )
-    async with AsyncExitStack() as stack:
-        opened = await stack.enter_async_context(opening)
-        if options.index is not None:
-            from lycosa.app.torrent_search import torrent_indexer
-
-            indexer = await stack.enter_async_context(torrent_indexer(opened.store, Path(options.index)))
-            opened.beside.append(indexer.run)
-        await join(session)
+    async with opening as opened, _indexing(opened, options.index):
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote
         )
         async with serving as lines:
             report(*lines)
+            await join(session)
             opened.beside.append(lambda: _show(opened.monitor))
             try:
                 with suppress(TimeoutError):
@@ -151,6 +147,19 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     return DONE
 
 
+@asynccontextmanager
+async def _indexing(opened: Any, folder: str | None) -> AsyncIterator[None]:
+    """Index the torrents beside the crawl."""
+    if folder is None:
+        yield
+        return
+    from lycosa.app.torrent_search import torrent_indexer
+
+    async with torrent_indexer(opened.store, Path(folder)) as indexer:
+        opened.beside.append(indexer.run)
+        yield
+
+
 async def _show(monitor: Any) -> None:
     """Show the progress until cancelled."""
     from lycosa.cli.dht.node_report import show_lines
@@ -161,4 +170,4 @@ async def _show(monitor: Any) -> None:
         while True:
             await asyncio.sleep(min(every_s, plain.every_s))
             view = await monitor.look()
-            show(live_lines(view) if has_terminal() else plain.lines(view))
+            show(live_lines(view, get_terminal_size().columns - 1) if has_terminal() else plain.lines(view))

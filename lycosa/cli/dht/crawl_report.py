@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+from textwrap import wrap
 from typing import Any
 
 from lycosa.core.units import format_count, format_duration, format_size
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.core.events import Reachability
 
-PLAIN_EVERY_S = 10.0
+PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 10.0, 60.0
+LATER_S = 600.0
+"""A crawl runs for months: after this time a line a minute fills a log with 100 MB a year."""
+SAY_AGAIN_S = 3600.0
+"""What holds a crawl back may come and go with every line."""
+REFUSED = (CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED_BY_RULES, CrawlOutcome.REFUSED)
+FAILED = (
+    CrawlOutcome.NO_PEERS,
+    CrawlOutcome.NO_METADATA,
+    CrawlOutcome.BAD_INFO,
+    CrawlOutcome.POSTPONED,
+    CrawlOutcome.NO_LOOKUP,
+)
 
 
-def live_lines(view: Any) -> list[str]:
-    """Return the state of a crawl as a block of lines."""
+def live_lines(view: Any, width: int = 200) -> list[str]:
+    """Return the state of a crawl as a block of lines; sentences are wrapped at this width."""
     now, rates = view.snapshot, view.rates
+    findings = [wrap(f"held back: {each.text}", width, subsequent_indent="  ") for each in view.findings]
     reachable = {Reachability.REACHABLE: ", reachable", Reachability.UNREACHABLE: ", not reachable"}
     return [
         (
@@ -37,17 +51,16 @@ def live_lines(view: Any) -> list[str]:
             f" in {format_size(rates.bytes_in_per_s)}/s,"
             f" {now.connections:,} of {now.connections_max:,} connections"
         ),
-        *[f"held back: {each.text}" for each in view.findings],
+        *[line for lines in findings for line in lines],
     ]
 
 
 class PlainReport:
-    """Lines for a log: the figures, and what holds the crawl back when that changes."""
-
-    every_s = PLAIN_EVERY_S
+    """Lines for a log: the figures, and what holds the crawl back: each cause at once, then once an hour."""
 
     def __init__(self) -> None:
-        self._brakes: set[Any] = set()
+        self.every_s = PLAIN_EVERY_S
+        self._said_at: dict[Any, float] = {}
 
     def lines(self, view: Any) -> list[str]:
         """Return the next lines."""
@@ -58,15 +71,17 @@ class PlainReport:
             f" {now.tried:,} tried ({_rate(rates.tried)}), {now.in_work:,} in work, {now.queued:,} queued,"
             f" {now.delayed:,} to try later, sweep {now.sweeps + 1:,} at {now.coverage:.1%}"
         )
-        new = [each for each in view.findings if each.brake not in self._brakes]
-        self._brakes = {each.brake for each in view.findings}
-        return [line, *[f"held back: {each.text}" for each in new]]
+        if view.elapsed_s >= LATER_S:
+            self.every_s = PLAIN_LATER_EVERY_S
+        due_before = view.elapsed_s - SAY_AGAIN_S
+        due = [each for each in view.findings if self._said_at.get(each.brake, -SAY_AGAIN_S) <= due_before]
+        self._said_at |= {each.brake: view.elapsed_s for each in due}
+        return [line, *[f"held back: {each.text}" for each in due]]
 
 
 def summary_lines(view: Any) -> list[str]:
     """Return what became of the infohashes, stage by stage, and what held the crawl back."""
     now = view.snapshot
-    failed = now.total(CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO, CrawlOutcome.POSTPONED)
     return [
         f"{format_count(now.stored, 'torrent')} stored in {format_duration(view.elapsed_s)}",
         (
@@ -75,13 +90,13 @@ def summary_lines(view: Any) -> list[str]:
         ),
         (
             f"tried: {now.tried:,}; fetched: {now.total(CrawlOutcome.FETCHED_FROM_SAMPLER):,} at once,"
-            f" {now.total(CrawlOutcome.FETCHED_AFTER_LOOKUP):,} after a lookup; failed: {failed:,}"
+            f" {now.total(CrawlOutcome.FETCHED_AFTER_LOOKUP):,} after a lookup; failed: {now.total(*FAILED):,}"
             f" ({now.total(CrawlOutcome.NO_PEERS):,} without peers, {now.total(CrawlOutcome.NO_METADATA):,} whose"
             f" peers failed, {now.total(CrawlOutcome.BAD_INFO):,} without a torrent in it)"
         ),
         (
             f"already stored: {now.total(CrawlOutcome.ALREADY_STORED, CrawlOutcome.STORED_BEFORE):,};"
-            f" refused: {now.total(CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED):,}"
+            f" refused: {now.total(*REFUSED):,}"
         ),
         (
             f"queue: {now.done:,} done, {now.queued + now.in_work:,} queued, {now.delayed:,} to try later;"

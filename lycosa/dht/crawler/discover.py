@@ -107,7 +107,7 @@ class SweepStage:
         except NodeBusy:
             await asyncio.sleep(1.0)
         finally:
-            self.sweep.searched(search.target, found, asyncio.get_running_loop().time())
+            self.sweep.searched(search.target, found)
             self._slots.release()
             self._changed.set()
 

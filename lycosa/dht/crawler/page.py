@@ -48,6 +48,7 @@ OUTCOME_TEXTS = {
     CrawlOutcome.BAD_INFO: "without a torrent in the metadata",
     CrawlOutcome.POSTPONED: "postponed by our own limits",
     CrawlOutcome.NO_LOOKUP: "left for later: no lookup was left for them",
+    CrawlOutcome.REFUSED_BY_RULES: "refused by rules",
     CrawlOutcome.STORED: "stored",
     CrawlOutcome.STORED_BEFORE: "known to the store",
     CrawlOutcome.REFUSED: "refused by the store",

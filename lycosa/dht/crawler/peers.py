@@ -108,8 +108,6 @@ class PeersStage:
             if failed.outcome is not CrawlOutcome.POSTPONED:
                 self._judge(lease, hint, fetched=False)
             await self._fail(lease, failed.outcome)
-        except NodeBusy:
-            await self._fail(lease, CrawlOutcome.POSTPONED)
         except TimeoutError:
             await self._fail(lease, CrawlOutcome.NO_METADATA)
         else:
@@ -130,7 +128,7 @@ class PeersStage:
                 self._hints.trust.tried(sampler.endpoint, self._queue.now(), fetched=fetched)
 
     async def _fetch(self, infohash: bytes, hint: Hint) -> tuple[MetadataFetch, bytes]:
-        """Return the metadata, with the fetch that holds them. Raises `TryFailed`, `NodeBusy`."""
+        """Return the metadata, with the fetch that holds them. Raises `TryFailed`."""
         named = dict.fromkeys(hint.peers)
         closer: dict[Contact, None] = {}
         for sampler in hint.samplers:
@@ -162,23 +160,30 @@ class PeersStage:
         if not await self._lookup_budget.take(LOOKUP_WAIT_MAX_S):
             raise TryFailed(CrawlOutcome.NO_METADATA if tried else CrawlOutcome.NO_LOOKUP)
         fetch = self._metadata.start(infohash, peers_max)
-        found = len(tried)
+        searching = asyncio.create_task(self._search(fetch, closer, tried))
         try:
-            async with self._lookups:
-                async for peer in self._session.peer_endpoints(infohash, closer):
-                    if peer not in tried:
-                        found += 1
-                        fetch.add_peer(peer)
-            fetch.no_more_peers()
             metadata = await fetch.result()
         except NoMetadata:
             if is_postponed(fetch):
                 raise TryFailed(CrawlOutcome.POSTPONED) from None
-            raise TryFailed(CrawlOutcome.NO_METADATA if found else CrawlOutcome.NO_PEERS) from None
+            has_peers = tried or fetch.peer_count
+            raise TryFailed(CrawlOutcome.NO_METADATA if has_peers else CrawlOutcome.NO_PEERS) from None
         finally:
-            fetch.cancel()
+            searching.cancel()  # what is here needs no more peers, and nobody more is asked
+            await asyncio.wait([searching])
         self._funnel.count(CrawlOutcome.FETCHED_AFTER_LOOKUP)
         return fetch, metadata
+
+    async def _search(self, fetch: MetadataFetch, closer: list[Contact], tried: set[bytes]) -> None:
+        try:
+            async with self._lookups:
+                async for peer in self._session.peer_endpoints(fetch.infohash, closer):
+                    if peer not in tried:
+                        fetch.add_peer(peer)
+        except NodeBusy:
+            fetch.failures[PeerFailure.LOCAL] += 1
+        finally:
+            fetch.no_more_peers()
 
 
 def is_postponed(fetch: MetadataFetch) -> bool:

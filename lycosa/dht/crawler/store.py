@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
@@ -34,6 +36,10 @@ class TorrentTaker(Protocol):
         """Take a torrent; wait while there are too many."""
 
 
+FINISH_MAX_S = 20.0
+"""At the end of a crawl."""
+
+
 class StoreStage:
     """See the module. A crash between the store and the queue makes a torrent fetched twice, but stored once."""
 
@@ -42,10 +48,14 @@ class StoreStage:
         self._waiting: asyncio.Queue[FetchedTorrent] = asyncio.Queue(WAITING_MAX)
         self._waiting_bytes = 0
         self._stored = asyncio.Event()
-        self.busy_s = 0.0
-        """How long the store has worked."""
+        self._busy_s, self._busy_since = 0.0, math.inf
         self.listeners: list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]] = []
         """Called with each batch when it is stored; the next one waits until they return."""
+
+    @property
+    def busy_s(self) -> float:
+        """How long the store has worked, until now."""
+        return self._busy_s + max(0.0, asyncio.get_running_loop().time() - self._busy_since)
 
     @property
     def waiting(self) -> int:
@@ -65,18 +75,21 @@ class StoreStage:
             await self._store_batch([await self._waiting.get()])
 
     async def finish(self) -> None:
-        """Store what waits. Call it when `run` has ended."""
-        while not self._waiting.empty():
-            await self._store_batch([])
+        """Store what waits. Call it when `run` has ended. What a lost database does not take is still in the queue."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_MAX_S):
+                while not self._waiting.empty():
+                    await self._store_batch([])
 
     async def _store_batch(self, batch: list[FetchedTorrent]) -> None:
         while not self._waiting.empty():
             batch.append(self._waiting.get_nowait())
         records = [each.record for each in batch]
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        result = await self._store.put(records, self._queue.now())
-        self.busy_s += clock() - started
+        self._busy_since = asyncio.get_running_loop().time()
+        try:
+            result = await self._store.put(records, self._queue.now())
+        finally:
+            self._busy_s, self._busy_since = self.busy_s, math.inf
         self._funnel.count(CrawlOutcome.STORED, result.new)
         self._funnel.count(CrawlOutcome.STORED_BEFORE, result.known)
         self._funnel.count(CrawlOutcome.REFUSED, result.refused)

@@ -47,11 +47,15 @@ class DatabaseThread(ABC):
         """Return what an error of the database means; None for any other error."""
 
     async def _run(self, work: Callable[[], Result], *, write: bool = False) -> Result:
+        return await self._retried(lambda: self._transaction(work, write))
+
+    async def _retried(self, work: Callable[[], Result]) -> Result:
+        """Do it in the thread, again and again while the database is not available."""
         while True:
             if self._closed:
                 raise StorageError("the record store is closed")
             try:
-                result = await self._in_thread(lambda: self._transaction(work, write))
+                result = await self._in_thread(work)
             except TEMPORARY as error:
                 if self.outage_wait is None:
                     raise

@@ -58,7 +58,7 @@ def _template(path: bytes, numbers: list[bytes], last: list[bytes]) -> bytes:
 
 
 def _is_next(number: bytes, last: bytes) -> bool:
-    return number[-1:] != last[-1:] and number == _following(last)
+    return bool(last) and (number[-1] - last[-1]) % 10 == 1 and number == _following(last)
 
 
 def _filled(slot: bytes, last: bytes) -> bytes:

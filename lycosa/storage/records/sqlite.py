@@ -98,7 +98,7 @@ class SqliteRecordStore(TableRecordStore):
         while await self._run(self._filled_bytes) > limit:
             if not await self.evict(max(EVICT_ROWS, self._max_bytes // EVICT_SHARE), now):
                 break
-        await self._in_thread(lambda: self._connected(lambda: self._shrink(limit)))
+        await self._retried(lambda: self._connected(lambda: self._shrink(limit)))
 
     def _filled_bytes(self) -> int:
         return (self._pragma("page_count") - self._pragma("freelist_count")) * PAGE_BYTES

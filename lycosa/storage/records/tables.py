@@ -33,15 +33,6 @@ from lycosa.storage.records.rows import NEVER, STORED, Row, prefix_of, stored_to
 STATEMENT_BYTES = 2 << 20
 """Maximum size of the blobs in a statement: MariaDB accepts packets of 16 MiB, and a quoted blob may double."""
 PUT_ROWS = 250
-"""Maximum number of records in a transaction: it limits the size of the log."""
-SCAN_ROWS = 20_000
-"""Number of infohashes read at once to find those that a hashed deny-list names."""
-FOREVER = 2**62
-
-
-STATEMENT_BYTES = 2 << 20
-"""Maximum size of the blobs in a statement: MariaDB accepts packets of 16 MiB, and a quoted blob may double."""
-PUT_ROWS = 250
 EVICT_ROWS = 100
 """Maximum numbers of records stored and evicted in a transaction: they limit the size of the log."""
 SCAN_ROWS = 20_000
@@ -289,6 +280,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
 def _says_more(record: TorrentRecord, v1: bytes | None, v2: bytes | None) -> bool:
     return (
         bool(record.comment)
+        or record.content is not None
         or record.created is not None
         or (record.infohash_v1 is not None and v1 is None)
         or (record.infohash_v2 is not None and v2 is None)

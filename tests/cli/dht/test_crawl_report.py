@@ -26,18 +26,24 @@ def test_a_terminal_shows_the_stages_the_node_and_what_holds_the_crawl_back() ->
     ]
 
 
-def test_a_log_gets_a_line_and_what_is_new_about_the_brakes() -> None:
+def test_a_narrow_terminal_shows_whole_sentences() -> None:
+    *_, last = live_lines(view(600), 50)
+    assert last == "  peers now: they are tried again later"
+
+
+def test_a_log_gets_a_line_and_what_holds_the_crawl_back_once_an_hour() -> None:
     report = PlainReport()
-    first, second, freed = view(600), view(610), view(620)._replace(findings=[])
-    assert report.lines(first)[1:] == live_lines(first)[-2:]
-    assert report.lines(second) == [
+    assert report.lines(view(300))[1:] == live_lines(view(300))[-2:]
+    assert report.every_s == 10.0
+    assert report.lines(view(610)) == [
         (
             "10 min 10 s: 3,050 torrents stored (300/min), 79,300 discovered (7,800/min), 30,500 known, 12,200 tried"
             " (1,200/min), 300 in work, 36,600 queued, 6,100 to try later, sweep 1 at 6.1%"
         )
     ]
-    assert len(report.lines(freed)) == 1
-    assert report.lines(second)[1:] == live_lines(second)[-2:], "it is back"
+    assert report.every_s == 60.0
+    assert len(report.lines(view(3890))) == 1
+    assert len(report.lines(view(3900))) == 3
 
 
 def test_the_summary_says_what_became_of_the_infohashes() -> None:

@@ -19,10 +19,10 @@ class FixedMonitor:
 
     def __init__(self, seconds: int) -> None:
         self.history = history(seconds)
-        self._seconds = seconds
+        self.seconds = seconds
 
     async def look(self) -> Any:
-        return view(self._seconds)
+        return view(self.seconds)
 
 
 def get(seconds: int, path: str = "/", query: str = "") -> str:

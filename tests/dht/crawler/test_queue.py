@@ -10,6 +10,7 @@ from lycosa.dht.crawler.core.hash_records import ANNOUNCED, POLICY, SAMPLED, inf
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.frontier.core.model import Selection
 from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.frontier.ports import ExactFrontier
 
 HASHES = [bytes([number]) * 19 + b"x" for number in range(5)]
 NOW = 1_000_000.0
@@ -119,5 +120,38 @@ def test_an_infohash_that_is_done_is_listed_with_its_infohash(tmp_path: Path) ->
         rows = at.frontier.store.rows(Selection(), "", 10).rows
         assert [infohash_of(row.record) for row in rows] == HASHES[:1]
         await at.frontier.close()
+
+    asyncio.run(run())
+
+
+class NotingQueue(HashQueue):
+    """Tells when a commit is done."""
+
+    def __init__(self, frontier: ExactFrontier) -> None:
+        super().__init__(frontier, lambda: NOW, lambda: 0.0)
+        self.committed = asyncio.Event()
+
+    async def commit(self, sweep_position: int) -> None:
+        await super().commit(sweep_position)
+        self.committed.set()
+
+
+def test_an_infohash_is_durable_within_a_second(tmp_path: Path) -> None:
+    async def run() -> None:
+        frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
+        queue = NotingQueue(frontier)
+        task = asyncio.create_task(queue.keep_durable(lambda: 7))
+        await queue.committed.wait()
+        queue.committed.clear()
+        pushed_at = asyncio.get_running_loop().time()
+        await queue.push(HASHES, SAMPLED)
+        await queue.committed.wait()
+        assert asyncio.get_running_loop().time() - pushed_at <= 1.0
+        task.cancel()
+        await asyncio.wait([task])
+        await frontier.close()  # as a crash: what was not committed is lost
+        again = At(tmp_path)
+        assert await again.leased() == HASHES
+        await again.frontier.close()
 
     asyncio.run(run())

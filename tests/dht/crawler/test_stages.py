@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 import random
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,13 +19,19 @@ from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.core.endpoints import Contact, pack, text
 from lycosa.dht.crawler import metadata as metadata_module
 from lycosa.dht.crawler.core.hash_records import POLICY
+from lycosa.dht.crawler.core.hints import Hints
 from lycosa.dht.crawler.core.profiles import SERVER
+from lycosa.dht.crawler.core.sweep import POSITION_BITS, Sweep
 from lycosa.dht.crawler.core.torrent_records import to_torrent_record
 from lycosa.dht.crawler.crawl import TorrentCrawl
+from lycosa.dht.crawler.discover import SweepStage
 from lycosa.dht.crawler.popularity import PopularityStage
+from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.samplers import SamplerQueries
+from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
 from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.servers.ports import closed_port
 from tests.servers.proxies import new_address
@@ -60,15 +67,12 @@ async def crawling(session: DhtSession, folder: Path) -> AsyncIterator[tuple[Tor
     """Run a crawl while the block runs."""
     store = MemoryRecordStore()
     frontier = embedded_frontier(folder, POLICY, now=NOW)
-    crawl = TorrentCrawl(session, frontier, store, lambda: NOW, random.random, SERVER)
-    task = asyncio.create_task(crawl.run())
-    try:
-        async with asyncio.timeout(WAIT_MAX_S):
-            yield crawl, store
-    finally:
+    crawl = TorrentCrawl(session, frontier, store, Inspection, lambda: NOW, random.random, SERVER)
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(WAIT_MAX_S):
+        task = tasks.create_task(crawl.run())
+        yield crawl, store
         task.cancel()
-        await asyncio.wait([task])
-        await frontier.close()
+    await frontier.close()
 
 
 async def stored(crawl: TorrentCrawl) -> None:
@@ -174,5 +178,42 @@ def test_without_an_answer_nothing_is_counted_and_others_have_their_turn() -> No
             await stage.count_some()
         assert funnel.counts == {CrawlOutcome.NOT_COUNTED: 2}
         assert {row.counted for row in await store.torrents(0, 10)} == {None}
+
+    asyncio.run(run())
+
+
+class HeldTriage(Triage):
+    """Takes infohashes when it is released."""
+
+    def __init__(self, queue: HashQueue) -> None:
+        super().__init__(queue, Hints(), Funnel())
+        self.samplers: list[Contact] = []
+        self.entered, self.released = asyncio.Event(), asyncio.Event()
+
+    async def take(self, infohashes: Iterable[bytes], source: CrawlOutcome, **who: Any) -> int:
+        self.samplers.append(who["sampler"])
+        self.entered.set()
+        await self.released.wait()
+        return await super().take(infohashes, source, **who)
+
+
+def test_the_position_of_the_sweep_waits_until_the_infohashes_are_queued(tmp_path: Path) -> None:
+    async def run() -> None:
+        frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
+        queue = HashQueue(frontier, lambda: NOW, random.random)
+        async with node() as first, sharing(first), node(first) as session, asyncio.timeout(WAIT_MAX_S):
+            triage, sweep = HeldTriage(queue), Sweep(asyncio.get_running_loop().time())
+            task = asyncio.create_task(SweepStage(session, sweep, triage, queue, SERVER).run())
+            await triage.entered.wait()
+            held = sweep.position
+            assert held <= min(int.from_bytes(each.id) for each in triage.samplers) >> (160 - POSITION_BITS)
+            triage.released.set()
+            while not sweep.sweeps and sweep.position <= held:
+                triage.entered.clear()
+                await triage.entered.wait()
+            assert (await queue.stats()).queued == 1
+            task.cancel()
+            await asyncio.wait([task])
+        await frontier.close()
 
     asyncio.run(run())

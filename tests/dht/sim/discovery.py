@@ -20,8 +20,9 @@ from typing import Protocol
 
 from lycosa.dht.core.endpoints import Contact
 from lycosa.dht.core.limits import NodeLimits
+from lycosa.dht.crawler.core.lane import KEY_SPACE
 from lycosa.dht.crawler.core.sampler_trust import SamplerTrust
-from lycosa.dht.crawler.core.sweep import KEY_SPACE, POSITION_BITS, Ask, Rest, Search, Step, Sweep
+from lycosa.dht.crawler.core.sweep import POSITION_BITS, Ask, Rest, Search, Step, Sweep
 
 K = 8
 SAMPLES = 20
@@ -169,7 +170,7 @@ class SweepLike(Protocol):
     def failed(self, ask: Ask, closer: Iterable[Contact], now: float) -> None:
         """Take a failure."""
 
-    def searched(self, target: bytes, found: Iterable[Contact], now: float) -> None:
+    def searched(self, target: bytes, found: Iterable[Contact]) -> None:
         """Take the result of a search."""
 
 
@@ -201,7 +202,7 @@ class OracleSweep:
         """Ask it again soon."""
         heapq.heappush(self._due, (now + RETRY_S, ask.contact))
 
-    def searched(self, target: bytes, found: Iterable[Contact], now: float) -> None:
+    def searched(self, target: bytes, found: Iterable[Contact]) -> None:
         """There are no searches."""
 
 
@@ -338,7 +339,7 @@ class Discovery:
 
     def _searched(self, search: Search, found: list[Contact]) -> None:
         self._free += 1
-        self.sweep.searched(search.target, found, self.now)
+        self.sweep.searched(search.target, found)
         self._step()
 
 

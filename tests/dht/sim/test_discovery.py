@@ -20,7 +20,7 @@ NEAR = 0.9
 
 def discover(space: KeySpace, until: float, limits: NodeLimits | None = None) -> Discovery:
     sweep = Sweep(0.0)
-    sweep.add(bootstrap(space, random.Random(SEED)), 0.0)
+    sweep.add(bootstrap(space, random.Random(SEED)))
     return Discovery(space, sweep, SEED, limits or NodeLimits(), trust=SamplerTrust()).run(until)
 
 

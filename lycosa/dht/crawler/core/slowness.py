@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from lycosa.core.units import format_count, format_size
+from lycosa.core.units import format_count, format_duration, format_size
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.core.events import Reachability
 from lycosa.dht.core.limits import QueryLimit
@@ -87,13 +87,16 @@ def why_slow(before: CrawlSnapshot, now: CrawlSnapshot) -> list[Finding]:
 def _disk(span: Span) -> Iterator[str]:
     free = span.now.disk_free_bytes
     if free is not None and free < DISK_LOW_BYTES:
-        yield f"the disk of the state has only {format_size(free)} left: the crawl ends when it is full"
+        yield f"the disk of the state has only {format_size(free)} left: nothing can be stored when it is full"
 
 
 def _store(span: Span) -> Iterator[str]:
     now = span.now
     busy = (now.store_busy_s - span.before.store_busy_s) / span.elapsed_s
-    if busy >= BUSY or (now.store_waiting_max and now.store_waiting >= FULL * now.store_waiting_max):
+    taken = span.count(CrawlOutcome.STORED, CrawlOutcome.STORED_BEFORE, CrawlOutcome.REFUSED)
+    if busy >= FULL and not taken:
+        yield f"the store has not answered for {format_duration(span.elapsed_s)}: it is gone, locked or full"
+    elif busy >= BUSY or (now.store_waiting_max and now.store_waiting >= FULL * now.store_waiting_max):
         waiting = format_count(now.store_waiting, "torrent")
         yield f"the store cannot keep up: it works {min(busy, 1):.0%} of the time, and {waiting} wait for it"
 

@@ -1,11 +1,12 @@
 """Decides which node is asked for a sample next, on the way through the key space (BEP 51).
 
-A sweep goes from id 0 to the largest id and asks each node once, the one with the smallest id first. Every answer names
-contacts a little ahead. Where no node is known nearby, lookups search at the starts of the next subtrees, larger and
-larger ones.
-The position is the part of the key space behind which all known nodes were asked, or wait for their interval. A node
-that has more infohashes than it sent is asked again when its interval is over, as long as that brings something new.
-Such nodes get every other question, and all while the sweep rests.
+A sweep goes through the key space and asks each node once, in several lanes at a time, which are equal parts of it; in
+a lane, the node with the smallest id goes first (`lane.py`). Every answer names contacts near a target, which is a
+little ahead.
+A node that has more infohashes than it sent is asked again when its interval is over, as long as that brings something
+new. Such nodes get every other question, and all while the sweep rests.
+What is stored as the position is the part of every lane behind which all known nodes were asked, or wait for their
+interval.
 
     step = sweep.next_step(now)         # Ask, Search, or Rest
     sweep.answered(...)  sweep.failed(...)  sweep.postponed(...)  sweep.searched(...)
@@ -26,12 +27,17 @@ from lycosa.dht.core.endpoints import Contact, site_of
 from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.limits import QUERIES_BURST, QUERIES_PER_S
 from lycosa.dht.core.routing.table import K
+from lycosa.dht.crawler.core.lane import KEY_BITS, KEY_SPACE, Lane, lanes
 
-KEY_SPACE = 1 << 160
 POSITION_BITS = 62
-"""Of a position that is stored; finer than the distance between two nodes of the public network, about 2^137."""
-CANDIDATES_MAX = 20_000
-"""Known nodes ahead, up to twice as many for a moment. The neighbours of each are named again on the way."""
+LANES_BITS = 4
+"""Of a position that is stored: they tell the number of lanes. The others are finer than the distance between two nodes
+of the public network, about 2^137."""
+PROGRESS_BITS = POSITION_BITS - LANES_BITS
+LANES_MAX = 8
+"""A lane asks 30 nodes a second: it must wait for answers, and a third of the nodes never answer."""
+LANE_NODES_MIN = 250
+"""Nodes for which a lane is worth the search at its start."""
 NODES_MAX = 100_000
 """Nodes whose last answer is remembered, about 30 MB."""
 AGAIN_MAX = 10_000
@@ -43,13 +49,9 @@ SITES_MAX = 10_000
 """Hosts whose last question is remembered; the pace of a host lasts for seconds."""
 CLOSER_MAX = 2 * K
 """Contacts that are taken of an answer, the closest to the target. A node that names dead ones costs so much."""
-GAP_NODES = 8
-"""A gap of this many mean distances is searched by lookups: among random ids one in 3,000 gaps is as wide."""
-AHEAD_NODES = (4, -2)
+AHEAD_NODES = (5, -2)
 """How many mean distances ahead of a node it is asked for contacts, in turn. The first nodes of a subtree are known
 best by those after them: if all questions looked ahead, one node in 60 would be missed."""
-BEHIND_NODES = 64
-"""Nodes that are named late are still asked if they are this many mean distances behind."""
 SPACINGS_KEPT = 31
 """Answers whose median tells the mean distance between nodes: a few false ones change little."""
 SAMPLES_KEPT = 2000
@@ -58,6 +60,8 @@ SAMPLE_AGE_MAX_S = 1800.0
 """Age of a sample that tells which share is known. In an hour the share of a node that waits for six has changed."""
 AGAIN_MIN_S = 5.0
 """A node whose interval is shorter, even 0, is not asked more often."""
+POLL_S = 0.5
+"""How often to look whether a lane need not wait any longer for an answer."""
 RETRY_S = 60.0
 """When a node that used to answer is asked again after a silence."""
 BARREN_MAX = 4
@@ -114,38 +118,38 @@ class Sweep:
         """Complete sweeps."""
         self.asked = 0
         """Nodes that were asked on the way of this sweep."""
-        self._position = min(max(position, 0), (1 << POSITION_BITS) - 1) << (160 - POSITION_BITS)
         self._started_at = now
-        self._ahead: list[tuple[int, Contact]] = []
-        self._ahead_endpoints: set[bytes] = set()
-        self._questions = 0
+        self._spacings: deque[int] = deque(maxlen=SPACINGS_KEPT)
+        self._spacing = KEY_SPACE
+        """The mean distance between two nodes. Fewer than K nodes do not tell it."""
+        log_of_lanes, progress = position & ((1 << LANES_BITS) - 1), position >> LANES_BITS
+        if not 0 < position < 1 << POSITION_BITS or log_of_lanes > LANES_MAX.bit_length():
+            log_of_lanes = progress = 0
+        self._lanes = lanes(1 << log_of_lanes, progress, PROGRESS_BITS)
+        self._is_divided = position > 0
+        """Into as many lanes as there should be. A first search tells how many nodes there are."""
+        self._turn = 0
         self._again = WaitingNodes()
         self._again_turn = False
+        self._questions = 0
         self._nodes: RecentDict[bytes, SampledNode] = RecentDict(NODES_MAX)
         self._site_ready_at: RecentDict[bytes, float] = RecentDict(SITES_MAX)
         self._in_flight: set[bytes] = set()
-        self._passing: dict[bytes, int] = {}
-        """The keys of the nodes in flight that are asked on the way. The position does not pass them."""
-        self._spacings: deque[int] = deque(maxlen=SPACINGS_KEPT)
-        self._spacing = KEY_SPACE // K
-        """The mean distance between two nodes, as far as it is known."""
         self._silent: deque[Contact] = deque(maxlen=SILENT_MAX)
         """Nodes that were silent in this sweep; if the next one has time, they get a second chance."""
         self._samples: RecentDict[bytes, LastSample] = RecentDict(SAMPLES_KEPT)
-        self._is_searching = self._knows_spacing = False
-        self._searched_from = -1
-        self._search_width = 0
         self._rests_until = now
 
     @property
     def position(self) -> int:
         """What to store: everything behind it was asked, and has answered or not."""
-        return min([self._position, *self._passing.values()]) >> (160 - POSITION_BITS)
+        progress = min((lane.certain - lane.start << PROGRESS_BITS) // (lane.end - lane.start) for lane in self._lanes)
+        return min(progress, (1 << PROGRESS_BITS) - 1) << LANES_BITS | len(self._lanes).bit_length() - 1
 
     @property
     def coverage(self) -> float:
         """The share of the key space that this sweep has gone through."""
-        return self._position / KEY_SPACE
+        return sum(lane.progress for lane in self._lanes) / len(self._lanes)
 
     def known_share(self, now: float) -> float:
         """Estimate which share of the network's infohashes is known: the share in the last sample of each node.
@@ -174,18 +178,17 @@ class Sweep:
         """Take an answer: the node has `num` infohashes and sent `sampled` of them, of which `new` ones are new."""
         contact = ask.contact
         interval_s = min(max(interval_s, AGAIN_MIN_S), SWEEP_MAX_S)
-        self._end(contact)
+        self._end(ask, closer)
         self._samples[contact.endpoint] = LastSample(now, interval_s, sampled, new)
         barren = 0 if new else self._barren(contact) + 1
         self._nodes[contact.endpoint] = SampledNode(self.sweeps, now + interval_s, barren)
         if num > sampled and barren < BARREN_MAX:
             self._again.add(contact, now + interval_s)
-        self._add_closer(ask, closer, now)
 
     def failed(self, ask: Ask, closer: Sequence[Contact], now: float) -> None:
         """The node did not answer, or does not know the query."""
         contact = ask.contact
-        self._end(contact)
+        self._end(ask, closer)
         used_to_answer = contact.endpoint in self._nodes
         barren = self._barren(contact) + 1 if used_to_answer else BARREN_MAX
         self._nodes[contact.endpoint] = SampledNode(self.sweeps, now, barren)
@@ -193,65 +196,71 @@ class Sweep:
             self._again.add(contact, now + RETRY_S)
         elif not (used_to_answer or closer):
             self._silent.append(contact)
-        self._add_closer(ask, closer, now)
 
     def postponed(self, ask: Ask, now: float) -> None:
         """The node was not asked: ours is busy."""
-        self._end(ask.contact)
+        self._end(ask, ())
         self._again.add(ask.contact, now + AGAIN_MIN_S)
 
-    def searched(self, target: bytes, found: Iterable[Contact], now: float) -> None:
+    def searched(self, target: bytes, found: Sequence[Contact]) -> None:
         """Take the result of a search."""
-        self._is_searching = False
-        self._knows_spacing = True  # or there are too few nodes to tell
-        named = list(found)
-        self._note_spacing(int.from_bytes(target), named)
-        self.add(named, now)
+        key = int.from_bytes(target)
+        closest = nsmallest(K, found, key=lambda each: int.from_bytes(each.id) ^ key)
+        self._note_spacing(key, closest)
+        if not self._is_divided:
+            self._divide()
+        self._lane_of(key).searched(key, [int.from_bytes(each.id) for each in closest], self._spacing)
+        self.add(found)
 
-    def add(self, contacts: Iterable[Contact], now: float) -> None:
+    def add(self, contacts: Iterable[Contact]) -> None:
         """Take nodes that were named. Those far behind are left for the next sweep."""
-        floor = self._position - BEHIND_NODES * self._spacing
         for contact in contacts:
-            endpoint, key = contact.endpoint, int.from_bytes(contact.id)
-            if key < floor or endpoint in self._ahead_endpoints or endpoint in self._in_flight:
-                continue
-            known = self._nodes.get(endpoint)
-            if known is not None and known.sweep == self.sweeps and key <= self._position:
-                continue
-            if known is None and now < self._rests_until:
-                self._again.add(contact, now)  # the sweep has missed it
-                continue
-            heappush(self._ahead, (key, contact))
-            self._ahead_endpoints.add(endpoint)
-        if len(self._ahead) > 2 * CANDIDATES_MAX:
-            self._ahead = nsmallest(CANDIDATES_MAX, self._ahead)
-            self._ahead_endpoints = {contact.endpoint for _, contact in self._ahead}
+            key = int.from_bytes(contact.id)
+            lane, known = self._lane_of(key), self._nodes.get(contact.endpoint)
+            was_passed = known is not None and known.sweep == self.sweeps and key <= lane.position
+            if not (was_passed or contact.endpoint in self._in_flight):
+                lane.add(key, contact, self._spacing)
+
+    def _lane_of(self, key: int) -> Lane:
+        return self._lanes[key * len(self._lanes) >> KEY_BITS]
 
     def _next_on_the_way(self, now: float) -> Step:
         if now < self._rests_until:
             return Rest(self._rests_until)
-        while True:
-            head = self._ahead[0][0] if self._ahead else KEY_SPACE
-            gap = head - self._position
-            if gap > GAP_NODES * self._spacing or not (self._ahead and self._knows_spacing):
-                if self._is_searching or self._passing:  # an answer may close the gap
-                    return Rest(now + 1.0)
-                target = self._search_target()
-                if target < head:
-                    self._is_searching = True
-                    return Search(target.to_bytes(ID_BYTES))
-            if not self._ahead:
-                self._finish(now)
-                if self._rests_until > now:
-                    return Rest(self._rests_until)
-                continue
-            key, contact = heappop(self._ahead)
-            self._ahead_endpoints.discard(contact.endpoint)
-            self._position = max(self._position, key)
+        if not self._is_divided:
+            return self._first_search(now)
+        for _ in self._lanes:
+            self._turn = (self._turn + 1) % len(self._lanes)
+            step = self._next_of_lane(self._lanes[self._turn], now)
+            if step is not None:
+                return step
+        if all(lane.is_done for lane in self._lanes):
+            self._finish(now)
+            return Rest(max(self._rests_until, now + POLL_S))
+        return Rest(now + POLL_S)
+
+    def _first_search(self, now: float) -> Step:
+        lane = self._lanes[0]
+        if lane.is_searching:
+            return Rest(now + POLL_S)
+        lane.is_searching = True
+        return Search(lane.position.to_bytes(ID_BYTES))
+
+    def _next_of_lane(self, lane: Lane, now: float) -> Step | None:
+        while not lane.must_wait(now, self._spacing):
+            target = lane.next_target(self._spacing)
+            if target is not None:
+                lane.is_searching = True
+                return Search(target.to_bytes(ID_BYTES))
+            passed = lane.pop()
+            if passed is None:
+                return None
+            key, contact = passed
             if self._may_pass(contact, now):
                 self.asked += 1
-                self._passing[contact.endpoint] = key
+                lane.asked(key, contact, now)
                 return self._ask(contact, now)
+        return None
 
     def _may_pass(self, contact: Contact, now: float) -> bool:
         """Whether a node is asked on the way. If it only has to wait, it is asked when it may be."""
@@ -290,30 +299,20 @@ class Sweep:
         site_free_at = self._site_ready_at.get(site_of(contact.endpoint), 0.0) - (QUERIES_BURST - 1) / QUERIES_PER_S
         return site_free_at if known is None else max(known.again_at, site_free_at)
 
-    def _end(self, contact: Contact) -> None:
+    def _end(self, ask: Ask, closer: Iterable[Contact]) -> None:
+        """Take what a node named, once a sweep: one that is asked often could drown the others."""
+        contact, target = ask.contact, int.from_bytes(ask.target)
         self._in_flight.discard(contact.endpoint)
-        self._passing.pop(contact.endpoint, None)
+        self._lane_of(int.from_bytes(contact.id)).passing.pop(contact.endpoint, None)
+        known = self._nodes.get(contact.endpoint)
+        if known is None or known.sweep != self.sweeps:
+            named = nsmallest(CLOSER_MAX, closer, key=lambda each: int.from_bytes(each.id) ^ target)
+            self._note_spacing(target, named)
+            self.add(named)
 
     def _barren(self, contact: Contact) -> int:
         known = self._nodes.get(contact.endpoint)
         return known.barren if known is not None else 0
-
-    def _add_closer(self, ask: Ask, closer: Iterable[Contact], now: float) -> None:
-        target = int.from_bytes(ask.target)
-        named = nsmallest(CLOSER_MAX, closer, key=lambda each: int.from_bytes(each.id) ^ target)
-        self._note_spacing(target, named)
-        self.add(named, now)
-
-    def _search_target(self) -> int:
-        """Return the start of the next subtree; of a larger one if the position is still that of the last search."""
-        if self._searched_from == self._position:
-            self._search_width *= 8
-        else:
-            self._searched_from = self._position
-            self._search_width = 1 << (self._spacing * GAP_NODES).bit_length()
-            if not (self._position and self._spacings):
-                return self._position
-        return (self._position // self._search_width + 1) * self._search_width
 
     def _finish(self, now: float) -> None:
         """End the sweep; the next one begins when most nodes may be asked again."""
@@ -323,13 +322,21 @@ class Sweep:
             interval_s = SWEEP_MAX_S  # the intervals of some are forgotten; this one is enough for all
         self._rests_until = max(now, self._started_at + min(max(interval_s, SWEEP_MIN_S), SWEEP_MAX_S))
         self._started_at = self._rests_until
-        self._position = self.asked = 0
-        self._searched_from = -1
+        self.asked = 0
         self.sweeps += 1
+        self._divide()
         if now < self._rests_until:
             for contact in self._silent:
                 self._again.add(contact, now)
         self._silent.clear()
+
+    def _divide(self) -> None:
+        """Begin a sweep with as many lanes as suit the number of nodes."""
+        nodes = KEY_SPACE // self._spacing
+        count = min(max(1, nodes // LANE_NODES_MIN), LANES_MAX)
+        left = [contact for lane in self._lanes for _, contact in lane.ahead] + self._again.contacts()
+        self._lanes, self._is_divided = lanes(1 << (count.bit_length() - 1)), True
+        self.add(left)
 
     def _note_spacing(self, target: int, found: list[Contact]) -> None:
         """Estimate the mean distance between nodes from those that are closest to a target."""
@@ -368,6 +375,10 @@ class WaitingNodes:
         if not self._of_site[site]:
             del self._of_site[site]
         return contact
+
+    def contacts(self) -> list[Contact]:
+        """Return all."""
+        return [contact for _, contact in self._heap]
 
     def next_at(self) -> float:
         """Return when the first one may be asked, infinity if there is none."""

@@ -51,7 +51,7 @@ def counting(**counts: int) -> dict[CrawlOutcome, int]:
 SLOW = {
     Brake.DISK: (
         replace(FREE, disk_free_bytes=400_000_000),
-        "the disk of the state has only 400 MB left: the crawl ends when it is full",
+        "the disk of the state has only 400 MB left: nothing can be stored when it is full",
     ),
     Brake.STORE: (
         replace(FREE, store_busy_s=57.0, store_waiting=250),
@@ -133,6 +133,11 @@ def test_each_cause_is_found_alone(brake: Brake) -> None:
 
 def test_every_cause_has_a_rule_and_a_test() -> None:
     assert [brake for brake, _ in RULES] == list(Brake) == list(SLOW)
+
+
+def test_a_store_that_does_not_answer_is_not_a_slow_one() -> None:
+    [finding] = why_slow(BEFORE, replace(FREE, counts=counting(STORED=0), store_busy_s=60.0, store_waiting=256))
+    assert finding == (Brake.STORE, "the store has not answered for 1 min: it is gone, locked or full")
 
 
 @pytest.mark.parametrize("brake", [Brake.NO_PEERS, Brake.KNOWN, Brake.SILENCE, Brake.LIMIT], ids=str)

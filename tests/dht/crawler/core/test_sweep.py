@@ -10,10 +10,13 @@ import pytest
 
 from lycosa.dht.core.endpoints import Contact, pack
 from lycosa.dht.core.limits import QUERIES_BURST
+from lycosa.dht.crawler.core.lane import KEY_BITS, lanes
 from lycosa.dht.crawler.core.sweep import (
     AGAIN_MIN_S,
     CLOSER_MAX,
-    KEY_SPACE,
+    LANES_BITS,
+    POSITION_BITS,
+    PROGRESS_BITS,
     RETRY_S,
     SWEEP_MIN_S,
     Ask,
@@ -58,7 +61,7 @@ class Nodes:
                 sweep.answered(step, closer, now, interval_s=self.interval_s, num=num, sampled=20, new=20)
             elif isinstance(step, Search):
                 self.searches += 1
-                sweep.searched(step.target, self.closest(step.target), now)
+                sweep.searched(step.target, self.closest(step.target))
             else:
                 assert isinstance(step, Rest)
                 assert step.until > now
@@ -73,8 +76,8 @@ def sweep_at_start(nodes: Nodes) -> Sweep:
     sweep = Sweep(0.0)
     step = sweep.next_step(0.0)
     assert isinstance(step, Search)
-    sweep.searched(step.target, nodes.closest(step.target), 0.0)
-    sweep.add(nodes.contacts, 0.0)
+    sweep.searched(step.target, nodes.closest(step.target))
+    sweep.add(nodes.contacts)
     return sweep
 
 
@@ -126,11 +129,36 @@ def test_the_position_does_not_pass_a_node_that_has_not_answered() -> None:
     asked = asks(sweep, 5, 0.0)
     lowest = min(int.from_bytes(each.id) for each in nodes.contacts)
     assert len(asked) == 5
-    assert sweep.position == lowest >> 98
-    for step in asked:
+    assert sweep.position >> LANES_BITS == lowest >> KEY_BITS - PROGRESS_BITS
+    for step in asked[1:]:
         sweep.failed(step, (), 0.0)
-    assert sweep.position > lowest >> 98
-    assert sweep.position << 98 <= KEY_SPACE
+    assert sweep.position >> LANES_BITS == lowest >> KEY_BITS - PROGRESS_BITS
+    sweep.failed(asked[0], (), 0.0)
+    assert sweep.position >> LANES_BITS > lowest >> KEY_BITS - PROGRESS_BITS
+    assert sweep.position < 1 << POSITION_BITS
+
+
+def test_many_nodes_are_swept_in_lanes_and_the_position_is_that_of_the_last_one() -> None:
+    nodes = Nodes(3000, SEED)
+    sweep = sweep_at_start(nodes)
+    count = len(sweep._lanes)
+    asked = asks(sweep, count, 0.0)
+    assert count > 1
+    assert len({int.from_bytes(each.contact.id) * count >> KEY_BITS for each in asked}) == len(asked) >= count - 2
+    answer(sweep, asked[0], 0.0)
+    low = sweep.position
+    for step in asked[1:]:
+        answer(sweep, step, 0.0)
+    assert sweep.position >= low
+    assert Sweep(0.0, sweep.position).position == sweep.position
+
+
+@pytest.mark.parametrize("position", [-1, 1 << 62, 15, (1 << 62) - 1])
+def test_any_stored_position_begins_a_sweep(position: int) -> None:
+    nodes = Nodes(30, SEED)
+    sweep = Sweep(0.0, position)
+    nodes.run(sweep, 0.0, until=1200.0)
+    assert len(nodes.asked) == 30
 
 
 def test_questions_to_nodes_that_are_asked_again_do_not_hold_the_position_back() -> None:
@@ -168,7 +196,7 @@ def test_a_node_whose_samples_bring_nothing_new_is_asked_four_times_and_then_onc
             times.append(now)
             sweep.answered(step, (), now, interval_s=0, num=10**9, sampled=20, new=0)
         elif isinstance(step, Search):
-            sweep.searched(step.target, nodes.contacts, now)
+            sweep.searched(step.target, nodes.contacts)
         else:
             now = step.until
     assert times[:4] == [0.0, AGAIN_MIN_S, 2 * AGAIN_MIN_S, 3 * AGAIN_MIN_S]
@@ -199,7 +227,7 @@ def test_silent_nodes_get_one_more_chance_while_the_sweep_rests() -> None:
             else:
                 sweep.failed(step, (), now)
         elif isinstance(step, Search):
-            sweep.searched(step.target, nodes.closest(step.target), now)
+            sweep.searched(step.target, nodes.closest(step.target))
         else:
             now = step.until
     assert sorted(asked.values()) == [1] + [2] * 9
@@ -220,16 +248,21 @@ def test_an_answer_with_many_contacts_is_cut_to_those_near_the_target() -> None:
     sweep = sweep_at_start(Nodes(1, SEED))
     (ask,) = asks(sweep, 1, 0.0)
     sweep.answered(ask, nodes.contacts, 0.0, interval_s=600, num=0, sampled=0, new=0)
-    assert len(sweep._ahead) <= CLOSER_MAX
+    steps = [sweep.next_step(5.0) for _ in range(100)]
+    named = {each.contact for each in steps if isinstance(each, Ask)}
+    assert len(named) <= CLOSER_MAX
 
 
-def test_what_a_sweep_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lycosa.dht.crawler.core.sweep.CANDIDATES_MAX", 100)
-    sweep = Sweep(0.0)
+def test_the_nearest_of_too_many_nodes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lycosa.dht.crawler.core.lane.CANDIDATES_MAX", 100)
+    lane = lanes(1)[0]
     nodes = Nodes(500, SEED)
-    sweep.add(nodes.contacts, 0.0)
-    assert len(sweep._ahead) <= 200
-    assert sweep._ahead[0][0] == min(int.from_bytes(each.id) for each in nodes.contacts)
+    for each in nodes.contacts:
+        lane.add(int.from_bytes(each.id), each, 1)
+    assert len(lane.ahead) <= 200
+    nearest = lane.pop()
+    assert nearest is not None
+    assert nearest[1] == min(nodes.contacts)
 
 
 def test_a_question_that_our_node_had_no_room_for_is_asked_soon() -> None:
