@@ -97,6 +97,13 @@ PREPARED = {
             " --state torrents --max-time 1"
         ),
     ],
+    "docs/torrent-search.md": [
+        "lycosa dht node --bind 127.0.0.1:6881 --allow-private 127.0.0.0/8",
+        (
+            "lycosa dht crawl --bind 127.0.0.2:0 --bootstrap 127.0.0.1:6881 --allow-private 127.0.0.0/8"
+            " --state torrents --index torrents/index --max-time 1"
+        ),
+    ],
     "docs/proxy-api.md": ["lycosa proxies add list.txt --pool pool"],
     "docs/proxy-gateway.md": [
         "lycosa proxies add list.txt --pool pool",
