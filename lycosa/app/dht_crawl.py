@@ -31,7 +31,7 @@ from lycosa.infra.web.small_site import serve_pages
 from lycosa.storage.core.torrent_record import StoredTorrent, TorrentRecord
 from lycosa.storage.ports import RecordStore
 from lycosa.storage.records.outages import OutageWait
-from lycosa.storage.torrents.installed import InstalledRules
+from lycosa.storage.rules.installed import InstalledRules
 
 PAGE_OPTION = "--page"
 _log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from lycosa.dht.exchange.sources import find_source
 from lycosa.infra.clock import Clock, chance
 from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.ports import RecordStore
-from lycosa.storage.torrents.installed import InstalledRules
+from lycosa.storage.rules.installed import InstalledRules
 
 __all__ = [
     "ExportFormat",

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.core.errors import UsageError
+from lycosa.core.units import format_count
 from lycosa.dht.core.magnet import parse_magnet
 from lycosa.infra.clock import Clock
 from lycosa.infra.line_files import READ_ERRORS, numbered_lines
@@ -19,8 +20,8 @@ from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.core.torrents.rule_tests import failures
 from lycosa.storage.core.torrents.rules import RuleFile
 from lycosa.storage.core.torrents.words import hashed_word
-from lycosa.storage.torrents.installed import InstalledRules, install_rules
-from lycosa.storage.torrents.rule_files import inspector_of, load_rules, make_inspector
+from lycosa.storage.rules.installed import InstalledRules, install_rules
+from lycosa.storage.rules.rule_files import inspector_of, load_rules, make_inspector
 
 __all__ = ["Applied", "apply_rules", "change_denied", "check_name", "hashed_word", "read_infohashes", "test_rules"]
 
@@ -63,7 +64,7 @@ async def apply_rules(
     """
     state = Path(location.state) if location.state else None
     if path is not None and (mistakes := test_rules(path)[1]):
-        raise UsageError(f"{path}: {len(mistakes)} of its tests fail, the first: {mistakes[0]}")
+        raise UsageError(f"{path}: {format_count(len(mistakes), 'test')} of it failed, the first: {mistakes[0]}")
     refusal = inspector_of(path).refusal if path else InstalledRules(state, (), Clock().now).refusal
     read = refused = after = 0
     async with open_records(location) as store:

@@ -35,7 +35,7 @@ def test(files: tuple[Path, ...]) -> int:
         for mistake in mistakes:
             print(f"{path}: {one_line(mistake)}")
         failed += len(mistakes)
-        progress.write([f"{path}: {format_count(len(rules.test), 'test')}, {len(mistakes):,} mistakes"])
+        progress.write([f"{path}: {format_count(len(rules.test), 'test')}, {len(mistakes):,} failed"])
     return DEAD if failed else DONE
 
 

@@ -15,6 +15,8 @@ NAME_MAX = 1000
 """Maximum characters of a name that are read."""
 PATHS_MAX = 200
 """Maximum number of files whose names are read."""
+PATHS_AT_ONCE = 8
+"""Paths that are divided into words together, which is faster; often these are enough."""
 COUNTER_DIGITS = 3
 """A number of so many digits counts files, tracks or pages."""
 _PUNCTUATION = re.compile(r"[\s!-/:-@\[-`{-~、。「」『』【】《》（）！？]+")  # noqa: RUF001
@@ -36,9 +38,12 @@ def torrent_words(text: str) -> list[str]:
 
 def _new(known: dict[str, None], seasons: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
     yield from seasons
-    for path in islice(paths, PATHS_MAX):
-        for unit in _units(path[:NAME_MAX]):
-            if unit not in known and not (unit.isdigit() and len(unit) <= COUNTER_DIGITS):
+    listed = iter(paths)
+    read = 0
+    while read < PATHS_MAX and (some := [path[:NAME_MAX] for path in islice(listed, PATHS_AT_ONCE)]):
+        read += len(some)
+        for unit in _units("\n".join(some)):
+            if unit not in known and not (len(unit) <= COUNTER_DIGITS and unit.isdigit()):
                 known[unit] = None
                 yield unit
 
@@ -59,7 +64,7 @@ def _within(units: Iterable[str], limit_bytes: int) -> tuple[list[str], int]:
     """Return the first units that have room, and the room that is left."""
     kept = []
     for unit in units:
-        limit_bytes -= len(unit.encode()) - unit.count(" ") + 1
+        limit_bytes -= (len(unit) if unit.isascii() else len(unit.encode())) - unit.count(" ") + 1
         if limit_bytes < 0:
             break
         kept.append(unit)

@@ -26,7 +26,7 @@ EXTENSION_WEIGHT = 12
 EXTENSION_MAX = 6
 """Characters of an extension."""
 YEARS = ("1900", "2039")
-SEASON_MAX, EPISODE_MAX = 100, 9999
+SEASON_MAX, EPISODE_MAX = 2100, 9999
 RESOLUTIONS = (240, 360, 480, 540, 576, 720, 1080, 1440, 2160, 4320)
 """A picture of other lines counts as the next one up."""
 EPISODIC = "tv"
@@ -130,7 +130,7 @@ class ContentRules:
                     if value is not None:
                         groups.setdefault(group, value)
         lines = max((self._rules[rule].resolution for rule in rules), default=0)
-        return _Found(rules, groups, _year(words), lines or _resolution(groups), self._languages(rules, words))
+        return _Found(rules, groups, _year(words), _resolution(groups) or lines, self._languages(rules, words))
 
     def _shares(self, files: Iterable[StoredFile]) -> dict[int, float]:
         """Return the shares of the bytes by the rules of their extensions."""
@@ -155,7 +155,8 @@ class ContentRules:
     def _languages(self, rules: Iterable[int], words: Sequence[str]) -> tuple[str, ...]:
         if not any(self._rules[rule].languages for rule in rules):
             return ()
-        end = next((place for place, word in enumerate(words) if place and _TITLE_END.fullmatch(word)), 0)
+        is_latin = all(word < FIRST_RUN for word in words)
+        end = next((at for at, word in enumerate(words) if is_latin and at and _TITLE_END.fullmatch(word)), 0)
         named = {language for rule in self._index.find(words[end:]) for language in self._rules[rule].languages}
         return tuple(sorted(named, key=LANGUAGES.index))
 

@@ -114,7 +114,8 @@ def read_rules(data: Mapping[str, Any]) -> RuleFile:
     try:
         rules = msgspec.convert(data, RuleFile)
     except msgspec.ValidationError as error:
-        raise UsageError(str(error).replace(" - at `$.", ", in `").replace(" - at `$", ", in `file")) from None
+        message = str(error).replace("Object contains unknown", "unknown").replace(" - at `$.", ", in `")
+        raise UsageError(message) from None
     for place, mistake in _mistakes(rules):
         raise UsageError(f"{mistake}, in `{place}`")
     return rules

@@ -85,7 +85,7 @@ class WordIndex(Generic[T]):
                 for rest, value in entries:
                     if not rest or tuple(words[place + 1 : place + 1 + len(rest)]) == rest:
                         found.append(value)
-        return found + self._find_hashed(words) if self._hashed else found
+        return found + self._find_hashed(words) if self._hashed and words else found
 
     def _find_hashed(self, words: Sequence[str]) -> list[T]:
         """Look up words, neighbours joined, and pieces of runs, as far as their lengths are listed, each once."""

@@ -14,7 +14,7 @@ from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import make_folder, replace_file
 from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.core.torrents.inspection import Inspection, Inspector
-from lycosa.storage.torrents.rule_files import list_files, make_inspector
+from lycosa.storage.rules.rule_files import list_files, make_inspector
 
 RULES = "rules"
 LOOK_EVERY_S = 5.0
