@@ -41,6 +41,8 @@ class TorrentRequest:
     ascending: bool = False
     limit: int = 20
     offset: int = 0
+    strict: bool = False
+    """Whether all words are needed, even if no torrent has them: what programs ask for is meant so."""
 
 
 class FoundTorrents(NamedTuple):
@@ -72,7 +74,7 @@ class TorrentSearch:
         parsed = parse_torrent_query(request.text, self._now(), request.fields)
         wanted = _index_request(request, parsed)
         found = await asyncio.to_thread(self._index.find, wanted)
-        loose = parsed.query.loosened() if parsed.query and not found.total else None
+        loose = parsed.query.loosened() if parsed.query and not found.total and not request.strict else None
         if loose:
             found = await asyncio.to_thread(self._index.find, wanted._replace(query=loose))
         ids = [match.key for match in found.page if isinstance(match.key, int)]

@@ -19,6 +19,9 @@ PATHS_AT_ONCE = 8
 """Paths that are divided into words together, which is faster; often these are enough."""
 COUNTER_DIGITS = 3
 """A number of so many digits counts files, tracks or pages."""
+TITLE_WORDS_MAX = 4
+"""Number of words that are the title of a name that does not say where its title ends."""
+_AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
 _PUNCTUATION = re.compile(r"[\s!-/:-@\[-`{-~、。「」『』【】《》（）！？]+")  # noqa: RUF001
 
 
@@ -34,6 +37,13 @@ def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
 def torrent_words(text: str) -> list[str]:
     """Return the words of a name or of a part of a query."""
     return words(one_spelling(text))
+
+
+def title_words(name: str) -> list[str]:
+    """Return the words of a name before its season, year or resolution: those that other releases have, too."""
+    found = torrent_words(name[:NAME_MAX])
+    end = next((place for place, word in enumerate(found) if place and _AFTER_TITLE.fullmatch(word)), None)
+    return found[: TITLE_WORDS_MAX if end is None else end]
 
 
 def _new(known: dict[str, None], seasons: Iterable[str], paths: Iterable[str]) -> Iterator[str]:

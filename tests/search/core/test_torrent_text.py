@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from lycosa.search.core.torrent_text import TEXT_MAX_BYTES, torrent_texts
+from lycosa.search.core.torrent_text import TEXT_MAX_BYTES, title_words, torrent_texts
 
 
 def test_files_add_the_words_that_the_name_does_not_have():
@@ -27,3 +27,14 @@ def test_the_text_is_limited():
     assert torrent_texts("w" * 10_000, ["x" * 10_000])[0].startswith("w" * 64)
     name, files = torrent_texts("a name", (f"unique{n}" for n in range(1000)))
     assert (name, len(files) > 200, len(name) + len(files) <= TEXT_MAX_BYTES) == ("a name", True, True)
+
+
+def test_the_title_is_what_stands_before_season_year_or_resolution():
+    names = ["Great.Show.S01E02.1080p-GRP", "A Film 2019 4K", "1984 2160p", "Some album of many words", "英雄传"]
+    assert [" ".join(title_words(name)) for name in names] == [
+        "great show",
+        "a film",
+        "1984",
+        "some album of many",
+        "英 雄 传",
+    ]

@@ -92,7 +92,7 @@ class Administration:
     async def takedown(self, request: Request) -> Response:
         """Show the form of a request for takedown, or take one."""
         if request.method == "GET":
-            return self._form(request.query_params.get("infohash", "")[:64])
+            return self._form(request, request.query_params.get("infohash", "")[:64])
         if wait_s := self._takedowns.wait_s(request):
             return too_many(wait_s)
         form = await _form_of(request)
@@ -102,7 +102,7 @@ class Administration:
                 "Write why it should be removed." if infohashes else "Write at least one infohash, of 40 or 64 digits."
             )
             what = what if len(infohashes) <= INFOHASHES_MAX else f"Write at most {INFOHASHES_MAX} infohashes at once."
-            return self._form(form.get("infohashes", "")[:10_000], reason[:REASON_MAX], what)
+            return self._form(request, form.get("infohashes", "")[:10_000], reason[:REASON_MAX], what)
         decision = "accepted" if self._options.hide_at_once else ""
         contact = form.get("contact", "").strip()[:CONTACT_MAX]
         try:
@@ -115,25 +115,25 @@ class Administration:
                 time.time(),
             )
         except UsageError as error:
-            return self._pages.message(503, "Not possible now", str(error))
+            return self._pages.message(request, 503, "Not possible now", str(error))
         if decision:
             await self._store.deny(map(bytes.fromhex, infohashes), reason="a request for takedown")
-            return self._pages.message(200, "Removed", "The torrents are not shown any more.")
-        return self._pages.message(202, "Request received", "An administrator decides about it.")
+            return self._pages.message(request, 200, "Removed", "The torrents are not shown any more.")
+        return self._pages.message(request, 202, "Request received", "An administrator decides about it.")
 
     async def login(self, request: Request) -> Response:
         """Show the login, or log in."""
         if refused := self._refused(request):
             return refused
         if request.method == "GET":
-            return self._pages.page("admin_login.html", problem="")
+            return self._pages.page(request, "admin_login.html", problem="")
         if wait_s := self._logins.wait_s(request):
             return too_many(wait_s)
         form = await _form_of(request)
         name, password = form.get("name", ""), form.get("password", "")
         hashed = await asyncio.to_thread(self._site.password, name)
         if not await asyncio.to_thread(is_password, hashed, password):
-            return self._pages.page("admin_login.html", 403, problem="This name and password do not fit.")
+            return self._pages.page(request, "admin_login.html", 403, problem="This name and password do not fit.")
         token = await asyncio.to_thread(self._site.open_session, name, time.time())
         response = RedirectResponse("/admin", 303)
         is_secure = request.url.scheme == "https"
@@ -144,7 +144,7 @@ class Administration:
         takedowns = await asyncio.to_thread(self._site.takedowns)
         said = request.query_params.get("said", "")
         return self._pages.page(
-            "admin.html", session=session, takedowns=takedowns, said=SAID.get(said, ""), iso_time=iso_time
+            request, "admin.html", session=session, takedowns=takedowns, said=SAID.get(said, ""), iso_time=iso_time
         )
 
     async def _logout(self, request: Request, _session: Session) -> Response:
@@ -187,7 +187,9 @@ class Administration:
             if session is None:
                 return RedirectResponse("/admin/login", 303)
             if request.method == "POST" and not await _has_token(request, session):
-                return self._pages.message(403, "This form is out of date", "Go back, reload the page, and try again.")
+                return self._pages.message(
+                    request, 403, "This form is out of date", "Go back, reload the page, and try again."
+                )
             return await page(request, session)
 
         return respond
@@ -195,17 +197,23 @@ class Administration:
     def _refused(self, request: Request) -> Response | None:
         if request.url.scheme != "https" and not self._options.over_http and _is_elsewhere(request):
             return self._pages.message(
-                403, "Not over plain HTTP", "Administration needs HTTPS, or a browser on the machine of the site."
+                request,
+                403,
+                "Not over plain HTTP",
+                "Administration needs HTTPS, or a browser on the machine of the site.",
             )
         if not self._site.has_users():
             return self._pages.message(
-                403, "Administration is off", "Nobody has a password yet: lycosa site --add-admin NAME sets one."
+                request,
+                403,
+                "Administration is off",
+                "Nobody has a password yet: lycosa site --add-admin NAME sets one.",
             )
         return None
 
-    def _form(self, infohashes: str, reason: str = "", problem: str = "") -> Response:
+    def _form(self, request: Request, infohashes: str, reason: str = "", problem: str = "") -> Response:
         return self._pages.page(
-            "takedown.html", 400 if problem else 200, infohashes=infohashes, reason=reason, problem=problem
+            request, "takedown.html", 400 if problem else 200, infohashes=infohashes, reason=reason, problem=problem
         )
 
 

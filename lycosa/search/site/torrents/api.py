@@ -70,7 +70,9 @@ class TorrentApi:
 
     async def documentation(self, request: Request) -> Response:
         """Show how the API is used."""
-        return self._pages.page("torrent_api.html", base=base_url(request), description=describe(base_url(request)))
+        return self._pages.page(
+            request, "torrent_api.html", base=base_url(request), description=describe(base_url(request))
+        )
 
     async def openapi(self, request: Request) -> Response:
         """Return the description of the API."""

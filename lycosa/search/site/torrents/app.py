@@ -28,7 +28,7 @@ from starlette.staticfiles import StaticFiles
 
 from lycosa.core.errors import LycosaError
 from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
-from lycosa.search.site.app import TEMPLATES, counted
+from lycosa.search.site.app import TEMPLATES
 from lycosa.search.site.torrents.admin import Administration, AdminParts
 from lycosa.search.site.torrents.api import TorrentApi
 from lycosa.search.site.torrents.feeds import TorrentFeeds
@@ -53,7 +53,6 @@ def build_torrent_site(
     `per_minute` limits the requests of each client of another machine; it may make BURST at once.
     """
     templates = page_templates(TEMPLATES)
-    templates.filters["counted"] = counted
     templates.globals.update(site=title, takedowns=admin is not None)
     statistics = Statistics(search)
     pages = TorrentPages(search, statistics, templates)
@@ -66,6 +65,7 @@ def build_torrent_site(
         "/torrent/{infohash}": pages.torrent,
         "/browse": pages.browse,
         "/statistics": pages.statistics,
+        "/language/{code}": pages.choose_language,
         "/api": api.documentation,
         "/api/openapi.json": api.openapi,
         "/api/search": api.search,
@@ -152,4 +152,4 @@ def _answer(pages: TorrentPages, request: Request, status: int, text: str) -> Re
         status, text
     )
     explained = {404: "Try the search box.", 500: "The error has been logged."}.get(status, text)
-    return pages.message(status, heading, explained)
+    return pages.message(request, status, heading, explained)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,13 +14,13 @@ from lycosa.core.errors import IndexFailure
 from lycosa.core.units import format_size
 from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import QUERY_MAX
+from lycosa.search.core.torrent_text import title_words
 from lycosa.search.site.app import duration_text, page_numbers
+from lycosa.search.site.torrents.language import LANGUAGE_COOKIE, LANGUAGE_KEPT_S, LANGUAGES_OF_SITE, language_of
 from lycosa.search.site.torrents.params import FIELDS, PAGE_MAX, PAGE_SIZE, SearchParams, infohash_of, search_params
 from lycosa.search.site.torrents.statistics import DAYS, Statistics
 from lycosa.search.site.torrents.views import (
     FILES_SHOWN_MAX,
-    ago,
-    day_text,
     facts_of_torrent,
     file_tree,
     infohash_hex,
@@ -35,8 +34,6 @@ from lycosa.storage.core.torrent_record import Standing, StoredTorrent
 
 NEWEST = 10
 OTHER_RELEASES = 8
-TITLE_WORDS = 3
-"""Number of words at the beginning of a name that other releases of the title have, too."""
 # fmt: off
 LANGUAGE_NAMES = dict(zip(LANGUAGES, (
     "English", "Chinese", "Japanese", "Korean", "Russian", "German", "French", "Spanish", "Italian", "Portuguese",
@@ -102,7 +99,12 @@ class TorrentPages:
     def __init__(self, search: TorrentSearch, statistics: Statistics, templates: jinja2.Environment) -> None:
         self._search, self._statistics, self._templates = search, statistics, templates
         templates.globals.update(
-            query_max=QUERY_MAX, choices=CHOICES, labels=LABELS, type_names=TYPE_NAMES, language_names=LANGUAGE_NAMES
+            query_max=QUERY_MAX,
+            choices=CHOICES,
+            labels=LABELS,
+            type_names=TYPE_NAMES,
+            language_names=LANGUAGE_NAMES,
+            languages=LANGUAGES_OF_SITE,
         )
 
     async def home(self, request: Request) -> Response:
@@ -110,9 +112,8 @@ class TorrentPages:
         numbers, newest = await asyncio.gather(
             self._statistics.get(), self._search.search(TorrentRequest(limit=NEWEST, sort="date"))
         )
-        now = time.time()
         return self.page(
-            "torrent_home.html", numbers=numbers, newest=[torrent_view(each, None, now) for each in newest.torrents]
+            request, "torrent_home.html", numbers=numbers, newest=[torrent_view(each, None) for each in newest.torrents]
         )
 
     async def search(self, request: Request) -> Response:
@@ -122,16 +123,16 @@ class TorrentPages:
             wanted = params.request()
             found, counts = await asyncio.gather(self._search.search(wanted), self._search.count_values(wanted))
         except IndexFailure as failure:
-            return self.page("torrent_unclear.html", 400, query=_typed(request), reason=str(failure))
+            return self.page(request, "torrent_unclear.html", 400, query=_typed(request), reason=str(failure))
         highlighter = Highlighter(found.parsed.query) if found.parsed.query else None
-        now = time.time()
         last = min(PAGE_MAX, -(-found.total // PAGE_SIZE))
         return self.page(
+            request,
             "torrent_results.html",
             query=params.text,
             params=params,
             found=found,
-            torrents=[torrent_view(each, highlighter, now) for each in found.torrents],
+            torrents=[torrent_view(each, highlighter) for each in found.torrents],
             facets=_facets(params, counts),
             feed=params.query(),
             took=duration_text(found.took_ms),
@@ -147,58 +148,70 @@ class TorrentPages:
         infohash = infohash_of(request.path_params["infohash"])
         torrent = await self._search.get(infohash) if infohash else None
         if infohash is None or torrent is None:
-            return await self.missing(infohash)
+            return await self.missing(request, infohash)
         if request.path_params["infohash"] != infohash_hex(torrent):
             return RedirectResponse(f"/torrent/{infohash_hex(torrent)}", 301)
         text = request.query_params.get("q", "")[:QUERY_MAX]
         query, others = self._search.parsed(text), await self._other_releases(torrent)
         highlighter = Highlighter(query) if query else None
-        now = time.time()
         return self.page(
+            request,
             "torrent_detail.html",
             query=text,
             torrent=torrent,
             record=torrent.record,
             facts=facts_of_torrent(torrent),
-            view=torrent_view(torrent, highlighter, now),
+            view=torrent_view(torrent, highlighter),
             files=file_tree(torrent, highlighter),
             files_hidden=max(len(torrent.record.files) - FILES_SHOWN_MAX, 0),
             magnet=magnet_uri(torrent),
-            others=[torrent_view(each, None, now) for each in others],
+            others=[torrent_view(each, None) for each in others],
             format_size=format_size,
-            day_text=day_text,
             iso_time=iso_time,
-            ago=lambda seconds: ago(seconds, now),
         )
 
     async def browse(self, request: Request) -> Response:
         """Show the types and the days."""
-        return self.page("torrent_browse.html", numbers=await self._statistics.get(), days=DAYS)
+        return self.page(request, "torrent_browse.html", numbers=await self._statistics.get(), days=DAYS)
 
     async def statistics(self, request: Request) -> Response:
         """Show how many torrents there are, by day, size and kind."""
-        return self.page("torrent_statistics.html", numbers=await self._statistics.get())
+        return self.page(request, "torrent_statistics.html", numbers=await self._statistics.get())
 
-    async def missing(self, infohash: bytes | None) -> Response:
+    async def missing(self, request: Request, infohash: bytes | None) -> Response:
         """Return the page for a torrent that is not there, with the reason if it was taken down."""
         refusal = await self._search.refusal(infohash) if infohash else None
         if refusal and refusal.standing is Standing.DENIED:
-            return self.message(410, "This torrent was removed", "It was taken down, and is not stored any more.")
-        return self.message(404, "This torrent is not known", "Nobody has announced it, or it was removed for space.")
+            return self.message(
+                request, 410, "This torrent was removed", "It was taken down, and is not stored any more."
+            )
+        return self.message(
+            request, 404, "This torrent is not known", "Nobody has announced it, or it was removed for space."
+        )
 
-    def message(self, status: int, heading: str, text: str) -> Response:
+    def message(self, request: Request, status: int, heading: str, text: str) -> Response:
         """Return a page with one message."""
-        return self.page("torrent_message.html", status, heading=heading, text=text)
+        return self.page(request, "torrent_message.html", status, heading=heading, text=text)
 
-    def page(self, template: str, status: int = 200, **values: Any) -> Response:
-        """Return a page."""
-        return HTMLResponse(self._templates.get_template(template).render(values), status)
+    def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        """Return a page in the language of the visitor."""
+        language = language_of(request)
+        text = self._templates.get_template(template).render(values, language=language, t=language.text)
+        headers = {"content-language": language.code, "vary": "Accept-Language, Cookie"}
+        return HTMLResponse(text, status, headers)
+
+    async def choose_language(self, request: Request) -> Response:
+        """Keep the language that a visitor chooses, in a cookie."""
+        code = request.path_params["code"]
+        if code not in LANGUAGES_OF_SITE:
+            return self.message(request, 404, "This page does not exist", "Try the search box.")
+        response = RedirectResponse("/", 303)
+        response.set_cookie(LANGUAGE_COOKIE, code, LANGUAGE_KEPT_S, httponly=True, samesite="lax")
+        return response
 
     async def _other_releases(self, torrent: StoredTorrent) -> list[StoredTorrent]:
-        words = [word for word in torrent.record.name.replace(".", " ").replace("_", " ").split() if word.isalnum()]
-        if len(words) < 2:
-            return []
-        quoted = " ".join(f'"{word}"' for word in words[:TITLE_WORDS])
+        words = title_words(torrent.record.name)
+        quoted = f'title:"{" ".join(words)}"'
         try:
             found = await self._search.search(TorrentRequest(quoted, limit=OTHER_RELEASES + 1, sort="seeders"))
         except IndexFailure:

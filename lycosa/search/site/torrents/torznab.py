@@ -117,7 +117,7 @@ def _request(values: Mapping[str, str], accepted: tuple[str, ...]) -> TorrentReq
         raise _Refused(INCORRECT, "offset")
     fields = {"cat": categories} if categories else {}
     # Clients ask again and again for what is new: their searches without words, and those with, are sorted by date.
-    return TorrentRequest(text, fields, "date", limit=min(max(limit, 1), LIMIT_MAX), offset=offset)
+    return TorrentRequest(text, fields, "date", limit=min(max(limit, 1), LIMIT_MAX), offset=offset, strict=True)
 
 
 def _episode(values: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from html import escape
 from typing import NamedTuple
 from urllib.parse import quote
 
-from lycosa.core.units import format_rough_duration, format_size
+from lycosa.core.units import format_size
 from lycosa.search.core.highlight import Highlighter
 from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import StoredFile, StoredTorrent
@@ -32,7 +32,7 @@ class TorrentView(NamedTuple):
     magnet: str
     size: str
     files: int
-    found: str
+    found: int
     found_at: str
     seeders: int | None
     leechers: int | None
@@ -54,7 +54,7 @@ class Folder:
     """Names as HTML, and sizes."""
 
 
-def torrent_view(torrent: StoredTorrent, highlighter: Highlighter | None, now: float) -> TorrentView:
+def torrent_view(torrent: StoredTorrent, highlighter: Highlighter | None) -> TorrentView:
     """Return what a list shows."""
     record, facts = torrent.record, facts_of_torrent(torrent)
     counted = torrent.counted is not None
@@ -66,7 +66,7 @@ def torrent_view(torrent: StoredTorrent, highlighter: Highlighter | None, now: f
         magnet=magnet_uri(torrent),
         size=format_size(record.size_bytes),
         files=len(record.files),
-        found=ago(record.discovered, now),
+        found=record.discovered,
         found_at=iso_time(record.discovered),
         seeders=torrent.seeders if counted else None,
         leechers=torrent.leechers if counted else None,
@@ -114,17 +114,6 @@ def file_tree(torrent: StoredTorrent, highlighter: Highlighter | None) -> Folder
 def iso_time(seconds: float) -> str:
     """Return a time for machines."""
     return _moment(seconds).isoformat().replace("+00:00", "Z")
-
-
-def day_text(seconds: float) -> str:
-    """Return a day for people: "5 November 2026"."""
-    moment = _moment(seconds)
-    return f"{moment.day} {moment:%B %Y}"
-
-
-def ago(seconds: float, now: float) -> str:
-    """Return how long ago something was, in one unit: "3 h ago"."""
-    return "just now" if now - seconds < 1 else f"{format_rough_duration(now - seconds)} ago"
 
 
 def _moment(seconds: float) -> datetime:
