@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
+from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -128,10 +129,9 @@ def _shallow(parts: Sequence[str]) -> Iterable[str]:
 
 def _matching(torrent: StoredTorrent, highlighter: Highlighter) -> list[str]:
     """Return the names of the first files with a match that the name does not have."""
-    if highlighter.covers(torrent.record.name):
-        return []
-    marked = (highlighter.title(name) for name in _file_names(torrent.record.files[:FILES_LOOKED_AT]))
-    return [name for name in marked if "<b>" in name][:MATCHING_FILES]
+    names = _file_names(torrent.record.files[:FILES_LOOKED_AT])
+    adding = (highlighter.title(name) for name in names if highlighter.adds(torrent.record.name, name))
+    return list(islice(adding, MATCHING_FILES))
 
 
 def _file_names(files: Sequence[StoredFile]) -> Iterator[str]:
