@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from lycosa.storage.ports import RecordStore
 
 INDEX = "index"
 """The folder of the index in a state folder."""
-ENGINES = {tantivy.ENGINE: TantivyIndex, fts5.ENGINE: Fts5Index}
+ENGINES: dict[str, Callable[..., Index]] = {tantivy.ENGINE: TantivyIndex, fts5.ENGINE: Fts5Index}
 
 
 def index_folder(location: RecordsLocation, folder: str | None) -> Path:

@@ -20,7 +20,7 @@ SITE_FILE = "site.sqlite"
 
 @asynccontextmanager
 async def open_torrent_site(
-    location: RecordsLocation, folder: Path, title: str, options: AdminOptions
+    location: RecordsLocation, folder: Path, title: str, *, hide_at_once: bool = False, over_http: bool = False
 ) -> AsyncIterator[object]:
     """Open the site, as an ASGI application. Raises `UsageError` if there are no torrents or no index."""
     async with AsyncExitStack() as stack:
@@ -28,7 +28,9 @@ async def open_torrent_site(
         index = stack.enter_context(closing(open_torrent_index(folder)))
         site = stack.enter_context(closing(open_site_store(folder)))
         search = TorrentSearch(index, store, Clock().now)
-        yield build_torrent_site(search, title=title, admin=AdminParts(site, store, options))
+        yield build_torrent_site(
+            search, title=title, admin=AdminParts(site, store, AdminOptions(hide_at_once, over_http))
+        )
 
 
 def open_site_store(folder: Path) -> SiteStore:

@@ -49,14 +49,24 @@ class Index(Protocol):
     def count(self) -> int:
         """Return the number of documents."""
 
-    def rebuild(self) -> Index:
+    def rebuild(self) -> NewIndex:
         """Return an empty index that readers do not see, to be filled and then adopted. An unfinished one is lost."""
 
-    def adopt(self, rebuilt: Index) -> None:
+    def adopt(self, rebuilt: NewIndex) -> None:
         """Commit and close the rebuilt index, and replace the documents with its own, in one step for readers."""
 
     def close(self) -> None:
         """Release the index. What was not committed is dropped."""
+
+
+class NewIndex(Protocol):
+    """An index that is being filled to replace another one."""
+
+    def add(self, entries: Sequence[IndexEntry]) -> None:
+        """Add or replace documents by key."""
+
+    def remove(self, keys: Sequence[str | int]) -> None:
+        """Remove documents."""
 
 
 class DocumentIndex(Protocol):

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from lycosa.search.core.schema import IndexEntry
-from lycosa.search.ports import Index
+from lycosa.search.ports import Index, NewIndex
 from lycosa.search.torrent_entry import torrent_entry
 from lycosa.storage.core.torrent_record import Change, StoredTorrent
 from lycosa.storage.ports import RecordStore
@@ -52,7 +52,7 @@ class TorrentIndexer:
         if self._index.outdated:
             await self.rebuild()
         await self._fill()
-        while await self._follow([self._index]):
+        while await self._follow():
             pass
         return self.indexed - before
 
@@ -65,7 +65,7 @@ class TorrentIndexer:
             after_id = batch[-1].id
             self.indexed += len(batch)
             # In turns with the scan: what changed after its row was scanned replaces it.
-            await self._follow([self._index, rebuilt])
+            await self._follow(rebuilt)
         await self._call(self._index.adopt, rebuilt)
         await self._call(self._index.commit, {SCANNED: COMPLETE})
 
@@ -91,27 +91,26 @@ class TorrentIndexer:
                 await self._store.acknowledge(scanned)
                 scanned = []
 
-    async def _follow(self, indexes: Sequence[Index]) -> int:
-        """Index one batch of changes; the first of the indexes is committed."""
+    async def _follow(self, *others: NewIndex) -> int:
+        """Index one batch of changes, and commit it. Others get it, too."""
         changes = await self._store.changes(BATCH)
         if changes:
-            await self._call(_apply, indexes, changes)
+            await self._call(self._apply, [self._index, *others], changes)
             await self._store.acknowledge(changes)
             self.indexed += len(changes)
         return len(changes)
 
+    def _apply(self, indexes: Sequence[NewIndex], changes: Sequence[Change]) -> None:
+        entries = _entries([change.torrent for change in changes if change.torrent is not None])
+        removed = [change.id for change in changes if change.torrent is None]
+        for index in indexes:
+            index.add(entries)
+            index.remove(removed)
+        self._index.commit({})
 
-def _add(index: Index, changes: Sequence[Change]) -> None:
+
+def _add(index: NewIndex, changes: Sequence[Change]) -> None:
     index.add(_entries([change.torrent for change in changes if change.torrent is not None]))
-
-
-def _apply(indexes: Sequence[Index], changes: Sequence[Change]) -> None:
-    entries = _entries([change.torrent for change in changes if change.torrent is not None])
-    removed = [change.id for change in changes if change.torrent is None]
-    for index in indexes:
-        index.add(entries)
-        index.remove(removed)
-    indexes[0].commit({})
 
 
 def _entries(torrents: Sequence[StoredTorrent]) -> list[IndexEntry]:

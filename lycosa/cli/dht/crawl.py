@@ -25,7 +25,7 @@ class CrawlOptions(NamedTuple):
     """The options of a crawl besides those of its node."""
 
     store: str | None
-    index: str | None
+    index_dir: str | None
     rules: tuple[Path, ...]
     profile: str
     max_size: int | None
@@ -48,6 +48,7 @@ class CrawlOptions(NamedTuple):
 )
 @click.option(
     "--index",
+    "index_dir",
     type=NON_EMPTY,
     metavar="DIR",
     help="Index the torrents while they are found, for `lycosa site --state`. [default: no index]",
@@ -127,7 +128,7 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     opening = open_torrent_crawl(
         session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
     )
-    async with opening as opened, _indexing(opened, options.index):
+    async with opening as opened, _indexing(opened, options.index_dir):
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote
         )

@@ -26,7 +26,7 @@ def index_torrents(location: Any, index_dir: str | None, engine: str | None, *, 
 
 
 async def _until_signal(work: Any) -> int:
-    from lycosa.cli.dht.options import stop_signal
+    from lycosa.cli.proxies.pool import stop_signal
 
     stopped = stop_signal()
     task = asyncio.ensure_future(work)
@@ -86,12 +86,12 @@ def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str
 
 async def _serve(location: Any, options: SiteOptions, listener: Any, line: str) -> int:
     from lycosa.app.torrent_search import index_folder
-    from lycosa.app.torrent_site import AdminOptions, open_torrent_site
+    from lycosa.app.torrent_site import open_torrent_site
     from lycosa.cli.serving import Server
 
     folder = index_folder(location, options.index_dir)
-    admin = AdminOptions(options.hide_at_once, options.admin_over_http)
-    async with open_torrent_site(location, folder, options.title, admin) as site:
+    decided = {"hide_at_once": options.hide_at_once, "over_http": options.admin_over_http}
+    async with open_torrent_site(location, folder, options.title, **decided) as site:
         print(line, flush=True)
         server = Server(site)
         await server.serve(sockets=[listener])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from starlette.requests import Request
 
@@ -21,7 +21,8 @@ TIME_MAX = 253_402_300_799
 """The last second of the year 9999."""
 
 
-class Language(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Language:
     """A language of the pages: its code, its name in itself, and the texts that it has instead of the English ones."""
 
     code: str

@@ -88,7 +88,7 @@ class FacetLink(NamedTuple):
     """A value of a keyword with the number of results, and the link to those."""
 
     label: str
-    count: int
+    matches: int
     query: str
     chosen: bool
 

@@ -28,13 +28,13 @@ class Day(NamedTuple):
     """A day (ISO), and how many torrents were found on it."""
 
     date: str
-    count: int
+    found: int
 
 
 class Numbers(NamedTuple):
     """What the statistics page shows."""
 
-    count: int
+    torrents: int
     types: dict[str, int]
     languages: dict[str, int]
     days: list[Day]
