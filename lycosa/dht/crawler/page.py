@@ -67,7 +67,7 @@ class FunnelRow(NamedTuple):
     """A step of the funnel; `share` is that of the step before, from 0 to 1, None for the first one."""
 
     name: str
-    count: int
+    number: int
     share: float | None
 
 
