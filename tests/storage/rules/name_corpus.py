@@ -122,7 +122,7 @@ def adult(chance: random.Random) -> str:
     age = f" {chance.choice([18, 19, 20, 21, 30])}{chance.choice(['yo', ' yo', ' y.o.'])}" * chance.randint(0, 1)
     date = f"{chance.randint(14, 25)}.{chance.randint(1, 12):02}.{chance.randint(1, 28):02}"
     actors = f"{chance.choice(OF_AGE)}{age} {title(chance)}"
-    return f"Site{chance.choice(GROUPS)}.{date}.{actors} XXX {chance.choice(TAGS)}".replace(" ", ".")
+    return f"Site{chance.choice(GROUPS)}.{date}.{actors} xxx {chance.choice(TAGS)}".replace(" ", ".")
 
 
 def year(chance: random.Random) -> int:
