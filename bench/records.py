@@ -19,8 +19,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
@@ -80,30 +80,39 @@ def _options() -> argparse.Namespace:
 
 
 @contextmanager
-def opened(name: str) -> Iterator[TableRecordStore]:
-    """Return an empty store; its data are deleted at the end."""
+def places(name: str) -> Iterator[Callable[[], TableRecordStore]]:
+    """Return what opens a store that is empty at first; its data are deleted at the end."""
     if name == "sqlite":
         folder = Path(tempfile.mkdtemp(prefix="lycosa-records-", dir=Path.cwd()))
         try:
-            yield SqliteRecordStore(folder / "torrents.sqlite", sync=True)
+            yield lambda: SqliteRecordStore(folder / "torrents.sqlite", sync=True)
         finally:
             shutil.rmtree(folder)
     elif name == "postgresql":
         with postgresql_process(POSTGRESQL) as server:
-            yield open_sql_records(server.url)
+            yield lambda: open_sql_records(server.url)
     else:
         with mariadb_process(MARIADB) as server:
-            yield open_sql_records(server.url)
+            yield lambda: open_sql_records(server.url)
 
 
 async def measure(name: str, torrents: int) -> Figures:
-    """Return the figures of a store."""
-    with opened(name) as store:
-        await store.open()
-        try:
-            return await fill(name, store, torrents) | await look(store, torrents)
-        finally:
-            await store.close()
+    """Return the figures of a store. Its size is that of a closed one, whose log is empty."""
+    with places(name) as make:
+        async with opened(make()) as store:
+            figures = await fill(name, store, torrents)
+        async with opened(make()) as store:
+            return figures | {"bytes": await store.used_bytes() / torrents} | await look(store, torrents)
+
+
+@asynccontextmanager
+async def opened(store: TableRecordStore) -> AsyncIterator[TableRecordStore]:
+    """Open a store, and close it."""
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def fill(name: str, store: TableRecordStore, torrents: int) -> Figures:
@@ -122,8 +131,7 @@ async def fill(name: str, store: TableRecordStore, torrents: int) -> Figures:
         await store.set_popularity(counts)
         if start // BATCH % 200 == 0:
             progress(f"{name}: {start + len(some):,} torrents, {stored_s:.0f} s")
-    used = await store.used_bytes()
-    return {"rate": torrents / stored_s, "cpu_us": cpu_s / torrents * 1e6, "bytes": used / torrents}
+    return {"rate": torrents / stored_s, "cpu_us": cpu_s / torrents * 1e6}
 
 
 async def look(store: TableRecordStore, torrents: int) -> Figures:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lycosa.app.dht_state import QUEUE, RecordsLocation, open_hash_frontier, open_records
 from lycosa.core.errors import LycosaError, UsageError
-from lycosa.crawl.items.item_channel import ItemChannel
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.core.limits import NodeLimits
 from lycosa.dht.crawler.core.profiles import HOME, profile_named
@@ -165,7 +166,7 @@ async def crawl(
     before it is yielded; after a crash the loop does not see it again. To leave the loop early, close the generator,
     which stops the crawl: `async with contextlib.aclosing(dht.crawl(...)) as torrents`. Raises `LycosaError`.
     """
-    channel = ItemChannel()
+    deliveries = _Deliveries()
 
     async def run(folder: Path) -> None:
         opening = open_node(
@@ -185,40 +186,56 @@ async def crawl(
                 raise UsageError("no node to join the network through: give bootstrap=['HOST:PORT']")
             if not await session.joined():
                 raise LycosaError("no node answered: check bootstrap and bind, and that the firewall lets UDP through")
-            opened.crawl.stored_listeners.append(_NewTorrents(opened.store, channel).send)
+            opened.crawl.stored_listeners.append(partial(deliveries.send, opened.store))
             await opened.run(max_torrents)
 
     with tempfile.TemporaryDirectory(prefix="lycosa-dht-") if state is None else nullcontext(str(state)) as folder:
         task = asyncio.create_task(run(Path(folder)))
-        task.add_done_callback(lambda _: channel.close())
+        task.add_done_callback(lambda _: deliveries.close())
         try:
-            while True:
-                try:
-                    torrent = await channel.receive()
-                except StopAsyncIteration:
-                    break
+            while (torrent := await deliveries.receive()) is not None:
                 yield torrent
             await task
         finally:
+            deliveries.close()
             task.cancel()
             await asyncio.wait([task])
 
 
-class _NewTorrents:
-    """Sends the new ones of stored records to a channel."""
+class _Deliveries:
+    """Hands stored torrents that are new to a loop. The crawl waits until they are taken."""
 
-    def __init__(self, store: RecordStore, channel: ItemChannel) -> None:
-        self._store, self._channel = store, channel
+    def __init__(self) -> None:
+        self._ready: deque[StoredTorrent] = deque()
+        self._changed, self._taken = asyncio.Event(), asyncio.Event()
+        self._is_closed = False
         self._last_id = 0
 
-    async def send(self, records: Sequence[TorrentRecord]) -> None:
-        """Send those that were stored just now, and return when they were received."""
-        new = []
+    async def send(self, store: RecordStore, records: Sequence[TorrentRecord]) -> None:
+        """Hand over those of the records that were stored just now."""
         for record in records:
-            found = await self._store.get(record.keys[0])
+            found = await store.get(record.keys[0])
             # Ids ascend. A torrent that was known before the run was discovered before.
             if found is not None and found.id > self._last_id and found.record.discovered == record.discovered:
-                new.append(found)
+                self._ready.append(found)
                 self._last_id = found.id
-        if new:
-            await self._channel.send(new)
+        self._changed.set()
+        while self._ready and not self._is_closed:
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def receive(self) -> StoredTorrent | None:
+        """Return the next torrent; None if there will be no more."""
+        while not self._ready:
+            if self._is_closed:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        self._taken.set()
+        return self._ready.popleft()
+
+    def close(self) -> None:
+        """Take no more, so that the crawl can end."""
+        self._is_closed = True
+        self._changed.set()
+        self._taken.set()

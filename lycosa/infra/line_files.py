@@ -24,7 +24,10 @@ STREAM = "-"
 PART = ".part"
 SUFFIXES = {".gz", ".zst"}
 GZIP_LEVEL = 6
-ZSTD_OPTIONS = {zstd.CompressionParameter.compression_level: 3, zstd.CompressionParameter.checksum_flag: 1}
+ZSTD_OPTIONS: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 3,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
 READ_ERRORS = (OSError, EOFError, zlib.error, zstd.ZstdError)
 """What reading a compressed file may raise."""
 

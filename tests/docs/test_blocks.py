@@ -85,6 +85,7 @@ HTML = """<!doctype html><title>Quotes</title><h1> Emma </h1><p>The context mana
 IMAGE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
+TORRENT = '{"infohash_v1": "%s", "name": "acme leak", "files": [{"path": "a", "size_bytes": 1}]}' % ("ab" * 20)
 PREPARED = {
     "docs/proxy-checks.md": [
         "lycosa proxies add list.txt --pool proxies",
@@ -97,12 +98,10 @@ PREPARED = {
             " --state torrents --max-time 1"
         ),
     ],
+    "docs/torrent-rules.md": [f"echo '{TORRENT}' | lycosa dht import - --state torrents"],
     "docs/torrent-search.md": [
-        "lycosa dht node --bind 127.0.0.1:6881 --allow-private 127.0.0.0/8",
-        (
-            "lycosa dht crawl --bind 127.0.0.2:0 --bootstrap 127.0.0.1:6881 --allow-private 127.0.0.0/8"
-            " --state torrents --index torrents/index --max-time 1"
-        ),
+        f"echo '{TORRENT}' | lycosa dht import - --state torrents",
+        "lycosa index --state torrents",
     ],
     "docs/proxy-api.md": ["lycosa proxies add list.txt --pool pool"],
     "docs/proxy-gateway.md": [
@@ -317,6 +316,9 @@ class Walk:
         assert code == 0, f"{place}: {line}\nexit code {code}\n{self.shell.output}"
 
     def toml(self, block: Block) -> None:
+        if named := re.match(r"# (\w+\.toml)\n", block.text):  # no settings: the commands below take it
+            (self.home / named[1]).write_text(block.text)
+            return
         name = "pyproject.toml" if "[tool.lycosa" in block.text else "lycosa.toml"
         (self.home / name).write_text(self.here(block.text))
         load({}, environ={}, folder=self.home)

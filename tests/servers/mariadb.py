@@ -24,7 +24,7 @@ USER = "mysql"
 START_MAX_S = 60.0
 POLL_S = 0.02
 OPTIONS = ("--no-defaults", "--skip-networking", "--skip-grant-tables", "--innodb-buffer-pool-size=16M")
-FAST = ("--innodb-flush-log-at-trx-commit=0", "--innodb-log-file-size=8M", "--max-connections=20")
+FAST = ("--innodb-flush-log-at-trx-commit=2", "--innodb-log-file-size=8M", "--max-connections=20")
 
 
 class MariadbFailed(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import click
@@ -37,7 +38,7 @@ async def _explain(infohashes: tuple[bytes, ...], location: Any, *, as_json: boo
     async with open_inspection(location, lambda line: progress.write([line])) as inspection:
         for infohash in infohashes:
             now = time.time()
-            found = await inspection.explain(infohash, now, lambda at, now=now: format_time(at, now))
+            found = await inspection.explain(infohash, now, partial(format_time, now=now))
             is_stored |= found.values["stored"] is not None
             if as_json:
                 print_json({**found.values, "why": found.lines})

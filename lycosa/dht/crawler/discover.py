@@ -22,8 +22,10 @@ QUEUED_CHECK_S = 1.0
 """How often to look whether the queue is full."""
 HARVEST_MAX = 10_000
 """Infohashes that wait for triage; more are dropped, and counted."""
-WANTED_MAX = 10_000
-"""Infohashes that were asked for lately: popular ones are asked for again and again."""
+WANTED_MAX = 50_000
+"""Infohashes that were asked for lately, and how often; about 8 MB."""
+WANTED_MIN = 2
+"""How often an infohash must be asked for: libtorrent asks for peers of random targets, too, to refresh its table."""
 CONTACTS_AT_START = 64
 
 
@@ -118,7 +120,7 @@ class HarvestStage:
     def __init__(self, session: DhtSession, triage: Triage, funnel: Funnel, profile: Profile) -> None:
         self._session, self._triage, self._funnel = session, triage, funnel
         self._waiting: asyncio.Queue[PeerAnnounced | PeersWanted] = asyncio.Queue(HARVEST_MAX)
-        self._wanted: RecentDict[bytes, None] = RecentDict(WANTED_MAX)
+        self._wanted: RecentDict[bytes, int] = RecentDict(WANTED_MAX)
         self._wanted_budget = Budget(profile.harvested)
 
     async def run(self) -> None:
@@ -137,11 +139,14 @@ class HarvestStage:
     def _receive(self, _: DatagramShell, event: Event) -> None:
         if not isinstance(event, PeerAnnounced | PeersWanted):
             return
-        if isinstance(event, PeersWanted) and event.infohash in self._wanted:
+        if isinstance(event, PeersWanted) and not self._is_wanted(event.infohash):
             return
         if self._waiting.full() or (isinstance(event, PeersWanted) and not self._wanted_budget.take_now()):
             self._funnel.count(CrawlOutcome.DROPPED)
             return
-        if isinstance(event, PeersWanted):
-            self._wanted[event.infohash] = None
         self._waiting.put_nowait(event)
+
+    def _is_wanted(self, infohash: bytes) -> bool:
+        """Count a question for an infohash. Return whether this one makes it wanted."""
+        times = self._wanted[infohash] = min(self._wanted.get(infohash, 0) + 1, WANTED_MIN + 1)
+        return times == WANTED_MIN

@@ -67,7 +67,7 @@ class FunnelRow(NamedTuple):
     """A step of the funnel; `share` is that of the step before, from 0 to 1, None for the first one."""
 
     name: str
-    count: int
+    number: int
     share: float | None
 
 
@@ -163,7 +163,7 @@ class CrawlPage:
     def __init__(self, monitor: CrawlMonitor, name: str) -> None:
         self._monitor, self._name = monitor, name
         templates = page_templates(TEMPLATES)
-        templates.filters.update(n="{:,}".format, rate=show_number, duration=format_duration, size=format_size)
+        templates.filters.update(n="{:,}".format, rate=show_number, duration=format_duration)
         self._template = templates.get_template("crawl.html")
 
     async def respond(self, query: str) -> ServerResponse:

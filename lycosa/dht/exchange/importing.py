@@ -223,8 +223,11 @@ def _record_of_torrent_file(data: bytes, now: int) -> TorrentRecord:
     torrent = read_torrent_file(data)
     fields = dict(torrent.fields)
     comment = fields.get(b"comment.utf-8") or fields.get(b"comment")
+    encoding = fields.get(b"encoding")
     return replace(
-        to_torrent_record(torrent.info, now),
+        to_torrent_record(
+            torrent.info, now, encoding.decode("ascii", "replace") if isinstance(encoding, bytes) else ""
+        ),
         comment=comment.decode(errors="replace") if isinstance(comment, bytes) else "",
         created=plausible_date(fields.get(b"creation date")),
     )

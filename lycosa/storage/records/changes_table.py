@@ -33,7 +33,7 @@ class ChangesTable(DatabaseThread):
     def _scan(self, after_id: int, limit: int) -> list[Change]:
         indexed, _ = self._progress()
         query = "SELECT id, token FROM torrent_changes WHERE id > ? ORDER BY id LIMIT ?"
-        tokens = dict(self._query(query, [after_id, limit]))
+        tokens: dict[int, int] = dict(self._query(query, [after_id, limit]))
         rows = self._query(STORED + "t.id > ? ORDER BY t.id LIMIT ?", [after_id, limit])
         self._note_listed([row[0] for row in rows])
         return [
@@ -43,7 +43,7 @@ class ChangesTable(DatabaseThread):
 
     def _acknowledge(self, changes: Sequence[Change]) -> None:
         tokens = {each.id: each.token for each in changes}
-        noted = dict(self._select("SELECT id, token FROM torrent_changes WHERE", "id", tokens))
+        noted: dict[int, int] = dict(self._select("SELECT id, token FROM torrent_changes WHERE", "id", tokens))
         self._delete("torrent_changes", "id", [number for number, token in noted.items() if tokens[number] == token])
         indexed, _ = self._progress()
         last = max((number for number, token in tokens.items() if token == NEW), default=0)

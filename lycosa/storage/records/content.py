@@ -173,7 +173,7 @@ def _dictionary() -> zstd.ZstdDict:
 def _compressor() -> zstd.ZstdCompressor:
     parameter = zstd.CompressionParameter
     off = (parameter.checksum_flag, parameter.dict_id_flag, parameter.content_size_flag)
-    options = {parameter.compression_level: LEVEL} | dict.fromkeys(off, 0)
+    options: dict[int, int] = {parameter.compression_level: LEVEL, **dict.fromkeys(off, 0)}
     return zstd.ZstdCompressor(options=options, zstd_dict=_dictionary().as_digested_dict)
 
 

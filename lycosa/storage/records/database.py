@@ -108,6 +108,10 @@ class DatabaseThread(ABC):
         cursor.execute(statement.replace("?", self.placeholder), values)
         return cursor
 
+    def _execute_many(self, statement: str, rows: Sequence[Row]) -> None:
+        if rows:
+            self._connection.cursor().executemany(statement.replace("?", self.placeholder), rows)
+
     def _query(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         return list(self._execute(statement, values).fetchall())
 

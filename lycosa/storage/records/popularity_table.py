@@ -35,7 +35,7 @@ class PopularityTable(DatabaseThread):
             seeders, seen = read_worth(column)
             if seen < now:
                 changed.append((number, worth(seeders, now), counts))
-        self._replace(changed)
+        self._update(changed)
 
     def _set_counts(self, latest: dict[int, Popularity]) -> list[int]:
         """Store these counts unless there are newer ones. Return the ids that have changed."""
@@ -46,7 +46,7 @@ class PopularityTable(DatabaseThread):
             if at is None or at < new.counted:
                 _, seen = read_worth(column)
                 changed.append((number, worth(new.seeders, seen), counted(new.counted, new.leechers)))
-        self._replace(changed)
+        self._update(changed)
         return [row[0] for row in changed]
 
     def _least_worth(self, count: int) -> list[int]:
@@ -83,6 +83,7 @@ class PopularityTable(DatabaseThread):
     def _popularity(self, ids: Iterable[int]) -> Iterable[Row]:
         return self._select("SELECT id, worth, counted FROM torrent_popularity WHERE", "id", ids)
 
-    def _replace(self, rows: Sequence[Row]) -> None:
-        self._delete("torrent_popularity", "id", [row[0] for row in rows])
-        self._insert("torrent_popularity", rows)
+    def _update(self, rows: Sequence[Row]) -> None:
+        # In place: SQLite leaves gaps where rows are deleted and inserted again.
+        statement = "UPDATE torrent_popularity SET worth = ?, counted = ? WHERE id = ?"
+        self._execute_many(statement, [(column, counts, number) for number, column, counts in rows])

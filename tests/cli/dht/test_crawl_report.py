@@ -9,8 +9,7 @@ from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from tests.dht.crawler.views import view
 
 LIMIT = (
-    "held back: queries (120) or connections (0) wait for the limit of addresses that are contacted anew in a minute"
-    " (see --profile)"
+    "held back: waiting: 120 queries, for the limit of addresses that are contacted anew in a minute (see --profile)"
 )
 
 

@@ -6,6 +6,8 @@ import asyncio
 import re
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.crawler.core.snapshot import CrawlHistory, CrawlSnapshot
 from lycosa.dht.crawler.metrics import crawl_metrics
@@ -51,7 +53,7 @@ def test_the_page_says_how_the_crawl_does_and_what_holds_it_back() -> None:
         "300 a minute",
         "running for 10 min",
         "6.0%",
-        "queries (120) or connections (0) wait for the limit of addresses",
+        "waiting: 120 queries, for the limit of addresses",
     ):
         assert shown in html, shown
     assert "torrents &lt;1&gt;" in html
@@ -94,9 +96,9 @@ def test_every_outcome_has_a_text_and_a_metric() -> None:
     assert 'lycosa_dht_contacts{family="ipv4",state="good"} 1200' in text
 
 
-def test_no_metric_is_there_twice() -> None:
-    names = [metric.name for metric in crawl_metrics(view(60))]
-    assert len(names) == len(set(names))
+def test_prometheus_reads_the_metrics() -> None:
+    families = list(text_string_to_metric_families(get(600, "/metrics")))
+    assert len({each.name for each in families}) == len(families) == len(crawl_metrics(view(60)))
 
 
 def test_a_chart_of_a_long_run_is_as_large_as_that_of_a_short_one() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import signal
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -43,9 +45,9 @@ def swarm() -> Iterator[TorrentSwarm]:
         yield swarm
 
 
-def crawl(swarm: TorrentSwarm, folder: Path) -> AbstractContextManager[Running]:
+def crawl(swarm: TorrentSwarm, folder: Path, *options: str) -> AbstractContextManager[Running]:
     join = ("--bind", f"{ADDRESS}:0", "--bootstrap", swarm.bootstrap, "--profile", "server", *ON_LOOPBACK)
-    return start_command("dht", "crawl", "--state", "state", *join, cwd=folder)
+    return start_command("dht", "crawl", "--state", "state", *join, *options, cwd=folder)
 
 
 def stored(folder: Path) -> list[TorrentRecord]:
@@ -138,6 +140,42 @@ def test_a_crawl_that_is_killed_again_and_again_loses_none_and_stores_none_twice
         until_all_are_stored(process, tmp_path)
         end(process)
     assert_complete(swarm, tmp_path)
+
+
+def test_a_running_crawl_has_a_page_and_metrics_and_says_why_a_torrent_is_not_there(
+    swarm: TorrentSwarm, tmp_path: Path
+) -> None:
+    with crawl(swarm, tmp_path, "--page", "0", "--metrics", "0", "--json") as process:
+        assert process.until(lambda: "page: " in process.stderr), process.stderr
+        urls = dict(re.findall(r"^(page|metrics): (\S+)$", process.stderr, re.MULTILINE))
+        assert process.until(lambda: stored(tmp_path)), process.stderr
+        assert "DHT crawl" in read(urls["page"])
+        for url in (urls["metrics"], f"{urls['page']}metrics"):
+            assert "lycosa_dht_crawl_infohashes_total" in read(url)
+        [infohash, *_] = stored(tmp_path)[0].keys
+        explained = lycosa("dht", "explain", infohash.hex(), "--state", "state", cwd=tmp_path)
+        assert (explained.returncode, explained.stderr) == (0, "")
+        assert "stored at " in explained.stdout
+        unknown = lycosa("dht", "explain", "ab" * 20, "--state", "state", cwd=tmp_path)
+        assert (unknown.returncode, unknown.stderr) == (1, "")
+        assert "never seen" in unknown.stdout
+        stats = json.loads(lycosa("dht", "stats", "--state", "state", "--json", cwd=tmp_path).stdout)
+        assert stats["running"] == f"process {process.process.pid}"
+        assert stats["torrents"] >= 1
+        end(process)
+    summary = json.loads(process.stdout)
+    assert summary["stored"] == len(stored(tmp_path))
+
+
+def test_a_crawl_ends_after_a_number_of_torrents(swarm: TorrentSwarm, tmp_path: Path) -> None:
+    with crawl(swarm, tmp_path, "--max-torrents", "3") as process:
+        assert process.end() == 0, process.stderr
+    assert 3 <= len(stored(tmp_path)) <= TORRENTS
+
+
+def read(url: str) -> str:
+    with urlopen(url, timeout=ANSWER_MAX_S) as response:
+        return response.read().decode()
 
 
 def test_a_crawl_without_a_folder_is_a_mistake(tmp_path: Path) -> None:

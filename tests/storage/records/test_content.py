@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from base64 import b85decode
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,13 @@ from backports import zstd
 
 from lycosa.core.errors import StorageError
 from lycosa.storage.core.content_facts import ContentFacts, ContentType
-from lycosa.storage.core.torrent_record import StoredFile
+from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
 from lycosa.storage.records.content import decode_content, encode_content
 from tests.storage.torrents import torrent
+
+VERSION_1 = (
+    b"0lXD}mGvqGe*v&3xCrVG0RjOT0RsR4Z2<sybZBKTcmNat015zPVRvo{{Dnw|ZrcQBvFcrM82(FaB#rY91o!KugG6a99Z9(-0ZAZ`fPeyV00"
+)
 
 
 def test_a_record_is_read_as_it_was_written():
@@ -24,6 +29,24 @@ def test_a_record_is_read_as_it_was_written():
             )
             record = replace(record, content=facts, created=seed, comment="ab\ncd"[: seed % 7])
         assert decode_content(encode_content(record), record.infohash_v1, record.infohash_v2) == record
+
+
+def test_a_blob_of_an_older_release_is_read():
+    """A new form or dictionary gets a new version, and the old ones stay readable."""
+    paths = ("The.Quiet.River.S01E01.Dawn.1080p.mkv", "The.Quiet.River.S01E02.第二集.1080p.mkv", "Subs/English.srt")
+    sizes = (700_000_001, 690_000_000, 40_000)
+    record = TorrentRecord(
+        bytes(20),
+        None,
+        "The.Quiet.River.S01.1080p",
+        tuple(map(StoredFile, paths, sizes)),
+        1 << 20,
+        1_790_000_000,
+        comment="x",
+        created=5,
+        content=ContentFacts(ContentType.VIDEO, 5040, 1080, 2026, 0, 1, ("en",)),
+    )
+    assert decode_content(b85decode(VERSION_1), bytes(20), None) == record
 
 
 def test_paths_of_any_characters_are_read_as_they_were_written():

@@ -142,8 +142,9 @@ def _limits(span: Span) -> Iterator[str]:
     waits = {each: span.now.waits.get(each, 0) - span.before.waits.get(each, 0) for each in QueryLimit}
     limit = max(waits, key=lambda each: waits[each])
     queries, fetches = span.now.waiting_queries, span.now.waiting_fetches
-    if queries + fetches and waits[limit]:
-        yield f"queries ({queries:,}) or connections ({fetches:,}) wait for {LIMIT_TEXTS[limit]}"
+    waiting = [format_count(number, noun) for number, noun in ((queries, "query"), (fetches, "connection")) if number]
+    if waiting and waits[limit]:
+        yield f"waiting: {' and '.join(waiting)}, for {LIMIT_TEXTS[limit]}"
 
 
 def _backlog(span: Span) -> Iterator[str]:

@@ -13,7 +13,7 @@ def hash_password(password: str) -> str:
     """Return the hash to store. Raises `UsageError` for a password that is too short or too long."""
     if not LENGTH_MIN <= len(password) <= LENGTH_MAX:
         raise UsageError(f"a password has {LENGTH_MIN} to {LENGTH_MAX:,} characters")
-    return _argon2().PasswordHasher().hash(password)
+    return str(_argon2().PasswordHasher().hash(password))
 
 
 def is_password(hashed: str | None, password: str) -> bool:

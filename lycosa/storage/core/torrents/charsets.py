@@ -81,8 +81,8 @@ def _score(sample: bytes, codec: str, score_of: Callable[[str], float]) -> float
 
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
-_NO_WORD = re.compile(r"[а-яё][А-ЯЁ]|[A-Za-z][А-яёЁ]|[А-яёЁ][A-Za-z]")
-"""Not in Cyrillic text: a small letter before a capital one, a Latin letter beside a Cyrillic one."""
+_NO_WORD = re.compile(r"[а-яёіїєґ][А-ЯЁІЇЄҐ]|[A-Za-z][А-яЁІЇЄҐёіїєґ]|[А-яЁІЇЄҐёіїєґ][A-Za-z]|\w«|»\w")
+"""Not in Cyrillic text: a small letter before a capital one, a Latin letter beside a Cyrillic one, quotes in words."""
 _NO_WORD_PENALTY = 2.0
 
 
@@ -115,19 +115,23 @@ _KANA = "".join(map(chr, [*range(0x3041, 0x3094), *range(0x30A1, 0x30F7), 0x30FC
 _KANJI = "日本人大国年会一生出東学動画映版前編後女子男英語字幕第話全集巻特典新作品愛恋物語世界音楽時間少戦記"
 
 
-def _hangul(char: str) -> float:
-    if "가" <= char <= "힣":
-        return COMMON if char in _HANGUL_SET else 1.1
-    return MARK if char in _MARKS else RARE
-
-
 _HANGUL_SET = frozenset(_HANGUL)
 
 
+@cache
+def _hangul(char: str) -> float:
+    if "가" <= char <= "힣":
+        is_usual = len(char.encode("euc_kr", "replace")) == 2  # one of 2,350 syllables; others are hardly ever written
+        return COMMON if char in _HANGUL_SET else 1.1 if is_usual else RARE
+    return MARK if char in _MARKS else RARE
+
+
 def _cyrillic(char: str) -> float:
-    if "а" <= char <= "я" or char == "ё":
+    if "а" <= char <= "я" or char in "ёіїєґ":
         return 2.0
-    return 1.5 if "А" <= char <= "Я" or char in "Ё«»№—" else ODD
+    if "А" <= char <= "Я" or char in "ЁІЇЄҐ":
+        return 1.5
+    return MARK if char in "«»№—" else ODD
 
 
 def _latin(char: str) -> float:

@@ -19,7 +19,7 @@ NAME_MAX = 255
 PARTS_MAX = 32
 """Folders in a path, with the file."""
 PATH_MAX = 1024
-COMMENT_MAX = 1000
+COMMENT_MAX = 4096
 FILES_MAX = 20_000
 """Files of a torrent; one entry stands for the rest."""
 MARKS_MAX = 4
@@ -30,8 +30,8 @@ SUFFIX_MAX = 12
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164"
     r"\ufdd0-\ufdef\ufeff\uffa0\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f\U0001d173-\U0001d17a]"
-    r"|(?<![\u0590-\u1fff\u200d\u2190-\u2bff\ufe0f\U0001f000-\U0001faff])[\u200c\u200d]"
 )
+_IDLE_JOINER = re.compile(r"(?<![\u0590-\u1fff\u2190-\u2bff\ufe0f\U0001f000-\U0001faff])[\u200c\u200d]")
 _SPACE = re.compile(r"[\s\u2800]+")
 _MARK = r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
 _MARKS = re.compile(f"({_MARK}{{{MARKS_MAX}}}){_MARK}+")
@@ -46,7 +46,7 @@ def clean_text(text: str, max_length: int = NAME_MAX) -> str:
     """Return one line of text without what cannot be shown; "" if nothing is left."""
     if not (text.isascii() and text.isprintable()):
         text = _SURROGATE.sub("\ufffd", text)
-        text = _MARKS.sub(r"\1", _INVISIBLE.sub("", text))
+        text = _MARKS.sub(r"\1", _IDLE_JOINER.sub("", _INVISIBLE.sub("", text)))
     text = _SPACE.sub(" ", text).strip()
     return text if len(text) <= max_length else _cut(text, max_length)
 

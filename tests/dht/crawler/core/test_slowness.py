@@ -78,10 +78,7 @@ SLOW = {
     ),
     Brake.LIMIT: (
         replace(FREE, waiting_queries=120, waits={QueryLimit.HOST: 5, QueryLimit.NEW_ADDRESSES: 500}),
-        (
-            "queries (120) or connections (0) wait for the limit of addresses that are contacted anew in a minute (see"
-            " --profile)"
-        ),
+        ("waiting: 120 queries, for the limit of addresses that are contacted anew in a minute (see --profile)"),
     ),
     Brake.BACKLOG: (
         replace(FREE, queued=10_001),

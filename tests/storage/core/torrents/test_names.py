@@ -65,6 +65,16 @@ def test_a_path_stays_in_its_folder(parts: list[str], path: str):
     assert clean_path(parts) == path
 
 
+def test_clean_names_stay_as_they_are():
+    """Records are cleaned again when they are imported elsewhere."""
+    chance = random.Random(19)
+    for _ in range(1000):
+        text = "".join(chance.choices("ab. /\u0301\u200b\u200d\u061c\u202eक\ufe0f👩\ud800:", k=chance.randrange(12)))
+        for cleaned in (clean_text(text), clean_text(text * 60), clean_path([text])):
+            assert clean_text(cleaned, 9999) == cleaned, repr(text)
+            assert clean_stored_path(clean_path([cleaned])) == clean_path([cleaned]), repr(text)
+
+
 def test_paths_are_bounded():
     deep = clean_path([str(number) for number in range(1000)])
     assert deep.count("/") < PARTS_MAX
