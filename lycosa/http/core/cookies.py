@@ -31,13 +31,13 @@ JAR_MAX = 3000
 """Maximum number of cookies per jar."""
 
 JAR_PURGE = 300
-"""Number of cookies removed from a full jar at once, so that not every new cookie needs a search for the oldest."""
+"""Number of cookies removed from a full jar at once. One at a time would mean a search for the oldest at each."""
 
 LINES_MAX = 200
 """Maximum number of `Set-Cookie` lines of one response that are parsed."""
 
 ONE_AFTER_ANOTHER_S = 1e-6
-"""Between the creation times of two cookies of one response: they are sent in the order of their lines."""
+"""Difference between the creation times of two cookies of one response: they are sent in the order of their lines."""
 
 JARS_MAX = 256
 """Maximum number of jars in memory."""
