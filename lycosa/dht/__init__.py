@@ -12,7 +12,7 @@ __all__ = ["DhtSession", "open_node"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name: the cores of this package are used without sockets, too."""
+    """Import a public name on first use: the pure parts of this package are also used without sockets."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from lycosa.dht import session

@@ -1,7 +1,7 @@
 """The info dict of a torrent: version 1 (BEP 3), version 2 (BEP 52), or both (hybrid).
 
-Names and paths stay the bytes that they are: a torrent may use any encoding. The hashes are those of the bytes that
-came, which are never decoded and encoded again.
+Names and paths stay bytes: a torrent may use any encoding. The infohashes are computed from the received bytes, not
+from a decoded and encoded copy.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from lycosa.core.errors import LycosaError
 from lycosa.dht.core.bencode import BencodeError, decode
 
 DEPTH_MAX = 64
-"""Of the info dict: the tree of files is as deep as its folders."""
+"""Maximum depth of the info dict. The tree of files is as deep as the folders."""
 
 LENGTH_MAX = 2**63 - 1
-"""Of a file, in bytes."""
+"""Maximum length of a file, in bytes."""
 
 
 class BadInfo(LycosaError):
@@ -34,7 +34,7 @@ class TorrentFileEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TorrentInfo:
-    """What an info dict says. A hybrid torrent has two infohashes."""
+    """The content of an info dict. A hybrid torrent has two infohashes."""
 
     name: bytes
     files: tuple[TorrentFileEntry, ...]
@@ -52,7 +52,7 @@ class TorrentInfo:
 
     @property
     def infohashes(self) -> tuple[bytes, ...]:
-        """The infohashes by which the DHT knows it: 20 bytes each."""
+        """The infohashes that the DHT uses: 20 bytes each."""
         return tuple(each[:20] for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
 
@@ -97,7 +97,7 @@ def _file_v1(file: Any) -> TorrentFileEntry:
 
 
 def _files_v2(fields: dict[bytes, Any]) -> tuple[TorrentFileEntry, ...]:
-    """Walk the tree of files. Decoding has bounded its depth."""
+    """Return the files in the tree. Its depth was limited when it was decoded."""
     files: list[TorrentFileEntry] = []
 
     def walk(tree: Any, path: tuple[bytes, ...]) -> None:
