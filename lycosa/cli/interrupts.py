@@ -1,4 +1,4 @@
-"""Ctrl-C that Python loses: it ignores exceptions in some callbacks, such as those of import locks and destructors.
+"""Repeats a Ctrl-C that Python has lost: Python ignores exceptions in destructors, import locks and some callbacks.
 
 A `KeyboardInterrupt` raised there is only reported as "Exception ignored in ...", and the command would run on.
 

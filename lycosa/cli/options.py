@@ -116,7 +116,7 @@ FLAGS = (
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
     Flag("log_level", DISPLAY, "L", "Minimum severity of log messages: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
-    Flag("log_json", DISPLAY, "", "Log one JSON object a line."),
+    Flag("log_json", DISPLAY, "", "Log one JSON object per line."),
 )
 """The settings that are options. -o and -O set `output` and `overwrite` together; -s sets any setting."""
 

@@ -1,4 +1,4 @@
-"""`lycosa dht ...`: run a node of the BitTorrent DHT, and ask the network. Each command has its own file."""
+"""`lycosa dht ...`: run a node of the BitTorrent DHT, and query the network. Each command has its own file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from lycosa.cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "node": "Run a DHT node and show how it is doing.",
+    "node": "Run a DHT node and show its state.",
     "lookup": "Find the peers of a torrent, and estimate its seeds and leechers.",
     "metadata": "Fetch the metadata of torrents from their peers.",
     "announce": "Announce this host as a peer of a torrent.",
@@ -23,7 +23,7 @@ COMMANDS = {
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Run a node of the BitTorrent DHT, and ask the network. Only metadata is ever fetched, never content.
+    """Run a node of the BitTorrent DHT, and query the network. Only metadata is fetched, never the content of torrents.
 
     \b
     lycosa dht node --bind 0.0.0.0:6881 --bootstrap default --state node

@@ -18,7 +18,7 @@ from lycosa.cli.exit_codes import DONE, FAILED
 def command(infohash: str, peer_port: int, options: NodeOptions, *, seed: bool) -> int:
     """Announce this host as a peer of a torrent, once.
 
-    Nodes forget a peer after about 30 minutes; a client announces again in time.
+    Nodes forget a peer after about 30 minutes, so a client has to repeat its announce.
 
     \b
     lycosa dht announce 0123456789abcdef0123456789abcdef01234567 --peer-port 6881 --bind 0.0.0.0:0 --bootstrap default
