@@ -97,7 +97,7 @@ FLAGS = (
         "expected_urls",
         STORAGE,
         "N",
-        "Number of URLs for which to size the Bloom filter, at most a billion. The filter grows.",
+        "Number of URLs for which the Bloom filter is sized at first, at most a billion. It grows with more URLs.",
     ),
     Flag("sync", STORAGE, "", "Force every commit to the disk, to survive power loss."),
     Flag("commit_every", STORAGE, "S", "Maximum seconds between two commits."),

@@ -217,7 +217,7 @@ class CrawlRun:
         await self._crawl.close_spiders(reason)
 
     async def _set_final_stats(self, *, server_lost: bool) -> None:
-        """Set the stats that other parts count. Those of the frontier are left out if its server is lost."""
+        """Set the stats that are counted outside the collector, without those of the frontier if its server is lost."""
         if self._close_monitor is not None:
             self._close_monitor.measure_memory()
         if server_lost:

@@ -72,7 +72,7 @@ class OpenFrontier:
         return self.shared.shortage if self.shared is not None else ""
 
     async def is_finished(self) -> bool:
-        """Return whether a crawl without unfinished URLs is finished: workers of a shared crawl may still have work."""
+        """Return whether a crawl without unfinished URLs is finished. In a shared crawl, this checks all partitions."""
         return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:

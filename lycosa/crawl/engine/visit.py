@@ -161,7 +161,7 @@ class Visitor:
         return outcome
 
     def _log_outcome(self, record: UrlRecord, outcome: Outcome) -> None:
-        """Log how the request ended, unless its page or the request that replaces it was logged."""
+        """Log how the request ended, unless its page or the request that replaces it has been logged already."""
         if isinstance(outcome, Failed):
             is_retried = outcome.retry_at is not None
             page_log.log_failed(self.spider.name, record, outcome.reason, is_retried=is_retried)
@@ -171,7 +171,7 @@ class Visitor:
     async def _without_slot(
         self, lease: Lease, request: Request, result: DownloadResult, size: int, *, contacted: bool
     ) -> Outcome:
-        """Return the outcome of a result that has a callback. The host gets other requests while a slow one runs."""
+        """Return the outcome of a result that has a callback. A slow callback does not delay the host's requests."""
         transfer = (lease, contacted, size)
         loop = asyncio.get_running_loop()
         started = loop.time()

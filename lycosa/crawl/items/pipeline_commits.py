@@ -77,7 +77,7 @@ class PipelineCommits:
         return self._position
 
     def prepare(self, item: Any) -> Any:
-        """Not used: which pipelines get an item depends on its spider."""
+        """Not used: `prepare_item` takes its place, because the pipelines of an item depend on its spider."""
         raise NotImplementedError
 
     def prepare_item(self, spider: str, item: Any) -> Any:

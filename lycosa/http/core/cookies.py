@@ -31,7 +31,7 @@ JAR_MAX = 3000
 """Maximum number of cookies per jar."""
 
 JAR_PURGE = 300
-"""Number of cookies removed from a full jar at once. One at a time would mean a search for the oldest at each."""
+"""Number of cookies removed from a full jar at once, so that not every new cookie needs a search for the oldest."""
 
 LINES_MAX = 200
 """Maximum number of `Set-Cookie` lines of one response that are parsed."""

@@ -71,7 +71,7 @@ class StdoutSink:
                 self._send(len(self._unsent))
 
     async def flush(self) -> int:
-        """Write all items, including those that come meanwhile: the caller may commit every item when this returns."""
+        """Write all items, including those added meanwhile: the caller may commit every item when this returns."""
         if not self._is_open:
             raise not_open_error("standard output")
         while self._items or self._unsent:
