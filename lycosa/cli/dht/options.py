@@ -78,7 +78,7 @@ def _options(*, is_short: bool) -> list[Callable[[Any], Any]]:
             "--read-only/--no-read-only",
             default=is_short,
             show_default=True,
-            help="Query other nodes, but answer no queries (BEP 43).",
+            help="Query other nodes, but answer none (BEP 43).",
         ),
         click.option(
             "--allow-private",
