@@ -43,7 +43,7 @@ SEGMENTS_KEPT_MAX = 900
 """Number of segments beyond which the oldest archived ones are dropped, even without `keep_segments`."""
 
 LATEST_KEPT = 2
-"""Latest segments of each period that are never dropped: the current one takes over the URLs of the one before."""
+"""Number of latest segments of each period that are never dropped: a new one takes over the URLs of the previous."""
 
 SHOWN_MAX = 60
 """Maximum number of characters of an invalid name that a message shows."""

@@ -61,7 +61,7 @@ def ignore(step: str) -> None:
 
 
 class LmdbCrawlStore:
-    """Implements what a crawl needs of `frontier.local.FrontierStore`. The key of a record is its queue key."""
+    """Implements the part of `frontier.local.FrontierStore` that a crawl needs. A record's key is its queue key."""
 
     def __init__(
         self, path: Path, *, sync: bool = False, on_step: Callable[[str], None] = ignore, expected: int = EXPECTED

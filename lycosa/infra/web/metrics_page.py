@@ -23,7 +23,7 @@ CONNECTIONS_MAX = 32
 async def serve_metrics(
     where: str, page: Callable[[], Awaitable[bytes]], *, allow_remote: bool = False
 ) -> AsyncIterator[str]:
-    """Serve at `where`, which is `[ADDRESS:]PORT`; the default address is loopback. Yield the URL, and who may connect.
+    """Serve at `where`: `[ADDRESS:]PORT`, where the default address is loopback. Yield the URL, with a `remote_note`.
 
     Raises `UsageError` if `where` has another form, and the errors of `open_listener`.
     """

@@ -21,7 +21,7 @@ from lycosa.storage.sinks.formats import ItemFormat, JsonLines, encoded_size
 from lycosa.storage.sinks.json_lines import not_open_error, write_error
 
 BUFFER_MAX = 1024**2
-"""Number of buffered bytes at which `write` blocks, and with it the crawl, until the reader has taken them."""
+"""Number of buffered bytes at which `write` blocks the crawl until the reader has taken them."""
 
 CHUNK_BYTES = select.PIPE_BUF
 """A pipe that is ready takes this many bytes without blocking."""
@@ -91,7 +91,7 @@ class StdoutSink:
         self._pending_bytes = 0
 
     def _beginning(self) -> bytes:
-        """Return the beginning of the file that a resumed crawl appends to (`>> FILE`), b"" for any other output."""
+        """Return the beginning of the file to which a resumed crawl appends (`>> FILE`); b"" for any other output."""
         if not (self._never_blocks and fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_APPEND):
             return b""
         try:
