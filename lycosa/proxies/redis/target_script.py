@@ -86,7 +86,7 @@ class TargetScript:
         return self._call("learn", facts=facts, only_known=True)
 
     def forget(self, key: str) -> TargetCall:
-        """Forget a proxy, even a leased one. Answer: False if it is no member."""
+        """Forget a proxy, even a leased one. Answer: False if it is not a member."""
         return self._call("forget", key=key)
 
     def forget_idle(self, keys: Sequence[str]) -> TargetCall:
@@ -94,11 +94,11 @@ class TargetScript:
         return self._call("forget_idle", keys=keys)
 
     def ban(self, key: str, until: float | None, reason: str) -> TargetCall:
-        """Ban a proxy until a time (unix seconds), or for good if None. Answer: False if it is no member."""
+        """Ban a proxy until a time (unix seconds), or for good if None. Answer: False if it is not a member."""
         return self._call("ban", key=key, until=until, reason=reason)
 
     def unban(self, key: str) -> TargetCall:
-        """Lift bans and cool-downs. Answer: False if the proxy is no member."""
+        """Lift bans and cool-downs. Answer: False if the proxy is not a member."""
         return self._call("unban", key=key)
 
     def drop(self) -> TargetCall:
