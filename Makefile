@@ -32,7 +32,9 @@ bench: ## compare with other crawlers; writes docs/benchmarks.md
 	$(bin)/python bench/proxies.py --write || failed=$$?; \
 	$(bin)/python bench/gateway.py --write || failed=$$?; \
 	$(bin)/python bench/goodput.py --write || failed=$$?; \
-	$(bin)/python bench/dht.py --write || failed=$$?; exit $$failed
+	$(bin)/python bench/dht.py --write || failed=$$?; \
+	$(bin)/python bench/dht_crawl.py --write || failed=$$?; \
+	$(bin)/python bench/records.py --write || failed=$$?; exit $$failed
 
 lint: ## ruff, import contracts, shellcheck where it is installed
 	@scripts/venv dev
@@ -63,7 +65,7 @@ setup:
 	@scripts/venv dev
 	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver strace:strace \
 		redis-server:redis-server spin:spin gcc:gcc \
-		postgresql tinyproxy:tinyproxy-bin squid:squid microsocks:microsocks danted:dante-server curl:curl zstdcat:zstd \
-		aria2c:aria2 rtorrent:rtorrent script:bsdutils transmission-daemon:transmission-daemon ip:iproute2
+		psql:postgresql mariadbd:mariadb-server tinyproxy:tinyproxy-bin squid:squid microsocks:microsocks danted:dante-server \
+		curl:curl zstdcat:zstd aria2c:aria2 rtorrent:rtorrent script:bsdutils transmission-daemon:transmission-daemon ip:iproute2
 	@scripts/packages --backports valkey-server:valkey-server || echo "The tests on Valkey are skipped; in CI they fail."
 	@$(bin)/python scripts/docs-site >/dev/null

@@ -56,7 +56,7 @@ IMPURE = {
 }
 
 NOT_OURS = re.compile(r"TODO|FIXME|XXX\b|/home/|/root/")
-BINARY = {".png", ".ico", ".gz", ".woff2", ".zst"}
+BINARY = {".png", ".ico", ".gz", ".woff2", ".zst", ".dict"}
 
 
 def sources(root: Path = PACKAGE) -> list[Path]:
@@ -478,11 +478,15 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     }
     # httptools is used by uvicorn if it is installed; nothing imports it.
     third_party = imported - sys.stdlib_module_names - {"lycosa"}
-    extras = {"PIL", "backports", "compression", "hiredis", "redis"}  # compression is in Python 3.14
+    extras = {"PIL", "hiredis", "re2", "redis"}  # the drivers of databases are imported by name
     assert "pillow" in project["optional-dependencies"]["images"][0]
     assert "redis" in project["optional-dependencies"]["redis"][1]
     assert "backports-zstd" in project["optional-dependencies"]["zstd"][0]
+    assert "google-re2" in project["optional-dependencies"]["rules"][0]
     third_party -= extras
+    third_party = {
+        {"compression": "backports_zstd", "backports": "backports_zstd"}.get(name, name) for name in third_party
+    }
     assert third_party <= declared, "imported, but not in pyproject.toml"
     assert declared <= third_party | {"httptools"}, "in pyproject.toml, but imported nowhere"
 
@@ -525,7 +529,7 @@ def test_the_tree_in_the_design_has_exactly_the_existing_files():
     for folder, names in tree.items():
         inside = (PACKAGE / folder).iterdir()
         existing = {path.stem for path in inside if (path.suffix == ".py" or path.is_dir()) and path.stem[0] != "_"}
-        existing -= {"lua", "templates", "static"}
+        existing -= {"lua", "rule_sets", "templates", "static"}
         assert names == existing, f"lycosa/{folder}: the tree and the package differ"
     assert set(tree) == {path.relative_to(PACKAGE).as_posix() for path in folders() if path != PACKAGE}
 

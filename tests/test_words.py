@@ -29,7 +29,7 @@ WORDS = {
     # Phrases.
     r"\b[Ww]hoever\b": "the caller, the user, the worker, anyone",
     r"\b(is|are|was|were|be|been|being) told\b(?! apart)": "gets, receives, is reported to",
-    r"\b(he|his|him)\b(?!\))": "it, they, the user",
+    r"\b(he|his|him)\b(?![)\"])": "it, they, the user",
     r"\bunsaid\b|\bUNSAID\b": "not set",
     r"[Nn]othing comes of\b": "say what happens",
     r"[Ww]ays to ask\b|goes to the box\b": "Search tips, focuses the search box",

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from lycosa.core.units import parse_size
+
 
 class Number(click.FloatRange):
     """A number in a range. NaN, which click accepts, is refused."""
@@ -29,6 +31,19 @@ class NonEmptyText(click.types.StringParamType):
         if not str(value).strip():
             self.fail("the value is empty", param, ctx)
         return str(value)
+
+
+class Size(click.ParamType):
+    """A number of bytes: 500000, 10GB or 10G (powers of 1000), 1.5GiB (powers of 1024)."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        size_bytes = parse_size(text) or parse_size(f"{text}B")
+        if not size_bytes:
+            self.fail(f"{text!r} is no size: write 500MB, 10G or 1.5GiB", param, ctx)
+        return size_bytes
 
 
 NON_EMPTY = NonEmptyText()

@@ -18,8 +18,10 @@ ShowProgress = Callable[[int, int], None]
 
 
 @contextmanager
-def task_progress(noun: str, verb: str, total: int, *, shares_terminal: bool = False) -> Iterator[ShowProgress]:
-    """Yield a function `show(rows handled, part of total done)`. `total` is in rows or bytes; 0 means unknown.
+def task_progress(
+    noun: str, verb: str, total: int | Callable[[], int], *, shares_terminal: bool = False
+) -> Iterator[ShowProgress]:
+    """Yield a function `show(rows handled, part of total done)`. `total` is in rows or bytes; 0 means unknown so far.
 
     A terminal gets a live line, others a line every few seconds. With `shares_terminal` the command writes rows to
     standard output, so there is no live line if standard output is a terminal.
@@ -29,8 +31,9 @@ def task_progress(noun: str, verb: str, total: int, *, shares_terminal: bool = F
     def line(rows: int, done: int) -> str:
         elapsed_s = time.monotonic() - started
         text = f"{format_count(rows, noun)} {verb}, {rows / elapsed_s:,.0f}/s"
-        if done and total > done:
-            text += f", {format_duration(elapsed_s * (total - done) / done)} to go"
+        left = (total() if callable(total) else total) - done
+        if done and left > 0:
+            text += f", {format_duration(elapsed_s * left / done)} to go"
         return text
 
     if not has_terminal(shares_terminal=shares_terminal):

@@ -16,6 +16,7 @@
     |   |-- StorageFull       no room left on the device
     |   |-- WorkerLost        a worker of a shared crawl missed too many heartbeats
     |   `-- StorageError      any other failure of the disk or the database
+    |       `-- StorageUnavailable   the database is gone or locked; later it may answer again
     |-- NoProxy               the pool had no proxy for this target within the timeout
     |   `-- NoProxyYet        the request waits, and is then sent through another proxy
     |-- NoJudge               no judge answers: proxies cannot be checked
@@ -119,6 +120,10 @@ class WorkerLost(StateError):
 
 class StorageError(StateError):
     """The storage failed."""
+
+
+class StorageUnavailable(StorageError):
+    """The database does not answer."""
 
 
 class NoProxy(LycosaError):

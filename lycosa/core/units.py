@@ -34,10 +34,10 @@ def parse_size(text: str) -> int | None:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Return "1 page", "2 pages", "3 proxies", "4 successes"."""
+    """Return "1 page", "2 pages", "3 proxies", "4 successes", "5 hashes"."""
     if number == 1:
         return f"{number:,} {noun}"
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith(("s", "sh")) else f"{noun}s"
     return f"{number:,} {plural}"
 
 

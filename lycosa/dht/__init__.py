@@ -1,20 +1,40 @@
-"""A node of the BitTorrent DHT for programs: `async with dht.open_node(...) as node`. Loaded on first use."""
+"""The BitTorrent DHT for programs. The names here are public; each is loaded on first use.
+
+async with dht.open_node(["0.0.0.0:6881"], bootstrap=["default"]) as node:  # a node: lookups, metadata, announces
+    async for peer in node.lookup(infohash):
+        print(peer)
+
+async for torrent in dht.crawl(["0.0.0.0:6881"], bootstrap=["default"], state="torrents"):  # a crawl
+    print(torrent.record.name)
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lycosa.app.dht_crawl import crawl as crawl
     from lycosa.dht.session import DhtSession as DhtSession
     from lycosa.dht.session import open_node as open_node
+    from lycosa.storage.core.torrent_record import StoredFile as StoredFile
+    from lycosa.storage.core.torrent_record import StoredTorrent as StoredTorrent
+    from lycosa.storage.core.torrent_record import TorrentRecord as TorrentRecord
 
-__all__ = ["DhtSession", "open_node"]
+_MODULES = {
+    "DhtSession": "lycosa.dht.session",
+    "StoredFile": "lycosa.storage.core.torrent_record",
+    "StoredTorrent": "lycosa.storage.core.torrent_record",
+    "TorrentRecord": "lycosa.storage.core.torrent_record",
+    "crawl": "lycosa.app.dht_crawl",
+    "open_node": "lycosa.dht.session",
+}
+
+__all__ = ["DhtSession", "StoredFile", "StoredTorrent", "TorrentRecord", "crawl", "open_node"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: the pure parts of this package are also used without sockets."""
-    if name not in __all__:
+    """Import a public name: the cores of this package are used without sockets, too."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lycosa.dht import session
-
-    return getattr(session, name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -45,6 +45,9 @@ PEERS_MAX = 200
 PEER_ID_PREFIX = b"-LY0001-"
 """Client and version in the format of BEP 20."""
 
+ADDRESS_WAIT_S = 0.25
+"""How soon to look again whether another new address may be contacted."""
+
 LOCAL_ERRORS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EADDRINUSE}
 )
@@ -69,8 +72,11 @@ class FetchLimits:
 class MetadataFetch:
     """The fetch of one infohash (20 bytes, or 32 of version 2). `failures` counts why peers did not deliver."""
 
-    def __init__(self, infohash: bytes, fetcher: MetadataFetcher) -> None:
+    def __init__(self, infohash: bytes, fetcher: MetadataFetcher, *, peers_max: int, holds: bool) -> None:
         self.infohash = infohash
+        self.connects_left = peers_max
+        self.held_bytes = 0
+        self._holds = holds
         self.failures: Counter[PeerFailure] = Counter()
         self.assembly = Assembly(infohash)
         self.connections: set[PeerConnection] = set()
@@ -99,6 +105,9 @@ class MetadataFetch:
         """Return the info dict. Raises `NoMetadata`. If the caller is cancelled, the fetch ends."""
         try:
             return await self._result
+        except asyncio.CancelledError:
+            self.held_bytes = 0
+            raise
         finally:
             self.cancel()
 
@@ -108,13 +117,24 @@ class MetadataFetch:
         self._fetcher.end(self)
 
     @property
+    def peer_count(self) -> int:
+        """How many peers were added."""
+        return len(self._seen)
+
+    @property
     def is_done(self) -> bool:
         """Whether the fetch has ended."""
         return self._result.done()
 
     def deliver(self, metadata: bytes) -> None:
         """End with success."""
+        self.held_bytes = len(metadata) if self._holds else 0
         self._result.set_result(metadata)
+        self._fetcher.end(self)
+
+    def release(self) -> None:
+        """The metadata were used: their bytes are not in flight any more."""
+        self.held_bytes = 0
         self._fetcher.end(self)
 
     def fail_if_hopeless(self) -> None:
@@ -225,7 +245,10 @@ class MetadataFetcher:
         local_ip: str | None = None,
         dht_port: int | None = None,
         on_dht_node: Callable[[bytes], None] = lambda _: None,
+        may_connect: Callable[[bytes, float], bool] = lambda _endpoint, _now: True,
     ) -> None:
+        self._may_connect = may_connect
+        self._retry: asyncio.TimerHandle | None = None
         self._random_bytes, self._allowed, self._local_ip = random_bytes, allowed, local_ip
         self._dht_port, self._on_dht_node = dht_port, on_dht_node
         self.limits = limits or FetchLimits()
@@ -239,6 +262,11 @@ class MetadataFetcher:
         self.connection_count = 0
         self.in_flight_bytes = 0
 
+    @property
+    def waiting_fetches(self) -> int:
+        """How many fetches wait for a connection."""
+        return len(self._waiting_for_room)
+
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
         return self
@@ -247,11 +275,16 @@ class MetadataFetcher:
         """End all fetches."""
         for fetch in list(self._fetches):
             fetch.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         await self._tasks.__aexit__(None, None, None)  # an error of the caller does not become a group of errors
 
-    def start(self, infohash: bytes) -> MetadataFetch:
-        """Start to fetch the metadata of an infohash (20 bytes, or 32 of version 2)."""
-        fetch = MetadataFetch(infohash, self)
+    def start(self, infohash: bytes, *, peers_max: int = PEERS_MAX, holds: bool = False) -> MetadataFetch:
+        """Start to fetch the metadata of an infohash: 20 bytes, or the 32 of version 2.
+
+        Connects to at most `peers_max` peers. With `holds`, the result counts as in flight until `release`.
+        """
+        fetch = MetadataFetch(infohash, self, peers_max=peers_max, holds=holds)
         self._fetches.add(fetch)
         return fetch
 
@@ -271,15 +304,39 @@ class MetadataFetcher:
             if self.connection_count >= self.limits.connections_max:
                 self._waiting_for_room[fetch] = None
                 return
-            endpoint = fetch.candidates.popleft()
+            if not fetch.connects_left:
+                fetch.candidates.clear()
+                break
+            endpoint, now = fetch.candidates.popleft(), asyncio.get_running_loop().time()
             if self._gate.is_busy(endpoint):
                 self._waiting_for_host.setdefault(site_of(endpoint), []).append((fetch, endpoint))
                 fetch.waits_for_hosts += 1
-            elif refused := self._gate.open(endpoint, asyncio.get_running_loop().time()):
+            elif refused := self._gate.refusal(endpoint, now):
+                fetch.failures[refused] += 1
+            elif not self._may_connect(endpoint, now):
+                fetch.candidates.appendleft(endpoint)
+                self._waiting_for_room[fetch] = None
+                self._connect_later()
+                return
+            elif refused := self._gate.open(endpoint, now):
                 fetch.failures[refused] += 1
             else:
+                fetch.connects_left -= 1
                 self._connect(fetch, endpoint)
         fetch.fail_if_hopeless()
+
+    def _connect_later(self) -> None:
+        """Go on when there may be new addresses again."""
+        if self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(ADDRESS_WAIT_S, self._connect_now)
+
+    def _connect_now(self) -> None:
+        self._retry = None
+        self._connect_waiting()
+
+    def _connect_waiting(self) -> None:
+        while self._waiting_for_room and self.connection_count < self.limits.connections_max and self._retry is None:
+            self.connect_more(_pop_first(self._waiting_for_room))
 
     def _connect(self, fetch: MetadataFetch, endpoint: bytes) -> None:
         conversation = Conversation(
@@ -321,8 +378,7 @@ class MetadataFetcher:
                 self.connect_more(waiting)
         self.connect_more(fetch)
         self._ask_all(fetch)
-        while self._waiting_for_room and self.connection_count < self.limits.connections_max:
-            self.connect_more(_pop_first(self._waiting_for_room))
+        self._connect_waiting()
 
     # --- pieces
 
@@ -373,8 +429,8 @@ class MetadataFetcher:
         return max(0, free_bytes // PIECE_BYTES) if self._first_for_bytes is fetch else 0
 
     def _count_bytes(self, fetch: MetadataFetch) -> None:
-        """Update the count of bytes that a fetch holds. If it released some, let waiting fetches continue."""
-        held_bytes = 0 if fetch.is_done else fetch.assembly.held_bytes
+        """Count what a fetch holds now. What it has released goes to the fetches that wait."""
+        held_bytes = fetch.held_bytes if fetch.is_done else fetch.assembly.held_bytes
         change = held_bytes - fetch.counted_bytes
         fetch.counted_bytes = held_bytes
         self.in_flight_bytes += change

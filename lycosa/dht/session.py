@@ -31,6 +31,7 @@ from lycosa.dht.core.events import (
     LookupFinished,
     LookupProgress,
     NodeStatus,
+    PeersNamed,
     QueryFinished,
 )
 from lycosa.dht.core.ids import ID_BYTES, distance
@@ -41,7 +42,7 @@ from lycosa.dht.core.operations import NodeBusy
 from lycosa.dht.core.responder import Neighbourhood
 from lycosa.dht.core.routing.table import K
 from lycosa.dht.node_state import NodeState, open_node_state
-from lycosa.dht.peers import MetadataFetch, MetadataFetcher
+from lycosa.dht.peers import FetchLimits, MetadataFetch, MetadataFetcher
 from lycosa.dht.udp import DatagramShell, bind_udp, pack_address
 
 logger = logging.getLogger(__name__)
@@ -61,11 +62,15 @@ class PeerAddress(NamedTuple):
 
 
 class SwarmEstimate(NamedTuple):
-    """The result of a scrape (BEP 33). These are estimates, because nodes send their peers as Bloom filters."""
+    """What a scrape found (BEP 33): estimates, because nodes store sets of addresses as Bloom filters.
+
+    `is_counted`: whether any node answered the scrape; else nothing is known.
+    """
 
     seeds: float
     leechers: float
     peers: int
+    is_counted: bool = True
 
 
 class AnnounceResult(NamedTuple):
@@ -81,7 +86,8 @@ class DhtSession:
     fetcher: MetadataFetcher
     """Fetches metadata from peers."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: NodeLimits) -> None:
+        self.limits = limits
         self.shells: list[DatagramShell] = []
         self._operations: dict[tuple[int, int], asyncio.Queue[Event]] = {}
         self.listeners: list[Callable[[DatagramShell, Event], None]] = []
@@ -90,6 +96,8 @@ class DhtSession:
         self._joining: set[int] = set()
         self.is_isolated = True
         """Whether the node knew no other node when it was opened."""
+        self.is_read_only = False
+        """Whether the nodes answer nothing (BEP 43), so that nobody is meant to reach them."""
 
     def add(self, shell: DatagramShell) -> None:
         """Add a node that has not been started yet."""
@@ -127,10 +135,15 @@ class DhtSession:
         async for endpoint in self.peer_endpoints(infohash):
             yield PeerAddress(*unpack(endpoint))
 
-    async def peer_endpoints(self, infohash: bytes) -> AsyncIterator[bytes]:
-        """Yield the peers that `lookup` yields, as compact endpoints."""
+    async def peer_endpoints(self, infohash: bytes, start: Sequence[Contact] = ()) -> AsyncIterator[bytes]:
+        """Yield what `lookup` yields as compact endpoints. `start`: contacts that are known to be close to it."""
         seen: set[bytes] = set()
-        async for event in self._run(lambda node, now: node.get_peers(infohash, now)):
+
+        def begin(node: DhtNode, now: float) -> int:
+            nearby = (each for each in start if family(each.endpoint) == node.family)
+            return node.get_peers(infohash, now, start=nearby)
+
+        async for event in self._run(begin):
             if isinstance(event, LookupProgress):
                 for peer in event.peers:
                     if peer not in seen:
@@ -143,6 +156,7 @@ class DhtSession:
         `on_peer` is called with the endpoint of each peer that the search finds.
         """
         seeds = leechers = 0.0
+        is_counted = False
         peers: dict[bytes, None] = {}
         async for event in self._run(lambda node, now: node.get_peers(infohash, now, scrape=True)):
             if isinstance(event, LookupProgress):
@@ -153,7 +167,8 @@ class DhtSession:
             elif isinstance(event, LookupFinished):
                 seeds += event.seeds or 0
                 leechers += event.leechers or 0
-        return SwarmEstimate(seeds, leechers, len(peers))
+                is_counted |= event.seeds is not None
+        return SwarmEstimate(seeds, leechers, len(peers), is_counted)
 
     async def scrape_swarms(
         self, infohashes: Iterable[bytes], on_peer: Callable[[bytes], object] = bool
@@ -170,7 +185,12 @@ class DhtSession:
                 on_peer(peer)
 
         found = await asyncio.gather(*(self.scrape(each, add) for each in dict.fromkeys(infohashes)))
-        return SwarmEstimate(max(each.seeds for each in found), max(each.leechers for each in found), len(peers))
+        return SwarmEstimate(
+            max(each.seeds for each in found),
+            max(each.leechers for each in found),
+            len(peers),
+            any(each.is_counted for each in found),
+        )
 
     async def metadata(self, infohash: bytes, peers: Iterable[bytes] = ()) -> bytes:
         """Return the info dict of a torrent, fetched from the peers that the DHT finds and from `peers`.
@@ -218,6 +238,11 @@ class DhtSession:
         event = await self._ask(contact.endpoint, lambda node, now: node.sample_infohashes(contact, target, now))
         assert isinstance(event, InfohashesSampled | QueryFinished)
         return event
+
+    async def ask_peers(self, contact: Contact, infohash: bytes) -> PeersNamed | None:
+        """Ask one node for the peers of a torrent. Return its answer, None if there is none in time."""
+        event = await self._ask(contact.endpoint, lambda node, now: node.get_peers(infohash, now, only=contact))
+        return event if isinstance(event, PeersNamed) else None
 
     def start_ping(self, endpoint: bytes) -> None:
         """Ping a node without waiting for the answer. If it answers, it may enter the table."""
@@ -290,7 +315,9 @@ async def open_node(
     state: str | Path | None = None,
     read_only: bool = False,
     allow_private: Sequence[str] = (),
+    report_infohashes: bool = False,
     limits: NodeLimits | None = None,
+    fetch_limits: FetchLimits | None = None,
 ) -> AsyncIterator[DhtSession]:
     """Open a node on each address of `bind`, and join the network.
 
@@ -299,21 +326,26 @@ async def open_node(
     state          folder for the node ids and the contacts, saved every five minutes and at the end
     read_only      send queries, but answer none (BEP 43)
     allow_private  networks that are contacted although they are not public, such as 127.0.0.0/8
-    limits         limits of queries, bytes and new addresses, for all nodes together
+    report_infohashes  give each infohash that others announce or want to `DhtSession.listeners`
+    limits         of queries, bytes and new addresses, for all nodes together
+    fetch_limits   of connections to peers
 
     Raises `UsageError` and `StateError`.
     """
-    config = NodeConfig(read_only=read_only, allowed_networks=_networks(allow_private))
+    config = NodeConfig(
+        read_only=read_only, allowed_networks=_networks(allow_private), report_infohashes=report_infohashes
+    )
     async with AsyncExitStack() as stack:
         state_folder = stack.enter_context(open_node_state(Path(state))) if state is not None else None
-        session = DhtSession()
         neighbourhood = Neighbourhood(limits)
+        session = DhtSession(neighbourhood.limits)
+        session.is_read_only = read_only
         for number, address in enumerate(bind):
             shell = _open_shell(address, config, neighbourhood, partial(session.on_event, number))
             stack.callback(shell.close)
             session.add(shell)
         await _join(session, config, bootstrap, state_folder)
-        session.fetcher = await stack.enter_async_context(_fetcher(session, config))
+        session.fetcher = await stack.enter_async_context(_fetcher(session, config, fetch_limits))
         if state_folder is not None:
             await stack.enter_async_context(_saving(session, state_folder))
         yield session
@@ -338,8 +370,8 @@ def _open_shell(
     return DatagramShell(node, sock, on_event)
 
 
-def _fetcher(session: DhtSession, config: NodeConfig) -> MetadataFetcher:
-    """Return the fetcher. It connects from the node's address, if there is only one, and tells peers about the node."""
+def _fetcher(session: DhtSession, config: NodeConfig, limits: FetchLimits | None) -> MetadataFetcher:
+    """Return the fetcher: it connects from the address of the node if there is one, and tells peers of the node."""
 
     def meet(endpoint: bytes) -> None:
         with suppress(NodeBusy):
@@ -349,6 +381,8 @@ def _fetcher(session: DhtSession, config: NodeConfig) -> MetadataFetcher:
     ipv4_ports = [port_of(endpoint) for endpoint in session.endpoints if family(endpoint) == IPV4]
     return MetadataFetcher(
         os.urandom,
+        limits=limits,
+        may_connect=session.limits.may_connect,
         allowed=config.allowed_networks,
         local_ip=str(*ips) if len(ips) == 1 and not any(ip.is_unspecified for ip in ips) else None,
         dht_port=ipv4_ports[0] if ipv4_ports and not config.read_only else None,

@@ -147,6 +147,13 @@ class Frontier(VisitFrontier, Protocol):
         """Discard uncommitted changes, and close the store."""
 
 
+class ExactFrontier(Frontier, Protocol):
+    """A frontier of one process, which can look up many fingerprints faster than it pushes records."""
+
+    def contains(self, segment: str, fingerprints: Collection[int]) -> AbstractSet[int]:
+        """Return all of the fingerprints that were pushed before. Reads the disk."""
+
+
 class FrontierOperations(Protocol):
     """The operations of `lycosa frontier`: views, and changes that a crawl itself never makes.
 

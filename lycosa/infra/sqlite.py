@@ -65,8 +65,9 @@ def open_database(
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """Return a connection to a file that another process writes."""
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_S, isolation_level=None, uri=True)
+    """Return a connection to a file that another process writes, which any thread may use, one at a time."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(uri, timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=True)
 
 
 @contextmanager

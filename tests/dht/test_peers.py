@@ -309,6 +309,55 @@ def test_the_bytes_in_flight_are_bounded(run):
 
 
 @ON_UVLOOP
+def test_metadata_that_are_not_used_yet_count_as_in_flight(run):
+    async def main() -> None:
+        async with Swarm() as swarm, fetcher() as fetches:
+            fetch = fetches.start(V1, holds=True)
+            fetch.add_peer(await swarm.add())
+            assert await fetch.result() == METADATA
+            assert fetches.in_flight_bytes == len(METADATA)
+            fetch.release()
+            assert fetches.in_flight_bytes == 0
+
+    run(main())
+
+
+def test_a_connection_waits_until_a_new_address_may_be_contacted(run):
+    async def main() -> None:
+        answers = iter([False, False, True])
+        async with Swarm() as swarm, fetcher(may_connect=lambda endpoint, now: next(answers)) as fetches:
+            assert await fetches.fetch(V1, [await swarm.add()]) == METADATA
+        assert list(answers) == []
+
+    run(main())
+
+
+def test_addresses_that_failed_before_take_no_new_address(run):
+    async def main() -> None:
+        asked: list[bytes] = []
+        async with fetcher(may_connect=lambda endpoint, now: not asked.append(endpoint)) as fetches:
+            peer = pack("127.0.0.1", closed_port())
+            assert await failures_of(fetches, peer) == {PeerFailure.UNREACHABLE: 1}
+            assert await failures_of(fetches, peer) == {PeerFailure.PAUSED: 1}
+        assert asked == [peer]
+
+    run(main())
+
+
+def test_a_fetch_connects_to_as_many_peers_as_it_may(run):
+    async def main() -> None:
+        async with Swarm() as swarm, fetcher() as fetches:
+            fetch = fetches.start(V1, peers_max=2)
+            for peer in [await swarm.add(Behaviour.CLOSES) for _ in range(4)]:
+                fetch.add_peer(peer)
+            fetch.no_more_peers()
+            with pytest.raises(NoMetadata):
+                await fetch.result()
+            assert swarm.log.connections == 2
+
+    run(main())
+
+
 def test_a_fetch_without_peers_does_not_keep_the_room_of_others(run):
     """The first one has room for all its pieces, loses its peers half-way, and its lookup goes on."""
 

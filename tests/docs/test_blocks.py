@@ -56,9 +56,15 @@ EXCEPTIONS = {
     ("docs/streams.md", "pip install"): "installs packages",
     ("docs/several-machines.md", "pip install"): "installs packages",
     ("docs/streams.md", "for entries in batches"): "part of examples/consume_stream.py, which a test runs and compares",
+    ("docs/dht-import.md", "lycosa dht import ~/"): "a database of magnetico; tests/dht/exchange makes one",
+    ("docs/dht-import.md", "lycosa dht import postgresql"): "a server with bitmagnet; tests/dht/exchange makes one",
     ("docs/proxy-gateway.md", "chromium"): "opens a window",
     ("docs/roadmap.md", "lycosa "): "commands that are planned",
     ("docs/real-pages.md", "wget"): "a recursive wget of a whole site, which bench/ runs",
+    (
+        "docs/dht-crawler.md",
+        "lycosa dht explain",
+    ): "nothing was found, so it exits with 1; tests/cli/dht/test_explain.py",
     ("docs/proxies.md", 'async with pool.lease("shop.example") as proxy, httpx'): "httpx is not among our packages",
 }
 """Page and beginning of a line or a block of Python that is not run, and why."""
@@ -79,11 +85,20 @@ HTML = """<!doctype html><title>Quotes</title><h1> Emma </h1><p>The context mana
 IMAGE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
+TORRENT = '{"infohash_v1": "%s", "name": "acme leak", "files": [{"path": "a", "size_bytes": 1}]}' % ("ab" * 20)
 PREPARED = {
     "docs/proxy-checks.md": [
         "lycosa proxies add list.txt --pool proxies",
         "lycosa proxies add list.txt --pool redis://localhost:6379/0",
     ],
+    "docs/dht-crawler.md": [
+        "lycosa dht node --bind 127.0.0.1:6881 --allow-private 127.0.0.0/8",
+        (
+            "lycosa dht crawl --bind 127.0.0.2:0 --bootstrap 127.0.0.1:6881 --allow-private 127.0.0.0/8"
+            " --state torrents --max-time 1"
+        ),
+    ],
+    "docs/torrent-rules.md": [f"echo '{TORRENT}' | lycosa dht import - --state torrents"],
     "docs/proxy-api.md": ["lycosa proxies add list.txt --pool pool"],
     "docs/proxy-gateway.md": [
         "lycosa proxies add list.txt --pool pool",
@@ -297,6 +312,9 @@ class Walk:
         assert code == 0, f"{place}: {line}\nexit code {code}\n{self.shell.output}"
 
     def toml(self, block: Block) -> None:
+        if named := re.match(r"# (\w+\.toml)\n", block.text):  # no settings: the commands below take it
+            (self.home / named[1]).write_text(block.text)
+            return
         name = "pyproject.toml" if "[tool.lycosa" in block.text else "lycosa.toml"
         (self.home / name).write_text(self.here(block.text))
         load({}, environ={}, folder=self.home)

@@ -16,7 +16,7 @@ import json
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -154,7 +154,9 @@ class LibtorrentPeer(NamedTuple):
 
 
 @contextmanager
-def libtorrent_peer(torrents: Sequence[Torrent], *, dht: bool = False) -> Iterator[LibtorrentPeer]:
+def libtorrent_peer(
+    torrents: Sequence[Torrent], *, dht: bool = False, settings: Mapping[str, Any] | None = None
+) -> Iterator[LibtorrentPeer]:
     """Run a session of libtorrent while the block runs. It sends nothing off loopback."""
     import libtorrent
 
@@ -174,6 +176,7 @@ def libtorrent_peer(torrents: Sequence[Torrent], *, dht: bool = False) -> Iterat
             "enable_ip_notifier": False,
             "allow_multiple_connections_per_ip": True,
             "alert_mask": libtorrent.alert.category_t.error_notification,
+            **(settings or {}),
         }
     )
     with tempfile.TemporaryDirectory() as folder:

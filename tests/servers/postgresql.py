@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -42,9 +42,45 @@ def find_postgresql() -> Path | None:
     return None
 
 
+class PostgresqlServer:
+    """A server with its data; it can be killed and started again. `database` is what psycopg connects to."""
+
+    def __init__(self, programs: Path, home: Path, user: str | None, options: Sequence[str]) -> None:
+        self._programs, self._home, self._user, self._options = programs, home, user, options
+        self.database = f"host={home} user={USER} dbname=postgres"
+        self.url = f"postgresql://{USER}@/postgres?host={home}"
+        self._process: subprocess.Popen[bytes] | None = None
+        initdb = [programs / "initdb", "-D", home / "data", "-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8"]
+        subprocess.run(initdb, cwd=home, user=user, check=True, capture_output=True)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        setpriv = shutil.which("setpriv")
+        prefix = [setpriv, "--pdeathsig", "INT"] if setpriv else []
+        log = self._home / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*prefix, self._programs / "postgres", "-D", self._home / "data", "-k", self._home, *self._options],
+                cwd=self._home,
+                user=self._user,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        _wait_until_it_answers(self.database, self._process, log)
+
+    def kill(self) -> None:
+        """End it at once, without saving: the next start is a recovery."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait()
+            self._process = None
+
+
 @contextmanager
-def postgresql_server() -> Iterator[str]:
-    """Run a server while the block runs. Yields what psycopg connects to."""
+def postgresql_process(options: Sequence[str] = OPTIONS) -> Iterator[PostgresqlServer]:
+    """Run a server while the block runs."""
     programs = find_postgresql()
     if programs is None:
         raise PostgresqlFailed("it is not installed")
@@ -52,31 +88,22 @@ def postgresql_server() -> Iterator[str]:
     user = USER if os.geteuid() == 0 else None
     if user is not None:
         os.chown(home, pwd.getpwnam(user).pw_uid, -1)
-    data, log = home / "data", home / "log"
     try:
-        initdb = [programs / "initdb", "-D", data, "-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8"]
-        subprocess.run(initdb, cwd=home, user=user, check=True, capture_output=True)
-        setpriv = shutil.which("setpriv")
-        prefix = [setpriv, "--pdeathsig", "INT"] if setpriv else []
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [*prefix, programs / "postgres", "-D", data, "-k", home, *OPTIONS],
-                cwd=home,
-                user=user,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        server = PostgresqlServer(programs, home, user, options)
         try:
-            database = f"host={home} user={USER} dbname=postgres"
-            _wait_until_it_answers(database, process, log)
-            yield database
+            server.start()
+            yield server
         finally:
-            process.send_signal(signal.SIGQUIT)  # at once, without saving
-            process.wait()
+            server.kill()
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def postgresql_server() -> Iterator[str]:
+    """Run a server while the block runs. Yields what psycopg connects to."""
+    with postgresql_process() as server:
+        yield server.database
 
 
 def _wait_until_it_answers(database: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +13,7 @@ from lycosa.core.errors import BadSetting
 from lycosa.http.ports import Resolver
 from lycosa.http.public_suffixes import registrable
 from lycosa.http.resolver import SystemResolver
-from lycosa.infra import clock
+from lycosa.infra import clock, open_files
 from lycosa.proxies.core.gateway.access_rules import AccessRules
 from lycosa.proxies.core.gateway.accounts import Accounts
 from lycosa.proxies.core.gateway.limits import Limits
@@ -93,7 +92,4 @@ def trusted_tls_context(authorities: Path) -> ssl.SSLContext:
 
 def raise_open_files_limit(limits: Limits) -> None:
     """Raise the limit of open files to allow two connections per client, up to the hard limit of the system."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 2 * limits.clients + 1_024
-    if soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard), hard))
+    open_files.raise_open_files_limit(2 * limits.clients + 1_024)

@@ -7,18 +7,30 @@ import click
 from lycosa.cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "node": "Run a DHT node and show its state.",
+    "node": "Run a DHT node and show how it is doing.",
+    "crawl": "Find torrents and store their metadata.",
+    "explain": "Explain why a torrent is not stored, or since when it is.",
+    "stats": "Show what a crawl has stored and queued.",
     "lookup": "Find the peers of a torrent, and estimate its seeds and leechers.",
     "metadata": "Fetch the metadata of torrents from their peers.",
     "announce": "Announce this host as a peer of a torrent.",
+    "import": "Store the torrents of files and of other crawlers' databases.",
+    "export": "Write the stored torrents to a file.",
+    "deny": "Remove torrents, and never store them again.",
+    "allow": "Let denied or evicted torrents be stored again.",
+    "rules": "Refuse and describe torrents by rules about their names.",
     "torrent-nodes": "Read or write the DHT nodes in a torrent file.",
 }
+
+
+def _module(name: str) -> str:
+    return "import_" if name == "import" else name.replace("-", "_")
 
 
 @click.group(
     "dht",
     cls=LazyGroup,
-    commands_by_name={name: (f"{__name__}.{name.replace('-', '_')}", text) for name, text in COMMANDS.items()},
+    commands_by_name={name: (f"{__name__}.{_module(name)}", text) for name, text in COMMANDS.items()},
     invoke_without_command=True,
 )
 @click.pass_context

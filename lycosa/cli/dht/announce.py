@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -16,19 +18,22 @@ from lycosa.cli.exit_codes import DONE, FAILED
 @click.option("--seed", is_flag=True, help="The peer has the whole content (BEP 33).")
 @node_options(is_short=True)
 def command(infohash: str, peer_port: int, options: NodeOptions, *, seed: bool) -> int:
-    """Announce this host as a peer of a torrent, once.
+    """Announce this host as a peer of a torrent, once; of a hybrid torrent, in both swarms.
 
-    Nodes forget a peer after about 30 minutes, so a client has to repeat its announce.
+    INFOHASH is an infohash or a magnet link. Nodes forget a peer after about 30 minutes; a client announces again in
+    time. Exit code 3: no node stores the peer, or none of one swarm.
 
     \b
     lycosa dht announce 0123456789abcdef0123456789abcdef01234567 --peer-port 6881 --bind 0.0.0.0:0 --bootstrap default
     """
-    target = parse_infohashes(infohash)[0]
-    return run_with_node(options, lambda session: _announce(session, target, peer_port, seed=seed))
+    targets = parse_infohashes(infohash)
+    return run_with_node(options, lambda session: _announce(session, targets, peer_port, seed=seed))
 
 
-async def _announce(session: Any, infohash: bytes, port: int, *, seed: bool) -> int:
+async def _announce(session: Any, infohashes: Sequence[bytes], port: int, *, seed: bool) -> int:
     await join(session)
-    result = await session.announce(infohash, port, seed=seed)
-    report(f"{result.confirmed} of {result.asked} nodes store the peer")
-    return DONE if result.confirmed else FAILED
+    results = await asyncio.gather(*(session.announce(each, port, seed=seed) for each in infohashes))
+    for infohash, result in zip(infohashes, results, strict=True):
+        swarm = f"{infohash.hex()}: " if len(infohashes) > 1 else ""
+        report(f"{swarm}{result.confirmed} of {result.asked} nodes store the peer")
+    return DONE if all(result.confirmed for result in results) else FAILED

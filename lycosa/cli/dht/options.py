@@ -90,22 +90,31 @@ def _options(*, is_short: bool) -> list[Callable[[Any], Any]]:
     ]
 
 
-def run_with_node(options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
-    """Open a node, run `action(session)`, and return its exit code; after a signal, the exit code for the signal.
+def run_with_node(
+    options: NodeOptions,
+    action: Callable[[Any], Coroutine[Any, Any, int]],
+    settings: Callable[[], dict[str, Any]] = dict,
+) -> int:
+    """Open a node, run `action(session)`, and return its exit code. After a signal the exit code is that of the signal.
+
+    `settings` returns more arguments of `open_node`.
 
     Raises the errors of `open_node`.
     """
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_open_and_run(options, action))
+        return runner.run(_open_and_run(options, action, settings))
 
 
-async def _open_and_run(options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
+async def _open_and_run(
+    options: NodeOptions, action: Callable[[Any], Coroutine[Any, Any, int]], settings: Callable[[], dict[str, Any]]
+) -> int:
     from lycosa.app.dht import open_node
 
     stopped = stop_signal()
-    task = asyncio.ensure_future(_with_node(open_node(**options._asdict()), action))
+    opening = open_node(**options._asdict(), **settings())
+    task = asyncio.ensure_future(_with_node(opening, action))
     await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
     if not task.done():
         task.cancel()

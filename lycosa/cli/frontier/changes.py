@@ -12,7 +12,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,11 +38,12 @@ from lycosa.cli.frontier.rows import (
     slices,
 )
 from lycosa.cli.task_progress import LIVE_EVERY_S, PLAIN_EVERY_S, ShowProgress, task_progress
-from lycosa.core.errors import StorageError, UsageError
+from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count, format_size
 from lycosa.frontier.core.model import Extras, SegmentState, UrlRecord
 from lycosa.frontier.core.rows import ENDED, from_text, to_line
 from lycosa.frontier.core.segments import find_segment, validate_name
+from lycosa.infra.line_files import STREAM, file_size, new_file, numbered_lines
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 8 << 20
@@ -53,9 +54,6 @@ LINE_MAX = 24 << 20
 
 INVALID_SHOWN = 20
 """Maximum number of invalid lines that are printed; the others are only counted."""
-
-STREAM = "-"
-PART = ".part"
 
 
 @click.command("requeue", short_help="Queue failed URLs again.")
@@ -184,7 +182,7 @@ def export(file: str, location: CrawlLocation, **selected: Any) -> None:
     async def action(state: OpenState) -> int:
         await check_segment(state.operations, selection)
         total = 0
-        with _output(file) as stream, task_progress("URL", "exported", 0) as show:
+        with new_file(file) as stream, task_progress("URL", "exported", 0) as show:
             async for rows in slices(state.operations, selection):
                 stream.write(b"".join([to_line(row) + b"\n" for row in rows]))
                 total += len(rows)
@@ -295,7 +293,7 @@ async def import_lines(
 
     `overrides`: segment, priority and spider for all lines; where one is None or missing, each line's own is used.
     """
-    with task_progress("URL", verb, _size(stream)) as show:
+    with task_progress("URL", verb, file_size(stream)) as show:
         closed = await _closed_segments(state)
         _refuse_closed(overrides["segment"], closed)
         importer = Importer(state, closed, overrides, everything=everything, strict=strict)
@@ -328,7 +326,7 @@ class Importer:
     async def read(self, stream: BinaryIO, show: ShowProgress) -> None:
         """Import all lines. Raises `UsageError` for an invalid line if strict; the lines before it are imported."""
         size = position = 0
-        for number, line in lines(stream):
+        for number, line in numbered_lines(stream, LINE_MAX):
             position += len(line)
             size += len(line)
             try:
@@ -396,16 +394,6 @@ def _refuse_closed(segment: str | None, closed: Mapping[str, SegmentState]) -> N
         raise UsageError(f"segment {segment!r} was {state} and accepts no URLs: use another one")
 
 
-def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines. One over LINE_MAX is cut to slightly more than that, so that callers can reject it."""
-    number = 0
-    while line := stream.readline(LINE_MAX + 2):
-        number += 1
-        yield number, line
-        while len(line) > LINE_MAX + 1 and not line.endswith(b"\n"):
-            line = stream.readline(LINE_MAX + 2)
-
-
 @contextmanager
 def open_input(file: str) -> Iterator[BinaryIO]:
     """Open a file, or standard input for `-`. Raises `UsageError`."""
@@ -420,36 +408,6 @@ def open_input(file: str) -> Iterator[BinaryIO]:
         if stat.S_ISDIR(os.fstat(stream.fileno()).st_mode):
             raise UsageError(f"{file} is a folder")
         yield stream
-
-
-@contextmanager
-def _output(file: str) -> Iterator[BinaryIO]:
-    """Open the output. A file gets its name only once it is complete."""
-    if file == STREAM:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    path, draft = Path(file), Path(file + PART)
-    if path.exists():
-        raise UsageError(f"{file} exists: choose another name, or delete it first")
-    try:
-        with draft.open("wb") as stream:
-            yield stream
-        draft.replace(path)
-    except OSError as error:
-        raise StorageError(f"{file} cannot be written: {(error.strerror or str(error)).lower()}") from error
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-
-
-def _size(stream: BinaryIO) -> int:
-    """Return the size of a file in bytes, 0 if unknown."""
-    try:
-        found = os.fstat(stream.fileno())
-    except OSError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def _throttled_report() -> Callable[[str], None]:

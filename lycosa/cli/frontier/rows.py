@@ -127,7 +127,7 @@ def selection_of(
     )
 
 
-def parse_time(text: str, now: float) -> float:
+def parse_time(text: str, now: float, option: str = "--before") -> float:
     """Parse an age (`3d`, `90m`) or an ISO time, and return unix seconds. A time without a zone is local time."""
     age_s = parse_duration(text) if text.strip()[-1:].isalpha() else None  # 20261121 is a date
     try:
@@ -135,7 +135,7 @@ def parse_time(text: str, now: float) -> float:
     except (ValueError, OverflowError, OSError):
         at = 0.0
     if not 0 < at < TIME_MAX_S:
-        raise UsageError(f"--before: {text!r} is neither an age (3d, 12h, 90m, 30s) nor a time (2026-11-21T10:30)")
+        raise UsageError(f"{option}: {text!r} is neither an age (3d, 12h, 90m, 30s) nor a time (2026-11-21T10:30)")
     return at
 
 

@@ -12,13 +12,14 @@ import click
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, USAGE, one_line
-from lycosa.cli.frontier.changes import STREAM, open_input
+from lycosa.cli.frontier.changes import open_input
 from lycosa.cli.frontier.rows import json_option, print_result
 from lycosa.cli.proxies.pool import parse_tags, pool_option, run
 from lycosa.cli.task_progress import task_progress
 from lycosa.config.suggestions import looks_like_a_list_file, suggest_file
 from lycosa.core.errors import BadProxy, FetchError, UsageError
 from lycosa.core.units import format_count
+from lycosa.infra.line_files import STREAM
 from lycosa.proxies.core.proxy import PORTS, Proxy, parse_proxy
 from lycosa.proxies.core.sources.lists import LIST_MAX, NAME, VALUE_MAX, Fault, read_list
 from lycosa.proxies.ports import ProxyPool

@@ -15,10 +15,10 @@ import msgspec
 
 from lycosa.app.proxies.inspection import proxy_info, select_proxies
 from lycosa.cli.crawl import progress
-from lycosa.cli.frontier.changes import STREAM
 from lycosa.cli.parameters import NON_EMPTY
 from lycosa.cli.proxies.pool import format_tags, parse_tags, pool_option, run, tag_option
 from lycosa.core.errors import StorageError
+from lycosa.infra.line_files import STREAM
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool, ProxyView
 

@@ -56,6 +56,16 @@ class InfohashesSampled:
 
 
 @dataclass(frozen=True, slots=True)
+class PeersNamed:
+    """An answer of one node to get_peers, with the contacts that it knows closest to the infohash."""
+
+    operation_id: int
+    contact: Contact
+    peers: tuple[bytes, ...]
+    closer: tuple[Contact, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class QueryFinished:
     """A single query has ended. `error` says why there is no answer; "" after an answer."""
 
@@ -76,6 +86,13 @@ class PeerAnnounced:
 
 
 @dataclass(frozen=True, slots=True)
+class PeersWanted:
+    """Another node asked us for peers. It does not say who: nobody is to remember that."""
+
+    infohash: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class JoinFinished:
     """A search for our own id has ended. If it found no good contact, the node tries again later."""
 
@@ -90,8 +107,10 @@ class ExternalAddressChanged:
     node_id: bytes
 
 
-OperationEvent: TypeAlias = LookupProgress | LookupFinished | AnnounceFinished | InfohashesSampled | QueryFinished
-Event: TypeAlias = OperationEvent | PeerAnnounced | ExternalAddressChanged | JoinFinished
+OperationEvent: TypeAlias = (
+    LookupProgress | LookupFinished | AnnounceFinished | InfohashesSampled | PeersNamed | QueryFinished
+)
+Event: TypeAlias = OperationEvent | PeerAnnounced | PeersWanted | ExternalAddressChanged | JoinFinished
 
 
 class SavedTable(NamedTuple):

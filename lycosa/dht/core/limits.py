@@ -6,6 +6,9 @@ node contacts too many addresses at once. All tables are bounded, and a check ta
 
 from __future__ import annotations
 
+from collections import Counter
+from enum import StrEnum
+
 from lycosa.dht.core.endpoints import site_of
 
 QUERIES_PER_S = 1.0
@@ -34,7 +37,9 @@ REFUSED_WAIT_S = 1.0
 BANDWIDTH_BURST_S = 2.0
 """Maximum burst of an idle node, in seconds at the full rate."""
 QUERIES_RESERVE = 0.25
-"""The part of the burst that is reserved for our queries: answers to a flood must not use it up."""
+"""The part of the burst that answers leave to queries: a flood of queries must not silence our own."""
+TCP = b"tcp"
+"""Before the endpoint of a connection: a router on the way keeps an entry for each protocol."""
 NEW_ADDRESSES_BURST_S = 10.0
 """Maximum burst of new addresses, in seconds at the full rate."""
 
@@ -108,6 +113,10 @@ class TokenBucket:
         self._level = level - amount
         return True
 
+    def put_back(self, amount: float) -> None:
+        """Undo a `take` that was not used."""
+        self._level = min(self._level + amount, self._burst)
+
     def ready_at(self, amount: float, now: float) -> float:
         """Return when `take` will succeed: `now` at the earliest."""
         missing = min(amount, self._burst) - self._fill(now)
@@ -161,6 +170,15 @@ class NewAddressCap:
         return True
 
 
+class QueryLimit(StrEnum):
+    """What a query of ours waits for."""
+
+    HOST = "host"
+    """Each host is asked a limited number of times a second."""
+    BANDWIDTH = "bandwidth"
+    NEW_ADDRESSES = "new addresses"
+
+
 class NodeLimits:
     """The limits of all nodes of a process together: they share one internet connection and one router."""
 
@@ -174,6 +192,9 @@ class NodeLimits:
         queries_per_s: float = QUERIES_PER_S,
         queries_burst: int = QUERIES_BURST,
     ) -> None:
+        self.bytes_per_s, self.new_addresses_per_minute = bytes_per_s, new_addresses_per_minute
+        self.waits: Counter[QueryLimit] = Counter()
+        """How often a query or connection had to wait, by the reason. One that waits again counts again."""
         self._answers = RateLimit(answers_per_s, answers_burst)
         self._queries = RateLimit(queries_per_s, queries_burst, refuse_when_full=True)
         self._bandwidth = BandwidthCap(bytes_per_s)
@@ -188,12 +209,23 @@ class NodeLimits:
         """Return whether there is bandwidth for an answer; if so, count it."""
         return self._bandwidth.take(size_bytes, now, reserve=self._reserve_bytes)
 
+    def may_connect(self, endpoint: bytes, now: float) -> bool:
+        """Return whether a TCP connection may be opened; if so, count its address, beside those of UDP."""
+        allowed = self._new_addresses.allow(TCP + endpoint, now)
+        self.waits[QueryLimit.NEW_ADDRESSES] += not allowed
+        return allowed
+
     def query_wait_s(self, endpoint: bytes, now: float) -> float:
-        """Return how long a query to this endpoint must wait. If it is 0, count the query."""
-        ready_at = max(self._queries.ready_at(endpoint, now), self._bandwidth.ready_at(QUERY_BYTES, now))
-        if ready_at > now:
-            return ready_at - now
-        if not self._new_addresses.allow(endpoint, now) or not self._queries.allow(endpoint, now):
+        """Return how long a query to this endpoint must wait; if it need not, count it."""
+        host_at, bytes_at = self._queries.ready_at(endpoint, now), self._bandwidth.ready_at(QUERY_BYTES, now)
+        if max(host_at, bytes_at) > now:
+            self.waits[QueryLimit.HOST if host_at >= bytes_at else QueryLimit.BANDWIDTH] += 1
+            return max(host_at, bytes_at) - now
+        if not self._new_addresses.allow(endpoint, now):
+            self.waits[QueryLimit.NEW_ADDRESSES] += 1
+            return REFUSED_WAIT_S
+        if not self._queries.allow(endpoint, now):
+            self.waits[QueryLimit.HOST] += 1
             return REFUSED_WAIT_S
         self._bandwidth.take(QUERY_BYTES, now)
         return 0.0

@@ -14,6 +14,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Unpack
 
 from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import IPV4, IPV6, AllowedNetworks, Contact, family, ip_of, is_contactable, port_of
@@ -22,6 +23,8 @@ from lycosa.dht.core.events import (
     ExternalAddressChanged,
     JoinFinished,
     NodeStatus,
+    PeerAnnounced,
+    PeersWanted,
     Reachability,
     SavedTable,
     Traffic,
@@ -29,8 +32,9 @@ from lycosa.dht.core.events import (
 from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.krpc import PING, ErrorMessage, KrpcError, Query, Reply, decode_message, encode_error, encode_query
 from lycosa.dht.core.node_config import NodeConfig
-from lycosa.dht.core.operations import Operations, Reading
+from lycosa.dht.core.operations import Operations, PeersOptions
 from lycosa.dht.core.responder import Neighbourhood, Responder
+from lycosa.dht.core.routing.answers import Reading
 from lycosa.dht.core.routing.maintenance import Maintenance, PingChore
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.secure_id import ExternalAddressVotes, is_exempt, is_secure, secure_id
@@ -38,7 +42,9 @@ from lycosa.dht.core.tokens import SECRET_BYTES, TokenIssuer
 from lycosa.dht.core.transactions import OutgoingQueries, OutgoingQuery, SilentEndpoints, Transactions
 
 EVENTS_MAX = 10_000
-"""Maximum number of events that wait for the shell; beyond it the oldest are dropped."""
+"""Events that wait for the shell; the oldest go first."""
+STRANGERS_EVENTS_MAX = EVENTS_MAX // 2
+"""Above it, what strangers announce and want is no event: it must not push out the results of our own operations."""
 OFFLINE_S = 30.0
 """Without any datagram for this long, our own link may be down: missing answers then do not count (BEP 45)."""
 UNSOLICITED_S = 900.0
@@ -85,7 +91,7 @@ class DhtNode:
             random_bytes,
             family=self.family,
             config=config,
-            on_announce=self._events.append if config.report_announces else None,
+            on_infohash=partial(report_infohash, self._events) if config.report_infohashes else None,
         )
         self._operations = Operations(
             self.table,
@@ -169,9 +175,9 @@ class DhtNode:
         """Search for the nodes closest to an id. Event: LookupFinished."""
         return self._operations.find_node(target, now)
 
-    def get_peers(self, infohash: bytes, now: float, *, scrape: bool = False) -> int:
-        """Search for peers. Events: LookupProgress for new peers, then LookupFinished, with estimates if `scrape`."""
-        return self._operations.get_peers(infohash, now, scrape=scrape)
+    def get_peers(self, infohash: bytes, now: float, **options: Unpack[PeersOptions]) -> int:
+        """Search peers: LookupProgress for each group, then LookupFinished. See `PeersOptions`."""
+        return self._operations.get_peers(infohash, now, **options)
 
     def announce(self, infohash: bytes, port: int | None, now: float, *, seed: bool = False) -> int:
         """Announce a peer at our address and `port` (None: the port of this node). Event: AnnounceFinished."""
@@ -393,6 +399,12 @@ class ExternalAddress:
 
     def suits(self, node_id: bytes) -> bool:
         return not self.ip or is_secure(node_id, self.ip)
+
+
+def report_infohash(events: deque[Event], event: PeerAnnounced | PeersWanted) -> None:
+    """Report what a stranger announces or wants, unless too many events wait."""
+    if len(events) < STRANGERS_EVENTS_MAX:
+        events.append(event)
 
 
 def is_secure_contact(contact: Contact) -> bool:

@@ -23,9 +23,9 @@ class NodeConfig:
     external_ip: bytes = b""
     """Our packed public IP address, if it is known. By default it is learned from the answers of other nodes."""
     sample_interval_s: int = SAMPLE_INTERVAL_S
-    """Seconds for which the sample of our infohashes stays the same and indexers should not ask again (BEP 51)."""
-    report_announces: bool = False
-    """Report every announce of other nodes as an event."""
+    """How long the sample of our infohashes stays the same, and indexers stay away (BEP 51)."""
+    report_infohashes: bool = False
+    """Report as events which infohashes others announce or want peers of."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.sample_interval_s <= INTERVAL_S_MAX:

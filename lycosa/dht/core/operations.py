@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TypedDict
 
 from lycosa.core.errors import LycosaError
 from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import (
-    ENDPOINT_BYTES,
-    IPV4,
-    IPV6,
-    AllowedNetworks,
     Contact,
     ip_of,
-    is_contactable,
-    split_contacts,
 )
 from lycosa.dht.core.events import (
     AnnounceFinished,
@@ -27,6 +22,7 @@ from lycosa.dht.core.events import (
     LookupFinished,
     LookupProgress,
     OperationEvent,
+    PeersNamed,
     QueryFinished,
 )
 from lycosa.dht.core.ids import ID_BYTES
@@ -44,10 +40,11 @@ from lycosa.dht.core.krpc import (
     get_peers_arguments,
 )
 from lycosa.dht.core.peer_store import PeerStore
+from lycosa.dht.core.routing.answers import Reading
 from lycosa.dht.core.routing.lookup import PEERS_MAX, Lookup, NodeWithToken
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.scrape_filter import ScrapeFilter
-from lycosa.dht.core.transactions import OutgoingQuery, SilentEndpoints
+from lycosa.dht.core.transactions import OutgoingQuery
 
 FOLLOW_UPS_MAX = 3
 """Maximum number of follow-up queries of one operation in flight (BEP 33: 3)."""
@@ -56,24 +53,28 @@ OPERATIONS_MAX = 1000
 SAMPLED_MAX = 20_000
 """Maximum number of nodes whose interval (BEP 51) is remembered. A sweep of all nodes keeps its own record."""
 START_CONTACTS = 16
-"""Number of contacts with which a lookup starts: K, and as many again to replace contacts that are gone."""
-NODES_MAX = 64
-"""Maximum number of contacts read from an answer; a datagram of 1,500 bytes holds 55."""
+"""Contacts of the table that a lookup starts with: K, and as many for those that are gone."""
 
 Send = Callable[[OutgoingQuery, float], None]
 Emit = Callable[[OperationEvent], None]
 
 
 class SingleQuery:
-    """One query with one event: a ping, or sample_infohashes (BEP 51)."""
+    """One query with one event: a ping, or sample_infohashes (BEP 51). With `hurries`, a late answer is none."""
 
     def __init__(
-        self, operation_id: int, emit: Emit, on_answer: Callable[[OutgoingQuery, Reply, float], OperationEvent]
+        self,
+        operation_id: int,
+        emit: Emit,
+        on_answer: Callable[[OutgoingQuery, Reply, float], OperationEvent],
+        *,
+        hurries: bool = False,
     ) -> None:
         self.operation_id = operation_id
         self.is_over = False
         self._emit = emit
         self._on_answer = on_answer
+        self._hurries = hurries
 
     def answered(self, query: OutgoingQuery, reply: Reply, now: float) -> None:
         if self.is_over:
@@ -82,39 +83,14 @@ class SingleQuery:
         self._emit(self._on_answer(query, reply, now))
 
     def stalled(self, query: OutgoingQuery, now: float) -> None:
-        """Do nothing: keep waiting."""
+        if self._hurries:
+            self.failed(query, "the answer is late", now)
 
     def failed(self, query: OutgoingQuery, reason: str, now: float) -> None:
         if self.is_over:
             return
         self.is_over = True
         self._emit(QueryFinished(self.operation_id, query.endpoint, None, None, reason))
-
-
-class Reading:
-    """Reads answers: returns the contacts and peers of one family that may be contacted, without silent nodes."""
-
-    def __init__(self, family: int, allowed: AllowedNetworks, silent: SilentEndpoints) -> None:
-        self.family = family
-        self._allowed = allowed
-        self._silent = silent
-        self._peer_bytes = ENDPOINT_BYTES[family]
-
-    def contacts(self, reply: Reply, now: float) -> list[Contact]:
-        return [each for each in self._named(reply, self.family) if not self._silent.contains(each.endpoint, now)]
-
-    def contacts_of_the_other_family(self, reply: Reply) -> list[Contact]:
-        return self._named(reply, IPV4 + IPV6 - self.family)
-
-    def _named(self, reply: Reply, family: int) -> list[Contact]:
-        contacts = split_contacts(reply.nodes if family == IPV4 else reply.nodes6, family)[:NODES_MAX]
-        return [contact for contact in contacts if is_contactable(contact.endpoint, self._allowed)]
-
-    def peers(self, reply: Reply) -> list[bytes]:
-        return self.usable(peer for peer in reply.values if len(peer) == self._peer_bytes)
-
-    def usable(self, peers: Iterable[bytes]) -> list[bytes]:
-        return [peer for peer in peers if is_contactable(peer, self._allowed)]
 
 
 class LookupOperation:
@@ -344,6 +320,23 @@ def sample_finished(
     return InfohashesSampled(operation_id, contact, infohashes, reply.num, reply.interval_s, closer)
 
 
+def peers_named(operation_id: int, reading: Reading, query: OutgoingQuery, reply: Reply, now: float) -> OperationEvent:
+    """Return the event of an answer to get_peers that belongs to no lookup."""
+    peers, closer = tuple(reading.peers(reply)), tuple(reading.contacts(reply, now))
+    return PeersNamed(operation_id, Contact(reply.id, query.endpoint), peers, closer)
+
+
+class PeersOptions(TypedDict, total=False):
+    """How to search peers."""
+
+    scrape: bool
+    """Count the peers, too (BEP 33)."""
+    start: Iterable[Contact]
+    """Contacts that are known to be near the infohash."""
+    only: Contact
+    """Ask this node and no other: PeersNamed, or QueryFinished as soon as the answer is late."""
+
+
 class NodeBusy(LycosaError):
     """Too many operations are running on this DHT node."""
 
@@ -398,8 +391,19 @@ class Operations:
         lookup = self._lookup(target, now)
         return self._begin(LookupOperation(self._next_id(), lookup, self._reading, self._send, self._emit), now)
 
-    def get_peers(self, infohash: bytes, now: float, *, scrape: bool) -> int:
+    def get_peers(
+        self,
+        infohash: bytes,
+        now: float,
+        *,
+        scrape: bool = False,
+        start: Iterable[Contact] = (),
+        only: Contact | None = None,
+    ) -> int:
+        if only is not None:
+            return self._ask_peers(only, infohash, now)
         lookup = self._lookup(infohash, now)
+        lookup.add(start)
         operation = GetPeersOperation(self._next_id(), lookup, self._reading, self._send, self._emit, scrape=scrape)
         operation.add_own(self._peers.peers(infohash, PEERS_MAX, 0, now))
         return self._begin(operation, now)
@@ -442,6 +446,15 @@ class Operations:
         operation = self._running.pop(operation_id, None)
         if operation is not None:
             operation.is_over = True
+
+    def _ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
+        operation_id = self._next_id()
+        on_answer = partial(peers_named, operation_id, self._reading)
+        operation = SingleQuery(operation_id, self._emit, on_answer, hurries=True)
+        self._running[operation_id] = operation
+        arguments = get_peers_arguments(infohash)
+        self._send(OutgoingQuery(GET_PEERS, arguments, contact.endpoint, contact.id, operation), now)
+        return operation_id
 
     def _sampled(self, operation_id: int, query: OutgoingQuery, reply: Reply, now: float) -> OperationEvent:
         if reply.samples is not None:

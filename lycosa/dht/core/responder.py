@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, ip_of, is_contactable, with_port
-from lycosa.dht.core.events import PeerAnnounced
+from lycosa.dht.core.events import PeerAnnounced, PeersWanted
 from lycosa.dht.core.krpc import (
     ANNOUNCE_PEER,
     FIND_NODE,
@@ -62,7 +62,7 @@ class Responder:
         *,
         family: int,
         config: NodeConfig,
-        on_announce: Callable[[PeerAnnounced], None] | None = None,
+        on_infohash: Callable[[PeerAnnounced | PeersWanted], None] | None = None,
     ) -> None:
         self._table = table
         self._tables = neighbourhood.tables
@@ -72,7 +72,7 @@ class Responder:
         self._family = family
         self._sample_interval_s = config.sample_interval_s
         self._allowed = config.allowed_networks
-        self._on_announce = on_announce
+        self._on_infohash = on_infohash
         self._peer_bytes = 8 if family == IPV4 else 21
         self._turn = 0
 
@@ -110,6 +110,8 @@ class Responder:
 
     def _get_peers(self, query: Query, source: bytes, now: float) -> bytes:
         infohash = query.target
+        if self._on_infohash is not None:
+            self._on_infohash(PeersWanted(infohash))
         nodes, nodes6 = self._closest(query, now)
         token = None
         if self._peers.accepts(infohash) and is_contactable(source, self._allowed):
@@ -134,8 +136,8 @@ class Responder:
         if not is_contactable(endpoint, self._allowed):
             # Other nodes would contact this address in their own network.
             return encode_error(query.transaction, PROTOCOL_ERROR, b"not a public address", source)
-        if self._peers.announce(query.target, endpoint, now, seed=query.seed) and self._on_announce is not None:
-            self._on_announce(PeerAnnounced(query.target, endpoint, query.seed))
+        if self._peers.announce(query.target, endpoint, now, seed=query.seed) and self._on_infohash is not None:
+            self._on_infohash(PeerAnnounced(query.target, endpoint, query.seed))
         return encode_reply(query.transaction, self._table.own_id, source)
 
     def _sample_infohashes(self, query: Query, now: float) -> bytes:

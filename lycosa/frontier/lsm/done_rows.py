@@ -10,7 +10,10 @@ from lycosa.http.core.model import Validators
 def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: Validators | None) -> bytes:
     """Return an encoded `DoneRow`."""
     url = record.url
-    row = (record.fingerprint, host, url[url.find("/", 8) :], record.depth, CODES.get(reason, reason), int(at))
+    start = url.find("/", 8)
+    # What is no HTTP URL begins with its host key, as those of infohashes do.
+    path = url[start:] if start > 0 else url.removeprefix(record.host)
+    row = (record.fingerprint, host, path, record.depth, CODES.get(reason, reason), int(at))
     plain = not (record.priority or record.redirects or record.dont_filter or record.guarded)
     if plain and record.extras is None and validators is None:
         return encode(row)

@@ -51,6 +51,19 @@ class Levels:
             or (self.compacting and get(seen + self._older - SEEN_L1, key) is not None)
         )
 
+    def present(self, seen: int, fingerprints: Iterable[int]) -> set[int]:
+        """Return those of the fingerprints that are stored."""
+        pack, present = FINGERPRINT.pack, self._database.present
+        missing = sorted([pack(each) for each in fingerprints])
+        found = present(seen, missing)
+        for kind in (self._newest, self._older) if self.compacting else (self._newest,):
+            if len(found) == len(missing):
+                break
+            level = seen + kind - SEEN_L1
+            known = set(found)
+            found += present(level, [each for each in missing if each not in known])
+        return {FINGERPRINT.unpack(each)[0] for each in found}
+
     def find(self, seen: int, fingerprint: int) -> bytes | None:
         """Return the row of a fingerprint."""
         key, get = FINGERPRINT.pack(fingerprint), self._database.get

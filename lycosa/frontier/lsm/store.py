@@ -11,7 +11,7 @@ depends on the number of active hosts, not of URLs. `memtable` describes where r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
 from pathlib import Path
@@ -122,6 +122,10 @@ class LmdbCrawlStore:
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         live = self.registry.live.get(segment)
         return live.known(fingerprints, self.memtable) if live else set()
+
+    def contains(self, segment: str, fingerprints: Collection[int]) -> AbstractSet[int]:
+        live = self.registry.live.get(segment)
+        return live.contains(fingerprints, self.memtable) if live else set()
 
     def take(self, host: str) -> tuple[bytes, UrlRecord, float | None] | None:
         serving = self.registry.serving

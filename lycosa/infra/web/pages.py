@@ -6,10 +6,14 @@ A site keeps its own templates next to its code; they take precedence over share
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jinja2
+
+from lycosa.infra.web.http_server import ServerResponse
+from lycosa.infra.web.small_site import Pages
 
 HEADERS = {
     "content-security-policy": (
@@ -27,10 +31,24 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 TEMPLATES = HERE / "templates"
 
+TYPES = {".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+
+def static_pages(*names: str) -> Pages:
+    """Return files of STATIC as pages below /static/."""
+    return {
+        f"/static/{name}": partial(_static_file, (STATIC / name).read_bytes(), TYPES[Path(name).suffix])
+        for name in names
+    }
+
+
+async def _static_file(content: bytes, content_type: str, _query: str) -> ServerResponse:
+    return ServerResponse(200, content, {"content-type": content_type, "cache-control": "no-cache"})
 
 
 def page_templates(folder: Path) -> jinja2.Environment:

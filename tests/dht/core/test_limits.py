@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 
 from lycosa.dht.core.endpoints import pack
-from lycosa.dht.core.limits import BandwidthCap, NewAddressCap, NodeLimits, RateLimit, TokenBucket
+from lycosa.dht.core.limits import BandwidthCap, NewAddressCap, NodeLimits, QueryLimit, RateLimit, TokenBucket
 
 HOST = pack("1.2.3.4", 1)
 
@@ -159,6 +159,27 @@ def test_a_query_waits_for_its_host_for_bandwidth_and_for_new_addresses():
     assert few.query_wait_s(endpoint(1), 10.0) == 0.0
     assert few.query_wait_s(endpoint(2), 10.0) > 0.0
     assert few.query_wait_s(endpoint(1), 10.0) == 0.0
+
+    reasons = [(limits, QueryLimit.HOST), (slow, QueryLimit.BANDWIDTH), (few, QueryLimit.NEW_ADDRESSES)]
+    assert [each.waits.most_common(1)[0][0] for each, _ in reasons] == [reason for _, reason in reasons]
+
+
+def test_connections_and_queries_share_the_new_addresses_of_a_minute():
+    limits = NodeLimits(new_addresses_per_minute=600)
+    contacted: list[float] = []
+    for step in range(6000):
+        now, address = step / 50, endpoint(step)
+        if limits.may_connect(address, now) if step % 2 else limits.query_wait_s(address, now) == 0.0:
+            contacted.append(now)
+    busiest = max(sum(start <= at < start + 60 for at in contacted) for start in contacted[::50])
+    assert 500 <= busiest <= 600
+
+
+def test_an_endpoint_counts_once_for_queries_and_once_for_connections():
+    limits = NodeLimits(new_addresses_per_minute=12)
+    assert limits.query_wait_s(HOST, 0.0) == 0.0
+    assert [limits.may_connect(HOST, 0.0), limits.may_connect(HOST, 1.0)] == [True, True]
+    assert not limits.may_connect(endpoint(9), 1.0)
 
 
 def test_a_query_that_must_wait_is_not_counted():

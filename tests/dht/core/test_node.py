@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from lycosa.dht.core.events import (
     LookupFinished,
     LookupProgress,
     PeerAnnounced,
+    PeersWanted,
     QueryFinished,
     SavedTable,
 )
@@ -31,7 +33,7 @@ from lycosa.dht.core.krpc import (
     get_peers_arguments,
     return_values,
 )
-from lycosa.dht.core.node import DhtNode
+from lycosa.dht.core.node import EVENTS_MAX, STRANGERS_EVENTS_MAX, DhtNode
 from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.secure_id import is_secure
 from tests.dht.sim.network import Host, Network
@@ -174,14 +176,42 @@ def test_a_read_only_node_sends_no_errors():
     assert ask(a_node(read_only=True), b"d1:ade1:q4:ping1:t2:aa1:y1:qe") == []
 
 
-def test_announces_are_events_for_those_who_want_them():
+def test_what_others_announce_and_want_are_events_for_those_who_want_them():
     for wanted in (True, False):
-        node = a_node(report_announces=wanted)
+        node = a_node(report_infohashes=wanted)
         (answer,) = ask(node, encode_query(b"aa", GET_PEERS, b"i" * 20, get_peers_arguments(INFOHASH)))
         token = decode_message(answer).token
         ask(node, encode_query(b"aa", ANNOUNCE_PEER, b"i" * 20, announce_arguments(INFOHASH, token, 7)))
-        expected = PeerAnnounced(INFOHASH, pack("20.0.0.9", 7), seed=False) if wanted else None
-        assert node.next_event() == expected
+        expected = [PeersWanted(INFOHASH), PeerAnnounced(INFOHASH, pack("20.0.0.9", 7), seed=False)]
+        assert [node.next_event() for _ in expected] == (expected if wanted else [None, None])
+
+
+def test_a_flood_of_strangers_pushes_no_result_of_our_own_out():
+    node = a_node(report_infohashes=True)
+    operation = node.ping(ASKER, 0.0)
+    while node.next_timer() < 60.0:
+        node.handle_timer(node.next_timer())
+    wanted = encode_query(b"aa", GET_PEERS, b"i" * 20, get_peers_arguments(INFOHASH))
+    for number in range(EVENTS_MAX + 100):
+        node.receive_datagram(wanted, pack(f"20.{number >> 8}.{number & 255}.1", 1), 60.0 + number / 100)
+    assert node.traffic.answers_out > EVENTS_MAX
+    events = list(iter(node.next_event, None))
+    assert any(isinstance(each, QueryFinished) and each.operation_id == operation for each in events)
+    assert len(events) == STRANGERS_EVENTS_MAX
+
+
+@pytest.mark.parametrize("transaction", [b"i-0e", b"i007e", b"i-7e", b"i00e", b"i18446744073709551615e"])
+def test_an_old_packet_with_an_odd_integer_as_transaction_is_answered(transaction: bytes):
+    packet = b"d1:ad2:id20:abcdefghij0123456789e1:q4:ping1:t%b1:y1:qe" % transaction
+    (answer,) = ask(a_node(), packet)
+    assert b"1:ti%de" % int(transaction[1:-1]) in answer
+
+
+@pytest.mark.parametrize("transaction", [b"i-e", b"ie", b"i--1e", b"i1", b"i1x", b"i" + b"9" * 21 + b"e", b"le", b"de"])
+def test_a_packet_whose_transaction_is_no_value_to_echo_is_dropped(transaction: bytes):
+    node = a_node()
+    assert ask(node, b"d1:ad2:id20:abcdefghij0123456789e1:q4:ping1:t%b1:y1:qe" % transaction) == []
+    assert node.traffic.malformed == 1
 
 
 # Whom it knows.

@@ -13,11 +13,13 @@ from lycosa.dht.core.events import (
     InfohashesSampled,
     LookupFinished,
     LookupProgress,
+    PeersNamed,
     QueryFinished,
 )
 from lycosa.dht.core.krpc import ANNOUNCE_PEER, GET_PEERS, SAMPLE_INFOHASHES, Reply
-from lycosa.dht.core.operations import OPERATIONS_MAX, NodeBusy, Operations, Reading
+from lycosa.dht.core.operations import OPERATIONS_MAX, NodeBusy, Operations
 from lycosa.dht.core.peer_store import PeerStore
+from lycosa.dht.core.routing.answers import Reading
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.scrape_filter import ScrapeFilter
 from lycosa.dht.core.transactions import OutgoingQuery, SilentEndpoints
@@ -116,6 +118,31 @@ def test_silent_endpoints_are_not_asked():
     play.operations.find_node(INFOHASH, 0.0)
     play.answer(nodes=pack_contacts([node(8), node(9)]))
     assert [query.endpoint for query in play.sent] == [node(8).endpoint]
+
+
+def test_a_lookup_starts_with_contacts_that_are_known_to_be_near():
+    play = Play(0)
+    play.operations.get_peers(INFOHASH, 0.0, scrape=False, start=[node(7), node(8)])
+    assert [query.endpoint for query in play.sent] == [node(7).endpoint, node(8).endpoint]
+
+
+def test_one_node_is_asked_for_peers_and_names_contacts_near_the_infohash():
+    play = Play()
+    number = play.operations.get_peers(INFOHASH, 0.0, only=node(9))
+    [query] = play.answer(values=[peer(1)], nodes=pack_contacts([node(8)]))
+    assert (query.endpoint, query.method) == (node(9).endpoint, GET_PEERS)
+    assert play.events == [PeersNamed(number, node(9), (peer(1),), (node(8),))]
+
+
+def test_a_late_answer_of_one_node_about_peers_is_not_waited_for_but_that_of_a_sample_is():
+    play = Play()
+    asked = play.operations.get_peers(INFOHASH, 0.0, only=node(9))
+    play.operations.sample_infohashes(node(8), INFOHASH, 0.0)
+    for query in play.sent:
+        query.operation.stalled(query, 1.0)
+    assert play.events == [QueryFinished(asked, node(9).endpoint, None, None, "the answer is late")]
+    play.answer(values=[peer(1)], samples=INFOHASH)
+    assert [type(event) for event in play.events] == [QueryFinished, InfohashesSampled]
 
 
 def test_an_announce_goes_to_each_node_with_its_own_token():

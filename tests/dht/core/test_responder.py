@@ -5,7 +5,7 @@ import random
 import pytest
 
 from lycosa.dht.core.endpoints import IPV4, IPV6, AllowedNetworks, Contact, pack, split_contacts, text
-from lycosa.dht.core.events import PeerAnnounced
+from lycosa.dht.core.events import PeerAnnounced, PeersWanted
 from lycosa.dht.core.krpc import (
     ANNOUNCE_PEER,
     FIND_NODE,
@@ -51,6 +51,7 @@ class Answering:
             IPV6: a_table(b"6" * 20, [pack(f"2400:0:{number:x}::1", 1) for number in range(40)]),
         }
         self.announced: list[PeerAnnounced] = []
+        self.wanted: list[PeersWanted] = []
         self.responders = {
             family: Responder(
                 self.shared.tables[family],
@@ -59,10 +60,13 @@ class Answering:
                 random.Random(1).randbytes,
                 family=family,
                 config=NodeConfig(sample_interval_s=600, **config),
-                on_announce=self.announced.append,
+                on_infohash=self._report,
             )
             for family in (IPV4, IPV6)
         }
+
+    def _report(self, event: PeerAnnounced | PeersWanted) -> None:
+        (self.announced if isinstance(event, PeerAnnounced) else self.wanted).append(event)
 
     def ask(self, source: bytes = ASKER, now: float = 1.0, **query: object) -> Reply | ErrorMessage:
         family = IPV4 if len(source) == 6 else IPV6
@@ -101,6 +105,13 @@ def test_nodes_are_of_the_family_of_the_query_or_of_those_it_wants(
 ):
     reply = Answering().ask(source, method=method, target=INFOHASH, want=want)
     assert (len(split_contacts(reply.nodes, IPV4)), len(split_contacts(reply.nodes6, IPV6))) == (nodes, nodes6)
+
+
+def test_an_infohash_that_others_want_is_reported_without_who_wants_it():
+    answering = Answering()
+    answering.ask(method=GET_PEERS, target=INFOHASH)
+    answering.ask(method=FIND_NODE, target=INFOHASH)
+    assert answering.wanted == [PeersWanted(INFOHASH)]
 
 
 def test_a_node_without_a_table_of_the_wanted_family_has_no_nodes_of_it():

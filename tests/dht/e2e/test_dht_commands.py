@@ -32,6 +32,20 @@ def test_a_peer_that_one_command_announces_is_found_by_another(tmp_path: Path) -
         assert found.stderr.splitlines()[-1] == "1 peer; about 0 seeds and 1 leecher (estimate, BEP 33)"
 
 
+def test_a_hybrid_torrent_is_announced_in_both_swarms(tmp_path: Path) -> None:
+    version_1, version_2 = "1" * 40, "2" * 64
+    hybrid = f"magnet:?xt=urn:btih:{version_1}&xt=urn:btmh:1220{version_2}"
+    with dht_node(tmp_path / "1") as (_, first):
+        join = ("--bind", "127.0.0.4:0", "--bootstrap", first, *ON_LOOPBACK)
+        announced = lycosa("dht", "announce", hybrid, "--peer-port", 999, *join, cwd=tmp_path)
+        assert announced.returncode == 0, announced.stderr
+        assert announced.stderr.splitlines()[-2:] == [
+            f"{infohash}: 1 of 1 nodes store the peer" for infohash in (version_1, version_2[:40])
+        ]
+        for infohash in (version_1, version_2):
+            assert lycosa("dht", "lookup", infohash, *join, cwd=tmp_path).stdout == "127.0.0.4:999\n"
+
+
 def test_a_killed_node_has_its_id_and_its_contacts_again(tmp_path: Path) -> None:
     state = ("--state", "saved")
     with dht_node(tmp_path / "1") as (_, first):

@@ -74,6 +74,7 @@ class History:
             for fingerprint in range(500):
                 assert self.levels.find(seen, fingerprint) == expected.get(fingerprint)
                 assert self.levels.has(seen, fingerprint) == (fingerprint in expected)
+            assert self.levels.present(seen, range(500)) == expected.keys()
             assert sorted(self.levels.fingerprints(seen)) == sorted(expected)
 
 

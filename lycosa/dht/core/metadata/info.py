@@ -1,7 +1,8 @@
 """The info dict of a torrent: version 1 (BEP 3), version 2 (BEP 52), or both (hybrid).
 
-Names and paths stay bytes: a torrent may use any encoding. The infohashes are computed from the received bytes, not
-from a decoded and encoded copy.
+Names and paths stay the bytes that they are: a torrent may use any encoding. Where it has them in UTF-8 besides
+(name.utf-8, path.utf-8), those are taken. The hashes are those of the bytes that
+came, which are never decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ DEPTH_MAX = 64
 """Maximum depth of the info dict. The tree of files is as deep as the folders."""
 
 LENGTH_MAX = 2**63 - 1
-"""Maximum length of a file, in bytes."""
+"""Of a file, and of all files together, in bytes."""
 
 
 class BadInfo(LycosaError):
@@ -44,6 +45,8 @@ class TorrentInfo:
     """The SHA-1, 20 bytes; None if the torrent has version 2 only."""
     infohash_v2: bytes | None
     """The SHA-256, 32 bytes; None if the torrent has version 1 only."""
+    encoding: bytes = b""
+    """What the torrent says of the encoding of its names, which may be wrong."""
 
     @property
     def size_bytes(self) -> int:
@@ -67,17 +70,24 @@ def read_info(metadata: bytes) -> TorrentInfo:
     version_1, version_2 = b"pieces" in fields, fields.get(b"meta version") == 2
     if not version_1 and not version_2:
         raise BadInfo("an info dict without pieces and of an unknown version")
-    name = fields.get(b"name")
+    name = fields.get(b"name.utf-8")
+    if not _is_utf_8(name):
+        name = fields.get(b"name")
     if not isinstance(name, bytes):
         raise BadInfo("a torrent without a name")
-    return TorrentInfo(
+    encoding = fields.get(b"encoding")
+    info = TorrentInfo(
         name=name,
         files=_files_v2(fields) if version_2 else _files_v1(fields, name),
         piece_bytes=_length(fields.get(b"piece length")),
         private=fields.get(b"private") == 1,
         infohash_v1=hashlib.sha1(metadata, usedforsecurity=False).digest() if version_1 else None,
         infohash_v2=hashlib.sha256(metadata).digest() if version_2 else None,
+        encoding=encoding if isinstance(encoding, bytes) else b"",
     )
+    if info.size_bytes > LENGTH_MAX:
+        raise BadInfo("files that are together larger than 2^63-1 bytes")
+    return info
 
 
 def _files_v1(fields: dict[bytes, Any], name: bytes) -> tuple[TorrentFileEntry, ...]:
@@ -90,7 +100,9 @@ def _files_v1(fields: dict[bytes, Any], name: bytes) -> tuple[TorrentFileEntry, 
 
 
 def _file_v1(file: Any) -> TorrentFileEntry:
-    path = file.get(b"path") if isinstance(file, dict) else None
+    path = file.get(b"path.utf-8") if isinstance(file, dict) else None
+    if not isinstance(path, list) or not path or not all(map(_is_utf_8, path)):
+        path = file.get(b"path") if isinstance(file, dict) else None
     if not isinstance(path, list) or not path or not all(isinstance(part, bytes) for part in path):
         raise BadInfo("a file without a path")
     return TorrentFileEntry(tuple(path), _length(file.get(b"length")), _is_padding(file))
@@ -113,6 +125,14 @@ def _files_v2(fields: dict[bytes, Any]) -> tuple[TorrentFileEntry, ...]:
 
     walk(fields.get(b"file tree"), ())
     return tuple(files)
+
+
+def _is_utf_8(name: Any) -> bool:
+    """Return whether a value is text in UTF-8, and not empty."""
+    try:
+        return isinstance(name, bytes) and bool(name.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _is_padding(file: dict[bytes, Any]) -> bool:

@@ -54,14 +54,20 @@ class PeerGate:
         """Return whether a connection to the host of this peer is open."""
         return site_of(endpoint) in self._connected
 
+    def refusal(self, endpoint: bytes, now: float) -> PeerFailure | None:
+        """Return why this peer is not to be contacted now, whatever the rates."""
+        if not is_contactable(endpoint, self._allowed):
+            return PeerFailure.NOT_PUBLIC
+        if self._banned.get(site_of(endpoint), 0.0) > now or self._paused.get(endpoint, (0.0, 0.0))[0] > now:
+            return PeerFailure.PAUSED
+        return None
+
     def open(self, endpoint: bytes, now: float) -> PeerFailure | None:
         """Return why this peer may not be connected to. If it may, the connection counts as open until `close`."""
         host = site_of(endpoint)
         assert host not in self._connected
-        if not is_contactable(endpoint, self._allowed):
-            return PeerFailure.NOT_PUBLIC
-        if self._banned.get(host, 0.0) > now or self._paused.get(endpoint, (0.0, 0.0))[0] > now:
-            return PeerFailure.PAUSED
+        if refused := self.refusal(endpoint, now):
+            return refused
         if not self._rate.allow(endpoint, now):
             return PeerFailure.LIMITED
         self._connected.add(host)

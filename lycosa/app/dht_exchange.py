@@ -1,0 +1,176 @@
+"""Imports torrents into a store: the first batches in this process, further ones in worker processes.
+
+Reading a record and packing it for the store takes most of the time, so each worker has a store of its own, which take
+turns to write. Infohashes without metadata go into the queue of the state folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+from lycosa.app.dht_state import RecordsLocation, open_hash_frontier, open_records
+from lycosa.core.errors import StorageError
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.dht.exchange.entries import Entry, TorrentSource
+from lycosa.dht.exchange.exporting import ExportFormat, export_torrents
+from lycosa.dht.exchange.importing import BatchResult, ImportCounts, QueueImporter, RecordImporter, import_source
+from lycosa.dht.exchange.sources import find_source
+from lycosa.infra.clock import Clock, chance
+from lycosa.storage.core.torrent_record import RecordPolicy
+from lycosa.storage.ports import RecordStore
+from lycosa.storage.rules.installed import InstalledRules
+
+__all__ = [
+    "ExportFormat",
+    "ImportCounts",
+    "TorrentImport",
+    "export_torrents",
+    "find_source",
+    "open_import",
+    "open_records",
+]
+
+LOCAL_BATCHES = 2
+"""Batches before the worker processes start: these take half a second, and small imports end sooner without them."""
+
+
+class TorrentImport:
+    """An import into an open store. Made by `open_import`."""
+
+    def __init__(
+        self,
+        store: RecordStore,
+        location: RecordsLocation,
+        policy: RecordPolicy,
+        rules: Sequence[Path],
+        processes: int,
+        stack: AsyncExitStack,
+    ) -> None:
+        self._store, self._location, self._processes, self._stack = store, location, processes, stack
+        self._clock = Clock()
+        self._here = _importer(store, location, policy, rules)
+        self._workers = ImportWorkers(location, policy, rules, processes)
+        self._queue: QueueImporter | None = None
+        self._batches = 0
+
+    async def run(self, source: TorrentSource, report: Callable[[BatchResult, int], None]) -> None:
+        """Import a source; see `import_source`."""
+        await import_source(source, self._take_records, self._take_infohashes, self._processes + 1, report)
+
+    async def close(self) -> None:
+        """Wait for the batches in the workers, and end them."""
+        await asyncio.to_thread(self._workers.close)
+
+    async def _take_records(self, entries: Sequence[Entry]) -> BatchResult:
+        self._batches += 1
+        if self._processes == 1 or self._batches <= LOCAL_BATCHES:
+            return await self._here.take(entries)
+        return await self._workers.take(entries)
+
+    async def _take_infohashes(self, entries: Sequence[Entry]) -> BatchResult:
+        if self._queue is None:
+            self._queue = QueueImporter(self._store, await self._open_queue(), self._clock.now)
+        return await self._queue.take(entries)
+
+    async def _open_queue(self) -> HashQueue | None:
+        """Open the queue now: a crawl that is running has it, but does not hinder the import of records."""
+        if self._location.state is None:
+            return None
+        opening = open_hash_frontier(Path(self._location.state), self._clock.now())
+        frontier = await self._stack.enter_async_context(opening)
+        return HashQueue(frontier, self._clock.now, chance)
+
+
+class ImportWorkers:
+    """The worker processes. They start when the first batch comes, and end with this process, even if it is killed."""
+
+    def __init__(self, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path], processes: int) -> None:
+        context, arguments = multiprocessing.get_context("spawn"), (location, policy, rules)
+        self._make = partial(ProcessPoolExecutor, processes, context, _start_worker, arguments)
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def take(self, entries: Sequence[Entry]) -> BatchResult:
+        """See `RecordImporter.take`."""
+        self._pool = self._pool or self._make()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, _take_in_worker, list(entries))
+        except BrokenProcessPool:
+            raise StorageError("a worker process of the import died; run the same command again") from None
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+@asynccontextmanager
+async def open_import(
+    location: RecordsLocation, rules: Sequence[Path] = (), *, store_private: bool, processes: int
+) -> AsyncIterator[TorrentImport]:
+    """Open the store, which is created if it is missing. `rules`: files, besides those of the state folder.
+
+    Raises `UsageError`, `StateError`.
+    """
+    policy = RecordPolicy(store_private=store_private)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_records(location, policy, create=True))
+        torrents = TorrentImport(store, location, policy, rules, processes, stack)
+        stack.push_async_callback(torrents.close)
+        yield torrents
+
+
+def _importer(
+    store: RecordStore, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]
+) -> RecordImporter:
+    clock = Clock()
+    inspect = InstalledRules(Path(location.state) if location.state else None, rules, clock.now).inspect
+    return RecordImporter(store, policy, inspect, clock.now)
+
+
+class ImportProcess:
+    """What a worker process has: a loop, and an importer with an open store."""
+
+    def __init__(self, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
+        self._location, self._policy, self._rules = location, policy, rules
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self._importer: RecordImporter | None = None
+
+    def take(self, entries: Sequence[Entry]) -> BatchResult:
+        return self._runner.run(self._take(entries))
+
+    async def _take(self, entries: Sequence[Entry]) -> BatchResult:
+        if self._importer is None:
+            store = await self._stack.enter_async_context(open_records(self._location, self._policy, create=True))
+            self._importer = _importer(store, self._location, self._policy, self._rules)
+        return await self._importer.take(entries)
+
+
+_workers: list[ImportProcess] = []
+"""In a worker process, itself."""
+
+
+def _start_worker(location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which lets the batch end
+    Thread(target=_exit_with_parent, daemon=True).start()
+    _workers.append(ImportProcess(location, policy, rules))
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _take_in_worker(entries: Sequence[Entry]) -> BatchResult:
+    return _workers[0].take(entries)

@@ -1,0 +1,115 @@
+"""Looks into the crawl of a state folder, whether it runs or not: why an infohash is not stored, and how much is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lycosa.app.dht_state import QUEUE, RecordsLocation, open_records
+from lycosa.app.frontier.operations import OpenState, open_state
+from lycosa.core.errors import UsageError
+from lycosa.dht.crawler.core.explain import Answer, HashFacts, answer_of, explain_infohash, last_failure_of
+from lycosa.dht.crawler.core.hash_records import HOST, fingerprint
+from lycosa.frontier.core.model import Row
+from lycosa.frontier.core.states import State
+from lycosa.frontier.state_dir import DESCRIPTION
+from lycosa.storage.core.torrent_record import key_of
+from lycosa.storage.ports import RecordStore
+
+RATE_OVER_S = 1.0
+"""Time over which the rate of a running crawl is measured."""
+
+
+class Explanation(NamedTuple):
+    """Why an infohash is not stored, or since when it is: in one word, in sentences, and as values."""
+
+    answer: Answer
+    lines: list[str]
+    values: dict[str, Any]
+
+
+class CrawlInspection:
+    """An open state. `store` is that of its torrents."""
+
+    def __init__(self, state: OpenState, store: RecordStore) -> None:
+        self._state, self._store = state, store
+
+    async def explain(self, infohash: bytes, now: float, when: Callable[[float], str]) -> Explanation:
+        """Explain an infohash of 20 or 32 bytes. `when` formats unix seconds."""
+        key = key_of(infohash)
+        rows = await self._state.operations.find(fingerprint(key), HOST)
+        facts = HashFacts(
+            next((row for row in rows if row.record.url in ("", HOST + key.hex())), None),
+            await self._store.get(key),
+            await self._store.refusal(key, now),
+            bool(self._state.runs),
+        )
+        answer = answer_of(facts)
+        return Explanation(
+            answer, explain_infohash(facts, when), {"infohash": key.hex(), "answer": answer.value, **_values(facts)}
+        )
+
+    async def stats(self, now: float) -> dict[str, Any]:
+        """Return the counts of the queue and of the store; of a running crawl, also its rate."""
+        operations = self._state.operations
+        stats = await operations.stats()
+        per_minute = None
+        if self._state.runs:
+            await asyncio.sleep(RATE_OVER_S)
+            later = await operations.stats()
+            per_minute, stats = (later.done - stats.done) * 60 / RATE_OVER_S, later
+        return {
+            "state": str(Path(self._state.place).parent),
+            "running": self._state.runs or None,
+            "torrents": await self._store.count(),
+            "store_bytes": await self._store.used_bytes(),
+            "queued": stats.queued,
+            "in_work": stats.leased,
+            "delayed": stats.delayed,
+            "done": stats.done,
+            "given_up": stats.dead,
+            "reasons": dict(stats.reasons),
+            "done_per_minute": per_minute,
+            "next_due": await operations.next_due(now) if stats.delayed and not stats.queued else None,
+        }
+
+
+def _values(facts: HashFacts) -> dict[str, Any]:
+    row, stored, refusal = facts.row, facts.stored, facts.refusal
+    return {
+        "stored": stored and {"name": stored.record.name, "discovered": stored.record.discovered, "id": stored.id},
+        "refusal": refusal and {"until": refusal.until, "reason": refusal.reason},
+        "queue": row and _row_values(row),
+    }
+
+
+def _row_values(row: Row) -> dict[str, Any]:
+    failure = last_failure_of(row)
+    return {
+        "state": str(row.state),
+        "failed_tries": row.record.attempts,
+        "last_failure": failure and failure.name.lower(),
+        "next_try": row.at if row.state == State.RETRY else None,
+        "ended": row.at if row.state in {State.DONE, State.DEAD} else None,
+        "reason": row.reason or None,
+    }
+
+
+@asynccontextmanager
+async def open_inspection(
+    location: RecordsLocation, report: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[CrawlInspection]:
+    """Open the state of a crawl to look into it. `report` is called if a running crawl takes long to answer.
+
+    Raises `UsageError` if the folder is not that of a crawl, and `StateError`.
+    """
+    if location.state is None:
+        raise UsageError("which crawl? Write --state DIR")
+    queue = Path(location.state) / QUEUE
+    if not (queue / DESCRIPTION).is_file():
+        raise UsageError(f"{location.state} is not the --state of a dht crawl: there is no {QUEUE} in it")
+    async with open_records(location) as store, open_state(queue, report=report) as state:
+        yield CrawlInspection(state, store)

@@ -1,0 +1,138 @@
+"""Rules about names and lists of infohashes, applied to the torrents that are stored."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.core.errors import UsageError
+from lycosa.core.units import format_count
+from lycosa.dht.core.magnet import parse_magnet
+from lycosa.infra.clock import Clock
+from lycosa.infra.line_files import READ_ERRORS, numbered_lines
+from lycosa.storage.core.torrent_record import HASHED_BYTES, TorrentRecord
+from lycosa.storage.core.torrents.inspection import Inspection
+from lycosa.storage.core.torrents.rule_tests import failures
+from lycosa.storage.core.torrents.rules import RuleFile
+from lycosa.storage.core.torrents.words import hashed_word
+from lycosa.storage.rules.installed import InstalledRules, install_rules
+from lycosa.storage.rules.rule_files import inspector_of, load_rules, make_inspector
+
+__all__ = ["Applied", "apply_rules", "change_denied", "check_name", "hashed_word", "read_infohashes", "test_rules"]
+
+PAGE_ROWS = 500
+"""Torrents that are read at once."""
+DENIED_AT_ONCE = 10_000
+LINE_MAX = 64 * 1024
+
+
+class Applied(NamedTuple):
+    """How many torrents were looked at, and how many of them the rules refuse."""
+
+    read: int
+    refused: int
+
+
+def test_rules(path: Path) -> tuple[RuleFile, list[str]]:
+    """Read a file of rules and run its tests with it. Return it with what is wrong. Raises `UsageError`."""
+    rules = load_rules(path)
+    return rules, list(failures(make_inspector([path]), rules.test))
+
+
+def check_name(path: Path, name: str) -> Inspection:
+    """Return what the rules say of a torrent of this name. Raises `UsageError`."""
+    return make_inspector([path]).inspect(TorrentRecord(bytes(20), None, name, (), 0, 0))
+
+
+async def apply_rules(
+    location: RecordsLocation,
+    path: Path | None,
+    report: Callable[[TorrentRecord, str], None],
+    show: Callable[[int, int], None],
+    *,
+    dry_run: bool,
+) -> Applied:
+    """Remove and deny what rules refuse: those of a file, which then hold for the state, or those that hold already.
+
+    `report` gets each torrent with the reason, `show` the numbers of those refused and those read. With `dry_run`
+    nothing changes. Raises `UsageError`, `StateError`.
+    """
+    state = Path(location.state) if location.state else None
+    if path is not None and (mistakes := test_rules(path)[1]):
+        raise UsageError(f"{path}: {format_count(len(mistakes), 'test')} of it failed, the first: {mistakes[0]}")
+    refusal = inspector_of(path).refusal if path else InstalledRules(state, (), Clock().now).refusal
+    read = refused = after = 0
+    async with open_records(location) as store:
+        if path is not None and state is not None and not dry_run:
+            install_rules(path, state)  # before what is stored: a crawl that runs may store more
+        while page := await store.torrents(after, PAGE_ROWS):
+            denied: dict[str, list[bytes]] = defaultdict(list)
+            for torrent in page:
+                if reason := refusal(torrent.record):
+                    report(torrent.record, reason)
+                    refused += 1
+                    denied[reason] += torrent.record.keys
+            for reason, infohashes in denied.items():
+                if not dry_run:
+                    await store.deny(infohashes, reason=reason)
+            read, after = read + len(page), page[-1].id
+            show(refused, read)
+    return Applied(read, refused)
+
+
+async def change_denied(
+    location: RecordsLocation, infohashes: Iterable[bytes], *, hashed: bool, allow: bool, reason: str = ""
+) -> tuple[int, int]:
+    """Deny or allow infohashes, or hashed ones. Return their number, and that of the removed torrents."""
+    removed = number = 0
+    remaining = iter(infohashes)
+    async with open_records(location, create=True) as store:
+        while some := list(islice(remaining, DENIED_AT_ONCE)):
+            plain, hidden = ((), some) if hashed else (some, ())
+            if allow:
+                await store.allow(plain, hashed=hidden)
+            else:
+                removed += await store.deny(plain, hashed=hidden, reason=reason)
+            number += len(some)
+    return number, removed
+
+
+def read_infohashes(written: Iterable[str], *, hashed: bool) -> Iterator[bytes]:
+    """Yield the infohashes that a user names: each as such, as a magnet link, or in a file. Raises `UsageError`."""
+    for text in written:
+        path = Path(text)
+        if len(text) < 1000 and path.is_file():
+            yield from _of_file(path, hashed=hashed)
+        else:
+            yield from _of_text(text, hashed=hashed)
+
+
+def _of_file(path: Path, *, hashed: bool) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as stream:
+            for number, line in numbered_lines(stream, LINE_MAX):
+                text = re.split("[#\t]", line.decode(errors="replace"))[0].strip()
+                if text:
+                    try:
+                        yield from _of_text(text, hashed=hashed)
+                    except UsageError as error:
+                        raise UsageError(f"{path}, line {number:,}: {error}") from None
+    except READ_ERRORS as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+
+
+def _of_text(text: str, *, hashed: bool) -> tuple[bytes, ...]:
+    if not hashed:
+        return parse_magnet(text).infohashes
+    try:
+        digest = bytes.fromhex(text)
+    except ValueError:
+        digest = b""
+    if len(digest) != HASHED_BYTES:
+        raise UsageError(f"{text[:80]!r} is not a hashed infohash: SHA-256 of its 20 bytes, 64 hexadecimal digits")
+    return (digest,)

@@ -1,0 +1,34 @@
+"""`lycosa dht allow`: let torrents be stored again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from lycosa.cli.crawl import progress
+from lycosa.cli.dht.records import records_options
+from lycosa.cli.exit_codes import DONE
+from lycosa.core.units import format_count
+
+
+@click.command("allow", short_help="Let denied or evicted torrents be stored again.")
+@click.argument("infohashes", nargs=-1, required=True, metavar="FILE|INFOHASH...")
+@records_options
+@click.option("--hashed", is_flag=True, help="Undo hashed entries, as `lycosa dht deny --hashed` made them.")
+def command(infohashes: tuple[str, ...], location: Any, *, hashed: bool) -> int:
+    """Let denied or evicted torrents be stored again. What was removed stays removed until it is found again.
+
+    FILE has an infohash or a magnet link per line, or lines as `lycosa dht rules apply` writes them. A crawl tries an
+    infohash that it ended only after `lycosa frontier requeue --done --url 'dht:INFOHASH' --state DIR/queue`.
+
+    \b
+    lycosa dht allow 0123456789abcdef0123456789abcdef01234567 --state torrents
+    """
+    from lycosa.app.dht_rules import change_denied, read_infohashes
+
+    named = list(read_infohashes(infohashes, hashed=hashed))
+    allowed, _ = asyncio.run(change_denied(location, named, hashed=hashed, allow=True))
+    progress.write([f"{format_count(allowed, 'infohash')} allowed"])
+    return DONE

@@ -1,0 +1,152 @@
+"""`lycosa dht crawl`: find torrents in the DHT and store their metadata, until SIGINT (130), SIGTERM (0) or a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Any, NamedTuple
+
+import click
+
+from lycosa.cli.dht.crawl_report import PlainReport, live_lines, summary_json, summary_lines
+from lycosa.cli.dht.options import NodeOptions, join, node_options, report, run_with_node
+from lycosa.cli.dht.records import rules_option
+from lycosa.cli.exit_codes import DONE
+from lycosa.cli.parameters import NON_EMPTY, Number, Size
+from lycosa.core.errors import UsageError
+
+PROFILES = ("home", "server")
+
+
+class CrawlOptions(NamedTuple):
+    """The options of a crawl besides those of its node."""
+
+    store: str | None
+    rules: tuple[Path, ...]
+    profile: str
+    max_size: int | None
+    max_time: float | None
+    max_torrents: int | None
+    metrics: str | None
+    page: str | None
+    allow_remote: bool
+    as_json: bool
+
+
+@click.command("crawl")
+@node_options(is_short=False)
+@click.option(
+    "--store",
+    type=NON_EMPTY,
+    metavar="URL",
+    help="Database server for the torrents, postgresql://HOST/DATABASE or mysql://HOST/DATABASE. "
+    "[default: torrents.sqlite in the folder of --state]",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(PROFILES),
+    default=PROFILES[0],
+    show_default=True,
+    help="Limits of the crawl: home, with at most 600 new addresses a minute, or server, for a machine without NAT.",
+)
+@rules_option
+@click.option(
+    "--max-size",
+    type=Size(),
+    metavar="SIZE",
+    help="Maximum size of torrents.sqlite with its log, such as 10G. Beyond it, torrents with the fewest seeders are "
+    "removed, the longest unseen first, and stay away for 90 days. [default: no limit]",
+)
+@click.option("--max-time", type=Number(1), metavar="S", help="End after this many seconds. [default: no limit]")
+@click.option(
+    "--max-torrents",
+    type=click.IntRange(1),
+    metavar="N",
+    help="End when this many new torrents are stored; those in work may add a few. [default: no limit]",
+)
+@click.option(
+    "--page",
+    type=NON_EMPTY,
+    metavar="[ADDR:]PORT",
+    help="Serve a page with charts, and metrics; on 127.0.0.1 unless an address is given.",
+)
+@click.option(
+    "--metrics",
+    type=NON_EMPTY,
+    metavar="[ADDR:]PORT",
+    help="Serve Prometheus metrics at /metrics; on 127.0.0.1 unless an address is given.",
+)
+@click.option(
+    "--allow-remote", is_flag=True, help="Allow an address for --page and --metrics that other machines can reach."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write a summary as JSON to standard output at the end.")
+def command(options: NodeOptions, **arguments: Any) -> int:
+    """Find torrents in the DHT and store their metadata in the folder of --state. Content is never fetched.
+
+    A crawl that is started again with the same folder goes on. Nothing is announced, and no address is stored.
+
+    \b
+    lycosa dht crawl --bind 0.0.0.0:6881 --bootstrap default --state torrents --page 8090
+    """
+    chosen = CrawlOptions(**arguments)
+    if options.state is None:
+        raise UsageError("dht crawl needs a folder for the torrents: --state DIR")
+    _check_addresses(chosen)
+    state = Path(options.state)
+    return run_with_node(options, lambda session: _run(session, state, chosen), lambda: _node_settings(chosen))
+
+
+def _node_settings(options: CrawlOptions) -> dict[str, Any]:
+    from lycosa.app.dht_crawl import node_settings
+
+    return node_settings(options.profile)
+
+
+def _check_addresses(options: CrawlOptions) -> None:
+    """Refuse bad addresses before anything is opened. Raises `UsageError`."""
+    from lycosa.infra.web.small_site import parse_address
+
+    for option, where in (("--page", options.page), ("--metrics", options.metrics)):
+        if where is not None:
+            parse_address(where, option)
+
+
+async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
+    from lycosa.app.dht_crawl import open_torrent_crawl, serve_crawl
+
+    opening = open_torrent_crawl(
+        session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
+    )
+    async with opening as opened:
+        serving = serve_crawl(
+            opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote
+        )
+        async with serving as lines:
+            report(*lines)
+            await join(session)
+            opened.beside.append(lambda: _show(opened.monitor))
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(options.max_time):
+                        await opened.run(options.max_torrents)
+            finally:
+                view = await opened.monitor.end()
+                report(*summary_lines(view))
+                if options.as_json:
+                    click.echo(summary_json(view))
+    return DONE
+
+
+async def _show(monitor: Any) -> None:
+    """Show the progress until cancelled."""
+    from lycosa.cli.dht.node_report import show_lines
+    from lycosa.cli.task_progress import has_terminal
+
+    plain = PlainReport()
+    with show_lines() as (every_s, show):
+        while True:
+            await asyncio.sleep(min(every_s, plain.every_s))
+            view = await monitor.look()
+            show(live_lines(view, get_terminal_size().columns - 1) if has_terminal() else plain.lines(view))

@@ -1,0 +1,36 @@
+"""`lycosa dht deny`: remove torrents, and never store them again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from lycosa.cli.crawl import progress
+from lycosa.cli.dht.records import records_options
+from lycosa.cli.exit_codes import DONE
+from lycosa.core.units import format_count
+
+
+@click.command("deny", short_help="Remove torrents, and never store them again.")
+@click.argument("infohashes", nargs=-1, required=True, metavar="FILE|INFOHASH...")
+@records_options
+@click.option("--hashed", is_flag=True, help="They are SHA-256 of the 20 bytes of an infohash: it is not shown.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; `lycosa dht explain` shows it.")
+def command(infohashes: tuple[str, ...], location: Any, reason: str, *, hashed: bool) -> int:
+    """Remove torrents, and never store them again. Both infohashes of a hybrid torrent are denied.
+
+    FILE has an infohash or a magnet link per line; # begins a comment. Denied infohashes are asked of nobody: not by a
+    crawl that is running, and not after imports.
+
+    \b
+    lycosa dht deny 0123456789abcdef0123456789abcdef01234567 --state torrents --reason 'notice of 3 May'
+    lycosa dht deny list.txt --hashed --state torrents
+    """
+    from lycosa.app.dht_rules import change_denied, read_infohashes
+
+    named = list(read_infohashes(infohashes, hashed=hashed))
+    denied, removed = asyncio.run(change_denied(location, named, hashed=hashed, allow=False, reason=reason))
+    progress.write([f"{format_count(denied, 'infohash')} denied, {format_count(removed, 'torrent')} removed"])
+    return DONE

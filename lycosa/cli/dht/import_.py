@@ -1,0 +1,126 @@
+"""`lycosa dht import`: store the torrents of files and of other crawlers' databases."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from lycosa.cli.crawl import progress
+from lycosa.cli.dht.records import records_options, rules_option
+from lycosa.cli.exit_codes import DEAD, DONE, one_line
+from lycosa.cli.frontier.rows import json_option, print_result
+from lycosa.cli.task_progress import task_progress
+from lycosa.core.units import format_count
+
+BAD_SHOWN = 100
+"""Maximum number of records that are named because they cannot be read; further ones are only counted."""
+PROCESSES_MAX = 32
+PROCESSES = min(4, os.cpu_count() or 1)
+
+
+@click.command("import", short_help="Store the torrents of files and of other crawlers' databases.")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@records_options
+@rules_option
+@click.option("--private", "store_private", is_flag=True, help="Store torrents of closed trackers, too.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, PROCESSES_MAX),
+    default=PROCESSES,
+    show_default="the processors, at most 4",
+    metavar="N",
+    help="Worker processes that read and store.",
+)
+@json_option
+def command(
+    sources: Sequence[str],
+    location: Any,
+    rules: tuple[Path, ...],
+    processes: int,
+    *,
+    store_private: bool,
+    as_json: bool,
+) -> int:
+    """Store torrents of files and of other crawlers' databases.
+
+    \b
+    SOURCE is
+    a file of lines       JSON as `lycosa dht export` writes it, magnet links, infohashes; also .gz, .zst
+    -                     the same on standard input
+    a folder              all .torrent files in it and in its folders; or one .torrent file
+    database.sqlite3      the database of magnetico or of its forks
+    postgresql://...      a restored database of bitmagnet
+
+    What has no list of its files, such as a magnet link, goes into the queue of --state, and `lycosa dht crawl` fetches
+    it. Rules and deny-lists hold for imports as for the crawl. Records that cannot be read are reported and skipped;
+    the exit code is then 1. Known torrents are not stored twice, so an interrupted import can be repeated.
+
+    \b
+    lycosa dht import torrents.jsonl.zst --state torrents
+    lycosa dht import ~/.local/share/magneticod/database.sqlite3 --state torrents
+    lycosa dht import postgresql://me@localhost/bitmagnet --store postgresql://me@localhost/lycosa
+    """
+    from lycosa.app.dht_exchange import find_source
+
+    found = [find_source(written, _open_stdin) for written in sources]
+    counts = asyncio.run(_import(found, location, rules, store_private, processes))
+    print_result(_fields(counts), _text(counts), as_json=as_json)
+    return DEAD if counts.bad else DONE
+
+
+def _open_stdin() -> BinaryIO:
+    # Not sys.stdin: a thread that still reads it when Ctrl-C ends the process would make Python abort.
+    return open(0, "rb", closefd=False)
+
+
+async def _import(
+    sources: Sequence[Any], location: Any, rules: tuple[Path, ...], store_private: bool, processes: int
+) -> Any:
+    from lycosa.app.dht_exchange import ImportCounts, open_import
+
+    counts = ImportCounts()
+    async with open_import(location, rules, store_private=store_private, processes=processes) as torrents:
+        for source in sources:
+            read = ImportCounts()
+            with task_progress("torrent", "read", lambda source=source: source.total) as show:  # type: ignore[misc]
+                await torrents.run(source, _reporter(source.name, counts, read, show))
+    return counts
+
+
+def _reporter(name: str, counts: Any, read: Any, show: Callable[[int, int], None]) -> Callable[[Any, int], None]:
+    """Return what counts a batch, shows the progress, and names what could not be read."""
+
+    def report(result: Any, done: int) -> None:
+        shown = counts.bad
+        counts.add(result.counts)
+        read.add(result.counts)
+        problems = result.problems[: max(0, BAD_SHOWN - shown)]
+        if problems:
+            progress.write([one_line(f"{name}: {each.where}: {each.reason}") for each in problems])
+        show(read.total, done)
+
+    return report
+
+
+def _fields(counts: Any) -> dict[str, Any]:
+    return {
+        "imported": counts.new,
+        "known": counts.known,
+        "queued": counts.queued,
+        "refused": dict(counts.refused.most_common()),
+        "bad": counts.bad,
+    }
+
+
+def _text(counts: Any) -> str:
+    text = f"{format_count(counts.new, 'torrent')} imported, {counts.known:,} known already"
+    text += f", {counts.queued:,} queued for lycosa dht crawl" if counts.queued else ""
+    if counts.refused:
+        reasons = ", ".join(f"{count:,} {one_line(reason)}" for reason, count in counts.refused.most_common())
+        text += f", {counts.refused.total():,} not stored ({reasons})"
+    return text + (f", {format_count(counts.bad, 'bad record')} skipped" if counts.bad else "")

@@ -1,0 +1,110 @@
+"""`lycosa dht rules`: rules about the names of torrents: test them, look at them, apply them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lycosa.cli.crawl import progress
+from lycosa.cli.dht.records import records_options
+from lycosa.cli.exit_codes import DEAD, DONE, one_line
+from lycosa.cli.task_progress import task_progress
+from lycosa.core.units import format_count
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.group("rules")
+def command() -> None:
+    """Refuse torrents by their names, and tell what torrents hold, by rules of your own (docs/torrent-rules.md)."""
+
+
+@command.command("test")
+@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+def test(files: tuple[Path, ...]) -> int:
+    """Run the tests in files of rules. Exit code 1: some fail."""
+    from lycosa.app.dht_rules import test_rules
+
+    failed = 0
+    for path in files:
+        rules, mistakes = test_rules(path)
+        for mistake in mistakes:
+            print(f"{path}: {one_line(mistake)}")
+        failed += len(mistakes)
+        progress.write([f"{path}: {format_count(len(rules.test), 'test')}, {len(mistakes):,} failed"])
+    return DEAD if failed else DONE
+
+
+@command.command("check")
+@click.argument("file", type=_FILE)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def check(file: Path, names: tuple[str, ...]) -> int:
+    """Check a file of rules, and show what it says of names, together with the rules of the package."""
+    from lycosa.app.dht_rules import check_name, test_rules
+
+    rules, _ = test_rules(file)
+    counts = (
+        f"{format_count(len(getattr(rules, name)), text)}"
+        for name, text in (("deny", "deny rule"), ("content", "content rule"), ("test", "test"))
+    )
+    progress.write([f"{file}: {', '.join(counts)}"])
+    for name in names:
+        record, refused = check_name(file, name)
+        if refused:
+            print(f"{one_line(record.name)}: refused: {one_line(refused)}")
+        elif record.content is not None:
+            print(f"{one_line(record.name)}: {_described(record.content)}")
+    return DONE
+
+
+@command.command("apply")
+@click.argument("file", type=_FILE, required=False)
+@records_options
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
+def apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
+    """Remove the stored torrents that the rules in FILE refuse, and deny both infohashes of each.
+
+    The rules then hold for crawls and imports with this --state: the file is copied to DIR/rules, and a crawl that is
+    running takes it within seconds. Without FILE, the rules that hold already are applied to what is stored.
+
+    \b
+    lycosa dht rules apply mine.toml --state torrents --dry-run
+    """
+    return asyncio.run(_apply(file, location, dry_run=dry_run))
+
+
+async def _apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
+    from lycosa.app.dht_rules import apply_rules
+
+    def report(record: Any, reason: str) -> None:
+        print(f"{record.keys[0].hex()}\t{one_line(reason)}\t{one_line(record.name)}")
+
+    with task_progress("torrent", "refused", 0) as show:
+        applied = await apply_rules(location, file, report, show, dry_run=dry_run)
+    what = "would be removed" if dry_run else "removed"
+    progress.write([f"{format_count(applied.refused, 'torrent')} of {applied.read:,} {what}"])
+    return DONE
+
+
+@command.command("hash")
+def hash_words() -> int:
+    """Read words from standard input, one per line, and write them as they stand in a list of hashed words."""
+    from lycosa.app.dht_rules import hashed_word
+
+    for line in sys.stdin:
+        if word := line.strip():
+            print(hashed_word(word))
+    return DONE
+
+
+def _described(facts: Any) -> str:
+    said = [facts.type.name.lower(), f"category {facts.category}"]
+    said += [f"{facts.resolution} lines"] if facts.resolution else []
+    said += [f"year {facts.year}"] if facts.year else []
+    said += [f"season {facts.season}"] if facts.season is not None else []
+    said += [f"episode {facts.episode}"] if facts.episode is not None else []
+    return ", ".join([*said, *facts.languages])

@@ -1,0 +1,138 @@
+"""Why a torrent is not in the store, or since when it is, in plain words. `when` formats unix seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from lycosa.core.units import format_count, format_size
+from lycosa.dht.core.crawl_funnel import CrawlOutcome
+from lycosa.dht.crawler.core.hash_records import ANNOUNCED, SAMPLED, WANTED
+from lycosa.dht.crawler.core.retries import last_failure
+from lycosa.frontier.core.model import Row
+from lycosa.frontier.core.states import State
+from lycosa.storage.core.torrent_record import Refusal, Standing, StoredTorrent
+
+FormatTime = Callable[[float], str]
+
+FAILURE_TEXTS = {
+    CrawlOutcome.NO_PEERS: "no node named a peer",
+    CrawlOutcome.NO_METADATA: "no peer delivered the metadata",
+    CrawlOutcome.POSTPONED: "our own limits forbade it then",
+    CrawlOutcome.NO_LOOKUP: "nobody who named it had peers, and no lookup was left for it",
+}
+ORIGINS = {
+    ANNOUNCED: "announced to our node",
+    SAMPLED: "named in a sample",
+    WANTED: "our node was asked for it",
+}
+STOPPED = "the crawl is not running: the command that started it resumes it"
+
+
+class HashFacts(NamedTuple):
+    """What the queue and the store know about an infohash. `runs`: whether the crawl runs now."""
+
+    row: Row | None = None
+    stored: StoredTorrent | None = None
+    refusal: Refusal | None = None
+    runs: bool = False
+
+
+class Answer(StrEnum):
+    """The answer in one word. The words are stable."""
+
+    STORED = "stored"
+    DENIED = "denied"
+    EVICTED = "evicted"
+    QUEUED = "queued"
+    BEING_TRIED = "being_tried"
+    RETRY = "retry"
+    ENDED = "ended"
+    NEVER_SEEN = "never_seen"
+
+
+STATE_ANSWERS = {
+    State.QUEUED: Answer.QUEUED,
+    State.DELAYED: Answer.QUEUED,
+    State.LEASED: Answer.BEING_TRIED,
+    State.RETRY: Answer.RETRY,
+}
+
+
+def answer_of(facts: HashFacts) -> Answer:
+    """Return the answer in one word: what the store says comes first."""
+    if facts.stored is not None:
+        return Answer.STORED
+    if facts.refusal is not None:
+        return Answer.DENIED if facts.refusal.standing is Standing.DENIED else Answer.EVICTED
+    if facts.row is None:
+        return Answer.NEVER_SEEN
+    return STATE_ANSWERS.get(State(facts.row.state), Answer.ENDED)
+
+
+def explain_infohash(facts: HashFacts, when: FormatTime) -> list[str]:
+    """Return sentences, the most important first."""
+    lines = [*_store_lines(facts, when)]
+    if facts.row is None:
+        return lines or ["never seen: no node named it in a sample, and nobody announced it to our node"]
+    return [*lines, *_queue_lines(facts.row, facts, when)]
+
+
+def last_failure_of(row: Row) -> CrawlOutcome | None:
+    """Return why the last try of an infohash failed; None if it was never tried, or if that is not known."""
+    return last_failure(row.record.not_before) if row.record.attempts else None
+
+
+def _store_lines(facts: HashFacts, when: FormatTime) -> Iterator[str]:
+    if (stored := facts.stored) is not None:
+        record = stored.record
+        files = format_count(len(record.files), "file")
+        yield f"stored at {when(record.discovered)}: {record.name} ({files}, {format_size(record.size_bytes)})"
+        if stored.counted is not None:
+            leechers = format_count(stored.leechers, "leecher")
+            yield f"{format_count(stored.seeders, 'seeder')} and {leechers} at {when(stored.counted)}"
+    if (refusal := facts.refusal) is not None and refusal.standing is Standing.DENIED:
+        reason = f" ({refusal.reason})" if refusal.reason else ""
+        yield f"denied{reason}: it is neither asked for nor stored"
+    elif refusal is not None:
+        until = f"before {when(refusal.until)}" if refusal.until else "again"
+        yield f"evicted, to keep the store within its size: it is not stored {until}"
+
+
+def _queue_lines(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
+    tries = format_count(row.record.attempts, "failed try")
+    if (failure := last_failure_of(row)) is not None:
+        tries += f", the last one because {FAILURE_TEXTS.get(failure, failure.name.lower().replace('_', ' '))}"
+    match row.state:
+        case State.QUEUED | State.DELAYED if row.record.attempts:
+            yield f"in the queue, to be tried again: {tries}"
+        case State.QUEUED | State.DELAYED:
+            yield f"in the queue: {ORIGINS.get(row.record.priority, 'named')}, and not tried yet"
+        case State.LEASED:
+            yield "being tried now" + (f"; before, {tries}" if row.record.attempts else "")
+        case State.RETRY:
+            yield f"tried again at {when(row.at)}: {tries}"
+        case State.DEAD:
+            yield f"given up{_at(row, when)}: {row.reason} ({tries})"
+        case _ if facts.stored is None:
+            yield from _ended(row, facts, when)
+    if row.state in STATE_ANSWERS and not facts.runs:
+        yield STOPPED
+
+
+def _ended(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
+    """Say why an infohash is done that is not in the store."""
+    if row.reason == "fetched" and facts.refusal is None:
+        yield (
+            f"fetched{_at(row, when)}, but the store refused it (as it does private torrents, unless the crawl wants"
+            " them), or it was removed since"
+        )
+    elif row.reason == "fetched":
+        yield f"it was fetched{_at(row, when)}"
+    else:
+        yield f"not tried any more{_at(row, when)}: {row.reason}"
+
+
+def _at(row: Row, when: FormatTime) -> str:
+    return f" at {when(row.at)}" if row.at else ""

@@ -1,0 +1,39 @@
+"""When an infohash is tried again whose metadata nobody delivered.
+
+A frontier keeps no reason with a retry, and there may be 30 million of them: the milliseconds of its time say why.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lycosa.dht.core.crawl_funnel import CrawlOutcome
+
+RETRY_DELAYS_S = (60.0, 15 * 60.0, 3600.0, 6 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
+"""After the first failure, the second, ...; from then on the last. Peers come back within hours, or hardly ever."""
+
+JITTER = 0.2
+"""Share of a delay by which retries are spread, so that those of one hour do not come back as one crowd."""
+
+
+POSTPONED_S = 60.0
+"""When its peers had as many connections of ours as a host may have in a minute: in the next one."""
+POSTPONED_MAX = 10
+"""Tries after which the delays of failures hold: a host with thousands of torrents takes days for all of them."""
+
+
+def retry_at(attempts: int, now: float, chance: float, failure: CrawlOutcome) -> float:
+    """Return the time of the next try after `attempts` failures before this one; `chance` is from 0 to 1."""
+    if failure is CrawlOutcome.POSTPONED and attempts < POSTPONED_MAX:
+        delay_s = POSTPONED_S
+    else:
+        delay_s = RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S) - 1)]
+    return math.ceil(now + delay_s * (1 + JITTER * chance)) + failure / 1000
+
+
+def last_failure(at: float) -> CrawlOutcome | None:
+    """Return why the last try failed, from the time that `retry_at` returned; None for any other time."""
+    try:
+        return CrawlOutcome(round(at * 1000) % 1000)
+    except ValueError:
+        return None

@@ -1,0 +1,47 @@
+"""Which hosts name infohashes that exist. Nobody can deliver metadata for an invented one: its hash would not fit.
+
+Pure: `now` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lycosa.core.recent_dict import RecentDict
+from lycosa.dht.core.endpoints import site_of
+
+HOSTS_MAX = 20_000
+TRIED_MIN = 100
+"""Tries before a host is judged. Of the infohashes of an honest one about 30 in 100 are fetched."""
+FETCHED_MIN = 0.01
+DISTRUST_S = 86_400.0
+
+
+class SamplerRecord(NamedTuple):
+    """How many infohashes of a host were tried, how many were fetched, and since when they are counted."""
+
+    tried: int
+    fetched: int
+    since: float
+
+
+class SamplerTrust:
+    """See the module. The hosts are forgotten with the process: addresses are not stored."""
+
+    def __init__(self) -> None:
+        self._hosts: RecentDict[bytes, SamplerRecord] = RecentDict(HOSTS_MAX)
+
+    def tried(self, endpoint: bytes, now: float, *, fetched: bool) -> None:
+        """Count a try of an infohash that this node named."""
+        site = site_of(endpoint)
+        record = self._hosts.get(site)
+        if record is None or now >= record.since + DISTRUST_S:
+            record = SamplerRecord(0, 0, now)
+        self._hosts[site] = SamplerRecord(record.tried + 1, record.fetched + fetched, record.since)
+
+    def trusts(self, endpoint: bytes, now: float) -> bool:
+        """Whether infohashes of this node are worth a try."""
+        record = self._hosts.get(site_of(endpoint))
+        if record is None or record.tried < TRIED_MIN or now >= record.since + DISTRUST_S:
+            return True
+        return record.fetched >= record.tried * FETCHED_MIN

@@ -1,0 +1,385 @@
+"""Decides which node is asked for a sample next, on the way through the key space (BEP 51).
+
+A sweep goes through the key space and asks each node once, in several lanes at a time, which are equal parts of it; in
+a lane, the node with the smallest id goes first (`lane.py`). Every answer names contacts near a target, which is a
+little ahead.
+A node that has more infohashes than it sent is asked again when its interval is over, as long as that brings something
+new. Such nodes get every other question, and all while the sweep rests.
+What is stored as the position is the part of every lane behind which all known nodes were asked, or wait for their
+interval.
+
+    step = sweep.next_step(now)         # Ask, Search, or Rest
+    sweep.answered(...)  sweep.failed(...)  sweep.postponed(...)  sweep.searched(...)
+
+Whatever a node says costs little: an interval has bounds, a node that has nothing new is asked once a sweep, one host
+is asked once a second, and an answer names a few contacts. Pure: `now` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush, nsmallest
+from typing import NamedTuple, TypeAlias
+
+from lycosa.core.recent_dict import RecentDict
+from lycosa.dht.core.endpoints import Contact, site_of
+from lycosa.dht.core.ids import ID_BYTES
+from lycosa.dht.core.limits import QUERIES_BURST, QUERIES_PER_S
+from lycosa.dht.core.routing.table import K
+from lycosa.dht.crawler.core.lane import KEY_BITS, KEY_SPACE, Lane, lanes
+
+POSITION_BITS = 62
+LANES_BITS = 4
+"""Of a position that is stored: they tell the number of lanes. The others are finer than the distance between two nodes
+of the public network, about 2^137."""
+PROGRESS_BITS = POSITION_BITS - LANES_BITS
+LANES_MAX = 8
+"""A lane asks 30 nodes a second: it must wait for answers, and a third of the nodes never answer."""
+LANE_NODES_MIN = 250
+"""Nodes for which a lane is worth the search at its start."""
+NODES_MAX = 100_000
+"""Nodes whose last answer is remembered, about 30 MB."""
+AGAIN_MAX = 10_000
+"""Nodes that wait for the end of their interval."""
+AGAIN_OF_SITE_MAX = 32
+"""Those of one host: a subscriber with so many nodes is a provider, or has one node with many names."""
+SILENT_MAX = 1000
+SITES_MAX = 10_000
+"""Hosts whose last question is remembered; the pace of a host lasts for seconds."""
+CLOSER_MAX = 2 * K
+"""Contacts that are taken of an answer, the closest to the target. A node that names dead ones costs so much."""
+AHEAD_NODES = (5, -2)
+"""How many mean distances ahead of a node it is asked for contacts, in turn. The first nodes of a subtree are known
+best by those after them: if all questions looked ahead, one node in 60 would be missed."""
+SPACINGS_KEPT = 31
+"""Answers whose median tells the mean distance between nodes: a few false ones change little."""
+SAMPLES_KEPT = 2000
+"""Nodes whose last answers tell the usual interval, and which share of the infohashes is known."""
+SAMPLE_AGE_MAX_S = 1800.0
+"""Age of a sample that tells which share is known. In an hour the share of a node that waits for six has changed."""
+AGAIN_MIN_S = 5.0
+"""A node whose interval is shorter, even 0, is not asked more often."""
+POLL_S = 0.5
+"""How often to look whether a lane need not wait any longer for an answer."""
+RETRY_S = 60.0
+"""When a node that used to answer is asked again after a silence."""
+BARREN_MAX = 4
+"""After so many answers in a row with nothing new, or silences, a node is asked once a sweep. Where 95 % are known, one
+sample of 20 in three has nothing new; four in a row are one in 60."""
+SWEEP_MIN_S, SWEEP_MAX_S = 10.0, 21_600.0
+"""Bounds of the time from one sweep to the next, which is the median interval of the nodes; BEP 51: 6 hours at most."""
+
+
+class Ask(NamedTuple):
+    """Ask this node for a sample, and for the nodes that it knows near a target, which is a little ahead."""
+
+    contact: Contact
+    target: bytes
+
+
+class Search(NamedTuple):
+    """Search nodes close to a target."""
+
+    target: bytes
+
+
+class Rest(NamedTuple):
+    """Nothing to do before `until`, or before the next answer."""
+
+    until: float
+
+
+Step: TypeAlias = Ask | Search | Rest
+
+
+class SampledNode(NamedTuple):
+    """A node that was asked: in which sweep, until when it is left alone, how often in a row it had nothing new."""
+
+    sweep: int
+    again_at: float
+    barren: int
+
+
+class LastSample(NamedTuple):
+    """The last sample of a node: `size` infohashes, of which `new` ones were new."""
+
+    at: float
+    interval_s: float
+    size: int
+    new: int
+
+
+class Sweep:
+    """See the module. `position` is a stored position."""
+
+    def __init__(self, now: float, position: int = 0) -> None:
+        self.sweeps = 0
+        """Complete sweeps."""
+        self.asked = 0
+        """Nodes that were asked on the way of this sweep."""
+        self._started_at = now
+        self._spacings: deque[int] = deque(maxlen=SPACINGS_KEPT)
+        self._spacing = KEY_SPACE
+        """The mean distance between two nodes. Fewer than K nodes do not tell it."""
+        log_of_lanes, progress = position & ((1 << LANES_BITS) - 1), position >> LANES_BITS
+        if not 0 < position < 1 << POSITION_BITS or log_of_lanes > LANES_MAX.bit_length():
+            log_of_lanes = progress = 0
+        self._lanes = lanes(1 << log_of_lanes, progress, PROGRESS_BITS)
+        self._is_divided = position > 0
+        """Into as many lanes as there should be. A first search tells how many nodes there are."""
+        self._turn = 0
+        self._again = WaitingNodes()
+        self._again_turn = False
+        self._questions = 0
+        self._nodes: RecentDict[bytes, SampledNode] = RecentDict(NODES_MAX)
+        self._site_ready_at: RecentDict[bytes, float] = RecentDict(SITES_MAX)
+        self._in_flight: set[bytes] = set()
+        self._silent: deque[Contact] = deque(maxlen=SILENT_MAX)
+        """Nodes that were silent in this sweep; if the next one has time, they get a second chance."""
+        self._samples: RecentDict[bytes, LastSample] = RecentDict(SAMPLES_KEPT)
+        self._rests_until = now
+
+    @property
+    def position(self) -> int:
+        """What to store: everything behind it was asked, and has answered or not."""
+        progress = min((lane.certain - lane.start << PROGRESS_BITS) // (lane.end - lane.start) for lane in self._lanes)
+        return min(progress, (1 << PROGRESS_BITS) - 1) << LANES_BITS | len(self._lanes).bit_length() - 1
+
+    @property
+    def coverage(self) -> float:
+        """The share of the key space that this sweep has gone through."""
+        return sum(lane.progress for lane in self._lanes) / len(self._lanes)
+
+    def known_share(self, now: float) -> float:
+        """Estimate which share of the network's infohashes is known: the share in the last sample of each node.
+
+        In the first sweep only what it has gone through is known. The estimate is low while many are new.
+        """
+        recent = [each for each in self._samples.values() if now - each.at < SAMPLE_AGE_MAX_S]
+        size = sum(each.size for each in recent)
+        share = 1 - sum(each.new for each in recent) / size if size else 0.0
+        return share if self.sweeps else share * self.coverage
+
+    def next_step(self, now: float) -> Step:
+        """Return what to do; call it again at `until` of a rest, or after an answer."""
+        step = self._ask_again(now) if self._again_turn else None
+        self._again_turn = step is None
+        if step is not None:
+            return step
+        on_the_way = self._next_on_the_way(now)
+        if isinstance(on_the_way, Rest):
+            return self._ask_again(now) or Rest(min(on_the_way.until, self._again.next_at()))
+        return on_the_way
+
+    def answered(
+        self, ask: Ask, closer: Iterable[Contact], now: float, *, interval_s: float, num: int, sampled: int, new: int
+    ) -> None:
+        """Take an answer: the node has `num` infohashes and sent `sampled` of them, of which `new` ones are new."""
+        contact = ask.contact
+        interval_s = min(max(interval_s, AGAIN_MIN_S), SWEEP_MAX_S)
+        self._end(ask, closer)
+        self._samples[contact.endpoint] = LastSample(now, interval_s, sampled, new)
+        barren = 0 if new else self._barren(contact) + 1
+        self._nodes[contact.endpoint] = SampledNode(self.sweeps, now + interval_s, barren)
+        if num > sampled and barren < BARREN_MAX:
+            self._again.add(contact, now + interval_s)
+
+    def failed(self, ask: Ask, closer: Sequence[Contact], now: float) -> None:
+        """The node did not answer, or does not know the query."""
+        contact = ask.contact
+        self._end(ask, closer)
+        used_to_answer = contact.endpoint in self._nodes
+        barren = self._barren(contact) + 1 if used_to_answer else BARREN_MAX
+        self._nodes[contact.endpoint] = SampledNode(self.sweeps, now, barren)
+        if barren < BARREN_MAX:
+            self._again.add(contact, now + RETRY_S)
+        elif not (used_to_answer or closer):
+            self._silent.append(contact)
+
+    def postponed(self, ask: Ask, now: float) -> None:
+        """The node was not asked: ours is busy."""
+        self._end(ask, ())
+        self._again.add(ask.contact, now + AGAIN_MIN_S)
+
+    def searched(self, target: bytes, found: Sequence[Contact]) -> None:
+        """Take the result of a search."""
+        key = int.from_bytes(target)
+        closest = nsmallest(K, found, key=lambda each: int.from_bytes(each.id) ^ key)
+        self._note_spacing(key, closest)
+        if not self._is_divided:
+            self._divide()
+        self._lane_of(key).searched(key, [int.from_bytes(each.id) for each in closest], self._spacing)
+        self.add(found)
+
+    def add(self, contacts: Iterable[Contact]) -> None:
+        """Take nodes that were named. Those far behind are left for the next sweep."""
+        for contact in contacts:
+            key = int.from_bytes(contact.id)
+            lane, known = self._lane_of(key), self._nodes.get(contact.endpoint)
+            was_passed = known is not None and known.sweep == self.sweeps and key <= lane.position
+            if not (was_passed or contact.endpoint in self._in_flight):
+                lane.add(key, contact, self._spacing)
+
+    def _lane_of(self, key: int) -> Lane:
+        return self._lanes[key * len(self._lanes) >> KEY_BITS]
+
+    def _next_on_the_way(self, now: float) -> Step:
+        if now < self._rests_until:
+            return Rest(self._rests_until)
+        if not self._is_divided:
+            return self._first_search(now)
+        for _ in self._lanes:
+            self._turn = (self._turn + 1) % len(self._lanes)
+            step = self._next_of_lane(self._lanes[self._turn], now)
+            if step is not None:
+                return step
+        if all(lane.is_done for lane in self._lanes):
+            self._finish(now)
+            return Rest(max(self._rests_until, now + POLL_S))
+        return Rest(now + POLL_S)
+
+    def _first_search(self, now: float) -> Step:
+        lane = self._lanes[0]
+        if lane.is_searching:
+            return Rest(now + POLL_S)
+        lane.is_searching = True
+        return Search(lane.position.to_bytes(ID_BYTES))
+
+    def _next_of_lane(self, lane: Lane, now: float) -> Step | None:
+        while not lane.must_wait(now, self._spacing):
+            target = lane.next_target(self._spacing)
+            if target is not None:
+                lane.is_searching = True
+                return Search(target.to_bytes(ID_BYTES))
+            passed = lane.pop()
+            if passed is None:
+                return None
+            key, contact = passed
+            if self._may_pass(contact, now):
+                self.asked += 1
+                lane.asked(key, contact, now)
+                return self._ask(contact, now)
+        return None
+
+    def _may_pass(self, contact: Contact, now: float) -> bool:
+        """Whether a node is asked on the way. If it only has to wait, it is asked when it may be."""
+        if contact.endpoint in self._in_flight:
+            return False
+        known = self._nodes.get(contact.endpoint)
+        if known is not None and known.sweep == self.sweeps:
+            return False
+        free_at = self._free_at(contact)
+        if free_at > now:
+            self._again.add(contact, free_at)
+        return free_at <= now
+
+    def _ask_again(self, now: float) -> Ask | None:
+        """Return the next node whose interval is over."""
+        while (contact := self._again.pop(now)) is not None:
+            free_at = self._free_at(contact)
+            if free_at > now:
+                self._again.add(contact, free_at)
+            elif contact.endpoint not in self._in_flight:
+                return self._ask(contact, now)
+        return None
+
+    def _ask(self, contact: Contact, now: float) -> Ask:
+        key = int.from_bytes(contact.id)
+        site = site_of(contact.endpoint)
+        self._in_flight.add(contact.endpoint)
+        self._site_ready_at[site] = max(self._site_ready_at.get(site, 0.0), now) + 1 / QUERIES_PER_S
+        self._questions += 1
+        target = key + AHEAD_NODES[self._questions % len(AHEAD_NODES)] * self._spacing
+        return Ask(contact, min(max(target, 0), KEY_SPACE - 1).to_bytes(ID_BYTES))
+
+    def _free_at(self, contact: Contact) -> float:
+        """Return when a node may be asked: its interval is over, and the limits of our node let the question out."""
+        known = self._nodes.get(contact.endpoint)
+        site_free_at = self._site_ready_at.get(site_of(contact.endpoint), 0.0) - (QUERIES_BURST - 1) / QUERIES_PER_S
+        return site_free_at if known is None else max(known.again_at, site_free_at)
+
+    def _end(self, ask: Ask, closer: Iterable[Contact]) -> None:
+        """Take what a node named, once a sweep: one that is asked often could drown the others."""
+        contact, target = ask.contact, int.from_bytes(ask.target)
+        self._in_flight.discard(contact.endpoint)
+        self._lane_of(int.from_bytes(contact.id)).passing.pop(contact.endpoint, None)
+        known = self._nodes.get(contact.endpoint)
+        if known is None or known.sweep != self.sweeps:
+            named = nsmallest(CLOSER_MAX, closer, key=lambda each: int.from_bytes(each.id) ^ target)
+            self._note_spacing(target, named)
+            self.add(named)
+
+    def _barren(self, contact: Contact) -> int:
+        known = self._nodes.get(contact.endpoint)
+        return known.barren if known is not None else 0
+
+    def _finish(self, now: float) -> None:
+        """End the sweep; the next one begins when most nodes may be asked again."""
+        intervals = sorted(each.interval_s for each in self._samples.values())
+        interval_s = intervals[len(intervals) // 2] if intervals else SWEEP_MIN_S
+        if self.asked > NODES_MAX // 2:
+            interval_s = SWEEP_MAX_S  # the intervals of some are forgotten; this one is enough for all
+        self._rests_until = max(now, self._started_at + min(max(interval_s, SWEEP_MIN_S), SWEEP_MAX_S))
+        self._started_at = self._rests_until
+        self.asked = 0
+        self.sweeps += 1
+        self._divide()
+        if now < self._rests_until:
+            for contact in self._silent:
+                self._again.add(contact, now)
+        self._silent.clear()
+
+    def _divide(self) -> None:
+        """Begin a sweep with as many lanes as suit the number of nodes."""
+        nodes = KEY_SPACE // self._spacing
+        count = min(max(1, nodes // LANE_NODES_MIN), LANES_MAX)
+        left = [contact for lane in self._lanes for _, contact in lane.ahead] + self._again.contacts()
+        self._lanes, self._is_divided = lanes(1 << (count.bit_length() - 1)), True
+        self.add(left)
+
+    def _note_spacing(self, target: int, found: list[Contact]) -> None:
+        """Estimate the mean distance between nodes from those that are closest to a target."""
+        distances = sorted(int.from_bytes(each.id) ^ target for each in found)[:K]
+        if len(distances) == K:
+            self._spacings.append(distances[-1] // K)
+            self._spacing = max(1, sorted(self._spacings)[len(self._spacings) // 2])
+
+
+class WaitingNodes:
+    """Nodes with the times at which they may be asked again, each once. More than fit are left for the next sweep."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, Contact]] = []
+        self._endpoints: set[bytes] = set()
+        self._of_site: Counter[bytes] = Counter()
+
+    def add(self, contact: Contact, at: float) -> None:
+        """Take a node, unless it waits already, or there are too many."""
+        site = site_of(contact.endpoint)
+        if contact.endpoint in self._endpoints or len(self._heap) >= AGAIN_MAX:
+            return
+        if self._of_site[site] < AGAIN_OF_SITE_MAX:
+            heappush(self._heap, (at, contact))
+            self._endpoints.add(contact.endpoint)
+            self._of_site[site] += 1
+
+    def pop(self, now: float) -> Contact | None:
+        """Return the first node that may be asked."""
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        _, contact = heappop(self._heap)
+        self._endpoints.discard(contact.endpoint)
+        site = site_of(contact.endpoint)
+        self._of_site[site] -= 1
+        if not self._of_site[site]:
+            del self._of_site[site]
+        return contact
+
+    def contacts(self) -> list[Contact]:
+        """Return all."""
+        return [contact for _, contact in self._heap]
+
+    def next_at(self) -> float:
+        """Return when the first one may be asked, infinity if there is none."""
+        return self._heap[0][0] if self._heap else float("inf")

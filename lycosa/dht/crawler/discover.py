@@ -1,0 +1,152 @@
+"""Stage 1: infohashes, from nodes that are asked for samples (BEP 51), and from what others announce and ask for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lycosa.core.recent_dict import RecentDict
+from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
+from lycosa.dht.core.events import Event, InfohashesSampled, PeerAnnounced, PeersWanted
+from lycosa.dht.core.operations import NodeBusy
+from lycosa.dht.crawler.budget import Budget
+from lycosa.dht.crawler.core.profiles import Profile
+from lycosa.dht.crawler.core.sweep import Ask, Rest, Search, Sweep
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.dht.crawler.triage import Triage
+from lycosa.dht.session import DhtSession
+from lycosa.dht.udp import DatagramShell
+
+ASKS_MAX = 400
+"""Samples in flight: 100 a second, of which a third are never answered, and fail after 10 seconds."""
+QUEUED_CHECK_S = 1.0
+"""How often to look whether the queue is full."""
+HARVEST_MAX = 10_000
+"""Infohashes that wait for triage; more are dropped, and counted."""
+WANTED_MAX = 50_000
+"""Infohashes that were asked for lately, and how often; about 8 MB."""
+WANTED_MIN = 2
+"""How often an infohash must be asked for: libtorrent asks for peers of random targets, too, to refresh its table."""
+CONTACTS_AT_START = 64
+
+
+class SweepStage:
+    """Asks node after node for samples."""
+
+    def __init__(self, session: DhtSession, sweep: Sweep, triage: Triage, queue: HashQueue, profile: Profile) -> None:
+        self._session, self.sweep, self._triage = session, sweep, triage
+        self._queue, self._queued_max, self._queued_checked_at = queue, profile.queued_max, -QUEUED_CHECK_S
+        self._budget = Budget(profile.samples)
+        self._changed = asyncio.Event()
+        self._slots = asyncio.Semaphore(ASKS_MAX)
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        clock = asyncio.get_running_loop().time
+        if not self._session.is_isolated:
+            await self._session.joined()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._room_in_queue()
+                await self._slots.acquire()
+                await self._budget.take()
+                step = self.sweep.next_step(clock())
+                if not isinstance(step, Ask):
+                    self._budget.put_back()
+                if isinstance(step, Rest):
+                    self._slots.release()
+                    await self._rest(step.until)
+                elif isinstance(step, Ask):
+                    tasks.create_task(self._ask(step))
+                else:
+                    tasks.create_task(self._search(step))
+
+    async def _room_in_queue(self) -> None:
+        """Wait while there is more to try than can be tried soon."""
+        clock = asyncio.get_running_loop().time
+        while clock() - self._queued_checked_at >= QUEUED_CHECK_S:
+            if (await self._queue.stats()).queued <= self._queued_max:
+                self._queued_checked_at = clock()
+            else:
+                await asyncio.sleep(QUEUED_CHECK_S)
+
+    async def _rest(self, until: float) -> None:
+        try:
+            async with asyncio.timeout_at(until):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._changed.clear()
+
+    async def _ask(self, ask: Ask) -> None:
+        contact, clock = ask.contact, asyncio.get_running_loop().time
+        try:
+            answer = await self._session.sample_infohashes(contact, ask.target)
+            if isinstance(answer, InfohashesSampled) and answer.samples is not None:
+                # The infohashes first: the sweep's position must not pass the node before they are queued.
+                new = await self._triage.take(answer.samples, CrawlOutcome.SAMPLED, sampler=contact)
+                self.sweep.answered(
+                    ask,
+                    answer.closer,
+                    clock(),
+                    interval_s=answer.interval_s,
+                    num=answer.infohashes,
+                    sampled=len(answer.samples),
+                    new=new,
+                )
+            else:
+                closer = answer.closer if isinstance(answer, InfohashesSampled) else ()
+                self.sweep.failed(ask, closer, clock())
+        except NodeBusy:
+            self.sweep.postponed(ask, clock())
+        finally:
+            self._slots.release()
+            self._changed.set()
+
+    async def _search(self, search: Search) -> None:
+        found = self._session.contacts(search.target, CONTACTS_AT_START)
+        try:
+            found += await self._session.find_node(search.target)
+        except NodeBusy:
+            await asyncio.sleep(1.0)
+        finally:
+            self.sweep.searched(search.target, found)
+            self._slots.release()
+            self._changed.set()
+
+
+class HarvestStage:
+    """Takes what other nodes announce to our own, and what they ask it for."""
+
+    def __init__(self, session: DhtSession, triage: Triage, funnel: Funnel, profile: Profile) -> None:
+        self._session, self._triage, self._funnel = session, triage, funnel
+        self._waiting: asyncio.Queue[PeerAnnounced | PeersWanted] = asyncio.Queue(HARVEST_MAX)
+        self._wanted: RecentDict[bytes, int] = RecentDict(WANTED_MAX)
+        self._wanted_budget = Budget(profile.harvested)
+
+    async def run(self) -> None:
+        """Harvest until cancelled."""
+        self._session.listeners.append(self._receive)
+        try:
+            while True:
+                event = await self._waiting.get()
+                if isinstance(event, PeerAnnounced):
+                    await self._triage.take((event.infohash,), CrawlOutcome.ANNOUNCED, peer=event.endpoint)
+                else:
+                    await self._triage.take((event.infohash,), CrawlOutcome.WANTED)
+        finally:
+            self._session.listeners.remove(self._receive)
+
+    def _receive(self, _: DatagramShell, event: Event) -> None:
+        if not isinstance(event, PeerAnnounced | PeersWanted):
+            return
+        if isinstance(event, PeersWanted) and not self._is_wanted(event.infohash):
+            return
+        if self._waiting.full() or (isinstance(event, PeersWanted) and not self._wanted_budget.take_now()):
+            self._funnel.count(CrawlOutcome.DROPPED)
+            return
+        self._waiting.put_nowait(event)
+
+    def _is_wanted(self, infohash: bytes) -> bool:
+        """Count a question for an infohash. Return whether this one makes it wanted."""
+        times = self._wanted[infohash] = min(self._wanted.get(infohash, 0) + 1, WANTED_MIN + 1)
+        return times == WANTED_MIN

@@ -1,0 +1,55 @@
+"""Stage 4: fetches metadata from peers, reads it, and hands it on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
+from lycosa.dht.core.metadata.info import BadInfo
+from lycosa.dht.crawler.core.torrent_records import to_torrent_record
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.dht.crawler.store import FetchedTorrent, TorrentTaker
+from lycosa.dht.peers import MetadataFetch, MetadataFetcher
+from lycosa.frontier.core.model import Lease
+from lycosa.storage.core.torrent_record import TorrentRecord
+
+INLINE_BYTES_MAX = 32 * 1024
+"""Larger metadata are read in a thread: the node answers meanwhile. These take about a millisecond."""
+
+
+class MetadataStage:
+    """See the module. `fetcher` bounds the connections of all fetches, and the bytes until the torrent is stored.
+
+    `taker` is the next stage.
+    """
+
+    def __init__(
+        self, fetcher: MetadataFetcher, queue: HashQueue, taker: TorrentTaker, funnel: Funnel, peers_per_try: int
+    ) -> None:
+        self._fetcher, self._queue, self._taker, self._funnel = fetcher, queue, taker, funnel
+        self._peers_per_try = peers_per_try
+        self._reading = asyncio.Lock()
+
+    def start(self, infohash: bytes, peers_max: int | None = None) -> MetadataFetch:
+        """Start a fetch that connects to so many peers. What it fetches is in flight until it is stored."""
+        return self._fetcher.start(
+            infohash, peers_max=self._peers_per_try if peers_max is None else peers_max, holds=True
+        )
+
+    async def deliver(self, lease: Lease, fetch: MetadataFetch, metadata: bytes) -> None:
+        """Read the metadata, and wait until the next stage takes it. What describes no torrent is never tried again."""
+        try:
+            record = await self._read(metadata)
+        except BadInfo as error:
+            fetch.release()
+            self._funnel.count(CrawlOutcome.BAD_INFO)
+            await self._queue.done([lease], f"bad info: {error}")
+            return
+        await self._taker.put(FetchedTorrent(lease, record, len(metadata), fetch.release))
+
+    async def _read(self, metadata: bytes) -> TorrentRecord:
+        now = int(self._queue.now())
+        if len(metadata) <= INLINE_BYTES_MAX:
+            return to_torrent_record(metadata, now)
+        async with self._reading:  # one at a time: it takes many times the memory of the metadata
+            return await asyncio.to_thread(to_torrent_record, metadata, now)

@@ -1,0 +1,191 @@
+"""Stage 3: leases infohashes and finds their peers: first those that came with it and those that its samplers know,
+then by an iterative lookup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from lycosa.core.errors import NoMetadata
+from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
+from lycosa.dht.core.endpoints import Contact
+from lycosa.dht.core.metadata.failures import PeerFailure
+from lycosa.dht.core.operations import NodeBusy
+from lycosa.dht.crawler.budget import Budget
+from lycosa.dht.crawler.core.hash_records import infohash_of
+from lycosa.dht.crawler.core.hints import Hint, Hints
+from lycosa.dht.crawler.core.profiles import Profile
+from lycosa.dht.crawler.metadata import MetadataStage
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.dht.crawler.samplers import SamplerQueries
+from lycosa.dht.peers import MetadataFetch
+from lycosa.dht.session import DhtSession
+from lycosa.frontier.core.model import Lease
+from lycosa.storage.core.torrent_record import Standing
+from lycosa.storage.ports import RecordStore
+
+LOOKUPS_MAX = 100
+"""Iterative lookups at once; the node has room for 1,000 operations."""
+LOOKUP_WAIT_MAX_S = 30.0
+"""An infohash that would wait longer for its lookup is left for later: others may have a sampler."""
+CLOSER_MAX = 16
+"""Contacts near the infohash, named by its samplers, with which the lookup starts."""
+BATCH = 200
+"""Infohashes that are leased, and looked up in the store, at once."""
+TRY_MAX_S = 240.0
+"""Longest try of one infohash; the time-outs of queries and connections are shorter."""
+OUR_OWN = {PeerFailure.LIMITED, PeerFailure.LOCAL}
+"""Failures that are not those of the peers."""
+
+
+class TryFailed(Exception):
+    """Nobody delivered."""
+
+    def __init__(self, outcome: CrawlOutcome) -> None:
+        super().__init__(outcome.name)
+        self.outcome = outcome
+
+
+class PeersStage:
+    """See the module."""
+
+    def __init__(
+        self,
+        session: DhtSession,
+        queue: HashQueue,
+        store: RecordStore,
+        hints: Hints,
+        metadata: MetadataStage,
+        funnel: Funnel,
+        profile: Profile,
+    ) -> None:
+        self._session, self._queue, self._store, self._hints = session, queue, store, hints
+        self._metadata, self._funnel, self._in_work_max = metadata, funnel, profile.in_work_max
+        self._samplers = SamplerQueries(session)
+        self._lookups, self._lookup_budget = asyncio.Semaphore(LOOKUPS_MAX), Budget(profile.lookups)
+        self.in_work = 0
+
+    @property
+    def all_lookups_used(self) -> bool:
+        """Whether a lookup has to wait, for the end of another one or for its turn in this minute."""
+        return self._lookups.locked() or self._lookup_budget.is_used_up
+
+    async def run(self) -> None:
+        """Try what is due, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                leases = await self._queue.lease(min(BATCH, self._in_work_max - self.in_work))
+                for lease in await self._without_settled(leases):
+                    self.in_work += 1
+                    tasks.create_task(self._try(lease))
+                if not leases:
+                    await self._queue.wait()
+
+    async def _without_settled(self, leases: list[Lease]) -> list[Lease]:
+        """Return the leases whose infohash is neither stored nor forbidden; end the others before anybody is asked."""
+        if not leases:
+            return []
+        standing = await self._store.standing([infohash_of(each.record) for each in leases], self._queue.now())
+        left: list[Lease] = []
+        for lease in leases:
+            found = standing.get(infohash_of(lease.record))
+            if found is None:
+                left.append(lease)
+                continue
+            self._hints.take(infohash_of(lease.record))
+            self._funnel.count(CrawlOutcome.ALREADY_STORED if found is Standing.STORED else CrawlOutcome.FORBIDDEN)
+            await self._queue.done([lease], found.name.lower())
+        return left
+
+    async def _try(self, lease: Lease) -> None:
+        infohash = infohash_of(lease.record)
+        hint = self._hints.take(infohash)
+        self._funnel.count(CrawlOutcome.TRIED)
+        try:
+            async with asyncio.timeout(TRY_MAX_S):
+                fetch, metadata = await self._fetch(infohash, hint)
+        except TryFailed as failed:
+            if failed.outcome is not CrawlOutcome.POSTPONED:
+                self._judge(lease, hint, fetched=False)
+            await self._fail(lease, failed.outcome)
+        except TimeoutError:
+            await self._fail(lease, CrawlOutcome.NO_METADATA)
+        else:
+            self._judge(lease, hint, fetched=True)
+            await self._metadata.deliver(lease, fetch, metadata)
+        finally:
+            self.in_work -= 1
+
+    async def _fail(self, lease: Lease, outcome: CrawlOutcome) -> None:
+        self._funnel.count(outcome)
+        self._hints.keep(infohash_of(lease.record))
+        await self._queue.failed(lease, outcome)
+
+    def _judge(self, lease: Lease, hint: Hint, *, fetched: bool) -> None:
+        """Note who named it. Only first tries count: those that fail again and again say no more."""
+        if not lease.record.attempts:
+            for sampler in hint.samplers:
+                self._hints.trust.tried(sampler.endpoint, self._queue.now(), fetched=fetched)
+
+    async def _fetch(self, infohash: bytes, hint: Hint) -> tuple[MetadataFetch, bytes]:
+        """Return the metadata, with the fetch that holds them. Raises `TryFailed`."""
+        named = dict.fromkeys(hint.peers)
+        closer: dict[Contact, None] = {}
+        for sampler in hint.samplers:
+            answer = await self._samplers.ask(sampler, infohash)
+            if answer is not None:
+                named |= dict.fromkeys(answer.peers)
+                closer |= dict.fromkeys(answer.closer)
+            if named:
+                break
+        fetch = self._metadata.start(infohash)
+        for peer in named:
+            fetch.add_peer(peer)
+        fetch.no_more_peers()
+        try:
+            metadata = await fetch.result()
+        except NoMetadata:
+            if is_postponed(fetch):
+                raise TryFailed(CrawlOutcome.POSTPONED) from None
+            if not fetch.connects_left:  # a lookup would find the same swarm
+                raise TryFailed(CrawlOutcome.NO_METADATA) from None
+        else:
+            self._funnel.count(CrawlOutcome.FETCHED_FROM_SAMPLER)
+            return fetch, metadata
+        return await self._look_up(infohash, set(named), list(closer)[:CLOSER_MAX], fetch.connects_left)
+
+    async def _look_up(
+        self, infohash: bytes, tried: set[bytes], closer: list[Contact], peers_max: int
+    ) -> tuple[MetadataFetch, bytes]:
+        if not await self._lookup_budget.take(LOOKUP_WAIT_MAX_S):
+            raise TryFailed(CrawlOutcome.NO_METADATA if tried else CrawlOutcome.NO_LOOKUP)
+        fetch = self._metadata.start(infohash, peers_max)
+        searching = asyncio.create_task(self._search(fetch, closer, tried))
+        try:
+            metadata = await fetch.result()
+        except NoMetadata:
+            if is_postponed(fetch):
+                raise TryFailed(CrawlOutcome.POSTPONED) from None
+            has_peers = tried or fetch.peer_count
+            raise TryFailed(CrawlOutcome.NO_METADATA if has_peers else CrawlOutcome.NO_PEERS) from None
+        finally:
+            searching.cancel()  # what is here needs no more peers, and nobody more is asked
+            await asyncio.wait([searching])
+        self._funnel.count(CrawlOutcome.FETCHED_AFTER_LOOKUP)
+        return fetch, metadata
+
+    async def _search(self, fetch: MetadataFetch, closer: list[Contact], tried: set[bytes]) -> None:
+        try:
+            async with self._lookups:
+                async for peer in self._session.peer_endpoints(fetch.infohash, closer):
+                    if peer not in tried:
+                        fetch.add_peer(peer)
+        except NodeBusy:
+            fetch.failures[PeerFailure.LOCAL] += 1
+        finally:
+            fetch.no_more_peers()
+
+
+def is_postponed(fetch: MetadataFetch) -> bool:
+    """Return whether a fetch failed for reasons of our own alone."""
+    return bool(fetch.failures) and fetch.failures.keys() <= OUR_OWN

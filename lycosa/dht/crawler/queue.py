@@ -1,0 +1,85 @@
+"""The queue of infohashes: a frontier, whose records survive a crash and know when they are due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from lycosa.dht.core.crawl_funnel import CrawlOutcome
+from lycosa.dht.crawler.core.hash_records import LEASED_MAX, fingerprint, to_record
+from lycosa.dht.crawler.core.retries import retry_at
+from lycosa.frontier.core.model import FrontierStats, Lease
+from lycosa.frontier.ports import ExactFrontier
+
+COMMIT_EVERY_S = 0.5
+"""An infohash is durable at most a second after its discovery."""
+POLL_S = 1.0
+"""How often to look for retries that are due while nothing new comes."""
+SWEEP = "sweep"
+"""The name of the sweep's position among those of the frontier."""
+
+
+class HashQueue:
+    """See the module. `now` returns unix seconds, `chance` a number from 0 to 1."""
+
+    def __init__(self, frontier: ExactFrontier, now: Callable[[], float], chance: Callable[[], float]) -> None:
+        self._frontier, self.now, self._chance = frontier, now, chance
+        self._changed = asyncio.Event()
+
+    async def sweep_position(self) -> int:
+        """Return the position of the last commit."""
+        return (await self._frontier.positions()).get(SWEEP, 0)
+
+    def unknown(self, infohashes: Iterable[bytes]) -> list[bytes]:
+        """Return those that were never queued, each once."""
+        by_fingerprint = {fingerprint(each): each for each in infohashes}
+        known = self._frontier.contains("", by_fingerprint.keys())
+        return [infohash for each, infohash in by_fingerprint.items() if each not in known]
+
+    async def push(self, infohashes: Collection[bytes], priority: int) -> int:
+        """Queue the new ones. Return their number."""
+        added = await self._frontier.push([to_record(each, priority) for each in infohashes])
+        if added:
+            self._changed.set()
+        return added
+
+    async def lease(self, limit: int) -> list[Lease]:
+        """Lease infohashes that are due."""
+        return await self._frontier.lease(min(limit, LEASED_MAX), self.now())
+
+    async def done(self, leases: Sequence[Lease], reason: str) -> None:
+        """Never try these again."""
+        for lease in leases:
+            await self._frontier.ack(lease, reason, (), self.now())
+        self._changed.set()
+
+    async def failed(self, lease: Lease, failure: CrawlOutcome) -> None:
+        """Try this one again later."""
+        now = self.now()
+        at = retry_at(lease.record.attempts, now, self._chance(), failure)
+        await self._frontier.nack(lease, failure.name.lower(), at, now)
+        self._changed.set()
+
+    async def wait(self) -> None:
+        """Wait until something may be leased."""
+        try:
+            async with asyncio.timeout(POLL_S):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._changed.clear()
+
+    async def commit(self, sweep_position: int) -> None:
+        """Make everything durable in one step: the position never precedes the infohashes that were found before it."""
+        await self._frontier.commit({SWEEP: sweep_position})
+
+    async def keep_durable(self, sweep_position: Callable[[], int]) -> None:
+        """Commit again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(COMMIT_EVERY_S)
+            await self._frontier.expire(self.now())
+            await self.commit(sweep_position())
+
+    async def stats(self) -> FrontierStats:
+        """Return the counts."""
+        return await self._frontier.stats()

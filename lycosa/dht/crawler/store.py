@@ -1,0 +1,103 @@
+"""Stage 6: stores records in batches. Only then are their infohashes done."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.frontier.core.model import Lease
+from lycosa.storage.core.torrent_record import TorrentRecord
+from lycosa.storage.ports import RecordStore
+
+WAITING_MAX = 256
+"""Records that wait for the store; then the fetches wait."""
+WAITING_BYTES_MAX = 8 * 1024 * 1024
+"""Metadata of the records that wait; a record takes several times as much memory."""
+
+
+class FetchedTorrent(NamedTuple):
+    """A torrent on its way to the store. The stage that ends its way calls `release`, which takes it out of flight."""
+
+    lease: Lease
+    record: TorrentRecord
+    metadata_bytes: int
+    release: Callable[[], None]
+
+
+class TorrentTaker(Protocol):
+    """A stage between the fetch and the store."""
+
+    async def put(self, torrent: FetchedTorrent) -> None:
+        """Take a torrent; wait while there are too many."""
+
+
+FINISH_MAX_S = 20.0
+"""At the end of a crawl."""
+
+
+class StoreStage:
+    """See the module. A crash between the store and the queue makes a torrent fetched twice, but stored once."""
+
+    def __init__(self, store: RecordStore, queue: HashQueue, funnel: Funnel) -> None:
+        self._store, self._queue, self._funnel = store, queue, funnel
+        self._waiting: asyncio.Queue[FetchedTorrent] = asyncio.Queue(WAITING_MAX)
+        self._waiting_bytes = 0
+        self._stored = asyncio.Event()
+        self._busy_s, self._busy_since = 0.0, math.inf
+        self.listeners: list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]] = []
+        """Called with each batch when it is stored; the next one waits until they return."""
+
+    @property
+    def busy_s(self) -> float:
+        """How long the store has worked, until now."""
+        return self._busy_s + max(0.0, asyncio.get_running_loop().time() - self._busy_since)
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for the store."""
+        return self._waiting.qsize()
+
+    async def put(self, torrent: FetchedTorrent) -> None:
+        """Hand a torrent over; wait while too many do."""
+        while self._waiting_bytes >= WAITING_BYTES_MAX:
+            await self._stored.wait()
+        self._waiting_bytes += torrent.metadata_bytes
+        await self._waiting.put(torrent)
+
+    async def run(self) -> None:
+        """Store until cancelled."""
+        while True:
+            await self._store_batch([await self._waiting.get()])
+
+    async def finish(self) -> None:
+        """Store what waits. Call it when `run` has ended. What a lost database does not take is still in the queue."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_MAX_S):
+                while not self._waiting.empty():
+                    await self._store_batch([])
+
+    async def _store_batch(self, batch: list[FetchedTorrent]) -> None:
+        while not self._waiting.empty():
+            batch.append(self._waiting.get_nowait())
+        records = [each.record for each in batch]
+        self._busy_since = asyncio.get_running_loop().time()
+        try:
+            result = await self._store.put(records, self._queue.now())
+        finally:
+            self._busy_s, self._busy_since = self.busy_s, math.inf
+        self._funnel.count(CrawlOutcome.STORED, result.new)
+        self._funnel.count(CrawlOutcome.STORED_BEFORE, result.known)
+        self._funnel.count(CrawlOutcome.REFUSED, result.refused)
+        await self._queue.done([each.lease for each in batch], "fetched")
+        for torrent in batch:
+            self._waiting_bytes -= torrent.metadata_bytes
+            torrent.release()
+        self._stored.set()
+        self._stored.clear()
+        for listener in self.listeners:
+            await listener(records)

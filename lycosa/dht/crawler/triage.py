@@ -1,0 +1,48 @@
+"""Stage 2: which infohashes are new. Those go into the queue, and who named them is remembered for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
+from lycosa.dht.core.endpoints import Contact
+from lycosa.dht.core.ids import ID_BYTES
+from lycosa.dht.crawler.core.hash_records import ANNOUNCED, SAMPLED, WANTED
+from lycosa.dht.crawler.core.hints import Hints
+from lycosa.dht.crawler.queue import HashQueue
+
+PRIORITIES = {CrawlOutcome.WANTED: WANTED, CrawlOutcome.SAMPLED: SAMPLED, CrawlOutcome.ANNOUNCED: ANNOUNCED}
+MALFORMED = frozenset(bytes([each]) * ID_BYTES for each in range(256))
+"""All bytes are the same: test programs and broken ones announce these."""
+
+
+class Triage:
+    """See the module."""
+
+    def __init__(self, queue: HashQueue, hints: Hints, funnel: Funnel) -> None:
+        self._queue, self._hints, self._funnel = queue, hints, funnel
+
+    async def take(
+        self,
+        infohashes: Iterable[bytes],
+        source: CrawlOutcome,
+        *,
+        sampler: Contact | None = None,
+        peer: bytes | None = None,
+    ) -> int:
+        """Queue the new infohashes. Return their number. `sampler` or `peer`: who named them, if they have it."""
+        named = list(infohashes)
+        self._funnel.count(source, len(named))
+        if sampler is not None and not self._hints.trust.trusts(sampler.endpoint, self._queue.now()):
+            self._funnel.count(CrawlOutcome.DISTRUSTED, len(named))
+            return 0
+        plausible = [each for each in named if each not in MALFORMED]
+        unknown = self._queue.unknown(plausible)
+        if source is not CrawlOutcome.WANTED:
+            for infohash in {*unknown, *self._hints.among(plausible)}:
+                self._hints.add(infohash, sampler, peer)
+        new = await self._queue.push(unknown, PRIORITIES[source]) if unknown else 0
+        self._funnel.count(CrawlOutcome.MALFORMED, len(named) - len(plausible))
+        self._funnel.count(CrawlOutcome.KNOWN, len(plausible) - new)
+        self._funnel.count(CrawlOutcome.NEW, new)
+        return new

@@ -1,0 +1,279 @@
+"""Imports torrents into a record store.
+
+    source -> batches of entries -> read, checked, stored        several batches at once, in worker processes
+                                 -> infohashes into the queue    of a crawl, which fetches their metadata
+
+A repeated import finds its torrents stored and stores none twice, so an interrupted one is simply repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from lycosa.core.errors import BadMagnet, LycosaError, StateError
+from lycosa.dht.core.magnet import parse_magnet
+from lycosa.dht.core.torrent_file import read_torrent_file
+from lycosa.dht.crawler.core.hash_records import SAMPLED
+from lycosa.dht.crawler.core.torrent_records import to_torrent_record
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.dht.exchange.entries import Entry, EntryKind, TorrentSource
+from lycosa.infra.own_thread import OwnThread
+from lycosa.storage.core.torrent_line import ImportedTorrent, parse_line, plausible_date
+from lycosa.storage.core.torrent_record import RecordPolicy, Standing, TorrentRecord, key_of
+from lycosa.storage.core.torrents.inspection import Inspection
+from lycosa.storage.ports import RecordStore
+
+BATCH_ROWS = 500
+BATCH_BYTES = 4 << 20
+"""A batch has this many entries, or entries of this many bytes in total; the last one may be larger."""
+PRIVATE, DENIED, EVICTED = "private", "denied", "evicted"
+NO_QUEUE = "needs the network: give --state, and crawl"
+
+Inspect = Callable[[TorrentRecord], Inspection]
+"""Returns the record as it may be stored, or why it may not."""
+
+
+@dataclass(slots=True)
+class ImportCounts:
+    """What became of the entries. `refused` has the reasons."""
+
+    new: int = 0
+    known: int = 0
+    queued: int = 0
+    bad: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def total(self) -> int:
+        return self.new + self.known + self.queued + self.bad + self.refused.total()
+
+    def add(self, other: ImportCounts) -> None:
+        self.new += other.new
+        self.known += other.known
+        self.queued += other.queued
+        self.bad += other.bad
+        self.refused += other.refused
+
+
+class Problem(NamedTuple):
+    """An entry that could not be read."""
+
+    where: str
+    reason: str
+
+
+class BatchResult(NamedTuple):
+    """What became of a batch."""
+
+    counts: ImportCounts
+    problems: list[Problem]
+
+
+Take = Callable[[Sequence[Entry]], Awaitable[BatchResult]]
+
+
+class RecordImporter:
+    """Stores the torrents of batches: lines and torrent files."""
+
+    def __init__(self, store: RecordStore, policy: RecordPolicy, inspect: Inspect, now: Callable[[], float]) -> None:
+        self._store, self._policy, self._inspect, self._now = store, policy, inspect, now
+
+    async def take(self, entries: Sequence[Entry]) -> BatchResult:
+        """Store a batch. Raises `StateError`; the batch may then be repeated."""
+        counts, problems, now = ImportCounts(), list[Problem](), self._now()
+        read: list[tuple[Entry, ImportedTorrent]] = []
+        for entry in entries:
+            try:
+                torrent = read_entry(entry, int(now))
+            except LycosaError as error:
+                problems.append(Problem(entry.where, str(error)))
+                continue
+            if self._policy.refuses(torrent.record):
+                counts.refused[PRIVATE] += 1
+            else:
+                read.append((entry, torrent))
+        counts.bad = len(problems)
+        standing = await self._store.standing([key for _, each in read for key in each.record.keys], now)
+        new = await self._new_records(read, standing, counts)
+        stored = await self._store.put(new, now)
+        counts.new += stored.new
+        counts.known += stored.known
+        if stored.refused:  # by another process, since the look-up
+            counts.refused[DENIED] += stored.refused
+        if popularities := [each.popularity for _, each in read if each.popularity is not None]:
+            await self._store.set_popularity(popularities)  # of those that are stored
+        return BatchResult(counts, problems)
+
+    async def _new_records(
+        self, read: list[tuple[Entry, ImportedTorrent]], standing: dict[bytes, Standing], counts: ImportCounts
+    ) -> list[TorrentRecord]:
+        """Return the records to store, as they may be stored. Count the others."""
+        new: list[TorrentRecord] = []
+        denied: dict[str, list[bytes]] = defaultdict(list)
+        for entry, torrent in read:
+            found = {standing[key] for key in torrent.record.keys if key in standing}
+            if refusal := _refusal(found):
+                counts.refused[refusal] += 1
+            elif found and not _completes(torrent.record):
+                counts.known += 1
+            else:
+                record, reason = self._inspect(torrent.record)
+                if not reason:
+                    new.append(record)
+                    continue
+                counts.refused[reason] += 1
+                if entry.kind is EntryKind.TORRENT:  # in a line, anybody may have put a bad name beside a good infohash
+                    denied[reason] += record.keys
+        for reason, infohashes in denied.items():
+            await self._store.deny(infohashes, reason=reason)
+        return new
+
+
+class QueueImporter:
+    """Queues infohashes for a crawl. Those that are stored, or may not be, are not queued."""
+
+    def __init__(self, store: RecordStore, queue: HashQueue | None, now: Callable[[], float]) -> None:
+        self._store, self._queue, self._now = store, queue, now
+
+    async def take(self, entries: Sequence[Entry]) -> BatchResult:
+        """Queue a batch. It is durable when this returns."""
+        counts, problems, swarms = ImportCounts(), list[Problem](), list[tuple[bytes, ...]]()
+        for entry in entries:
+            try:
+                swarms.append(tuple(map(key_of, parse_magnet(_ascii(entry.data)).infohashes)))
+            except BadMagnet as error:
+                problems.append(Problem(entry.where, str(error)))
+        counts.bad = len(problems)
+        standing = await self._store.standing([each for swarm in swarms for each in swarm], self._now())
+        wanted: list[tuple[bytes, ...]] = []
+        for swarm in swarms:
+            found = {standing[each] for each in swarm if each in standing}
+            if not found:
+                wanted.append(swarm)
+            elif refusal := _refusal(found):
+                counts.refused[refusal] += 1
+            else:
+                counts.known += 1
+        await self._push(wanted, counts)
+        return BatchResult(counts, problems)
+
+    async def _push(self, swarms: list[tuple[bytes, ...]], counts: ImportCounts) -> None:
+        if self._queue is None:
+            counts.refused[NO_QUEUE] += len(swarms)
+            return
+        for swarm in swarms:
+            if await self._queue.push(swarm, SAMPLED):
+                counts.queued += 1
+            else:
+                counts.known += 1
+        if swarms:
+            await self._queue.commit(await self._queue.sweep_position())
+
+
+async def import_source(
+    source: TorrentSource,
+    take_records: Take,
+    take_infohashes: Take,
+    concurrency: int,
+    report: Callable[[BatchResult, int], None],
+) -> None:
+    """Import a source, with so many batches at once. `report` gets each result, and how much of the source is done.
+
+    Raises `UsageError` for a source that is not what it seems, `StateError` of the store. If a source cannot be read
+    further, that is one more problem.
+    """
+    running: deque[tuple[asyncio.Task[BatchResult], int]] = deque()
+    try:
+        async with aclosing(_batches(source)) as batches:
+            async for batch in batches:
+                infohashes = [entry for entry in batch if entry.kind is EntryKind.INFOHASH]
+                records = [entry for entry in batch if entry.kind is not EntryKind.INFOHASH]
+                if records:
+                    running.append((asyncio.create_task(_run(take_records, records)), batch[-1].done))
+                if infohashes:
+                    report(await take_infohashes(infohashes), batch[-1].done)
+                while len(running) >= concurrency:
+                    task, done = running.popleft()
+                    report(await task, done)
+        for task, done in running:
+            report(await task, done)
+    finally:
+        tasks = [task for task, _ in running]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def read_entry(entry: Entry, now: int) -> ImportedTorrent:
+    """Return what an entry says. Raises `LycosaError` for one that says nothing."""
+    if entry.kind is EntryKind.LINE:
+        return parse_line(entry.data, now)
+    if entry.kind is EntryKind.TORRENT:
+        return ImportedTorrent(_record_of_torrent_file(entry.data, now))
+    raise LycosaError(entry.data.decode(errors="replace"))
+
+
+def _record_of_torrent_file(data: bytes, now: int) -> TorrentRecord:
+    """Return the record. Trackers and everything else but the comment and the date are left out."""
+    torrent = read_torrent_file(data)
+    fields = dict(torrent.fields)
+    comment = fields.get(b"comment.utf-8") or fields.get(b"comment")
+    encoding = fields.get(b"encoding")
+    return replace(
+        to_torrent_record(
+            torrent.info, now, encoding.decode("ascii", "replace") if isinstance(encoding, bytes) else ""
+        ),
+        comment=comment.decode(errors="replace") if isinstance(comment, bytes) else "",
+        created=plausible_date(fields.get(b"creation date")),
+    )
+
+
+def _refusal(found: set[Standing]) -> str:
+    """Return why a torrent with these standings may not be stored, "" if it may."""
+    return DENIED if Standing.DENIED in found else EVICTED if Standing.EVICTED in found else ""
+
+
+def _completes(record: TorrentRecord) -> bool:
+    """Whether a record may have something that the stored one lacks."""
+    return bool(record.comment) or record.created is not None or len(record.keys) > 1
+
+
+def _ascii(data: bytes) -> str:
+    return data.decode("ascii", "replace")
+
+
+async def _run(take: Take, entries: Sequence[Entry]) -> BatchResult:
+    return await take(entries)
+
+
+async def _batches(source: TorrentSource) -> AsyncGenerator[list[Entry]]:
+    """Yield batches. They are read in threads: a database or a pipe may make them wait, even for ever."""
+    batches, thread = _cut(source), OwnThread("import")
+    try:
+        while batch := await thread.call(lambda: next(batches, None)):
+            yield batch
+    finally:
+        if not thread.is_busy:
+            batches.close()
+
+
+def _cut(source: TorrentSource) -> Generator[list[Entry]]:
+    batch: list[Entry] = []
+    size = done = 0
+    try:
+        for entry in source.entries():
+            batch.append(entry)
+            size += len(entry.data)
+            done = entry.done
+            if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+    except StateError as error:
+        batch.append(Entry("the rest", EntryKind.BAD, str(error).encode(), done))
+    if batch:
+        yield batch

@@ -1,0 +1,60 @@
+"""Serves a few read-only pages of a running command over HTTP, without a password: its metrics, its dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+
+from lycosa.core.errors import LycosaError, UsageError
+from lycosa.infra.web.http_server import PLAIN, HttpServer, ServerRequest, ServerResponse
+from lycosa.infra.web.listening import LOOPBACK, open_listener, remote_note, url_of, without_password
+
+HEAD_MAX = 8192
+"""Maximum bytes of the request line and the headers."""
+
+CONNECTIONS_MAX = 32
+
+Pages = Mapping[str, Callable[[str], Awaitable[ServerResponse]]]
+"""What answers a GET, by path. It gets the query of the URL, without "?"."""
+
+
+@asynccontextmanager
+async def serve_pages(
+    where: str, pages: Pages, home: str, *, option: str, allow_remote: bool = False
+) -> AsyncIterator[str]:
+    """Serve at `where`, which is `[ADDRESS:]PORT`; the default address is loopback. Yield the URL of the path `home`,
+    and who may connect.
+
+    `option` is the option of the command that `where` comes from. Raises `UsageError` if `where` has another form, and
+    the errors of `open_listener`.
+    """
+    address, port = parse_address(where, option)
+    server = HttpServer(partial(_respond, pages, home), CONNECTIONS_MAX)
+    access = without_password(allow_remote=allow_remote)
+    with open_listener(address, port, f"{option} {where}", access) as listener:
+        url = url_of(listener.getsockname()) + home
+        note = remote_note(listener.getsockname()[0], access)
+        async with await asyncio.start_server(server.on_connect, sock=listener, limit=HEAD_MAX):
+            yield f"{url} ({note})" if note else url
+
+
+def parse_address(where: str, option: str) -> tuple[str, int]:
+    """Return the address and the port of `[ADDRESS:]PORT`. Raises `UsageError`."""
+    address, _, port = where.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise UsageError(f"{option} {where}: write a port such as 9464, or an address with it, 0.0.0.0:9464")
+    return address.strip("[]") or LOOPBACK, int(port)
+
+
+async def _respond(pages: Pages, home: str, request: ServerRequest) -> ServerResponse:
+    if request.method not in ("GET", "HEAD"):
+        return ServerResponse(405, b"GET only\n", {**PLAIN, "allow": "GET, HEAD"})
+    path, _, query = request.target.partition("?")
+    if path not in pages:
+        return ServerResponse(404, f"no such page; there is {home}\n".encode())
+    try:
+        return await pages[path](query)
+    except LycosaError as error:
+        return ServerResponse(503, f"{error}\n".encode())

@@ -1,0 +1,63 @@
+"""What a torrent holds, as far as its names say: the facts by which torrents are filtered and browsed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+# fmt: off
+LANGUAGES = (
+    "en", "zh", "ja", "ko", "ru", "de", "fr", "es", "it", "pt", "pl", "nl", "tr", "ar", "hi", "ta", "te", "ml", "bn",
+    "th", "vi", "id", "uk", "cs", "hu", "ro", "el", "he", "fa", "sv", "da", "no", "fi", "bg", "sr", "hr", "ms", "tl",
+    "kn", "pa",
+)
+# fmt: on
+"""ISO 639-1 codes. The places are stored: new ones are added at the end."""
+OTHER = 8000
+"""The category of what nothing is known of: Newznab's Other."""
+
+
+class ContentType(IntEnum):
+    """The kind of content. The numbers are stored."""
+
+    UNKNOWN = 0
+    VIDEO = 1
+    AUDIO = 2
+    TEXT = 3
+    APPLICATION = 4
+    ARCHIVE = 5
+    IMAGE = 6
+    ADULT = 7
+
+
+class ContentFacts(NamedTuple):
+    """What names say. `category` is Newznab's number; `resolution` is in lines, such as 1080; 0 is unknown.
+
+    A whole season has a season and no episode; of several episodes, the first one counts.
+    """
+
+    type: ContentType = ContentType.UNKNOWN
+    category: int = OTHER
+    resolution: int = 0
+    year: int = 0
+    season: int | None = None
+    episode: int | None = None
+    languages: tuple[str, ...] = ()
+
+    def to_numbers(self) -> tuple[int, ...]:
+        """Return small numbers from 0 that a store keeps, FACT_NUMBERS of them."""
+        seasons = (0 if each is None else each + 1 for each in (self.season, self.episode))
+        mask = sum(1 << LANGUAGES.index(each) for each in self.languages)
+        return (self.type.value, self.category, self.resolution, self.year, *seasons, mask)
+
+
+FACT_NUMBERS = len(ContentFacts().to_numbers())
+
+
+def facts_of(numbers: Sequence[int]) -> ContentFacts:
+    """Return the facts from `to_numbers`. Raises `ValueError`."""
+    kind, category, resolution, year, season, episode, mask = numbers
+    languages = tuple(each for place, each in enumerate(LANGUAGES) if mask >> place & 1)
+    seasons = (each - 1 if each else None for each in (season, episode))
+    return ContentFacts(ContentType(kind), category, resolution, year, *seasons, languages)

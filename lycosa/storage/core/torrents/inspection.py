@@ -1,0 +1,52 @@
+"""What becomes of a torrent before it is stored, whether it was crawled or imported: cleaned, refused, described."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
+from lycosa.storage.core.torrents.content import ContentRules
+from lycosa.storage.core.torrents.deny import DenyRules
+from lycosa.storage.core.torrents.names import (
+    COMMENT_MAX,
+    bounded_files,
+    clean_stored_path,
+    clean_text,
+)
+from lycosa.storage.core.torrents.rules import CompilePattern, RuleFile
+
+
+class Inspection(NamedTuple):
+    """The record as it may be stored, with its content facts. `refused`: the reason why it may not be stored, or ""."""
+
+    record: TorrentRecord
+    refused: str = ""
+
+
+class Inspector:
+    """Applies the rules of files, each with the compiler of its patterns. Raises `UsageError`."""
+
+    def __init__(self, files: Sequence[tuple[RuleFile, CompilePattern]]) -> None:
+        self._deny = DenyRules(files)
+        self._content = ContentRules(files)
+
+    def inspect(self, record: TorrentRecord) -> Inspection:
+        """Clean the names, apply the deny rules, and find out what the torrent holds."""
+        cleaned = clean_record(record)
+        if reason := self.refusal(cleaned):
+            return Inspection(cleaned, reason)
+        return Inspection(replace(cleaned, content=self._content.facts(cleaned.name, cleaned.files)))
+
+    def refusal(self, record: TorrentRecord) -> str:
+        """Return the reason why a record with clean names may not be stored, or ""."""
+        return self._deny.reason_against([record.name, *(file.path for file in record.files)])
+
+
+def clean_record(record: TorrentRecord) -> TorrentRecord:
+    """Return the record with names that are safe to show. One without a name is named after its file or infohash."""
+    files = tuple(StoredFile(clean_stored_path(path), size_bytes) for path, size_bytes in bounded_files(record.files))
+    first = files[0].path.partition("/")[0] if files else ""
+    name = clean_text(record.name) or first.strip("_") or record.keys[0].hex()
+    return replace(record, name=name, files=files, comment=clean_text(record.comment, COMMENT_MAX))

@@ -1,0 +1,125 @@
+"""Words of a name, and which words of a list are among them.
+
+A name is compared in lower case and compatibility form (NFKC), with spaces for dots and underscores and [] for 【】.
+Words are runs of letters and digits; a run of Chinese, Japanese or Korean characters is one, and listed words are found
+inside it. Listed words may have several parts ("web dl").
+
+A word may be listed as its hash, so that a list can be published without its words: `4-0123456789abcdef`, the length of
+the word and 8 bytes of BLAKE2b. Parts, three at most, are hashed without the spaces between them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Generic, TypeVar
+
+from lycosa.core.errors import UsageError
+
+PARTS_MAX = 4
+"""Parts of a listed word."""
+HASHED = re.compile(r"([1-9][0-9]?)-([0-9a-f]{16})")
+FIRST_RUN = "\u2e80"
+"""From here on, writing has no spaces between words."""
+
+_SEPARATORS = str.maketrans("._【】\u00d7", "  []x")
+_ASCII_WORDS = re.compile(r"[a-z0-9]+")
+_WORDS = re.compile(
+    r"[a-z0-9\u00b5-\u00d6\u00d8-\u00f6\u00f8-\u10ff\u1200-\u1fff]+"
+    r"|[\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u303c\u3041-\u309f\u30a1-\u30fa\u30fc-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+
+T = TypeVar("T")
+
+
+def normalized(text: str) -> str:
+    """Return the form of a text that words and patterns are compared with."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).casefold()
+    return text.lower().translate(_SEPARATORS)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a normalized text."""
+    return (_ASCII_WORDS if text.isascii() else _WORDS).findall(text)
+
+
+def hashed_word(word: str) -> str:
+    """Return the form in which a list names a word without showing it. Raises `UsageError` for what is no word."""
+    joined = "".join(words_of(normalized(word)))
+    if not 2 <= len(joined) <= 99:
+        raise UsageError(f"a hashed word has 2 to 99 letters and digits, not {len(joined)}")
+    return f"{len(joined)}-{_digest(joined).hex()}"
+
+
+@lru_cache(1 << 16)
+def _digest(word: str) -> bytes:
+    return blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8, person=b"torrent word").digest()
+
+
+class WordIndex(Generic[T]):
+    """Values by words, clear and hashed. Raises `UsageError` for what is no word."""
+
+    def __init__(self, clear: Iterable[tuple[str, T]], hashed: Iterable[tuple[str, T]] = ()) -> None:
+        self._by_first: dict[str, list[tuple[tuple[str, ...], T]]] = {}
+        self._inside: dict[str, list[T]] = {}
+        self._hashed: dict[int, dict[bytes, list[T]]] = {}
+        for word, value in clear:
+            self._add(word, value)
+        for word, value in hashed:
+            self._add_hashed(word, value)
+        longest_first = sorted(self._inside, key=len, reverse=True)
+        self._inside_pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    def find(self, words: Sequence[str]) -> list[T]:
+        """Return the values of the listed words among these, with repetitions."""
+        found: list[T] = []
+        for place, word in enumerate(words):
+            if word >= FIRST_RUN:
+                for inside in self._inside_pattern.findall(word):
+                    found += self._inside[inside]
+            elif entries := self._by_first.get(word):
+                for rest, value in entries:
+                    if not rest or tuple(words[place + 1 : place + 1 + len(rest)]) == rest:
+                        found.append(value)
+        return found + self._find_hashed(words) if self._hashed and words else found
+
+    def _find_hashed(self, words: Sequence[str]) -> list[T]:
+        """Look up words, neighbours joined, and pieces of runs, as far as their lengths are listed, each once."""
+        found: list[T] = []
+        by_length = self._hashed
+        following = [*words[1:], FIRST_RUN]
+        joined = {word for word in words if len(word) in by_length}
+        for first, second in set(zip(words, following, strict=True)):
+            if second < FIRST_RUN and first < FIRST_RUN and len(first) + len(second) in by_length:
+                joined.add(first + second)
+        for first, second, third in set(zip(words, following, [*following[1:], FIRST_RUN], strict=True)):
+            length = len(first) + len(second) + len(third)
+            if length in by_length and max(first, second, third) < FIRST_RUN:
+                joined.add(first + second + third)
+        for run in {word for word in words if word >= FIRST_RUN}:
+            joined.update(run[at : at + length] for length in by_length for at in range(len(run) - length + 1))
+        for word in joined:
+            found += by_length[len(word)].get(_digest(word), ())
+        return found
+
+    def _add(self, word: str, value: T) -> None:
+        parts = words_of(normalized(word))
+        if not 1 <= len(parts) <= PARTS_MAX:
+            raise UsageError(f"{word!r} is not a word, nor {PARTS_MAX} words at most")
+        if parts[0] < FIRST_RUN:
+            self._by_first.setdefault(parts[0], []).append((tuple(parts[1:]), value))
+        elif len(parts) == 1:
+            self._inside.setdefault(parts[0], []).append(value)
+        else:
+            raise UsageError(
+                f"{word!r} begins with characters that need no spaces: write one run of them, or a pattern"
+            )
+
+    def _add_hashed(self, word: str, value: T) -> None:
+        if not (match := HASHED.fullmatch(word)):
+            raise UsageError(f"{word!r} is not a hashed word, such as 4-0123456789abcdef")
+        self._hashed.setdefault(int(match[1]), {}).setdefault(bytes.fromhex(match[2]), []).append(value)

@@ -1,0 +1,71 @@
+"""What the index does not have yet: the torrents after the last id that it has, and the rows of `torrent_changes`.
+
+Torrents that were never listed have no such rows: without an index, the table stays empty.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+
+from lycosa.storage.core.torrent_record import Change
+from lycosa.storage.records.database import DatabaseThread
+from lycosa.storage.records.rows import STORED, Row, stored_torrent
+
+UNCHANGED, NEW = 0, 1
+"""Tokens: of a torrent that the index has, and of one that did not change since it was stored."""
+TOKEN_BITS = 31
+
+
+class ChangesTable(DatabaseThread):
+    """Its methods run in a transaction."""
+
+    def _changes(self, limit: int) -> list[Change]:
+        indexed, _ = self._progress()
+        fresh = self._query("SELECT id FROM torrents WHERE id > ? ORDER BY id LIMIT ?", [indexed, limit])
+        noted = self._query("SELECT id, token FROM torrent_changes ORDER BY id LIMIT ?", [limit])
+        tokens = dict.fromkeys((number for (number,) in fresh), NEW) | dict(noted)
+        listed = sorted(tokens.items())[:limit]
+        self._note_listed([number for number, _ in listed])
+        stored = {row[0]: stored_torrent(row) for row in self._select(STORED, "t.id", [number for number, _ in listed])}
+        return [Change(number, token, stored.get(number)) for number, token in listed]
+
+    def _scan(self, after_id: int, limit: int) -> list[Change]:
+        indexed, _ = self._progress()
+        query = "SELECT id, token FROM torrent_changes WHERE id > ? ORDER BY id LIMIT ?"
+        tokens: dict[int, int] = dict(self._query(query, [after_id, limit]))
+        rows = self._query(STORED + "t.id > ? ORDER BY t.id LIMIT ?", [after_id, limit])
+        self._note_listed([row[0] for row in rows])
+        return [
+            Change(row[0], tokens.get(row[0], NEW if row[0] > indexed else UNCHANGED), stored_torrent(row))
+            for row in rows
+        ]
+
+    def _acknowledge(self, changes: Sequence[Change]) -> None:
+        tokens = {each.id: each.token for each in changes}
+        noted: dict[int, int] = dict(self._select("SELECT id, token FROM torrent_changes WHERE", "id", tokens))
+        self._delete("torrent_changes", "id", [number for number, token in noted.items() if tokens[number] == token])
+        indexed, _ = self._progress()
+        last = max((number for number, token in tokens.items() if token == NEW), default=0)
+        if last > indexed:
+            self._execute("UPDATE torrent_store SET indexed_id = ?", [last])
+            skipped = self._query("SELECT id FROM torrents WHERE id > ? AND id <= ?", [indexed, last])
+            others = [number for (number,) in skipped if number not in tokens]
+            kept = {row[0] for row in self._select("SELECT id FROM torrent_changes WHERE", "id", others)}
+            self._insert("torrent_changes", [(number, NEW) for number in others if number not in kept])
+
+    def _note_changes(self, ids: Iterable[int]) -> None:
+        _, listed = self._progress()
+        numbers = sorted(number for number in ids if number <= listed)
+        token = NEW + 1 + secrets.randbits(TOKEN_BITS)  # another one each time: late acknowledgements do not hide it
+        self._delete("torrent_changes", "id", numbers)
+        self._insert("torrent_changes", [(number, token) for number in numbers])
+
+    def _note_listed(self, ids: Sequence[int]) -> None:
+        _, listed = self._progress()
+        if ids and ids[-1] > listed:
+            self._execute("UPDATE torrent_store SET listed_id = ?", [ids[-1]])
+
+    def _progress(self) -> Row:
+        """Return the last id that the index has, and the last one that it was given."""
+        return self._query("SELECT indexed_id, listed_id FROM torrent_store")[0]

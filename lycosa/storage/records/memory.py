@@ -1,0 +1,168 @@
+"""A record store in memory: for tests, and for crawls that pass their records on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+from math import inf
+
+from lycosa.storage.core.torrent_record import (
+    EVICTED_S,
+    Change,
+    Popularity,
+    PutResult,
+    RecordPolicy,
+    Refusal,
+    Standing,
+    StoredTorrent,
+    TorrentRecord,
+    completed,
+    hashed_key,
+    key_of,
+)
+
+
+class MemoryRecordStore:
+    """See `storage.ports.RecordStore`. It grows without limit, unless its user evicts."""
+
+    def __init__(self, policy: RecordPolicy | None = None) -> None:
+        self._policy = policy or RecordPolicy()
+        self._rows: dict[int, StoredTorrent] = {}
+        self._ids: dict[bytes, int] = {}
+        self._denied: dict[bytes, tuple[Standing, float, str]] = {}
+        self._changes: dict[int, int] = {}
+        self._next_id = count(1)
+        self._tokens = count(1)
+        self._listed = 0
+        """The last id of `changes`."""
+
+    async def open(self) -> None:
+        pass
+
+    async def standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
+        found = {each: self._standing(key_of(each), now) for each in infohashes}
+        return {infohash: standing for infohash, standing in found.items() if standing is not None}
+
+    async def refusal(self, infohash: bytes, now: float) -> Refusal | None:
+        key = key_of(infohash)
+        found = [self._denied[form] for form in (key, hashed_key(key)) if form in self._denied]
+        standing, until, reason = max(found, key=lambda each: each[1], default=(Standing.DENIED, 0.0, ""))
+        return Refusal(standing, None if until == inf else until, reason) if until > now else None
+
+    async def count(self) -> int:
+        return len(self._rows)
+
+    async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
+        new = known = 0
+        allowed = [each for each in records if not self._policy.refuses(each) and not self._is_denied(each, now)]
+        for record in allowed:
+            if ids := sorted({self._ids[key] for key in record.keys if key in self._ids}):
+                self._complete(ids[0], record, int(now))
+                known += 1
+            else:
+                self._store(StoredTorrent(next(self._next_id), record, int(now)))
+                new += 1
+        return PutResult(new, known, len(records) - len(allowed))
+
+    async def get(self, infohash: bytes) -> StoredTorrent | None:
+        return self._rows.get(self._ids.get(key_of(infohash), 0))
+
+    async def mark_seen(self, infohashes: Sequence[bytes], now: float) -> None:
+        for row in [self._rows[self._ids[key]] for key in map(key_of, infohashes) if key in self._ids]:
+            self._rows[row.id] = replace(row, seen=max(row.seen, int(now)))
+
+    async def set_popularity(self, counts: Sequence[Popularity]) -> None:
+        for infohash, seeders, leechers, counted in (each.limited() for each in counts):
+            row = await self.get(infohash)
+            if row is not None and (row.counted is None or row.counted < counted):
+                self._store(replace(row, seeders=seeders, leechers=leechers, counted=counted))
+
+    async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
+        due = [(row.counted or 0, row.id) for row in self._rows.values() if row.counted is None or row.counted < before]
+        return [self._rows[number].record.keys for _, number in sorted(due)[:limit]]
+
+    async def changes(self, limit: int) -> list[Change]:
+        listed = sorted(self._changes)[:limit]
+        self._listed = max([self._listed, *listed])
+        return [Change(number, self._changes[number], self._rows.get(number)) for number in listed]
+
+    async def acknowledge(self, changes: Sequence[Change]) -> None:
+        for number, token, _ in changes:
+            if self._changes.get(number) == token:
+                del self._changes[number]
+
+    async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
+        return [self._rows[number] for number in sorted(self._rows) if number > after_id][:limit]
+
+    async def by_id(self, ids: Sequence[int]) -> list[StoredTorrent]:
+        return [self._rows[number] for number in ids if number in self._rows]
+
+    async def scan(self, after_id: int, limit: int) -> list[Change]:
+        rows = await self.torrents(after_id, limit)
+        self._listed = max([self._listed, *(row.id for row in rows)])
+        return [Change(row.id, self._changes.get(row.id, 0), row) for row in rows]
+
+    async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
+        return [(row.id, row.record.keys) for row in await self.torrents(after_id, limit)]
+
+    async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
+        denied, names = {key_of(each) for each in infohashes}, set(hashed)
+        found = {number for key, number in self._ids.items() if key in denied or (names and hashed_key(key) in names)}
+        removed = [key for number in found for key in self._remove(number)]
+        self._denied |= dict.fromkeys([*denied, *names, *removed], (Standing.DENIED, inf, reason))
+        return len(found)
+
+    async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
+        for key in [*map(key_of, infohashes), *hashed]:
+            self._denied.pop(key, None)
+
+    async def evict(self, count: int, now: float) -> int:
+        rows = sorted(self._rows.values(), key=lambda row: (row.seeders, row.seen, row.id))[:count]
+        keys = [key for row in rows for key in self._remove(row.id)]
+        self._denied = {key: each for key, each in self._denied.items() if each[1] > now}
+        self._denied |= dict.fromkeys(keys, (Standing.EVICTED, int(now) + EVICTED_S, ""))
+        return len(rows)
+
+    async def used_bytes(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        pass
+
+    def _standing(self, key: bytes, now: float) -> Standing | None:
+        forms = (self._denied.get(form, (None, 0.0, "")) for form in (key, hashed_key(key)))
+        standings = {standing for standing, until, _ in forms if until > now}
+        for standing in (Standing.DENIED, Standing.EVICTED):
+            if standing in standings:
+                return standing
+        return Standing.STORED if key in self._ids else None
+
+    def _is_denied(self, record: TorrentRecord, now: float) -> bool:
+        return any(self._standing(key, now) in {Standing.DENIED, Standing.EVICTED} for key in record.keys)
+
+    def _complete(self, number: int, record: TorrentRecord, now: int) -> None:
+        row = self._rows[number]
+        merged = completed(row.record, record)
+        self._rows[number] = row = replace(row, seen=max(row.seen, now))
+        if merged == row.record:
+            return
+        for other in sorted({self._ids[key] for key in merged.keys if key in self._ids} - {number}):
+            merged = completed(merged, self._rows[other].record)
+            self._remove(other)
+        self._store(replace(row, record=merged))
+
+    def _store(self, row: StoredTorrent) -> None:
+        self._rows[row.id] = row
+        self._ids |= dict.fromkeys(row.record.keys, row.id)
+        self._changes[row.id] = next(self._tokens)
+
+    def _remove(self, number: int) -> tuple[bytes, ...]:
+        keys = self._rows.pop(number).record.keys
+        for key in keys:
+            self._ids.pop(key, None)
+        if number <= self._listed:
+            self._changes[number] = next(self._tokens)
+        else:
+            del self._changes[number]
+        return keys

@@ -1,0 +1,43 @@
+"""Waits while a database is gone, locked or full, so that a crawl outlives a restart of its server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from lycosa.core.errors import StorageFull, StorageUnavailable
+from lycosa.core.units import format_duration
+
+GIVE_UP_S = 600.0
+PAUSE_MIN_S, PAUSE_MAX_S = 0.5, 30.0
+
+Temporary = StorageUnavailable | StorageFull
+TEMPORARY = (StorageUnavailable, StorageFull)
+"""Errors that may pass."""
+
+
+class OutageWait:
+    """One outage at a time, whatever calls it hits. `say` gets one line when it begins and one when it is over."""
+
+    def __init__(self, say: Callable[[str], None], give_up_s: float = GIVE_UP_S) -> None:
+        self._say, self._give_up_s = say, give_up_s
+        self._since: float | None = None
+
+    async def wait(self, error: Temporary) -> None:
+        """Wait before the next try, the longer the outage lasts. Raises the error if it has lasted too long."""
+        now = asyncio.get_running_loop().time()
+        if self._since is None:
+            self._since = now
+            limit = format_duration(self._give_up_s)
+            self._say(f"{error}. What was found waits until the torrents can be stored again, for {limit} at most")
+        passed = now - self._since
+        if passed >= self._give_up_s:
+            raise error
+        await asyncio.sleep(min(max(passed / 2, PAUSE_MIN_S), PAUSE_MAX_S))
+
+    def succeeded(self) -> None:
+        """Note that a call was answered."""
+        if self._since is not None:
+            passed = asyncio.get_running_loop().time() - self._since
+            self._since = None
+            self._say(f"the torrents can be stored again after {format_duration(passed)}")

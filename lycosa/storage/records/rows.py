@@ -1,0 +1,87 @@
+"""The tables of a record store, and what their rows say. They are narrow, since there are many.
+
+    torrent_store       one row: the next id, the last id that the index has, the last one that it was given. Writers
+                        lock it first, so they take turns
+    torrents            id -> both infohashes, content (see `content`); written once
+    torrent_popularity  id -> two numbers of 48 bits that sort as they are asked for: `worth` (seeders, then when seen;
+                        the smallest is evicted first) and `counted` (when its peers were counted, then leechers)
+    torrent_hashes      the first 6 bytes of each infohash, id; the infohash of the torrent decides
+    torrent_denied      20 bytes of an infohash, or its `hashed_key` -> why, and until when
+    torrent_changes     id -> token: what the index does not have yet, besides the torrents after the last id it has
+
+The numbers of 48 bits have 2^47 subtracted: SQLite needs 6 bytes for them, whatever they say. So a row that changes
+keeps its size, and its page stays full.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lycosa.storage.core.torrent_record import StoredTorrent
+from lycosa.storage.records.content import decode_content
+
+Row = tuple[Any, ...]
+
+TABLES = (
+    """CREATE TABLE torrent_store (one {integer} PRIMARY KEY, next_id {bigint} NOT NULL,
+        indexed_id {bigint} NOT NULL, listed_id {bigint} NOT NULL){engine}""",
+    "CREATE TABLE torrents (id {id} PRIMARY KEY, v1 {hash}, v2 {hash}, content {blob} NOT NULL){engine}",
+    """CREATE TABLE torrent_popularity (id {id} PRIMARY KEY, worth {bigint} NOT NULL,
+        counted {bigint} NOT NULL){engine}""",
+    """CREATE TABLE torrent_hashes (prefix {bigint} NOT NULL, id {bigint} NOT NULL,
+        PRIMARY KEY (prefix, id)){clustered}""",
+    """CREATE TABLE torrent_denied (hash {hash} PRIMARY KEY, standing {integer} NOT NULL, until {bigint} NOT NULL,
+        reason {text} NOT NULL){clustered}""",
+    "CREATE INDEX torrent_denied_until ON torrent_denied (until)",
+    "CREATE TABLE torrent_changes (id {id} PRIMARY KEY, token {bigint} NOT NULL){engine}",
+    "INSERT INTO torrent_store VALUES (1, 1, 0, 0)",
+)
+NAMES = {"torrent_store", "torrents", "torrent_popularity", "torrent_hashes", "torrent_denied", "torrent_changes"}
+STORED = (
+    "SELECT t.id, t.v1, t.v2, t.content, p.worth, p.counted"
+    " FROM torrents t JOIN torrent_popularity p ON p.id = t.id WHERE "
+)
+OFFSET = 1 << 47
+SECONDS_MAX = (1 << 32) - 2
+NEVER = -OFFSET
+"""`counted` of a torrent whose peers were never counted."""
+PREFIX_BYTES = 6
+
+
+def stored_torrent(row: Row) -> StoredTorrent:
+    """Return the torrent of a row that `STORED` selects. Raises `StorageError`."""
+    number, v1, v2, content, worth, counted = row
+    hashes = (None if each is None else bytes(each) for each in (v1, v2))
+    seeders, seen = read_worth(worth)
+    at, leechers = read_counted(counted)
+    return StoredTorrent(number, decode_content(bytes(content), *hashes), seen, seeders, leechers, at)
+
+
+def prefix_of(key: bytes) -> int:
+    """Return the column `prefix` of the 20 bytes of an infohash."""
+    return int.from_bytes(key[:PREFIX_BYTES]) - OFFSET
+
+
+def worth(seeders: int, seen: int) -> int:
+    """Return the column `worth`."""
+    return (seeders << 32 | _seconds(seen)) - OFFSET
+
+
+def read_worth(column: int) -> tuple[int, int]:
+    """Return the seeders, and when the torrent was seen."""
+    return divmod(column + OFFSET, 1 << 32)
+
+
+def counted(at: int, leechers: int) -> int:
+    """Return the column `counted`."""
+    return (_seconds(at) + 1 << 16 | leechers) - OFFSET
+
+
+def read_counted(column: int) -> tuple[int | None, int]:
+    """Return when the peers were counted, and the leechers."""
+    at, leechers = divmod(column + OFFSET, 1 << 16)
+    return at - 1 if at else None, leechers
+
+
+def _seconds(time: int) -> int:
+    return min(max(time, 0), SECONDS_MAX)

@@ -1,0 +1,184 @@
+"""Record stores on PostgreSQL and on MySQL or MariaDB, which several crawlers may share.
+
+    postgresql://USER:PASSWORD@HOST[:PORT]/DATABASE      further options as in libpq: ?sslmode=verify-full
+    mysql://USER:PASSWORD@HOST[:PORT]/DATABASE           MySQL or MariaDB; ?socket=/PATH, ?ca=FILE for TLS
+
+After an error of the connection, the next call connects again. The size of the store is the server's affair.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, StorageUnavailable, UsageError
+from lycosa.storage.core.torrent_record import RecordPolicy
+from lycosa.storage.records.rows import NAMES, TABLES
+from lycosa.storage.records.tables import TableRecordStore
+
+CONNECT_S = 10
+ANSWER_MAX_S = 300
+"""Maximum time that a server may take for a statement."""
+CREATE_LOCK = 0x4C795452
+MYSQL_PORT = 3306
+MYSQL_FULL = {1021, 1041, 1114}
+"""Disk full, out of resources, table full."""
+EXTRAS = {"psycopg": "postgresql", "pymysql": "mysql"}
+
+
+def open_sql_records(url: str, policy: RecordPolicy | None = None) -> SqlRecordStore:
+    """Return the store at a URL. Raises `UsageError`."""
+    scheme, _, rest = url.partition("://")
+    shown = f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+    if scheme in {"postgresql", "postgres"}:
+        return PostgresqlRecordStore(url, shown, policy)
+    if scheme in {"mysql", "mariadb"}:
+        return MysqlRecordStore(url, shown, policy)
+    raise UsageError(f"{shown} is no database for records: write postgresql://HOST/DATABASE or mysql://HOST/DATABASE")
+
+
+class SqlRecordStore(TableRecordStore):
+    """See `storage.ports.RecordStore`. `shown` is the URL without its password."""
+
+    driver: str
+
+    def __init__(self, url: str, shown: str, policy: RecordPolicy | None = None) -> None:
+        super().__init__(policy)
+        self._url = url
+        self._shown = shown
+        try:
+            self._module: Any = __import__(self.driver)
+        except ImportError:
+            name = EXTRAS[self.driver]
+            raise UsageError(f"{shown} needs {self.driver}: pip install 'lycosa[{name}]'") from None
+
+    @abstractmethod
+    def _tables(self) -> set[str]:
+        """Return the names of all tables of the database."""
+
+    @abstractmethod
+    def _lock_creation(self) -> None:
+        """Wait until no other process creates the tables; until the connection closes."""
+
+    @abstractmethod
+    def _is_full(self, error: Exception) -> bool:
+        """Return whether the server has no space left."""
+
+    def _prepare(self, connection: Any) -> Any:
+        """Create the tables if there are none."""
+        self._connection = connection
+        if self._tables() >= NAMES and self._query("SELECT 1 FROM torrent_store"):
+            return connection
+        self._lock_creation()
+        there = NAMES & self._tables()
+        if there and "torrent_store" not in there:
+            raise ForeignState(
+                f"{self._shown} has other tables named {', '.join(sorted(there))}; give another database"
+            )
+        if there != NAMES or not self._query("SELECT 1 FROM torrent_store"):  # else another process made them
+            for name in sorted(there):  # a creation that was interrupted
+                self._execute(f"DROP TABLE {name}")
+            for statement in TABLES:
+                self._execute(statement.format_map(self.types))
+        self._disconnect()  # unlocks
+        return self._connect()
+
+    def _error(self, error: Exception) -> LycosaError | None:
+        if not isinstance(error, (self._module.Error, OSError)):
+            return None
+        reason = str(error.args[-1] if error.args else error).strip().partition("\n")[0]
+        if self._is_full(error):
+            return StorageFull(f"{self._shown}: the server has no space left ({reason}); nothing is lost: free some")
+        passing = isinstance(error, (self._module.OperationalError, self._module.InterfaceError, OSError))
+        found = StorageUnavailable if passing else StorageError
+        return found(f"{self._shown}: the database of torrents cannot be used: {reason}")
+
+
+class PostgresqlRecordStore(SqlRecordStore):
+    """On PostgreSQL."""
+
+    driver = "psycopg"
+    types = {
+        "integer": "integer",
+        "bigint": "bigint",
+        "id": "bigint",
+        "hash": "bytea",
+        "blob": "bytea",
+        "text": "text",
+        "clustered": "",
+        "engine": "",
+    }
+
+    def _connect(self) -> Any:
+        connection = self._module.connect(
+            self._url,
+            autocommit=True,  # transactions begin explicitly
+            connect_timeout=CONNECT_S,
+            keepalives_idle=CONNECT_S,
+            tcp_user_timeout=ANSWER_MAX_S * 1000,
+            prepare_threshold=None,
+        )
+        return self._prepare(connection)
+
+    def _tables(self) -> set[str]:
+        return {name for (name,) in self._query("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")}
+
+    def _lock_creation(self) -> None:
+        self._execute(f"SELECT pg_advisory_lock({CREATE_LOCK})")
+
+    def _is_full(self, error: Exception) -> bool:
+        return getattr(error, "sqlstate", None) == "53100"
+
+    def _used_bytes(self) -> int:
+        sizes = ", ".join(f"('{name}')" for name in sorted(NAMES))
+        return int(self._query(f"SELECT sum(pg_total_relation_size(n::regclass)) FROM (VALUES {sizes}) t (n)")[0][0])
+
+
+class MysqlRecordStore(SqlRecordStore):
+    """On MySQL or MariaDB, with the engine InnoDB."""
+
+    driver = "pymysql"
+    types = {
+        "integer": "INT",
+        "bigint": "BIGINT",
+        "id": "BIGINT",
+        "hash": "VARBINARY(32)",
+        "blob": "LONGBLOB",
+        "text": "TEXT CHARACTER SET utf8mb4",
+        "clustered": " ENGINE=InnoDB",
+        "engine": " ENGINE=InnoDB",
+    }
+
+    def _connect(self) -> Any:
+        parts = urlsplit(self._url)
+        options = dict(parse_qsl(parts.query))
+        connection = self._module.connect(
+            host=parts.hostname or "localhost",
+            port=parts.port or MYSQL_PORT,
+            user=unquote(parts.username or "root"),
+            password=unquote(parts.password or ""),
+            database=unquote(parts.path[1:]),
+            unix_socket=options.get("socket"),
+            ssl={"ca": options["ca"]} if "ca" in options else None,
+            charset="utf8mb4",
+            autocommit=True,  # transactions begin explicitly
+            connect_timeout=CONNECT_S,
+            read_timeout=ANSWER_MAX_S,
+            write_timeout=ANSWER_MAX_S,
+            init_command="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        )
+        return self._prepare(connection)
+
+    def _tables(self) -> set[str]:
+        return {name for (name,) in self._query("SHOW TABLES")}
+
+    def _lock_creation(self) -> None:
+        self._execute(f"SELECT GET_LOCK('lycosa records {CREATE_LOCK}', {ANSWER_MAX_S})")
+
+    def _is_full(self, error: Exception) -> bool:
+        return bool(error.args) and error.args[0] in MYSQL_FULL
+
+    def _used_bytes(self) -> int:
+        sizes = "SELECT table_name, data_length + index_length FROM information_schema.tables"
+        return sum(int(size) for name, size in self._query(f"{sizes} WHERE table_schema = DATABASE()") if name in NAMES)

@@ -1,0 +1,118 @@
+"""A record store in one SQLite file. It keeps to a size, database and write-ahead log together, by eviction."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from lycosa.core.errors import ForeignState, LycosaError, NewerState, StorageUnavailable, UsageError
+from lycosa.infra.sqlite import DatabaseHeader, error_code, open_database, storage_error
+from lycosa.storage.core.torrent_record import RecordPolicy
+from lycosa.storage.records.rows import TABLES
+from lycosa.storage.records.tables import EVICT_ROWS, TableRecordStore
+
+FORMAT = int.from_bytes(b"LyTR")
+VERSION = 1
+PAGE_BYTES = 16_384
+"""Records fill large pages better."""
+CHECKPOINT_PAGES = 250
+VACUUM_PAGES = 100
+LOG_MAX_BYTES = 12 << 20
+"""Room for the log: what it holds at a checkpoint, and the largest transaction."""
+SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
+EVICT_SHARE = 200_000
+"""To make room, a torrent is evicted for each of so many bytes of the maximum, about one in 200: finding them takes a
+scan."""
+INDEXED = 2
+"""A record takes at most this many times its content, with its rows in the indexes."""
+
+TYPES = {
+    "integer": "INTEGER",
+    "bigint": "INTEGER",
+    "id": "INTEGER",
+    "hash": "BLOB",
+    "blob": "BLOB",
+    "text": "TEXT",
+    "clustered": " WITHOUT ROWID",
+    "engine": "",
+}
+SETTINGS = (
+    f"page_size={PAGE_BYTES}",
+    "auto_vacuum=INCREMENTAL",
+    f"wal_autocheckpoint={CHECKPOINT_PAGES}",
+    f"journal_size_limit={CHECKPOINT_PAGES * PAGE_BYTES}",
+    "cache_size=-32768",
+)
+FULL = "for the records of torrents; nothing is lost: free some and run the same command again"
+UNUSABLE = "the records of torrents cannot be used: {}"
+
+
+class SqliteRecordStore(TableRecordStore):
+    """See `storage.ports.RecordStore`. `max_bytes` limits the files; None for no limit.
+
+    With `sync`, a change is on the disk when its call returns; without, it survives a crash of the process only.
+    """
+
+    types = TYPES
+    placeholder = "?"
+
+    def __init__(
+        self, path: Path, policy: RecordPolicy | None = None, *, max_bytes: int | None = None, sync: bool = False
+    ) -> None:
+        super().__init__(policy)
+        if max_bytes is not None and max_bytes < SIZE_MIN_BYTES:
+            raise UsageError(f"a record store needs at least {SIZE_MIN_BYTES >> 20} MiB; give a larger maximum")
+        self.path = path
+        self._max_bytes = max_bytes
+        self._sync = sync
+
+    def _connect(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        statements = [statement.format_map(TYPES) for statement in TABLES]
+        make = (*statements, f"PRAGMA application_id={FORMAT}", f"PRAGMA user_version={VERSION}")
+        return open_database(self.path, self._refuse, make, sync=self._sync, settings=SETTINGS)
+
+    def _refuse(self, found: DatabaseHeader) -> None:
+        if (found.application_id or found.tables) and found.application_id != FORMAT:
+            raise ForeignState(f"{self.path} holds something other than records of torrents; give another name")
+        if found.version > VERSION:
+            raise NewerState(f"{self.path} was written by a newer Lycosa (format {found.version}); update Lycosa")
+
+    def _begin(self, *, write: bool) -> None:
+        self._execute("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    def _error(self, error: Exception) -> LycosaError | None:
+        if error_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            return StorageUnavailable(f"{self.path}: another process writes to the torrents for long")
+        if isinstance(error, (sqlite3.Error, OSError)):
+            return storage_error(self.path, error, FULL, UNUSABLE)
+        return None
+
+    def _used_bytes(self) -> int:
+        return self._pragma("page_count") * PAGE_BYTES + self._log_bytes()
+
+    async def _make_room(self, content_bytes: int, now: float) -> None:
+        if self._max_bytes is None:
+            return
+        limit = self._max_bytes - LOG_MAX_BYTES - INDEXED * content_bytes
+        while await self._run(self._filled_bytes) > limit:
+            if not await self.evict(max(EVICT_ROWS, self._max_bytes // EVICT_SHARE), now):
+                break
+        await self._retried(lambda: self._connected(lambda: self._shrink(limit)))
+
+    def _filled_bytes(self) -> int:
+        return (self._pragma("page_count") - self._pragma("freelist_count")) * PAGE_BYTES
+
+    def _shrink(self, limit: int) -> None:
+        """Return free pages to the file system if the file is larger than it may be, and cut the log off."""
+        while (excess := self._pragma("page_count") - limit // PAGE_BYTES) > 0 and self._pragma("freelist_count"):
+            self._execute(f"PRAGMA incremental_vacuum({min(excess, VACUUM_PAGES)})").fetchall()
+        if self._log_bytes() > CHECKPOINT_PAGES * PAGE_BYTES * 2:
+            self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _log_bytes(self) -> int:
+        log = self.path.with_name(self.path.name + "-wal")
+        return log.stat().st_size if log.exists() else 0
+
+    def _pragma(self, name: str) -> int:
+        return int(self._execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,0 +1,313 @@
+"""A record store in the tables of a database, whichever it is. Adapters say how to connect and what its errors mean.
+
+The tables: `rows`. All statements are SQL that each of the databases understands.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from lycosa.storage.core.torrent_record import (
+    EVICTED_S,
+    HASHED_BYTES,
+    Change,
+    Popularity,
+    PutResult,
+    RecordPolicy,
+    Refusal,
+    Standing,
+    StoredTorrent,
+    TorrentRecord,
+    completed,
+    hashed_key,
+    key_of,
+)
+from lycosa.storage.records.changes_table import ChangesTable
+from lycosa.storage.records.content import encode_content
+from lycosa.storage.records.database import VALUES_MAX, marks, slices
+from lycosa.storage.records.popularity_table import PopularityTable
+from lycosa.storage.records.rows import NEVER, STORED, Row, prefix_of, stored_torrent, worth
+
+STATEMENT_BYTES = 2 << 20
+"""Maximum size of the blobs in a statement: MariaDB accepts packets of 16 MiB, and a quoted blob may double."""
+PUT_ROWS = 250
+EVICT_ROWS = 100
+"""Maximum numbers of records stored and evicted in a transaction: they limit the size of the log."""
+SCAN_ROWS = 20_000
+"""Number of infohashes read at once to find those that a hashed deny-list names."""
+FOREVER = 2**62
+
+
+class TableRecordStore(ChangesTable, PopularityTable):
+    """See `storage.ports.RecordStore`. `types` are the names of the column types."""
+
+    types: dict[str, str]
+
+    def __init__(self, policy: RecordPolicy | None = None) -> None:
+        super().__init__()
+        self._policy = policy or RecordPolicy()
+
+    @abstractmethod
+    def _used_bytes(self) -> int:
+        """See `used_bytes`."""
+
+    async def _make_room(self, content_bytes: int, now: float) -> None:
+        """Remove what is due so that as much more content can be stored. A server has no size to keep to."""
+        return
+
+    # ------------------------------------------------------------------------------------------------------ the port
+
+    async def open(self) -> None:
+        await self._run(lambda: None)
+
+    async def standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
+        return await self._run(lambda: self._standing(infohashes, now))
+
+    async def refusal(self, infohash: bytes, now: float) -> Refusal | None:
+        return await self._run(lambda: self._refusal(key_of(infohash), now))
+
+    async def count(self) -> int:
+        query = "SELECT count(*) FROM torrent_popularity"
+        return int((await self._run(lambda: self._query(query)))[0][0])
+
+    async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
+        allowed = [record for record in records if not self._policy.refuses(record)]
+        result = PutResult(refused=len(records) - len(allowed))
+        for some in slices(allowed, PUT_ROWS):
+            encoded = await self._in_thread(partial(_encoded, some))
+            await self._make_room(sum(len(content) for _, content in encoded), now)
+            added = await self._run(partial(self._put, encoded, int(now)), write=True)
+            result = PutResult(*map(sum, zip(result, added, strict=True)))
+        return result
+
+    async def get(self, infohash: bytes) -> StoredTorrent | None:
+        return await self._run(lambda: self._get(key_of(infohash)))
+
+    async def mark_seen(self, infohashes: Sequence[bytes], now: float) -> None:
+        await self._run(lambda: self._see(self._ids(infohashes).values(), int(now)), write=True)
+
+    async def set_popularity(self, counts: Sequence[Popularity]) -> None:
+        await self._run(lambda: self._set_popularity(counts), write=True)
+
+    async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
+        return await self._run(lambda: self._due_for_count(int(before), limit))
+
+    async def changes(self, limit: int) -> list[Change]:
+        return await self._run(lambda: self._changes(limit), write=True)
+
+    async def acknowledge(self, changes: Sequence[Change]) -> None:
+        await self._run(lambda: self._acknowledge(changes), write=True)
+
+    async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
+        query = STORED + "t.id > ? ORDER BY t.id LIMIT ?"
+        return [stored_torrent(row) for row in await self._run(lambda: self._query(query, [after_id, limit]))]
+
+    async def by_id(self, ids: Sequence[int]) -> list[StoredTorrent]:
+        return await self._run(lambda: [stored_torrent(row) for row in self._select(STORED, "t.id", ids)])
+
+    async def scan(self, after_id: int, limit: int) -> list[Change]:
+        return await self._run(lambda: self._scan(after_id, limit), write=True)
+
+    async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
+        return await self._run(lambda: self._hashes(after_id, limit))
+
+    async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
+        keys = _denied_keys(infohashes, hashed)
+        return await self._run(lambda: self._deny(keys, reason), write=True)
+
+    async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
+        keys = _denied_keys(infohashes, hashed)
+        await self._run(lambda: self._delete("torrent_denied", "hash", keys), write=True)
+
+    async def evict(self, count: int, now: float) -> int:
+        ids = await self._run(lambda: self._least_worth(count))
+        evicted = 0
+        for some in slices(ids, EVICT_ROWS):
+            evicted += await self._run(partial(self._evict, some, int(now)), write=True)
+        return evicted
+
+    async def used_bytes(self) -> int:
+        return await self._run(self._used_bytes)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._in_thread(self._disconnect)
+        self._executor.shutdown()
+
+    # -------------------------------------------------------------------------------------------------------- reading
+
+    def _ids(self, infohashes: Iterable[bytes]) -> dict[bytes, int]:
+        """Return the ids of the stored torrents by the 20 bytes of an infohash."""
+        keys = {key_of(each) for each in infohashes}
+        query = "SELECT t.id, t.v1, t.v2 FROM torrent_hashes h JOIN torrents t ON t.id = h.id WHERE"
+        rows = self._select(query, "h.prefix", {prefix_of(key) for key in keys})
+        return {key: number for number, *hashes in rows for key in _keys(hashes) if key in keys}
+
+    def _get(self, key: bytes) -> StoredTorrent | None:
+        rows = list(self._select(STORED, "t.id", self._ids([key]).values()))
+        return stored_torrent(rows[0]) if rows else None
+
+    def _denied(self, keys: Iterable[bytes], now: float) -> dict[bytes, Standing]:
+        """Return those of these keys that may not be stored."""
+        names = {form: key for key in keys for form in (key, hashed_key(key))}
+        rows = self._select("SELECT hash, standing, until FROM torrent_denied WHERE", "hash", names)
+        found: dict[bytes, Standing] = {}
+        for form, standing, until in rows:
+            if until > now and found.get(key := names[bytes(form)]) is not Standing.DENIED:
+                found[key] = Standing(standing)
+        return found
+
+    def _refusal(self, key: bytes, now: float) -> Refusal | None:
+        query = "SELECT standing, until, reason FROM torrent_denied WHERE until > ? AND hash IN (?, ?)"
+        found = self._query(f"{query} ORDER BY until DESC", [int(now), key, hashed_key(key)])
+        if not found:
+            return None
+        standing, until, reason = found[0]
+        return Refusal(Standing(standing), None if until == FOREVER else float(until), reason)
+
+    def _standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
+        keys = {each: key_of(each) for each in infohashes}
+        denied, stored = self._denied(set(keys.values()), now), self._ids(keys)
+        return {each: denied.get(key, Standing.STORED) for each, key in keys.items() if key in denied or key in stored}
+
+    def _hashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
+        query = "SELECT id, v1, v2 FROM torrents WHERE id > ? ORDER BY id LIMIT ?"
+        return [(number, _keys(hashes)) for number, *hashes in self._query(query, [after_id, limit])]
+
+    # -------------------------------------------------------------------------------------------------------- writing
+
+    def _put(self, encoded: list[tuple[TorrentRecord, bytes]], now: int) -> PutResult:
+        keys = {key for record, _ in encoded for key in record.keys}
+        denied, ids = self._denied(keys, now), self._ids(keys)
+        wanted = [each for each in encoded if not any(key in denied for key in each[0].keys)]
+        first_id: int = self._query("SELECT next_id FROM torrent_store")[0][0]
+        next_id = first_id
+        new: dict[int, tuple[TorrentRecord, bytes]] = {}
+        known: dict[int, list[TorrentRecord]] = {}
+        for record, content in wanted:
+            found = sorted({ids[key] for key in record.keys if key in ids})
+            if not found:
+                new[next_id] = record, content
+                ids |= dict.fromkeys(record.keys, next_id)
+                next_id += 1
+            else:
+                known.setdefault(found[0], []).append(record)
+        self._execute("UPDATE torrent_store SET next_id = ?", [next_id])
+        for some in _by_size([(i, r.infohash_v1, r.infohash_v2, content) for i, (r, content) in new.items()]):
+            self._insert("torrents", some)
+        self._insert("torrent_popularity", [(number, worth(0, now), NEVER) for number in new])
+        self._insert("torrent_hashes", sorted((prefix_of(key), i) for i, (r, _) in new.items() for key in r.keys))
+        self._complete(known, now)
+        return PutResult(next_id - first_id, len(wanted) - len(new), len(encoded) - len(wanted))
+
+    def _complete(self, known: dict[int, list[TorrentRecord]], now: int) -> None:
+        """Mark known torrents as seen, add what the new records say beyond them, and merge those that are one."""
+        self._see(known, now)
+        stored = {row[0]: row for row in self._select("SELECT id, v1, v2 FROM torrents WHERE", "id", known)}
+        for number, records in known.items():
+            _, v1, v2 = stored[number]
+            if any(_says_more(record, v1, v2) for record in records):
+                self._rewrite(number, records)
+
+    def _rewrite(self, number: int, records: list[TorrentRecord]) -> None:
+        [row] = self._select(STORED, "t.id", [number])
+        before = stored_torrent(row).record
+        after = before
+        for record in records:
+            after = completed(after, record)
+        if after == before:
+            return
+        others = sorted(set(self._ids(after.keys).values()) - {number})
+        for row in list(self._select(STORED, "t.id", others)):
+            after = completed(after, stored_torrent(row).record)
+        self._remove(others)
+        self._delete("torrents", "id", [number])
+        self._insert("torrents", [(number, after.infohash_v1, after.infohash_v2, encode_content(after))])
+        self._forget_hashes({number: before.keys})
+        self._insert("torrent_hashes", [(prefix_of(key), number) for key in after.keys])
+        self._note_changes([number])
+
+    def _set_popularity(self, counts: Sequence[Popularity]) -> None:
+        ids = self._ids(each.infohash for each in counts)
+        latest: dict[int, Popularity] = {}
+        for each in sorted(counts, key=lambda count: count.counted):
+            if number := ids.get(key_of(each.infohash)):
+                latest[number] = each.limited()
+        self._note_changes(self._set_counts(latest))
+
+    def _remove(self, ids: Iterable[int]) -> dict[int, tuple[bytes, ...]]:
+        """Remove torrents. Return the infohashes, 20 bytes each, of those that were stored."""
+        rows = self._select("SELECT id, v1, v2 FROM torrents WHERE", "id", ids)
+        removed = {number: _keys(hashes) for number, *hashes in rows}
+        self._forget_hashes(removed)
+        self._delete("torrents", "id", removed)
+        self._delete("torrent_popularity", "id", removed)
+        self._note_changes(removed)
+        return removed
+
+    def _forget_hashes(self, keys: dict[int, tuple[bytes, ...]]) -> None:
+        for some in slices(list(keys), VALUES_MAX // 3):
+            prefixes = {prefix_of(key) for number in some for key in keys[number]}
+            condition = f"prefix IN ({marks(len(prefixes))}) AND id IN ({marks(len(some))})"
+            self._execute(f"DELETE FROM torrent_hashes WHERE {condition}", [*prefixes, *some])
+
+    def _deny(self, keys: set[bytes], reason: str) -> int:
+        ids = set(self._ids(key for key in keys if len(key) != HASHED_BYTES).values())
+        hashed = {key for key in keys if len(key) == HASHED_BYTES}
+        last = 0
+        while hashed and (some := self._hashes(last, SCAN_ROWS)):
+            ids |= {number for number, names in some if any(hashed_key(name) in hashed for name in names)}
+            last = some[-1][0]
+        removed = self._remove(sorted(ids))
+        hidden = [key for names in removed.values() for key in names]
+        self._ban([*keys, *hidden], Standing.DENIED, FOREVER, reason)  # both infohashes of a hybrid torrent
+        return len(removed)
+
+    def _evict(self, ids: Sequence[int], now: int) -> int:
+        self._execute("DELETE FROM torrent_denied WHERE until <= ?", [now])
+        removed = self._remove(ids)
+        self._ban((key for keys in removed.values() for key in keys), Standing.EVICTED, now + EVICTED_S, "")
+        return len(removed)
+
+    def _ban(self, keys: Iterable[bytes], standing: Standing, until: int, reason: str) -> None:
+        unique = sorted(set(keys))
+        self._delete("torrent_denied", "hash", unique)
+        self._insert("torrent_denied", [(key, standing.value, until, reason) for key in unique])
+
+
+def _says_more(record: TorrentRecord, v1: bytes | None, v2: bytes | None) -> bool:
+    return (
+        bool(record.comment)
+        or record.content is not None
+        or record.created is not None
+        or (record.infohash_v1 is not None and v1 is None)
+        or (record.infohash_v2 is not None and v2 is None)
+    )
+
+
+def _encoded(records: Sequence[TorrentRecord]) -> list[tuple[TorrentRecord, bytes]]:
+    return [(record, encode_content(record)) for record in records]
+
+
+def _keys(hashes: Iterable[bytes | None]) -> tuple[bytes, ...]:
+    return tuple(key_of(bytes(each)) for each in hashes if each is not None)
+
+
+def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[bytes]:
+    """Return the keys of `denied`: 20 bytes of an infohash, or the 32 bytes of a hashed one."""
+    return {key_of(each) for each in infohashes} | {each[:HASHED_BYTES] for each in hashed}
+
+
+def _by_size(rows: list[Row]) -> Iterator[list[Row]]:
+    """Divide rows whose last value is a blob into statements that every server accepts."""
+    some: list[Row] = []
+    size = 0
+    for row in rows:
+        if some and size + len(row[-1]) > STATEMENT_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(row)
+        size += len(row[-1])
+    yield some

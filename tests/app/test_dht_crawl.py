@@ -1,0 +1,97 @@
+"""The crawl of the DHT for programs: each torrent once, errors as errors, and a clean end whenever the loop ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lycosa import dht
+from lycosa.app.dht_state import RecordsLocation, open_hash_frontier, open_records
+from lycosa.core.errors import StateError, UsageError
+from lycosa.dht.core.endpoints import text
+from tests.dht.crawler.test_stages import INFOHASH, node, sharing
+from tests.loops import LOOPS, run_on
+from tests.servers.proxies import new_address
+
+NOTHING_NEW_S = 1.0
+
+
+@asynccontextmanager
+async def network() -> AsyncIterator[dict[str, Any]]:
+    """Run a network with one torrent. Yield the arguments of a crawl of it."""
+    async with node() as first, sharing(first):
+        join = [text(each) for each in first.endpoints]
+        yield {"bootstrap": join, "allow_private": ["127.0.0.0/8"], "profile": "server"}
+
+
+def crawl(arguments: dict[str, Any], **more: Any) -> AsyncGenerator[dht.StoredTorrent]:
+    return dht.crawl([f"{new_address()}:0"], **arguments, **more)
+
+
+@pytest.fixture(params=list(LOOPS.values()), ids=list(LOOPS))
+def new_loop(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def test_each_torrent_is_yielded_once_and_is_stored_before(new_loop: Any, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with network() as arguments:
+            async for torrent in crawl(arguments, state=tmp_path, max_torrents=1):
+                assert torrent.record.infohash_v1 == INFOHASH
+                async with open_records(RecordsLocation(str(tmp_path), None)) as store:
+                    assert await store.get(INFOHASH) == torrent
+                    assert await store.count() == 1
+            async with aclosing(crawl(arguments, state=tmp_path)) as torrents:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(NOTHING_NEW_S):
+                        await anext(torrents)
+
+    run_on(new_loop, scenario())
+
+
+def test_a_loop_that_ends_early_leaves_a_state_that_is_free_and_complete(new_loop: Any, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with network() as arguments:
+            async with aclosing(crawl(arguments, state=tmp_path)) as torrents:
+                async for _ in torrents:
+                    break
+            async with open_hash_frontier(tmp_path, 0.0) as frontier:
+                assert (await frontier.stats()).done == 1
+
+    run_on(new_loop, scenario())
+
+
+def test_a_crawl_without_a_state_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def scenario() -> None:
+        async with network() as arguments:
+            found = [torrent async for torrent in crawl(arguments, max_torrents=1)]
+            assert [torrent.record.infohash_v1 for torrent in found] == [INFOHASH]
+
+    run_on(asyncio.new_event_loop, scenario())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mistakes_are_raised_where_the_loop_begins(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for wrong in ({"bind": ["nowhere"]}, {"profile": "fast"}, {"store": "redis://host"}, {}):
+            with pytest.raises(UsageError):
+                await anext(dht.crawl(**{"bind": ["127.0.0.1:0"], "state": tmp_path, **wrong}))
+
+    run_on(asyncio.new_event_loop, scenario())
+
+
+def test_a_state_is_for_one_crawl_at_a_time(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with network() as arguments, aclosing(crawl(arguments, state=tmp_path)) as torrents:
+            await anext(torrents)
+            with pytest.raises(StateError):
+                await anext(crawl(arguments, state=tmp_path))
+
+    run_on(asyncio.new_event_loop, scenario())

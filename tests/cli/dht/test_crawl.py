@@ -1,0 +1,40 @@
+"""Mistakes in the options of `lycosa dht crawl`: one line, before anything is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import assert_one_line, lycosa
+
+JOIN = ("--bind", "127.0.0.1:0", "--bootstrap", "127.0.0.1:1", "--allow-private", "127.0.0.0/8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--page", "http"], "--page http: write a port such as 9464, or an address with it, 0.0.0.0:9464"),
+        (["--metrics", ":70000"], "--metrics :70000: write a port such as 9464, or an address with it, 0.0.0.0:9464"),
+        (["--max-torrents", "0"], "--max-torrents"),
+        (["--max-time", "nan"], "--max-time"),
+    ],
+)
+def test_a_bad_value_creates_nothing(tmp_path: Path, arguments: list[str], said: str) -> None:
+    done = lycosa("dht", "crawl", "--state", "state", *JOIN, *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in assert_one_line(done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_must_be_a_database(tmp_path: Path) -> None:
+    done = lycosa("dht", "crawl", "--state", "state", *JOIN, "--store", "redis://host", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "write postgresql://HOST/DATABASE or mysql://HOST/DATABASE" in assert_one_line(done.stderr)
+
+
+def test_a_page_for_other_machines_needs_the_operators_word(tmp_path: Path) -> None:
+    with_page = ("--page", "0.0.0.0:0")
+    done = lycosa("dht", "crawl", "--state", "state", *JOIN, *with_page, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "would be open to other machines: add --allow-remote" in assert_one_line(done.stderr)

@@ -1,0 +1,60 @@
+"""What `lycosa dht crawl` shows, on a terminal, in a log, at the end, and to programs."""
+
+from __future__ import annotations
+
+import json
+
+from lycosa.cli.dht.crawl_report import PlainReport, live_lines, summary_json, summary_lines
+from lycosa.dht.core.crawl_funnel import CrawlOutcome
+from tests.dht.crawler.views import view
+
+LIMIT = (
+    "held back: waiting: 120 queries, for the limit of addresses that are contacted anew in a minute (see --profile)"
+)
+
+
+def test_a_terminal_shows_the_stages_the_node_and_what_holds_the_crawl_back() -> None:
+    assert live_lines(view(600)) == [
+        "10 min: 3,000 torrents stored (300/min), sweep 1 at 6.0%",
+        "discovered 78,000 (7,800/min): 48,000 new, 30,000 known",
+        "tried 12,000 (1,200/min): 3,000 fetched, 6,000 without peers, 3,000 whose peers failed",
+        "queue 36,000, 300 in work, 6,000 to try later",
+        "node 1,200 good contacts, reachable, out 90 queries/s 9.0 kB/s, in 20 kB/s, 180 of 500 connections",
+        LIMIT,
+        "held back: 50% of the tried infohashes have no peers now: they are tried again later",
+    ]
+
+
+def test_a_narrow_terminal_shows_whole_sentences() -> None:
+    *_, last = live_lines(view(600), 50)
+    assert last == "  peers now: they are tried again later"
+
+
+def test_a_log_gets_a_line_and_what_holds_the_crawl_back_once_an_hour() -> None:
+    report = PlainReport()
+    assert report.lines(view(300))[1:] == live_lines(view(300))[-2:]
+    assert report.every_s == 10.0
+    assert report.lines(view(610)) == [
+        (
+            "10 min 10 s: 3,050 torrents stored (300/min), 79,300 discovered (7,800/min), 30,500 known, 12,200 tried"
+            " (1,200/min), 300 in work, 36,600 queued, 6,100 to try later, sweep 1 at 6.1%"
+        )
+    ]
+    assert report.every_s == 60.0
+    assert len(report.lines(view(3890))) == 1
+    assert len(report.lines(view(3900))) == 3
+
+
+def test_the_summary_says_what_became_of_the_infohashes() -> None:
+    lines = summary_lines(view(600))
+    assert lines[0] == "3,000 torrents stored in 10 min"
+    assert lines[4] == "queue: 3,000 done, 36,300 queued, 6,000 to try later; sweep 1 at 6.0%"
+    assert lines[5] == LIMIT
+
+
+def test_the_summary_for_programs_has_every_outcome() -> None:
+    summary = json.loads(summary_json(view(600)))
+    assert set(summary["outcomes"]) == {each.name.lower() for each in CrawlOutcome}
+    assert summary["stored"] == summary["outcomes"]["stored"] == 3000
+    assert summary["queue"] == {"queued": 36_300, "delayed": 6_000, "done": 3_000}
+    assert [each["brake"] for each in summary["held_back_by"]] == ["limit", "no_peers"]

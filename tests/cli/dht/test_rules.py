@@ -1,0 +1,124 @@
+"""`lycosa dht rules`, `deny` and `allow` on the state of a crawl that does not run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.storage.core.torrent_record import TorrentRecord
+from tests.cli.command import assert_one_line, lycosa
+from tests.storage.torrents import torrent
+
+GOOD, BAD = torrent(1), replace(torrent(2, v2=True), name="Spam 12 and more")
+RULES = """
+    [[deny]]
+    reason = "no spam"
+    patterns = ['^spam [0-9]+']
+
+    [[test]]
+    name = "Spam 7"
+    refused = true
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with rules, and with the state of a crawl that stored two torrents."""
+    (tmp_path / "mine.toml").write_text(RULES)
+    (tmp_path / "state").mkdir()
+    store(tmp_path, GOOD, BAD)
+    return tmp_path
+
+
+def store(folder: Path, *records: TorrentRecord) -> None:
+    async def put() -> None:
+        async with open_records(RecordsLocation(str(folder / "state"), None), create=True) as opened:
+            await opened.put(records, 1_790_000_000.0)
+
+    asyncio.run(put())
+
+
+def names(folder: Path) -> list[str]:
+    done = lycosa("dht", "export", "--state", "state", cwd=folder)
+    return [json.loads(line)["name"] for line in done.stdout.splitlines()]
+
+
+def test_a_dry_run_lists_what_rules_refuse_and_changes_nothing(folder: Path) -> None:
+    done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", "--dry-run", cwd=folder)
+    assert done.stdout == f"{BAD.keys[0].hex()}\tno spam\t{BAD.name}\n"
+    assert "1 torrent of 2 would be removed" in done.stderr
+    assert names(folder) == [GOOD.name, BAD.name]
+    assert not (folder / "state/rules").exists()
+
+
+def test_applied_rules_remove_what_is_stored_and_hold_for_imports(folder: Path) -> None:
+    done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", cwd=folder)
+    assert "1 torrent of 2 removed" in done.stderr
+    assert names(folder) == [GOOD.name]
+    store(folder, BAD)
+    assert names(folder) == [GOOD.name], "both infohashes are denied"
+    other = {"infohash_v1": "ab" * 20, "name": "spam 99", "files": [{"path": "a.txt", "size_bytes": 1}]}
+    (folder / "more.jsonl").write_text(json.dumps(other) + "\n")
+    done = lycosa("dht", "import", "more.jsonl", "--state", "state", cwd=folder)
+    assert "1 not stored (1 no spam)" in done.stdout
+
+
+def test_denied_infohashes_are_removed_until_they_are_allowed(folder: Path) -> None:
+    (folder / "list.txt").write_text(f"# a notice\n{BAD.keys[1].hex()}\n{GOOD.keys[0].hex()} # ours\n")
+    done = lycosa("dht", "deny", "list.txt", "--state", "state", "--reason", "notice 7", cwd=folder)
+    assert "2 infohashes denied, 2 torrents removed" in done.stderr
+    store(folder, GOOD, BAD)
+    assert names(folder) == []
+    lycosa("dht", "allow", GOOD.keys[0].hex(), "--state", "state", cwd=folder)
+    store(folder, GOOD, BAD)
+    assert names(folder) == [GOOD.name]
+
+
+def test_a_hashed_list_denies_without_naming(folder: Path) -> None:
+    hashed = sha256(GOOD.keys[0]).hexdigest()
+    done = lycosa("dht", "deny", hashed, "--hashed", "--state", "state", cwd=folder)
+    assert "1 infohash denied, 1 torrent removed" in done.stderr
+    assert names(folder) == [BAD.name]
+
+
+def test_tests_in_a_file_are_run(folder: Path) -> None:
+    assert lycosa("dht", "rules", "test", "mine.toml", cwd=folder).returncode == 0
+    (folder / "mine.toml").write_text(RULES.replace("true", "false"))
+    done = lycosa("dht", "rules", "test", "mine.toml", cwd=folder)
+    assert (done.returncode, done.stdout) == (1, "mine.toml: 'Spam 7': refused: no spam\n")
+    done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", cwd=folder)
+    assert done.returncode == 2
+    assert assert_one_line(done.stderr) == "mine.toml: 1 test of it failed, the first: 'Spam 7': refused: no spam"
+    assert names(folder) == [GOOD.name, BAD.name]
+
+
+def test_check_shows_what_rules_say_of_names(folder: Path) -> None:
+    done = lycosa("dht", "rules", "check", "mine.toml", "Spam 1", "Quiet.Town.S01E02.1080p.WEB-DL", cwd=folder)
+    assert done.stdout.splitlines() == [
+        "Spam 1: refused: no spam",
+        "Quiet.Town.S01E02.1080p.WEB-DL: video, category 5040, 1080 lines, season 1, episode 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("deny", "nonsense", "--state", "state"), "nonsense: not an infohash"),
+        (("deny", "bad.txt", "--state", "state"), "bad.txt, line 2: zz: not an infohash"),
+        (("deny", "ab" * 20, "--hashed", "--state", "state"), "is not a hashed infohash"),
+        (("deny", "ab" * 20), "--state DIR, or --store URL"),
+        (("rules", "apply", "none.toml", "--state", "state"), "none.toml: cannot be read: no such file"),
+        (("rules", "test", "bad.txt"), "bad.txt: not TOML"),
+    ],
+)
+def test_a_mistake_is_one_line(folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    (folder / "bad.txt").write_text(f"{'ab' * 20}\nzz\n")
+    done = lycosa("dht", *arguments, cwd=folder)
+    assert done.returncode == 2
+    assert message in assert_one_line(done.stderr)

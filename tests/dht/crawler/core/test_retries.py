@@ -1,0 +1,41 @@
+"""When an infohash is tried again."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from lycosa.dht.core.crawl_funnel import CrawlOutcome
+from lycosa.dht.crawler.core.retries import JITTER, POSTPONED_S, RETRY_DELAYS_S, last_failure, retry_at
+
+FAILURE = CrawlOutcome.NO_PEERS
+
+
+def test_each_failure_waits_longer_and_the_last_delay_stays() -> None:
+    delays = [retry_at(attempts, 1000.0, 0.0, FAILURE) - 1000.0 for attempts in range(len(RETRY_DELAYS_S) + 3)]
+    assert delays[: len(RETRY_DELAYS_S)] == pytest.approx(RETRY_DELAYS_S, abs=1.0)
+    assert delays[-1] == pytest.approx(RETRY_DELAYS_S[-1], abs=1.0)
+    assert all(one < other * 1.0001 for one, other in pairwise(delays))
+
+
+def test_retries_are_spread() -> None:
+    assert retry_at(0, 0.0, 1.0, FAILURE) == pytest.approx(RETRY_DELAYS_S[0] * (1 + JITTER), abs=1.0)
+
+
+@pytest.mark.parametrize("failure", CrawlOutcome)
+def test_the_time_of_a_retry_says_why_the_last_try_failed(failure: CrawlOutcome) -> None:
+    for attempts, now in ((0, 1_790_000_000.4999), (3, 1_790_000_000.9999), (20, 4_000_000_000.001)):
+        at = retry_at(attempts, now, 0.123456, failure)
+        assert at >= now + RETRY_DELAYS_S[0]
+        assert last_failure(at) is failure
+
+
+def test_what_our_own_limits_postponed_comes_back_in_a_minute_but_not_for_ever() -> None:
+    at = [retry_at(attempts, 1000.0, 0.0, CrawlOutcome.POSTPONED) - 1000.0 for attempts in (0, 9, 10)]
+    assert at == pytest.approx([POSTPONED_S, POSTPONED_S, RETRY_DELAYS_S[-1]], abs=1.0)
+
+
+def test_other_times_say_nothing() -> None:
+    assert last_failure(0.0) is None
+    assert last_failure(1_790_000_000.999) is None

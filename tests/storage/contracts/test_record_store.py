@@ -1,0 +1,481 @@
+"""The contract of the `RecordStore` port: each torrent once, removals that stick, and an exact list of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from lycosa.core.errors import StorageError, UsageError
+from lycosa.storage.core.torrent_record import (
+    EVICTED_S,
+    Popularity,
+    PutResult,
+    RecordPolicy,
+    Refusal,
+    Standing,
+    StoredFile,
+    TorrentRecord,
+    completed,
+    hashed_key,
+)
+from lycosa.storage.ports import RecordStore
+from lycosa.storage.records.database import slices
+from lycosa.storage.records.memory import MemoryRecordStore
+from lycosa.storage.records.outages import OutageWait
+from lycosa.storage.records.rows import NAMES
+from lycosa.storage.records.sql import SqlRecordStore, open_sql_records
+from lycosa.storage.records.sqlite import SqliteRecordStore
+from tests.conftest import need
+from tests.servers.mariadb import MARIADB, MariadbServer, find_mariadb, mariadb_process
+from tests.servers.postgresql import POSTGRESQL, PostgresqlServer, find_postgresql, postgresql_process
+from tests.storage.torrents import torrent
+
+NOW = 1_790_000_000.0
+Open = Callable[..., RecordStore]
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[PostgresqlServer]:
+    need(POSTGRESQL, find_postgresql() is not None)
+    with postgresql_process() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[MariadbServer]:
+    need(MARIADB, find_mariadb() is not None)
+    with mariadb_process() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql", "mariadb"])
+def open_store(request, tmp_path) -> Open:
+    """Return a function that opens the same store, again and again."""
+    if request.param == "memory":
+        stores: dict[RecordPolicy | None, MemoryRecordStore] = {}
+        return lambda policy=None: stores.setdefault(policy, MemoryRecordStore(policy))
+    if request.param == "sqlite":
+        return lambda policy=None: SqliteRecordStore(tmp_path / "torrents.sqlite", policy)
+    url = request.getfixturevalue(request.param).url
+    empty(url)
+    return lambda policy=None: open_sql_records(url, policy)
+
+
+def empty(url: str) -> None:
+    async def main():
+        store = open_sql_records(url)
+        await store.open()
+        await store._run(lambda: [store._execute(f"DROP TABLE {name}") for name in NAMES])
+        await store.close()
+
+    asyncio.run(main())
+
+
+def run(open_store: Open, scenario: Callable[[RecordStore], Awaitable[None]], **options) -> None:
+    async def main():
+        store = open_store(**options)
+        await store.open()
+        try:
+            await scenario(store)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_record_is_found_by_either_infohash_with_all_it_says(open_store: Open):
+    record = replace(torrent(1, v2=True), comment="from a tracker", created=1_500_000_000)
+
+    async def scenario(store: RecordStore):
+        assert await store.put([record], NOW) == PutResult(new=1)
+        for infohash in (record.infohash_v1, record.infohash_v2, record.infohash_v2[:20]):
+            found = await store.get(infohash)
+            assert (found.record, found.seen, found.seeders, found.counted) == (record, int(NOW), 0, None)
+        assert await store.get(bytes(20)) is None
+
+    run(open_store, scenario)
+
+
+def test_records_survive_closing(open_store: Open):
+    run(open_store, lambda store: store.put([torrent(1)], NOW))
+
+    async def scenario(store: RecordStore):
+        assert (await store.get(torrent(1).infohash_v1)).record == torrent(1)
+        assert await store.put([torrent(1), torrent(2)], NOW) == PutResult(new=1, known=1)
+
+    run(open_store, scenario)
+
+
+def test_a_torrent_is_stored_once_within_a_batch_and_by_several_writers(open_store: Open):
+    async def main():
+        stores = [open_store() for _ in range(3)]
+        for store in stores:
+            await store.open()
+        batches = [[torrent(n) for n in random.Random(seed).choices(range(150), k=200)] for seed in range(3)]
+        results = await asyncio.gather(*(store.put(batch, NOW) for store, batch in zip(stores, batches, strict=True)))
+        expected = {record.infohash_v1 for batch in batches for record in batch}
+        assert sum(result.new for result in results) == len(expected)
+        rows = await stores[0].torrents(0, 1000)
+        assert {row.record.infohash_v1 for row in rows} == expected
+        assert len(rows) == len({row.id for row in rows}) == len(expected)
+        for store in stores:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_both_halves_of_a_hybrid_become_one_record(open_store: Open):
+    hybrid = torrent(1, v2=True)
+    old, new = replace(hybrid, infohash_v2=None), replace(hybrid, infohash_v1=None)
+
+    async def scenario(store: RecordStore):
+        assert await store.put([old, new], NOW) == PutResult(new=2)
+        second = await store.get(hybrid.infohash_v2)
+        await store.acknowledge(await store.changes(10))
+        assert await store.put([hybrid], NOW) == PutResult(known=1)
+        [row] = await store.torrents(0, 10)
+        assert row.record == hybrid
+        assert await store.get(hybrid.infohash_v1) == await store.get(hybrid.infohash_v2) == row
+        changes = await store.changes(10)
+        assert [(each.id, each.torrent) for each in changes] == [(row.id, row), (second.id, None)]
+
+    run(open_store, scenario)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_v2_infohash_that_another_crawler_cut_to_20_bytes_names_the_same_torrent(open_store: Open, order: int):
+    v2 = torrent(1, v1=False, v2=True)
+    cut = replace(v2, infohash_v1=v2.infohash_v2[:20], infohash_v2=None)
+
+    async def scenario(store: RecordStore):
+        for record in (v2, cut)[::order]:
+            await store.put([record], NOW)
+        [row] = await store.torrents(0, 10)
+        assert row.record == v2
+        assert await store.get(cut.infohash_v1) == row
+
+    run(open_store, scenario)
+
+
+def test_an_import_adds_what_the_stored_record_lacks(open_store: Open):
+    async def scenario(store: RecordStore):
+        await store.put([torrent(1)], NOW)
+        more = replace(torrent(1), comment="hello", created=1, discovered=5)
+        await store.put([more], NOW)
+        await store.put([torrent(1)], NOW + 1)
+        row = await store.get(more.infohash_v1)
+        assert (row.record, row.seen) == (completed(torrent(1), more), NOW + 1)
+        assert (row.record.comment, row.record.created, row.record.discovered) == ("hello", 1, 5)
+
+    run(open_store, scenario)
+
+
+def test_private_torrents_are_refused_unless_the_policy_wants_them(open_store: Open):
+    secret = replace(torrent(1), private=True)
+
+    async def refused(store: RecordStore):
+        assert await store.put([secret, torrent(2)], NOW) == PutResult(new=1, refused=1)
+        assert await store.get(secret.infohash_v1) is None
+
+    async def stored(store: RecordStore):
+        assert (await store.put([secret], NOW)).new == 1
+        assert (await store.get(secret.infohash_v1)).record.private
+
+    run(open_store, refused)
+    run(open_store, stored, policy=RecordPolicy(store_private=True))
+
+
+def test_seen_and_popularity_are_updated_of_stored_torrents_alone(open_store: Open):
+    first, second = torrent(1).infohash_v1, torrent(2).infohash_v1
+
+    async def scenario(store: RecordStore):
+        await store.put([torrent(1)], NOW)
+        await store.acknowledge(await store.changes(10))
+        await store.mark_seen([first, second], NOW + 10)
+        await store.mark_seen([first], NOW)
+        assert await store.changes(10) == []
+        await store.set_popularity([Popularity(first, 7, 8, 100), Popularity(second, 1, 1, 100)])
+        await store.set_popularity([Popularity(first, 1, 1, 99)])
+        row = await store.get(first)
+        assert (row.seen, row.seeders, row.leechers, row.counted) == (NOW + 10, 7, 8, 100)
+        assert await store.get(second) is None
+        assert [change.torrent for change in await store.changes(10)] == [row]
+
+    run(open_store, scenario)
+
+
+def test_torrents_are_due_for_a_count_never_counted_ones_first_then_the_oldest_counts(open_store: Open):
+    records = [torrent(n) for n in range(6)]
+
+    async def scenario(store: RecordStore):
+        await store.put(records, NOW)
+        counted = {0: 300, 1: 100, 2: 200, 3: 900}
+        await store.set_popularity([Popularity(records[n].keys[0], 1, 1, at) for n, at in counted.items()])
+        due = await store.due_for_count(900, 10)
+        assert set(due[:2]) == {records[4].keys, records[5].keys}
+        assert due[2:] == [records[1].keys, records[2].keys, records[0].keys]
+        assert set(await store.due_for_count(900, 3)) == {*due[:3]}
+        await store.deny([each for keys in due for each in keys])
+        assert await store.due_for_count(900, 10) == []
+
+    run(open_store, scenario)
+
+
+def test_a_change_stays_until_it_is_acknowledged_and_again_if_the_row_changed_meanwhile(open_store: Open):
+    infohash = torrent(1).infohash_v1
+
+    async def scenario(store: RecordStore):
+        await store.put([torrent(n) for n in range(5)], NOW)
+        first = await store.changes(3)
+        assert len(first) == 3
+        assert await store.changes(3) == first
+        await store.acknowledge(first)
+        rest = await store.changes(10)
+        assert len(rest) == 2
+        assert {change.id for change in first}.isdisjoint(change.id for change in rest)
+        await store.acknowledge(rest)
+        await store.set_popularity([Popularity(infohash, 1, 1, 1)])
+        [late] = await store.changes(10)
+        await store.set_popularity([Popularity(infohash, 2, 2, 2)])
+        await store.acknowledge([late])
+        [again] = await store.changes(10)
+        assert again.torrent.seeders == 2
+        await store.deny([infohash])
+        await store.acknowledge([again])
+        [removed] = await store.changes(10)
+        assert (removed.id, removed.torrent) == (late.id, None)
+        await store.acknowledge([removed])
+        assert await store.changes(10) == []
+
+    run(open_store, scenario)
+
+
+def test_denied_torrents_are_removed_and_never_come_back(open_store: Open):
+    plain, hidden, hybrid = torrent(1), torrent(2), torrent(3, v2=True)
+
+    async def scenario(store: RecordStore):
+        await store.put([plain, hidden, hybrid, torrent(4)], NOW)
+        hashed = [hashed_key(hidden.infohash_v1), hashed_key(torrent(5).infohash_v1)]
+        assert await store.deny([plain.infohash_v1, hybrid.infohash_v2], hashed=hashed, reason="law") == 3
+        halves = [replace(hybrid, infohash_v1=None), replace(hybrid, infohash_v2=None)]
+        later = NOW + 10**9
+        assert await store.put([plain, hidden, torrent(5), hybrid, *halves], later) == PutResult(refused=6)
+        asked = [plain.infohash_v1, hidden.infohash_v1, hybrid.infohash_v1, hybrid.infohash_v2]
+        known = dict.fromkeys(asked, Standing.DENIED) | {torrent(4).infohash_v1: Standing.STORED}
+        assert await store.standing([*known, torrent(6).infohash_v1], later) == known
+        assert [row.record for row in await store.torrents(0, 10)] == [torrent(4)]
+        await store.allow([plain.infohash_v1], hashed=hashed)
+        assert await store.put([plain, torrent(5)], later) == PutResult(new=2)
+
+    run(open_store, scenario)
+
+
+def test_why_an_infohash_may_not_be_stored_is_known(open_store: Open):
+    record, other = torrent(1, v2=True), torrent(2)
+
+    async def scenario(store: RecordStore):
+        await store.put([record, other], NOW)
+        assert await store.count() == 2
+        assert await store.refusal(record.infohash_v1, NOW) is None
+        await store.evict(2, NOW)
+        assert await store.count() == 0
+        evicted = Refusal(Standing.EVICTED, NOW + EVICTED_S)
+        assert await store.refusal(record.infohash_v2, NOW) == evicted
+        assert await store.refusal(record.infohash_v2, NOW + EVICTED_S) is None
+        await store.deny([record.infohash_v1], hashed=[hashed_key(other.infohash_v1)], reason="law")
+        for infohash in (record.infohash_v1, other.infohash_v1):
+            assert await store.refusal(infohash, NOW) == Refusal(Standing.DENIED, None, "law")
+
+    run(open_store, scenario)
+
+
+def test_eviction_takes_the_fewest_seeders_then_the_longest_unseen_and_lasts_90_days(open_store: Open):
+    records = [torrent(n) for n in range(6)]
+
+    async def scenario(store: RecordStore):
+        for age, record in enumerate(records):
+            await store.put([record], NOW - age)
+        await store.set_popularity([Popularity(record.infohash_v1, 9, 0, 1) for record in records[3:]])
+        assert await store.evict(4, NOW) == 4
+        left = [row.record for row in await store.torrents(0, 10)]
+        assert left == [records[3], records[4]]
+        gone = records[5].infohash_v1
+        assert await store.standing([gone], NOW + EVICTED_S - 1) == {gone: Standing.EVICTED}
+        assert (await store.put([records[5]], NOW + EVICTED_S - 1)).refused == 1
+        assert await store.standing([gone], NOW + EVICTED_S) == {}
+        assert (await store.put([records[5]], NOW + EVICTED_S)).new == 1
+        assert len(await store.changes(100)) == 3  # no index ever had the others
+
+    run(open_store, scenario)
+
+
+def test_torrents_are_read_by_id_and_scanned_with_the_tokens_of_their_changes(open_store: Open):
+    async def scenario(store: RecordStore):
+        await store.put([torrent(n) for n in range(5)], NOW)
+        ids = [row.id for row in await store.torrents(0, 10)]
+        await store.acknowledge((await store.changes(10))[:2])
+        await store.deny([torrent(3).infohash_v1])
+        assert {row.id: row.record for row in await store.by_id([*ids, 999])} == {
+            ids[n]: torrent(n) for n in (0, 1, 2, 4)
+        }
+        scanned = await store.scan(ids[0], 2)
+        assert [(each.id, each.token == 0, each.torrent.record) for each in scanned] == [
+            (ids[1], True, torrent(1)),
+            (ids[2], False, torrent(2)),
+        ]
+        await store.acknowledge(scanned)
+        assert [change.id for change in await store.changes(10)] == [ids[3], ids[4]]
+
+    run(open_store, scenario)
+
+
+def test_all_torrents_and_infohashes_are_read_in_slices(open_store: Open):
+    records = [torrent(n, 2, v2=n % 2 == 0) for n in range(20)]
+
+    async def scenario(store: RecordStore):
+        await store.put(records, NOW)
+        found, last = [], 0
+        while rows := await store.torrents(last, 7):
+            found += rows
+            last = rows[-1].id
+        assert [row.record for row in found] == records
+        keys, last = [], 0
+        while some := await store.infohashes(last, 7):
+            keys += [names for _, names in some]
+            last = some[-1][0]
+        assert keys == [record.keys for record in records]
+
+    run(open_store, scenario)
+
+
+def test_random_histories_give_the_same_on_every_store_as_in_memory(open_store: Open):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    hybrids = [torrent(n, 3, v2=True) for n in range(12)]
+    forms = [
+        form for each in hybrids for form in (each, replace(each, infohash_v1=None), replace(each, infohash_v2=None))
+    ]
+    keys = [key for each in hybrids for key in each.keys]
+
+    async def scenario(store: RecordStore):
+        model = MemoryRecordStore()
+        for step in range(120):
+            now = NOW + step * 10**6
+            some, named = rng.choices(forms, k=3), rng.choices(keys, k=2)
+            match rng.randrange(9):
+                case 0:
+                    assert await store.evict(1, now) == await model.evict(1, now)
+                case 1:
+                    assert await store.deny(named[:1]) == await model.deny(named[:1])
+                case 2:
+                    hashed = [hashed_key(key) for key in named[1:]]
+                    assert await store.deny([], hashed=hashed) == await model.deny([], hashed=hashed)
+                case 3 | 4:
+                    forgiven = [hashed_key(key) for key in named]
+                    await store.allow(named, hashed=forgiven)
+                    await model.allow(named, hashed=forgiven)
+                case 5:
+                    counts = [Popularity(named[0], rng.randrange(5), 0, rng.randrange(99))]
+                    await store.set_popularity(counts)
+                    await model.set_popularity(counts)
+                case _:
+                    for record in some:
+                        assert await store.put([record], now) == await model.put([record], now)
+            assert await store.torrents(0, 100) == await model.torrents(0, 100)
+            assert await store.standing(keys, now) == await model.standing(keys, now)
+            assert await store.infohashes(0, 100) == await model.infohashes(0, 100)
+            ours, theirs = await store.changes(2), await model.changes(2)
+            assert [(each.id, each.torrent) for each in ours] == [(each.id, each.torrent) for each in theirs]
+            await store.acknowledge(ours)
+            await model.acknowledge(theirs)
+
+    run(open_store, scenario)
+
+
+def test_strange_names_and_huge_numbers_are_kept(open_store: Open):
+    files = [
+        StoredFile(path, size)
+        for path, size in [("", 0), ("a\nb", 1), ("\x01\x01", 2**62), ("\udc80/é", 3), ("a\nb", 4)]
+    ]
+    record = TorrentRecord(b"x" * 20, None, "\x00\u202e", tuple(files), 0, 0, comment="\n", created=0)
+
+    async def scenario(store: RecordStore):
+        await store.put([record, replace(record, infohash_v1=b"y" * 20, files=())], NOW)
+        assert (await store.get(record.infohash_v1)).record == record
+        assert (await store.get(b"y" * 20)).record.files == ()
+
+    run(open_store, scenario)
+
+
+# ----------------------------------------------------------------------------------------------------- of some stores
+
+
+def test_a_lost_connection_is_one_clear_error_and_the_next_call_connects_again(open_store: Open):
+    async def scenario(store: RecordStore):
+        if not isinstance(store, SqlRecordStore):
+            return
+        await store.put([torrent(1)], NOW)
+        store._connection.close()
+        with pytest.raises(StorageError, match="the database of torrents cannot be used"):
+            await store.put([torrent(2)], NOW)
+        assert await store.put([torrent(1), torrent(2)], NOW) == PutResult(new=1, known=1)
+
+    run(open_store, scenario)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_two_crawlers_outlive_the_kill_of_their_server_and_store_each_torrent_once(request, kind: str):
+    server: PostgresqlServer | MariadbServer = request.getfixturevalue(kind)
+    empty(server.url)
+    records = [torrent(n, 3) for n in range(150)]
+    stored: list[PutResult] = []
+
+    async def crawl(store: SqlRecordStore, running: asyncio.Event):
+        for number, some in enumerate(slices(random.Random(1).sample(records, len(records)), 5)):
+            result = await store.put(some, NOW)
+            stored.append(result)
+            if number == 5:
+                running.set()
+
+    async def main():
+        stores = [open_sql_records(server.url) for _ in range(2)]
+        outages: list[asyncio.Event] = []
+        async with asyncio.TaskGroup() as tasks:
+            for store in stores:
+                await store.open()
+                outages.append(outage := asyncio.Event())
+                store.outage_wait = OutageWait(lambda _, outage=outage: outage.set())
+            both = [asyncio.Event() for _ in stores]
+            for store, running in zip(stores, both, strict=True):
+                tasks.create_task(crawl(store, running))
+            for running in both:
+                await running.wait()
+            server.kill()
+            for outage in outages:
+                await outage.wait()
+            server.start()
+        rows = await stores[0].torrents(0, 1000)
+        for store in stores:
+            await store.close()
+        assert sorted(row.record.infohash_v1 for row in rows) == sorted(record.infohash_v1 for record in records)
+        assert sum(result.new + result.known for result in stored) == 2 * len(records)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:secret@127.0.0.1:1/d", "mysql://u:secret@127.0.0.1:1/d"])
+def test_a_server_that_does_not_answer_is_named_without_its_password(url):
+    pytest.importorskip("psycopg" if url.startswith("postgresql") else "pymysql")
+    with pytest.raises(StorageError, match=r"://127.0.0.1:1/d: the database of torrents cannot be used") as error:
+        asyncio.run(open_sql_records(url).open())
+    assert "secret" not in str(error.value)
+
+
+def test_an_unknown_scheme_is_refused_with_what_to_write():
+    with pytest.raises(UsageError, match="write postgresql://"):
+        open_sql_records("oracle://host/database")

@@ -1,0 +1,112 @@
+"""The blob of a record: it says everything again, and stays small."""
+
+from __future__ import annotations
+
+import random
+from base64 import b85decode
+from dataclasses import replace
+
+import pytest
+from backports import zstd
+
+from lycosa.core.errors import StorageError
+from lycosa.storage.core.content_facts import ContentFacts, ContentType
+from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
+from lycosa.storage.records.content import decode_content, encode_content
+from tests.storage.torrents import torrent
+
+VERSION_1 = (
+    b"0lXD}mGvqGe*v&3xCrVG0RjOT0RsR4Z2<sybZBKTcmNat015zPVRvo{{Dnw|ZrcQBvFcrM82(FaB#rY91o!KugG6a99Z9(-0ZAZ`fPeyV00"
+)
+
+
+def test_a_record_is_read_as_it_was_written():
+    for seed in range(300):
+        record = torrent(seed, seed % 40, v1=seed % 2 == 0, v2=seed % 3 == 0 or seed % 2 == 1)
+        if seed % 5 == 0:
+            facts = (
+                ContentFacts(ContentType.VIDEO, 5040, 1080, 2024, 0, 7, ("en", "fi")) if seed % 2 else ContentFacts()
+            )
+            record = replace(record, content=facts, created=seed, comment="ab\ncd"[: seed % 7])
+        assert decode_content(encode_content(record), record.infohash_v1, record.infohash_v2) == record
+
+
+def test_a_blob_of_an_older_release_is_read():
+    """A new form or dictionary gets a new version, and the old ones stay readable."""
+    paths = ("The.Quiet.River.S01E01.Dawn.1080p.mkv", "The.Quiet.River.S01E02.第二集.1080p.mkv", "Subs/English.srt")
+    sizes = (700_000_001, 690_000_000, 40_000)
+    record = TorrentRecord(
+        bytes(20),
+        None,
+        "The.Quiet.River.S01.1080p",
+        tuple(map(StoredFile, paths, sizes)),
+        1 << 20,
+        1_790_000_000,
+        comment="x",
+        created=5,
+        content=ContentFacts(ContentType.VIDEO, 5040, 1080, 2026, 0, 1, ("en",)),
+    )
+    assert decode_content(b85decode(VERSION_1), bytes(20), None) == record
+
+
+def test_paths_of_any_characters_are_read_as_they_were_written():
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    parts = [
+        "",
+        "0",
+        "1",
+        "2",
+        "9",
+        "10",
+        "09",
+        "99",
+        "999999999",
+        "1000000000",
+        "a",
+        "B",
+        "Cd",
+        ".",
+        "_",
+        "é",
+        "/",
+        " ",
+        "\x01",
+        "\n",
+        "\0",
+    ]
+    for _ in range(3000):
+        paths = ["".join(rng.choices(parts, k=rng.randrange(6))) for _ in range(rng.randrange(6))]
+        name = "".join(rng.choices(parts, k=3))
+        record = replace(torrent(1, 1), name=name, files=tuple(StoredFile(path, 0) for path in paths))
+        assert decode_content(encode_content(record), record.infohash_v1, None) == record, (name, paths)
+
+
+def test_numbers_of_any_size_are_read_as_they_were_written():
+    for piece_bytes, discovered, created in [(0, 0, 0), (3, 2**63 - 1, 2**63 - 1), (1, 5, None), (2**62, 2 * 10**9, 1)]:
+        record = replace(torrent(1, 2), piece_bytes=piece_bytes, discovered=discovered, created=created)
+        assert decode_content(encode_content(record), record.infohash_v1, None) == record
+
+
+def test_names_that_zstd_alone_leaves_at_forty_percent_take_less():
+    raw = alone = ours = 0
+    for seed in range(300):
+        record = torrent(seed)
+        text = "\n".join([record.name, *(file.path for file in record.files)]).encode()
+        raw += len(text)
+        alone += len(zstd.compress(text, 3))
+        ours += len(encode_content(replace(record, files=tuple(file._replace(size_bytes=0) for file in record.files))))
+    print(f"raw {raw / 300:.0f}, zstd -3 {alone / raw:.2f}, ours {ours / raw:.2f}")
+    assert alone / raw >= 0.40
+    assert ours < alone * 0.9
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 5, 40])
+def test_a_damaged_blob_is_refused(at):
+    content = encode_content(torrent(1))
+    for damaged in (content[:at], content[:at] + b"\xff\xff\xff\xff" + content[at + 4 :]):
+        try:
+            decode_content(damaged, bytes(20), None)
+        except StorageError as error:
+            assert bytes(20).hex() in str(error)

@@ -1,0 +1,50 @@
+"""Waiting for a database that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from lycosa.core.errors import StorageUnavailable
+from lycosa.storage.records.outages import OutageWait
+from tests.virtual import VirtualLoop
+
+
+def run_virtually(scenario):
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(scenario)
+    finally:
+        loop.close()
+
+
+def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over():
+    said: list[str] = []
+
+    async def scenario():
+        outage_wait = OutageWait(said.append)
+        outage_wait.succeeded()
+        for _ in range(3):
+            await asyncio.gather(*(outage_wait.wait(StorageUnavailable("db: gone")) for _ in range(4)))
+        outage_wait.succeeded()
+        outage_wait.succeeded()
+
+    run_virtually(scenario())
+    assert said == [
+        "db: gone. What was found waits until the torrents can be stored again, for 10 min at most",
+        "the torrents can be stored again after 1.5 s",
+    ]
+
+
+def test_the_pauses_grow_and_end_with_the_error():
+    async def scenario():
+        outage_wait, tries = OutageWait([].append), 0
+        with suppress(StorageUnavailable):
+            while True:
+                await outage_wait.wait(StorageUnavailable("gone"))
+                tries += 1
+        return tries, asyncio.get_running_loop().time()
+
+    tries, passed = run_virtually(scenario())
+    assert 20 < tries < 40
+    assert 600 <= passed < 640

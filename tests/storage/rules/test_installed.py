@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lycosa.core.errors import UsageError
+from lycosa.storage.rules.installed import LOOK_EVERY_S, InstalledRules, install_rules
+from tests.storage.rules.records import record_named
+
+RULES = '[[deny]]\nreason = "mine"\nfile = "words.txt"\n'
+
+
+def test_installed_rules_hold_with_their_lists_within_seconds(tmp_path: Path):
+    now = 0.0
+    rules = InstalledRules(tmp_path / "state", (), lambda: now)
+    assert rules.inspect(record_named("a badword")).refused == ""
+    (tmp_path / "words.txt").write_text("badword\n")
+    (tmp_path / "mine.toml").write_text(RULES)
+    folder = install_rules(tmp_path / "mine.toml", tmp_path / "state")
+    (tmp_path / "words.txt").unlink()
+    now = LOOK_EVERY_S
+    assert rules.inspect(record_named("a badword")).refused == "mine"
+    (folder / "mine.toml").unlink()
+    now *= 2
+    assert rules.inspect(record_named("a badword")).refused == ""
+
+
+def test_a_file_that_breaks_while_a_crawl_runs_changes_nothing(tmp_path: Path):
+    now = 0.0
+    (tmp_path / "words.txt").write_text("badword\n")
+    (tmp_path / "mine.toml").write_text(RULES)
+    rules = InstalledRules(None, [tmp_path / "mine.toml"], lambda: now)
+    (tmp_path / "mine.toml").write_text("[[deny")
+    now = LOOK_EVERY_S
+    assert rules.inspect(record_named("a badword")).refused == "mine"
+
+
+def test_a_file_that_cannot_be_used_at_the_start_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        InstalledRules(tmp_path, [tmp_path / "none.toml"], lambda: 0.0)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from lycosa.core.errors import UsageError
+from lycosa.storage.core.torrents.rule_tests import failures
+from lycosa.storage.core.torrents.words import hashed_word
+from lycosa.storage.rules.rule_files import compile_own, compile_pattern, load_rules, make_inspector
+from tests.storage.rules.records import record_named
+
+PACKAGE = Path(load_rules.__code__.co_filename).with_name("rule_sets")
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(paths: list[Path], name: str) -> str:
+    return make_inspector(paths).inspect(record_named(name)).refused
+
+
+def test_words_come_from_a_file_beside_the_rules(tmp_path: Path):
+    write(tmp_path / "words.txt", f"# ours\nclear one\n\n{hashed_word('hidden one')}\n")
+    rules = write(tmp_path / "mine.toml", '[[deny]]\nreason = "listed"\nfile = "words.txt"\n')
+    assert refusal([rules], "A Clear One") == "listed"
+    assert refusal([rules], "A Hidden.One") == "listed"
+    assert refusal([rules], "A third one") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = [", "mine.toml: not TOML: "),
+        ('[[deny]]\nreason = "r"\nwords = ["?"]', "mine.toml: '?' is not a word"),
+        ('[[deny]]\nreason = "r"\nfile = "none.txt"', "none.txt: cannot be read: no such file or directory"),
+        ('[[deny]]\nreason = "r"\npatterns = ["(a"]', "mine.toml: the pattern '(a' is not one of RE2: "),
+        ('[[deny]]\nreason = "r"\npatterns = ["(?=a)b"]', "is not one of RE2: "),
+        ('[[deny]]\nreason = "r"\npatterns = ["((a{500}){500}){9}"]', "is not one of RE2: "),
+        (f'[[content]]\npatterns = ["{"a" * 501}"]', "a pattern has at most 500 characters"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, text: str, message: str):
+    with pytest.raises(UsageError) as caught:
+        make_inspector([write(tmp_path / "mine.toml", text)])
+    assert message in str(caught.value)
+
+
+def test_no_pattern_of_a_user_makes_a_name_slow(tmp_path: Path):
+    """`re` would take longer than the universe exists for the first of these."""
+    rules = write(tmp_path / "mine.toml", "[[deny]]\nreason = 'r'\npatterns = ['(a+)+$', '(a|a|a)*b', '(.*){20}c']\n")
+    inspector = make_inspector([rules])
+    started = time.process_time()
+    assert not inspector.inspect(record_named("a" * 250 + "!")).refused
+    assert time.process_time() - started < 1.0
+
+
+def test_no_name_makes_a_pattern_of_the_package_slow():
+    inspector = make_inspector()
+    hostile = ["[" * 255, "s1" * 127, "第" * 255, "1 " * 127, "[a] - 1 " * 31, "20 01 01 " * 28, "- " * 127, "x1x" * 85]
+    started = time.process_time()
+    for name in hostile:
+        inspector.inspect(record_named(name))
+    assert time.process_time() - started < 1.0
+
+
+def test_the_patterns_of_the_package_mean_the_same_to_re2():
+    """So that users may copy them."""
+    names = (Path(__file__).with_name("names.txt")).read_text(encoding="utf-8").casefold().splitlines()
+    patterns = [pattern for section in load_rules(PACKAGE / "content.toml").content for pattern in section.patterns]
+    assert len(patterns) > 30
+    for pattern in patterns:
+        ours, theirs = compile_own(pattern), compile_pattern(pattern)
+        for name in names:
+            one, other = ours.search(name), theirs.search(name)
+            assert (one and one.groupdict()) == (other and other.groupdict()), (pattern, name)
+
+
+def test_the_rules_against_abuse_material_are_on_unless_a_file_switches_them_off(tmp_path: Path):
+    assert refusal([], "a lycosamarkertest here") == "abuse material (word)"
+    assert refusal([], "lycosahinttest.lycosaexplicittest.mkv") == "abuse material (combination of words)"
+    assert refusal([], "lycosahinttest") == ""
+    assert refusal([], "lycosaexplicittest") == ""
+    assert refusal([], "lycosahinttest lycosaexplicittest documentary") == ""
+    assert refusal([write(tmp_path / "off.toml", "abuse_rules = false\n")], "lycosamarkertest") == ""
+
+
+def test_no_word_against_abuse_material_is_in_clear():
+    lists = load_rules(PACKAGE / "abuse.toml").words
+    assert {name for name, section in lists.items() if section.words} == {"about"}
+    assert all(re.fullmatch(r"[0-9]+-[0-9a-f]{16}", word) for section in lists.values() for word in section.hashed)
+
+
+def test_a_user_extends_the_rules_and_tests_them(tmp_path: Path):
+    text = """
+        [[content]]
+        words = ["gardenfest"]
+        type = "audio"
+        weight = 9
+        tags = ["festival"]
+
+        [[category]]
+        number = 3999
+        type = "audio"
+        tags = ["festival"]
+
+        [[test]]
+        name = "Gardenfest 2024 1080p"
+        type = "audio"
+        category = 3999
+        year = 2024
+
+        [[test]]
+        name = "Some Show S01E02 720p"
+        season = 2
+        refused = true
+    """
+    rules = write(tmp_path / "mine.toml", text)
+    assert list(failures(make_inspector([rules]), load_rules(rules).test)) == [
+        "'Some Show S01E02 720p': not refused",
+        "'Some Show S01E02 720p': season is 1, not 2",
+    ]
