@@ -1,16 +1,21 @@
 # Each word sets up what it needs, and nothing that is there already.
-.PHONY: help demo test prove bench lint types docs setup compiled interpreted
+.PHONY: help demo demo-dht test prove bench lint types docs setup compiled interpreted
 .DEFAULT_GOAL := help
 bin := .venv/bin
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
 demo: export URL := $(URL)
 demo: ## crawl a site (URL=https://... or the Python documentation) and search it in the browser
 	@scripts/venv
 	@$(bin)/python scripts/compile --check >/dev/null || $(bin)/python scripts/compile --clean
 	@$(bin)/python scripts/demo $${URL:+"$$URL"} || test $$? = 130
+
+demo-dht: ## crawl a private DHT on this machine, and search its torrents in the browser
+	@scripts/venv dev
+	@$(bin)/python scripts/compile --check >/dev/null || $(bin)/python scripts/compile --clean
+	@$(bin)/python scripts/demo-dht || test $$? = 130
 
 test: lint types setup compiled ## everything CI asks for
 	scripts/test-interpreted

@@ -5,26 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from lycosa.crawl.items.indexer import Indexer, source_name
-from lycosa.search import tantivy
-from lycosa.search.ports import Index
+from lycosa.search import index_folder
+from lycosa.search.core.schema import PAGES
+from lycosa.search.pages import PageIndex
+from lycosa.search.ports import DocumentIndex
+from lycosa.search.tantivy import TantivyIndex
 
 
-def open_index(path: Path, *, write: bool = False) -> Index:
-    """Open the index in a folder. With `write`, create it if it does not exist, and take its writer lock."""
-    return tantivy.TantivyIndex(path, write=write)
+def open_index(path: Path, *, write: bool = False) -> DocumentIndex:
+    """Open the index of pages in a folder. With `write`, create it if it does not exist, and take its writer lock."""
+    return PageIndex(TantivyIndex(path, PAGES, write=write))
 
 
 def erase_index(path: Path) -> None:
     """Empty the index in a folder, even one of another version, so that it can be built again."""
-    tantivy.erase(path)
+    index_folder.erase(path)
 
 
-def file_indexer(index: Index, file: Path) -> Indexer:
+def file_indexer(index: DocumentIndex, file: Path) -> Indexer:
     """Return the indexer for the items in a file."""
     return Indexer(index, file, source_name(file))
 
 
-def build_search_site(index: Index, title: str) -> object:
+def build_search_site(index: DocumentIndex, title: str) -> object:
     """Return the search site of an index, as an ASGI application."""
     from lycosa.search.site.app import build_site  # slow to import, and not needed by `lycosa search`
 

@@ -1,15 +1,76 @@
-"""The port of a search index. One contract test for all back ends: `tests/search/contracts/`."""
+"""The ports of search indexes. One contract test for all back ends: `tests/search/contracts/`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from lycosa.search.core.request import Matches, SearchRequest
 from lycosa.search.core.results import Document, SearchPage
+from lycosa.search.core.schema import IndexEntry, Schema
 
 
 class Index(Protocol):
-    """A search index. Its methods block, so coroutines call them in a thread. One process writes, any number read."""
+    """A search index. Its methods block, so coroutines call them in a thread. One process writes, any number read.
+
+    Raises `IndexFailure`; its message says what to do.
+    """
+
+    schema: Schema
+
+    @property
+    def outdated(self) -> bool:
+        """Whether its texts were analyzed by older rules: searches may miss documents until it is rebuilt."""
+
+    def add(self, entries: Sequence[IndexEntry]) -> None:
+        """Add or replace documents by key; visible after `commit`."""
+
+    def remove(self, keys: Sequence[str | int]) -> None:
+        """Remove documents; visible after `commit`."""
+
+    def commit(self, positions: Mapping[str, int]) -> None:
+        """Make what was added and removed searchable and durable, and store the position of each source."""
+
+    def positions(self) -> dict[str, int]:
+        """Return the positions of the last commit. They are never ahead of the documents."""
+
+    def find(self, request: SearchRequest) -> Matches:
+        """Return a page of matches, and how many there are in all: exactly."""
+
+    def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
+        """Return how many matches have each value of a counted keyword, the most frequent values first."""
+
+    def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
+        """Return how many matches have a number from each of the bounds to below the next one."""
+
+    def completions(self, prefix: str, limit: int) -> list[str]:
+        """Return frequent words of titles that begin with these letters, folded."""
+
+    def count(self) -> int:
+        """Return the number of documents."""
+
+    def rebuild(self) -> NewIndex:
+        """Return an empty index that readers do not see, to be filled and then adopted. An unfinished one is lost."""
+
+    def adopt(self, rebuilt: NewIndex) -> None:
+        """Commit and close the rebuilt index, and replace the documents with its own, in one step for readers."""
+
+    def close(self) -> None:
+        """Release the index. What was not committed is dropped."""
+
+
+class NewIndex(Protocol):
+    """An index that is being filled to replace another one."""
+
+    def add(self, entries: Sequence[IndexEntry]) -> None:
+        """Add or replace documents by key."""
+
+    def remove(self, keys: Sequence[str | int]) -> None:
+        """Remove documents."""
+
+
+class DocumentIndex(Protocol):
+    """An index of the items of a crawl. Blocks as an `Index` does."""
 
     def add(self, documents: Sequence[Document]) -> None:
         """Add or replace documents by key; visible after `commit`."""
@@ -27,4 +88,4 @@ class Index(Protocol):
         """Return the number of documents."""
 
     def close(self) -> None:
-        """Release the index."""
+        """Release the index. What was not committed is dropped."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lycosa.search.tantivy import TantivyIndex
+from lycosa.app.search import open_index
 from tests.cli import forked
 from tests.conftest import PROVE, ROOT
 from tests.servers.tree import Tree, word
@@ -157,7 +157,7 @@ def assert_exactly_once(found: list[str], expected: Collection[str]) -> None:
 
 def assert_indexed_once(folder: Path, tree: Tree) -> None:
     """Assert that every page of a tree is found once, by its own word, and that the index has no other pages."""
-    index = TantivyIndex(folder)
+    index = open_index(folder)
     try:
         assert index.count() == tree.pages
         found = [[hit.url for hit in index.search(word(number)).hits] for number in range(tree.pages)]

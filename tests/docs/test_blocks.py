@@ -99,6 +99,10 @@ PREPARED = {
         ),
     ],
     "docs/torrent-rules.md": [f"echo '{TORRENT}' | lycosa dht import - --state torrents"],
+    "docs/torrent-search.md": [
+        f"echo '{TORRENT}' | lycosa dht import - --state torrents",
+        "lycosa index --state torrents",
+    ],
     "docs/proxy-api.md": ["lycosa proxies add list.txt --pool pool"],
     "docs/proxy-gateway.md": [
         "lycosa proxies add list.txt --pool pool",

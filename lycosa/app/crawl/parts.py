@@ -29,7 +29,7 @@ from lycosa.frontier.core.states import Policy
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.http.curl.fetcher import FetchSettings
-from lycosa.search.ports import Index
+from lycosa.search.ports import DocumentIndex
 from lycosa.storage.core.output import OutputTarget, parse_outputs
 from lycosa.storage.ports import Sink
 from lycosa.storage.sinks.codecs import codec_of
@@ -206,7 +206,7 @@ def written_paths(settings: Settings, state: StateDir) -> list[Path]:
     return [Path(place).absolute() for place in places if place]
 
 
-def indexer_of(settings: Settings, spool_file: Path, index: Index) -> Indexer:
+def indexer_of(settings: Settings, spool_file: Path, index: DocumentIndex) -> Indexer:
     """Return the indexer for the file that the items are written to."""
     file = Path(items_file(settings) or spool_file)
     return Indexer(index, file, source_name(file))

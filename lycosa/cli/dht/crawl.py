@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ class CrawlOptions(NamedTuple):
     """The options of a crawl besides those of its node."""
 
     store: str | None
+    index_dir: str | None
     rules: tuple[Path, ...]
     profile: str
     max_size: int | None
@@ -43,6 +45,13 @@ class CrawlOptions(NamedTuple):
     metavar="URL",
     help="Database server for the torrents, postgresql://HOST/DATABASE or mysql://HOST/DATABASE. "
     "[default: torrents.sqlite in the folder of --state]",
+)
+@click.option(
+    "--index",
+    "index_dir",
+    type=NON_EMPTY,
+    metavar="DIR",
+    help="Index the torrents while they are found, for `lycosa site --state`. [default: no index]",
 )
 @click.option(
     "--profile",
@@ -119,7 +128,7 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     opening = open_torrent_crawl(
         session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
     )
-    async with opening as opened:
+    async with opening as opened, _indexing(opened, options.index_dir):
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote
         )
@@ -137,6 +146,19 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
                 if options.as_json:
                     click.echo(summary_json(view))
     return DONE
+
+
+@asynccontextmanager
+async def _indexing(opened: Any, folder: str | None) -> AsyncIterator[None]:
+    """Index the torrents beside the crawl."""
+    if folder is None:
+        yield
+        return
+    from lycosa.app.torrent_search import torrent_indexer
+
+    async with torrent_indexer(opened.store, Path(folder)) as indexer:
+        opened.beside.append(indexer.run)
+        yield
 
 
 async def _show(monitor: Any) -> None:

@@ -1,4 +1,4 @@
-"""`lycosa index build` and `lycosa index stats`: index the items in files; show the size of an index."""
+"""`lycosa index`: index torrents; `index build` and `index stats`: the items in files, and the size of an index."""
 
 from __future__ import annotations
 
@@ -7,26 +7,51 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import click
 
 from lycosa.cli.crawl import progress
+from lycosa.cli.dht.records import records_options
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.search.folders import index_folder, index_option
+from lycosa.cli.search.torrents import index_torrents
 from lycosa.cli.task_progress import task_progress
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count, format_duration, format_size
-from lycosa.search.ports import Index
+from lycosa.search.ports import DocumentIndex
 
 POLL_EVERY_S = 0.1
+ENGINES = ("tantivy", "fts5")
 
 
 @click.group("index", invoke_without_command=True)
+@records_options
+@click.option("--index", "index_dir", metavar="DIR", help="Folder of the index.  [default: index, in that of --state]")
+@click.option("--follow", is_flag=True, help="Go on with what a crawl stores, until a signal.")
+@click.option("--rebuild", is_flag=True, help="Build the index anew; the old one is searched until this is done.")
+@click.option("--engine", type=click.Choice(ENGINES), help="Engine of a new index.  [default: tantivy]")
 @click.pass_context
-def command(ctx: click.Context) -> None:
-    """Build and inspect a search index."""
-    if ctx.invoked_subcommand is None:
+def command(
+    ctx: click.Context,
+    location: Any,
+    index_dir: str | None,
+    engine: str | None,
+    *,
+    follow: bool,
+    rebuild: bool,
+) -> int | None:
+    """Index the torrents of a crawl of the DHT; build and inspect indexes of items.
+
+    \b
+    lycosa index --state torrents --follow
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    if location.state is None and location.store is None:
         click.echo(ctx.get_help())
+        return None
+    return index_torrents(location, index_dir, engine, follow=follow, rebuild=rebuild)
 
 
 @command.command("build")
@@ -76,7 +101,7 @@ def stats(index_dir: str | None, as_json: bool) -> None:
         print(f"source     {one_line(source)}, read to {position:,} bytes")
 
 
-def _build(index: Index, path: Path) -> None:
+def _build(index: DocumentIndex, path: Path) -> None:
     from lycosa.app.search import file_indexer
 
     indexer = file_indexer(index, path)

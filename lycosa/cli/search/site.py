@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import click
 
+from lycosa.cli.dht.records import records_options
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
+from lycosa.cli.search import torrents
 from lycosa.cli.search.folders import folder_settings, index_folder, index_option
 
 PORT = 8080
@@ -15,6 +18,7 @@ PORT = 8080
 
 @click.command("site")
 @index_option
+@records_options
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -26,7 +30,21 @@ PORT = 8080
     "--allow-remote", is_flag=True, help="Allow a --host that other machines can reach: everybody there can search."
 )
 @click.option("--title", default="Lycosa", show_default=True, metavar="S", help="Title of the site.")
-def command(index_dir: str | None, port: int | None, host: str, title: str, *, allow_remote: bool) -> int:
+@click.option("--add-admin", metavar="NAME", help="Set the password of an administrator of the torrents, and end.")
+@click.option("--hide-at-once", is_flag=True, help="Remove torrents when a visitor asks, before anybody decides.")
+@click.option("--admin-over-http", is_flag=True, help="Allow administration from other machines without HTTPS.")
+def command(
+    location: Any,
+    index_dir: str | None,
+    port: int | None,
+    host: str,
+    title: str,
+    add_admin: str | None,
+    *,
+    allow_remote: bool,
+    hide_at_once: bool,
+    admin_over_http: bool,
+) -> int:
     """Serve a search site for an index: a search box, pages of results, and a JSON API (/api).
 
     The site can run while a crawl fills the index. It has no password. Only this machine has access, and --host
@@ -34,20 +52,27 @@ def command(index_dir: str | None, port: int | None, host: str, title: str, *, a
 
     \b
     lycosa site --index index
+    lycosa site --state torrents
     lycosa site --index index --host 0.0.0.0 --allow-remote
     """
     from lycosa.app.search import build_search_site, open_index
     from lycosa.cli.serving import Server, listen
+
+    if add_admin is not None:
+        return torrents.add_admin(location, index_dir, add_admin)
     from lycosa.infra.web.listening import remote_note, stop_note, url_of, without_password
 
     first_port = PORT if port is None else port
     access = without_password(allow_remote=allow_remote or folder_settings().allow_remote)
-    with (
-        closing(open_index(index_folder(index_dir))) as index,
-        closing(listen(host, first_port, f"--host {host}", access, any_port=port is None)) as listener,
-    ):
+    listening = closing(listen(host, first_port, f"--host {host}", access, any_port=port is None))
+    with listening as listener:
         address = listener.getsockname()
-        print(f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})", flush=True)
-        server = Server(build_search_site(index, title))
-        server.run(sockets=[listener])
-        return INTERRUPTED if server.interrupted else DONE
+        line = f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})"
+        if location.state or location.store:
+            options = torrents.SiteOptions(index_dir, title, hide_at_once, admin_over_http)
+            return torrents.serve_torrents(location, options, listener, line)
+        with closing(open_index(index_folder(index_dir))) as index:
+            print(line, flush=True)
+            server = Server(build_search_site(index, title))
+            server.run(sockets=[listener])
+            return INTERRUPTED if server.interrupted else DONE

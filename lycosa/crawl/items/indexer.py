@@ -24,7 +24,7 @@ import msgspec
 from lycosa.core.errors import IndexFailure, LycosaError
 from lycosa.search.core.documents import to_document
 from lycosa.search.core.results import Document
-from lycosa.search.ports import Index
+from lycosa.search.ports import DocumentIndex
 
 COMMIT_S = 1.0
 """Maximum seconds between adding a document and committing it."""
@@ -75,7 +75,7 @@ def read_batch(path: Path, position: int, limit_bytes: int) -> Batch:
 class Indexer:
     """Follows one items file. `source` is its key in the positions of the index. The caller closes the index."""
 
-    def __init__(self, index: Index, path: Path, source: str) -> None:
+    def __init__(self, index: DocumentIndex, path: Path, source: str) -> None:
         self.source = source
         self.position = 0
         """Number of bytes of the file that are indexed and committed."""

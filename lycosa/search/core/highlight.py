@@ -62,6 +62,11 @@ class Highlighter:
         """Return the title as HTML."""
         return _mark(_one_line(title), self._title)
 
+    def adds(self, title: str, other: str) -> bool:
+        """Return whether another text has something that is looked for and missing in the title."""
+        folded, other_folded = fold(normalize(title)), fold(normalize(other))
+        return any(_spans(other_folded, [each]) and not _spans(folded, [each]) for each in self._title)
+
     def snippet(self, text: str) -> str:
         """Return the part of the text with the most query terms, as HTML; the beginning if none is found."""
         text = normalize(text[:SNIPPET_TEXT_MAX])

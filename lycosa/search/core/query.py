@@ -14,7 +14,7 @@ Everything else is read as words, such as an unknown prefix, an unclosed quotati
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -82,17 +82,20 @@ class LooseQuery(NamedTuple):
     needed: int
 
 
-def parse_query(query: str) -> SearchQuery:
-    """Parse a query. Raises `IndexFailure` if it has no word, or too many."""
+Split = Callable[[str], list[str]]
+
+
+def parse_query(query: str, split: Split = words) -> SearchQuery:
+    """Parse a query, whose parts `split` divides into words. Raises `IndexFailure` if it has no word, or too many."""
     if len(query) > QUERY_MAX:
         raise IndexFailure(f"the query has {len(query)} characters: use at most {QUERY_MAX}")
     text = query.translate(_PUNCTUATION)
     if text.count('"') % 2:  # drop the unclosed quotation mark
         head, _, tail = text.rpartition('"')
         text = f"{head} {tail}"
-    parsed = _parse(text, operators=True)
+    parsed = _parse(text, split, operators=True)
     if not parsed.clauses and not parsed.excluded:  # the query consists only of operators, such as OR
-        parsed = _parse(text, operators=False)
+        parsed = _parse(text, split, operators=False)
     if not parsed.clauses:
         raise IndexFailure(_explain_no_words(query, parsed))
     count = sum(len(term.words) for clause in (*parsed.clauses, parsed.excluded) for term in clause)
@@ -134,7 +137,7 @@ def site_names(url: str) -> list[str]:
     return names + [f"{name}:{port}" for name in names if port]
 
 
-def _parse(text: str, *, operators: bool) -> SearchQuery:
+def _parse(text: str, split: Split, *, operators: bool) -> SearchQuery:
     clauses: list[tuple[Term, ...]] = []
     excluded: list[Term] = []
     joins = negates = False
@@ -143,7 +146,7 @@ def _parse(text: str, *, operators: bool) -> SearchQuery:
             joins = joins or part[0] == "OR"
             negates = part[0] == "NOT"
             continue
-        for term in _terms(part):
+        for term in _terms(part, split):
             if part["minus"] or negates:
                 excluded.append(term)
             elif joins and clauses:
@@ -155,7 +158,7 @@ def _parse(text: str, *, operators: bool) -> SearchQuery:
     return SearchQuery(tuple(clauses), tuple(excluded))
 
 
-def _terms(part: re.Match[str]) -> Iterator[Term]:
+def _terms(part: re.Match[str], split: Split) -> Iterator[Term]:
     where = (part["where"] or "any").lower()
     quoted = part["phrase"] is not None
     text = part["phrase"] if quoted else part["word"]
@@ -164,7 +167,7 @@ def _terms(part: re.Match[str]) -> Iterator[Term]:
         if host:
             yield Term((f"{host}:{port}" if port else host,), "site")
         return
-    found = words(text)
+    found = split(text)
     in_what: Where = "title" if where == "title" else "any"
     for run in [found] if quoted else _runs(found):
         if run:

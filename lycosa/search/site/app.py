@@ -1,4 +1,4 @@
-"""The search site: pages and a JSON API over an `Index`. Stores nothing about its visitors.
+"""The search site: pages and a JSON API over a `DocumentIndex`. Stores nothing about its visitors.
 
     /              the search box and the number of documents
     /search        q, page: results
@@ -30,7 +30,7 @@ from lycosa.core.errors import IndexFailure
 from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
 from lycosa.search.core.query import LIMIT_MAX, OFFSET_MAX, QUERY_MAX, check_page, page_as_json, parse_query
 from lycosa.search.core.results import Hit
-from lycosa.search.ports import Index
+from lycosa.search.ports import DocumentIndex
 
 PAGE_SIZE = 10
 PAGE_MAX = OFFSET_MAX // PAGE_SIZE
@@ -60,7 +60,7 @@ class Result(NamedTuple):
     lang: str
 
 
-def build_site(index: Index, *, title: str = "Lycosa") -> Starlette:
+def build_site(index: DocumentIndex, *, title: str = "Lycosa") -> Starlette:
     """Return the site over this index as an ASGI application. The caller closes the index."""
     site = _Site(index, title)
     app = Starlette(
@@ -82,11 +82,11 @@ def build_site(index: Index, *, title: str = "Lycosa") -> Starlette:
 class _Site:
     """The pages. They are not coroutines, so the server runs them in threads: an index blocks."""
 
-    def __init__(self, index: Index, title: str) -> None:
+    def __init__(self, index: DocumentIndex, title: str) -> None:
         self._index = index
         self._templates = page_templates(TEMPLATES)
         self._templates.filters["counted"] = counted
-        self._templates.globals.update(site=title, query_max=QUERY_MAX)
+        self._templates.globals.update(site=title, query_max=QUERY_MAX, t=str, language={"code": "en"})
 
     def home(self, request: Request) -> Response:
         try:

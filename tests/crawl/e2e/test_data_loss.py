@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lycosa.search.tantivy import TantivyIndex
+from lycosa.app.search import open_index
 from tests.cli.command import items, lycosa
 from tests.servers.tree import grow
 
@@ -34,7 +34,7 @@ def crawl(home: Path, url: str, *more: object, code: int = 0) -> str:
 
 
 def documents(home: Path) -> int:
-    index = TantivyIndex(home / "index")
+    index = open_index(home / "index")
     try:
         return index.count()
     finally:

@@ -21,8 +21,8 @@ from statistics import median
 
 import pytest
 
+from lycosa.app.search import open_index
 from lycosa.config import Settings
-from lycosa.search.tantivy import TantivyIndex
 from tests.cli.command import (
     END_MAX_S,
     Running,
@@ -277,7 +277,7 @@ def test_kills_during_index_commits_lose_nothing(tmp_path, rng):
                     pass
                 time.sleep(rng.choice((0.0, 0.0, 0.002, 0.01)))
                 assert run.kill(), run.stderr
-            index = TantivyIndex(tmp_path / "index")
+            index = open_index(tmp_path / "index")
             read = next(iter(index.positions().values()), 0)
             written = (tmp_path / "items.jsonl").read_bytes()[:read]
             assert index.count() >= written.count(b"\n")

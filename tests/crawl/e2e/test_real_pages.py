@@ -20,7 +20,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 
-from lycosa.search.tantivy import TantivyIndex
+from lycosa.app.search import open_index
 from tests.cli.command import items, lycosa
 from tests.conftest import PROVE, need
 from tests.servers.nginx import serve
@@ -96,7 +96,7 @@ def test_pages_are_found_by_a_rare_word(crawled):
     print(f"seed {seed}")
     rng = random.Random(seed)
     frequency = Counter(word for item in crawled.items for word in set(TOKEN.findall(searched(item))))
-    index = TantivyIndex(crawled.index)
+    index = open_index(crawled.index)
     assert index.count() == len(crawled.items)
     with_rare_word = 0
     for item in rng.sample(crawled.items, len(crawled.items)):

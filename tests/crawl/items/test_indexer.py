@@ -5,18 +5,20 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from lycosa.app.search import open_index
 from lycosa.core.errors import IndexFailure
 from lycosa.crawl.items import indexer as module
 from lycosa.crawl.items.indexer import COMMIT_S, Indexer, read_batch, source_name
 from lycosa.crawl.items.page_item import PageItem
-from lycosa.search.tantivy import TantivyIndex
+from lycosa.search.pages import PageIndex
 from lycosa.storage.sinks.file import FileSink
-from tests.search.memory_index import MemoryIndex
+from tests.search.indexes import create_pages
 
 SOURCE = "jsonl:items"
 DEADLINE_S = 30.0
@@ -48,8 +50,9 @@ def items(tmp_path) -> Path:
 
 
 @pytest.fixture
-def index():
-    return MemoryIndex()
+def index(tmp_path):
+    with closing(create_pages("fts5", tmp_path / "pages")) as index:
+        yield index
 
 
 @pytest.fixture
@@ -189,7 +192,16 @@ def test_a_truncated_file_is_an_error(index, items, started):
         indexer.close()
 
 
-class FullDisk(MemoryIndex):
+class FullDisk(PageIndex):
+    def __init__(self):
+        pass
+
+    def add(self, documents):
+        pass
+
+    def positions(self):
+        return {}
+
     def commit(self, positions):
         raise IndexFailure("the index cannot commit: No space left on device")
 
@@ -198,7 +210,7 @@ class Panic(BaseException):
     pass
 
 
-class Panics(MemoryIndex):
+class Panics(FullDisk):
     def add(self, documents):
         raise Panic("at the bottom")
 
@@ -225,7 +237,7 @@ def test_no_thread_is_left(index, items, started):
 
 
 def test_it_feeds_the_real_index(items, tmp_path):
-    index = TantivyIndex(tmp_path / "index", write=True)
+    index = open_index(tmp_path / "index", write=True)
     indexer = Indexer(index, items, source_name(items))
     indexer.start()
     indexer.advance(append(items, *(line(page(n)) for n in range(1000))))

@@ -1,4 +1,4 @@
-"""The contract of the `Index` port, for every back end (C7, C8)."""
+"""The contract of the `Index` port, with pages, for every back end (C7, C8)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import html
 import random
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.query import LIMIT_MAX, OFFSET_MAX, QUERY_MAX, QUERY_WORDS_MAX
 from lycosa.search.core.results import Document
-from lycosa.search.ports import Index
-from lycosa.search.tantivy import TantivyIndex
-from tests.search.memory_index import MemoryIndex
+from lycosa.search.pages import PageIndex
+from tests.search.indexes import ENGINES, create_pages
 
 PAGES = [
     Document(
@@ -46,53 +44,46 @@ PAGES = [
 ]
 
 
-KINDS = ["memory", "tantivy"]
-
-
-def create(kind: str, path: Path) -> Index:
-    return MemoryIndex() if kind == "memory" else TantivyIndex(path, write=True)
-
-
-def with_pages(index: Index) -> Index:
+def with_pages(index: PageIndex) -> PageIndex:
     index.add(PAGES)
     index.commit({"items": 6})
     return index
 
 
-@pytest.fixture(params=KINDS)
-def index(request, tmp_path) -> Iterator[Index]:
-    index = create(request.param, tmp_path / "index")
+@pytest.fixture(params=ENGINES)
+def index(request, tmp_path) -> Iterator[PageIndex]:
+    index = create_pages(request.param, tmp_path / "index")
     yield index
     index.close()
 
 
 @pytest.fixture
-def filled(index) -> Index:
+def filled(index) -> PageIndex:
     return with_pages(index)
 
 
 @pytest.fixture(scope="module")
-def filled_once(tmp_path_factory) -> Iterator[dict[str, Index]]:
+def filled_once(tmp_path_factory) -> Iterator[dict[str, PageIndex]]:
     """One index of each kind. Not parametrized: in random test order each would be created many times."""
-    indexes = {kind: with_pages(create(kind, tmp_path_factory.mktemp(kind) / "index")) for kind in KINDS}
+    indexes = {kind: with_pages(create_pages(kind, tmp_path_factory.mktemp(kind) / "index")) for kind in ENGINES}
     yield indexes
     for index in indexes.values():
         index.close()
 
 
-@pytest.fixture(params=KINDS)
-def searched(request, filled_once) -> Index:
+@pytest.fixture(params=ENGINES)
+def searched(request, filled_once) -> PageIndex:
     """A filled index that tests share and do not write to."""
     return filled_once[request.param]
 
 
-def urls(index: Index, query: str) -> list[str]:
+def urls(index: PageIndex, query: str) -> list[str]:
     page = index.search(query)
     assert page.total == len(page.hits)
     return [hit.url for hit in page.hits]
 
 
-def keys(index: Index, query: str) -> str:
+def keys(index: PageIndex, query: str) -> str:
     """Return the sorted keys of the hits."""
     by_url = {page.url: page.key for page in PAGES}
     return "".join(sorted(by_url[url] for url in urls(index, query)))

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from lycosa.app.search import erase_index, open_index
 from lycosa.core.errors import IndexFailure
-from lycosa.search import tantivy
+from lycosa.search import index_folder
 from lycosa.search.core.results import Document
-from lycosa.search.tantivy import TantivyIndex, _failures, erase
+from lycosa.search.index_folder import Marker, failures
+from lycosa.search.pages import PageIndex
 from tests.conftest import PROVE, ROOT
 
 DEADLINE_S = 60.0
@@ -30,8 +32,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from lycosa.search.core.results import Document
-from lycosa.search.tantivy import TantivyIndex
-index = TantivyIndex(Path(sys.argv[1]), write=True)
+from lycosa.app.search import open_index
+index = open_index(Path(sys.argv[1]), write=True)
 done = index.positions().get("numbers", 0)
 print("open", done, flush=True)
 while True:
@@ -45,17 +47,17 @@ MAKER = """
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from lycosa.search.tantivy import TantivyIndex
+from lycosa.app.search import open_index
 print("go", flush=True)
-TantivyIndex(Path(sys.argv[1]), write=True)
+open_index(Path(sys.argv[1]), write=True)
 """
 
 READER = """
 import sys, time
 from collections.abc import Iterator
 from pathlib import Path
-from lycosa.search.tantivy import TantivyIndex
-index = TantivyIndex(Path(sys.argv[1]))
+from lycosa.app.search import open_index
+index = open_index(Path(sys.argv[1]))
 for line in sys.stdin:
     print(index.search(line).total, index.count(), flush=True)
 """
@@ -83,7 +85,7 @@ def answer(process: subprocess.Popen[str]) -> str:
 
 
 def fill(path: Path, *documents: Document) -> None:
-    index = TantivyIndex(path, write=True)
+    index = open_index(path, write=True)
     index.add(documents)
     index.commit({"items": 10})
     index.close()
@@ -98,7 +100,7 @@ def test_adjacent_words_are_ranked_first(tmp_path):
         Document("apart", "http://h/a", "Aaa", "list of things. a comprehension of it. list, list"),
         Document("near", "http://h/b", "Aaa", "other words here. a list comprehension and so on"),
     )
-    index = TantivyIndex(tmp_path)
+    index = open_index(tmp_path)
     assert [hit.url for hit in index.search("list comprehension").hits] == ["http://h/b", "http://h/a"]
 
 
@@ -117,7 +119,7 @@ def test_positions_are_never_ahead_of_documents_after_kill_9(tmp_path):
             time.sleep(rng.uniform(0, 0.02))  # not a wait, but another moment for the kill each time
         finally:
             stop(process)
-        reader = TantivyIndex(path)
+        reader = open_index(path)
         position = reader.positions().get("numbers", 0)
         assert reported <= position <= reader.count()
         assert all(reader.search(f'"page n{n}"').total == 1 for n in rng.sample(range(position), min(position, 30)))
@@ -135,7 +137,7 @@ def test_interrupted_creation_is_repeated(tmp_path):
         time.sleep(rng.uniform(0, 0.01))  # another moment each time
         stop(process)
         fill(path, ONE)
-        assert TantivyIndex(path).search("first").total == 1
+        assert open_index(path).search("first").total == 1
 
 
 def test_interrupted_commit_of_replaced_documents_can_be_repeated(tmp_path):
@@ -149,7 +151,7 @@ def test_interrupted_commit_of_replaced_documents_can_be_repeated(tmp_path):
     for file in (deletions, path / "tantivy/.managed.json"):
         shutil.copy(file, old / "tantivy")
     fill(old, *documents[:20])
-    assert TantivyIndex(old).count() == 30
+    assert open_index(old).count() == 30
 
 
 @pytest.mark.parametrize("file", [["lycosa-index.json.new"], []])
@@ -157,14 +159,14 @@ def test_unfinished_folder_is_recognized(tmp_path, file):
     for name in file:
         (tmp_path / name).write_text("{")
     fill(tmp_path, ONE)
-    assert TantivyIndex(tmp_path).count() == 1
+    assert open_index(tmp_path).count() == 1
 
 
 def test_positions_without_documents_are_dropped(tmp_path):
     fill(tmp_path, ONE)
     for file in (tmp_path / "tantivy").iterdir():
         file.unlink()
-    index = TantivyIndex(tmp_path, write=True)
+    index = open_index(tmp_path, write=True)
     assert index.positions() == {}
     index.close()
 
@@ -172,7 +174,7 @@ def test_positions_without_documents_are_dropped(tmp_path):
 def test_damaged_positions_count_as_none(tmp_path):
     fill(tmp_path, ONE)
     (tmp_path / "positions.json").write_text('{"items": 1')
-    assert TantivyIndex(tmp_path).positions() == {}
+    assert open_index(tmp_path).positions() == {}
 
 
 def test_one_writer_at_a_time(tmp_path):
@@ -181,30 +183,30 @@ def test_one_writer_at_a_time(tmp_path):
     try:
         answer(process)
         with pytest.raises(IndexFailure, match=f"is being written by process {process.pid}") as caught:
-            TantivyIndex(path, write=True)
+            open_index(path, write=True)
         assert "\n" not in str(caught.value)
         with pytest.raises(IndexFailure, match="is being written"):
-            erase(path)
+            erase_index(path)
         while answer(process) == "":
             pass
-        assert TantivyIndex(path).count() > 0, "readers are free to"
+        assert open_index(path).count() > 0, "readers are free to"
     finally:
         stop(process)
-    TantivyIndex(path, write=True).close()
+    open_index(path, write=True).close()
 
 
 def test_one_of_two_concurrent_creations_is_refused(tmp_path, monkeypatch):
-    make = tantivy._write_marker
+    make = index_folder.write_marker
 
-    def create(path: Path) -> None:
-        monkeypatch.setattr(tantivy, "_write_marker", make)
+    def create(path: Path, marker: Marker) -> None:
+        monkeypatch.setattr(index_folder, "write_marker", make)
         with pytest.raises(IndexFailure, match=f"is being written by process {os.getpid()}"):
-            TantivyIndex(path, write=True)
-        make(path)
+            open_index(path, write=True)
+        make(path, marker)
 
-    monkeypatch.setattr(tantivy, "_write_marker", create)
+    monkeypatch.setattr(index_folder, "write_marker", create)
     fill(tmp_path / "index", ONE)
-    assert TantivyIndex(tmp_path / "index").count() == 1
+    assert open_index(tmp_path / "index").count() == 1
 
 
 def test_reader_in_another_process_sees_a_commit_at_once(tmp_path):
@@ -212,13 +214,13 @@ def test_reader_in_another_process_sees_a_commit_at_once(tmp_path):
     process = python(READER, tmp_path)
     try:
         assert_search_result(process, "first", "1 1")
-        writer = TantivyIndex(tmp_path, write=True)
+        writer = open_index(tmp_path, write=True)
         for n in range(2, 30):
             writer.add([Document(str(n), f"http://h/{n}", "More", "the first and more")])
             writer.commit({})
             assert_search_result(process, "first", f"{n} {n}")
         writer.close()
-        erase(tmp_path)
+        erase_index(tmp_path)
         fill(tmp_path, ONE, ONE._replace(key="other"))
         assert_search_result(process, "first", "2 2")
     finally:
@@ -233,16 +235,16 @@ def assert_search_result(process: subprocess.Popen[str], query: str, expected: s
 
 def test_close_drops_uncommitted_documents(tmp_path):
     fill(tmp_path, ONE)
-    index = TantivyIndex(tmp_path, write=True)
+    index = open_index(tmp_path, write=True)
     index.add([ONE._replace(key="2")])
     index.close()
-    assert TantivyIndex(tmp_path).count() == 1
+    assert open_index(tmp_path).count() == 1
 
 
 def test_erase_starts_afresh(tmp_path):
     fill(tmp_path, ONE)
-    erase(tmp_path)
-    index = TantivyIndex(tmp_path, write=True)
+    erase_index(tmp_path)
+    index = open_index(tmp_path, write=True)
     assert (index.count(), index.positions()) == (0, {})
     index.close()
 
@@ -265,8 +267,8 @@ def test_an_interrupted_erase_leaves_an_empty_index(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(os, "unlink", unlink_until(suffix))
             with pytest.raises(KeyboardInterrupt):
-                erase(tmp_path)
-        index = TantivyIndex(tmp_path, write=True)
+                erase_index(tmp_path)
+        index = open_index(tmp_path, write=True)
         assert (index.count(), index.positions()) == (0, {})
         index.close()
         assert {entry.name for entry in tmp_path.iterdir()} == {"lycosa-index.json", "tantivy", "writer.lock"}
@@ -295,30 +297,30 @@ def test_foreign_folder_is_refused_in_one_line_and_not_changed(tmp_path, prepare
     prepare(path)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.j*")}
     with pytest.raises(IndexFailure, match=message) as caught:
-        TantivyIndex(path, write=write)
+        open_index(path, write=write)
     assert "\n" not in str(caught.value)
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.j*")} == before
 
 
 def test_reader_needs_an_index(tmp_path):
     with pytest.raises(IndexFailure, match="does not exist"):
-        TantivyIndex(tmp_path / "nowhere")
+        open_index(tmp_path / "nowhere")
     marker(tmp_path / "new")
     with pytest.raises(IndexFailure, match="still empty"):
-        TantivyIndex(tmp_path / "new")
+        open_index(tmp_path / "new")
 
 
 def test_reader_cannot_write(tmp_path):
     fill(tmp_path, ONE)
     with pytest.raises(IndexFailure, match="not open for writing"):
-        TantivyIndex(tmp_path).add([ONE])
+        open_index(tmp_path).add([ONE])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_folder_that_cannot_be_created_is_reported(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(IndexFailure, match="cannot be created: permission denied"):
-        TantivyIndex(tmp_path / "index", write=True)
+        open_index(tmp_path / "index", write=True)
 
 
 def test_system_errors_of_tantivy_are_one_plain_line(tmp_path):
@@ -326,7 +328,7 @@ def test_system_errors_of_tantivy_are_one_plain_line(tmp_path):
         "Failed to open file for read: 'IoError { io_error: Os { code: 13, kind: PermissionDenied, message:"
         ' "Permission denied" }, filepath: ".managed.json" }\''
     )
-    with pytest.raises(IndexFailure) as caught, _failures(tmp_path, "cannot be opened"):
+    with pytest.raises(IndexFailure) as caught, failures(tmp_path, "cannot be opened"):
         raise ValueError(raw)
     assert str(caught.value) == f"the index {tmp_path} cannot be opened: permission denied"
 
@@ -336,7 +338,7 @@ def test_sigterm_leaves_no_lock(tmp_path):
     answer(process)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=DEADLINE_S)
-    TantivyIndex(tmp_path / "index", write=True).close()
+    open_index(tmp_path / "index", write=True).close()
 
 
 @pytest.fixture
@@ -353,7 +355,7 @@ def small_device(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", path], check=True)
 
 
-def fill_up(index: TantivyIndex, rng: random.Random) -> None:
+def fill_up(index: PageIndex, rng: random.Random) -> None:
     for n in range(200):
         text = " ".join(str(rng.getrandbits(64)) for _ in range(10_000))
         index.add([Document(f"n{n}", "http://h/", "numbers", text)])
@@ -366,13 +368,13 @@ def test_full_device_is_reported_and_no_committed_document_is_lost(small_device)
     rng = random.Random(seed)
     path = small_device / "index"
     fill(path, ONE)
-    index = TantivyIndex(path, write=True)
+    index = open_index(path, write=True)
     with pytest.raises(IndexFailure, match="no space left on the device") as caught:
         fill_up(index, rng)
     assert "\n" not in str(caught.value)
     index.close()
     subprocess.run(["mount", "-o", "remount,size=100m", small_device], check=True)
-    reopened = TantivyIndex(path, write=True)
+    reopened = open_index(path, write=True)
     assert reopened.positions()["items"] == 10
     assert reopened.count() == 1 + reopened.positions().get("numbers", 0)
     reopened.add([ONE._replace(key="more")])

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webdriver import WebDriver
-from selenium.webdriver.support.wait import WebDriverWait
 
-from lycosa.search.tantivy import TantivyIndex
+from tests.search.e2e.browsing import contrast, luminance, screen, style, texts, wait
+from tests.search.indexes import create_pages
 from tests.search.site.sample_site import sample_pages, serving
-from tests.servers.ports import LOCALHOST, closed_port
 from tests.servers.web_server import Server
 
 pytestmark = pytest.mark.browser
 
-DEADLINE_S = 30
 NARROW = 360
 PAGES = (
     "/",
@@ -36,7 +30,7 @@ PAGES = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Iterator[Server]:
-    index = TantivyIndex(tmp_path_factory.mktemp("site") / "index", write=True)
+    index = create_pages("tantivy", tmp_path_factory.mktemp("site") / "index")
     long_word = sample_pages()[0]._replace(
         key="long", title="trap" + "x" * 300, text="trap " + "y" * 500, url="http://h.example/" + "z" * 500
     )
@@ -45,63 +39,6 @@ def site(tmp_path_factory) -> Iterator[Server]:
     with serving(index) as server:
         yield server
     index.close()
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory) -> Iterator[WebDriver]:
-    driver = shutil.which("chromedriver")
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser or ""
-    profile = tmp_path_factory.mktemp("profile")
-    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", f"user-data-dir={profile}"):
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = Service(driver, port=closed_port(*LOCALHOST))
-    with webdriver.Chrome(options=options, service=service) as driver_:
-        yield driver_
-
-
-@pytest.fixture
-def browser(chromium) -> Iterator[WebDriver]:
-    """A wide light window; the console must be empty after the test."""
-    screen(chromium)
-    chromium.get_log("browser")
-    yield chromium
-    complaints = [
-        entry["message"] for entry in chromium.get_log("browser") if "the server responded with" not in entry["message"]
-    ]
-    assert complaints == []
-
-
-def screen(browser: WebDriver, width: int = 1200, scheme: str = "light") -> None:
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    media = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
-
-
-def wait(browser: WebDriver, condition) -> None:
-    WebDriverWait(browser, DEADLINE_S).until(condition)
-
-
-def texts(browser: WebDriver, selector: str) -> list[str]:
-    return [element.text for element in browser.find_elements(By.CSS_SELECTOR, selector)]
-
-
-def style(browser: WebDriver, selector: str, name: str) -> str:
-    return browser.find_element(By.CSS_SELECTOR, selector).value_of_css_property(name)
-
-
-def luminance(color: str) -> float:
-    channels = [float(part) / 255 for part in color[color.index("(") + 1 : -1].split(",")[:3]]
-    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
 
 
 def test_type_submit_read_and_page_forward(browser, site):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from lycosa.search.core.results import Document
-from lycosa.search.ports import Index
+from lycosa.search.pages import PageIndex
 from lycosa.search.site.app import build_site
 from tests.servers.web_server import Server, running
 
 
-def serving(index: Index, **options: str) -> AbstractContextManager[Server]:
+def serving(index: PageIndex, **options: str) -> AbstractContextManager[Server]:
     """Serve the search site over this index."""
     return running(build_site(index, **options), lifespan="off")
 

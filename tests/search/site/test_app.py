@@ -12,15 +12,16 @@ import pytest
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
 from lycosa.search.core.results import Hit
+from lycosa.search.pages import PageIndex
 from lycosa.search.site.app import API_LIMIT_MAX, PAGE_MAX, PAGE_SIZE, duration_text, page_numbers
 from lycosa.search.site.app import _result as result_of
-from tests.search.memory_index import MemoryIndex
+from tests.search.indexes import create_pages
 from tests.search.site.sample_site import sample_pages, serving
 
 
 @pytest.fixture(scope="module")
-def site():
-    index = MemoryIndex()
+def site(tmp_path_factory):
+    index = create_pages("fts5", tmp_path_factory.mktemp("index") / "index")
     index.add(sample_pages())
     index.commit({})
     with serving(index, title="Spiders & co") as server:
@@ -28,12 +29,15 @@ def site():
 
 
 @pytest.fixture(scope="module")
-def empty_site():
-    with serving(MemoryIndex()) as server:
+def empty_site(tmp_path_factory):
+    with serving(create_pages("fts5", tmp_path_factory.mktemp("index") / "index")) as server:
         yield server
 
 
-class Broken(MemoryIndex):
+class Broken(PageIndex):
+    def __init__(self):
+        pass
+
     def count(self):
         raise IndexFailure("the index /data/index cannot be read: gone")
 
@@ -41,7 +45,7 @@ class Broken(MemoryIndex):
         raise IndexFailure("the index /data/index cannot be searched: gone")
 
 
-class Buggy(MemoryIndex):
+class Buggy(Broken):
     def search(self, query, *, limit=10, offset=0):
         raise ZeroDivisionError("a bug at /secret/path")
 

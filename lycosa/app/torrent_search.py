@@ -1,0 +1,53 @@
+"""Opens the index of torrents, and its indexer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from lycosa.app.dht_state import RecordsLocation
+from lycosa.core.errors import UsageError
+from lycosa.search import fts5, tantivy
+from lycosa.search.core.schema import TORRENTS
+from lycosa.search.fts5 import Fts5Index
+from lycosa.search.index_folder import engine_of
+from lycosa.search.ports import Index
+from lycosa.search.tantivy import TantivyIndex
+from lycosa.search.torrent_indexer import TorrentIndexer
+from lycosa.storage.ports import RecordStore
+
+INDEX = "index"
+"""The folder of the index in a state folder."""
+ENGINES: dict[str, Callable[..., Index]] = {tantivy.ENGINE: TantivyIndex, fts5.ENGINE: Fts5Index}
+
+
+def index_folder(location: RecordsLocation, folder: str | None) -> Path:
+    """Return the folder of the index: in that of the state, unless another one is given. Raises `UsageError`."""
+    if folder is not None:
+        return Path(folder)
+    if location.state is None:
+        raise UsageError("which index? Give --index DIR")
+    return Path(location.state) / INDEX
+
+
+def open_torrent_index(folder: Path, *, write: bool = False, engine: str | None = None) -> Index:
+    """Open an index of torrents. A new one gets the engine; tantivy without one.
+
+    Raises `IndexFailure`; `UsageError` if there is none to read.
+    """
+    if not write and not folder.exists():
+        raise UsageError(f"{folder} does not exist: `lycosa index` with the same --state or --store makes it")
+    return ENGINES[engine or engine_of(folder) or tantivy.ENGINE](folder, TORRENTS, write=write)
+
+
+@asynccontextmanager
+async def torrent_indexer(store: RecordStore, folder: Path, engine: str | None = None) -> AsyncIterator[TorrentIndexer]:
+    """Open the indexer of an open store: the only writer of this index. Raises `IndexFailure`."""
+    index = await asyncio.to_thread(open_torrent_index, folder, write=True, engine=engine)
+    indexer = TorrentIndexer(index, store)
+    try:
+        yield indexer
+    finally:
+        await indexer.close()

@@ -1,0 +1,46 @@
+"""Opens the site of torrents, over a store of torrents and an index."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from pathlib import Path
+
+from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.torrent_search import open_torrent_index
+from lycosa.infra.clock import Clock
+from lycosa.search.site.torrents.admin import AdminOptions, AdminParts
+from lycosa.search.site.torrents.app import build_torrent_site
+from lycosa.search.site.torrents.passwords import hash_password
+from lycosa.search.site.torrents.site_store import SiteStore
+from lycosa.search.torrents import TorrentSearch
+
+SITE_FILE = "site.sqlite"
+
+
+@asynccontextmanager
+async def open_torrent_site(
+    location: RecordsLocation, folder: Path, title: str, *, hide_at_once: bool = False, over_http: bool = False
+) -> AsyncIterator[object]:
+    """Open the site, as an ASGI application. Raises `UsageError` if there are no torrents or no index."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_records(location))
+        index = stack.enter_context(closing(open_torrent_index(folder)))
+        site = stack.enter_context(closing(open_site_store(folder)))
+        search = TorrentSearch(index, store, Clock().now)
+        yield build_torrent_site(
+            search, title=title, admin=AdminParts(site, store, AdminOptions(hide_at_once, over_http))
+        )
+
+
+def open_site_store(folder: Path) -> SiteStore:
+    """Open the file of the site that searches this index; it stands beside it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return SiteStore(folder.parent / SITE_FILE)
+
+
+def set_admin_password(folder: Path, name: str, password: str) -> None:
+    """Add an administrator of the site that searches this index, or change the password. Raises `UsageError`."""
+    hashed = hash_password(password)
+    with closing(open_site_store(folder)) as site:
+        site.set_password(name, hashed)

@@ -1,0 +1,112 @@
+"""What the commands `index` and `site` do with torrents."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from lycosa.cli.exit_codes import DONE, INTERRUPTED
+from lycosa.core.units import format_count, format_duration
+
+REPORT_S = 10.0
+"""Seconds between two lines of an indexer that follows a store."""
+
+
+def index_torrents(location: Any, index_dir: str | None, engine: str | None, *, follow: bool, rebuild: bool) -> int:
+    """Index the torrents of a store, once or until a signal."""
+    from lycosa.app.torrent_search import index_folder
+
+    folder = index_folder(location, index_dir)
+    return asyncio.run(_until_signal(_index(location, folder, engine, follow=follow, rebuild=rebuild)))
+
+
+async def _until_signal(work: Any) -> int:
+    from lycosa.cli.proxies.pool import stop_signal
+
+    stopped = stop_signal()
+    task = asyncio.ensure_future(work)
+    await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+        if task.cancelled():
+            return int(stopped.result())
+    return int(task.result())
+
+
+async def _index(location: Any, folder: Path, engine: str | None, *, follow: bool, rebuild: bool) -> int:
+    from lycosa.app.dht_state import open_records
+    from lycosa.app.torrent_search import torrent_indexer
+
+    async with open_records(location) as store, torrent_indexer(store, folder, engine) as indexer:
+        started = time.monotonic()
+        if rebuild:
+            await indexer.rebuild()
+        await indexer.catch_up()
+        _report(folder, indexer.indexed, time.monotonic() - started)
+        while follow:
+            before = indexer.indexed
+            await _run_for(indexer, REPORT_S)
+            if indexer.indexed > before:
+                _report(folder, indexer.indexed - before, REPORT_S)
+    return DONE
+
+
+async def _run_for(indexer: Any, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await indexer.run()
+    except TimeoutError:
+        return
+
+
+def _report(folder: Path, rows: int, took_s: float) -> None:
+    text = f"{format_count(rows, 'torrent')} indexed in {format_duration(took_s)}" if rows else "nothing new"
+    print(f"{folder}: {text}", file=sys.stderr, flush=True)
+
+
+class SiteOptions(NamedTuple):
+    """What the operator decides about a site of torrents."""
+
+    index_dir: str | None
+    title: str
+    hide_at_once: bool
+    admin_over_http: bool
+
+
+def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str) -> int:
+    """Serve the site of a store until a signal."""
+    return asyncio.run(_serve(location, options, listener, line))
+
+
+async def _serve(location: Any, options: SiteOptions, listener: Any, line: str) -> int:
+    from lycosa.app.torrent_search import index_folder
+    from lycosa.app.torrent_site import open_torrent_site
+    from lycosa.cli.serving import Server
+
+    folder = index_folder(location, options.index_dir)
+    decided = {"hide_at_once": options.hide_at_once, "over_http": options.admin_over_http}
+    async with open_torrent_site(location, folder, options.title, **decided) as site:
+        print(line, flush=True)
+        server = Server(site)
+        await server.serve(sockets=[listener])
+        return INTERRUPTED if server.interrupted else DONE
+
+
+def add_admin(location: Any, index_dir: str | None, name: str) -> int:
+    """Ask for the password of an administrator, and store it. From a pipe, it is the first line."""
+    from lycosa.app.torrent_search import index_folder
+    from lycosa.app.torrent_site import set_admin_password
+
+    if sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        password = sys.stdin.readline().rstrip("\n")
+    set_admin_password(index_folder(location, index_dir), name, password)
+    print(f"{name} can log in at /admin", file=sys.stderr)
+    return DONE

@@ -1,0 +1,74 @@
+"""What an index holds, whichever back end it has: the kinds of documents, and the form in which they are added.
+
+Texts are analyzed by those who add them: a text is folded words separated by spaces. So every back end finds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+NUMBER_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A kind of documents. `texts` are searched, with their weights; `numbers` and `keywords` filter and sort.
+
+    `words` is the version of the rules by which the texts are analyzed: an index with others must be rebuilt.
+    """
+
+    kind: str
+    words: int
+    title: str
+    """The text that `title:` searches."""
+    texts: Mapping[str, float]
+    near: tuple[str, ...]
+    """The texts in which adjacent words of the query raise the score."""
+    numbers: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
+    """The keywords whose values can be counted."""
+    numeric_keys: bool = False
+    """Whether the keys are numbers: those of rows elsewhere. Then nothing else is stored."""
+
+
+class IndexEntry(NamedTuple):
+    """A document in the form in which an index takes it. It replaces the one with the same key."""
+
+    key: str | int
+    texts: Mapping[str, str]
+    numbers: Mapping[str, int] = {}
+    keywords: Mapping[str, Sequence[str]] = {}
+    stored: bytes = b""
+
+
+PAGES = Schema(
+    kind="pages",
+    words=1,
+    title="title",
+    texts={"title": 4.0, "headings": 2.0, "text": 1.0, "url": 0.6},
+    near=("title", "text"),
+    keywords=("site",),
+)
+TORRENTS = Schema(
+    kind="torrents",
+    words=1,
+    title="name",
+    texts={"name": 3.0, "files": 1.0},
+    near=("name",),
+    numbers=(
+        "size",
+        "found",
+        "files_count",
+        "seeders",
+        "resolution",
+        "year",
+        "season",
+        "episode",
+    ),
+    keywords=("type", "language", "category"),
+    counted=("type", "language"),
+    numeric_keys=True,
+)

@@ -1,0 +1,166 @@
+"""The query language for torrents: that of `search.core.query`, and filters, which may stand anywhere in it.
+
+    type:video lang:zh         size:>1GB  size:500MB..2GB  files:<=20  seeders:>0  year:1999  season:2 episode:5
+    date:2026-11 date:>=2026-11-05 date:2026-01-01..2026-03-31  age:<7 (days)
+
+`size:1GB` is at least that. A filter that cannot be read, such as size:big, is read as words, like an unknown prefix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from lycosa.core.errors import IndexFailure
+from lycosa.core.units import parse_size
+from lycosa.search.core.query import QUERY_MAX, SearchQuery, parse_query
+from lycosa.search.core.request import ValueFilter
+from lycosa.search.core.schema import NUMBER_MAX
+from lycosa.search.core.torrent_text import torrent_words
+
+DAY_S = 86_400
+NUMBER_CHARS_MAX = 16
+NUMBERS = {
+    "size": "size",
+    "files": "files_count",
+    "seeders": "seeders",
+    "year": "year",
+    "season": "season",
+    "episode": "episode",
+    "resolution": "resolution",
+    "date": "found",
+    "age": "found",
+}
+KEYWORDS = {"cat": "category", "type": "type", "lang": "language", "language": "language"}
+
+EXAMPLES = {
+    "size": ">1GB or size:500MB..2GB",
+    "files": "<=20",
+    "seeders": ">0",
+    "year": "1999",
+    "season": "2",
+    "episode": "5",
+    "resolution": "1080",
+    "cat": "2040",
+    "date": "2026-11 or date:>=2026-11-05",
+    "age": "<7, in days",
+    "type": "video",
+    "lang": "zh",
+    "language": "zh",
+}
+
+_FILTER = re.compile(rf"(?<!\S)(?P<field>{'|'.join([*NUMBERS, *KEYWORDS])}):(?P<value>[^\s\"]+)", re.IGNORECASE)
+_SITE = re.compile(r"(?<!\S)(-?)site:", re.IGNORECASE)
+_RANGE = re.compile(r"(?P<sign>[<>]=?)?(?P<low>[^<>=.]*(?:\.\d[^<>=.]*)?)(?:(?P<dots>\.\.)(?P<high>.*))?")
+_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
+_VALUES = re.compile(r"[a-z0-9]{2,12}(?:,[a-z0-9]{2,12})*", re.IGNORECASE)
+
+
+class TorrentQuery(NamedTuple):
+    """What to find: None for all torrents, and the filters."""
+
+    query: SearchQuery | None
+    filters: tuple[ValueFilter, ...] = ()
+
+
+def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None = None) -> TorrentQuery:
+    """Parse a query. `fields` are further filters, by the names of the query language.
+
+    Raises `IndexFailure` if the query has too many words, or one of the fields cannot be read.
+    """
+    if len(text) > QUERY_MAX:
+        raise IndexFailure(f"the query has {len(text)} characters: use at most {QUERY_MAX}")
+    filters: list[ValueFilter] = []
+
+    def take(found: re.Match[str]) -> str:
+        made = _filter(found["field"].lower(), found["value"], now)
+        if made is None:
+            return found[0]
+        filters.append(made)
+        return " "
+
+    rest = _SITE.sub(r"\1", _FILTER.sub(take, text)).strip()
+    for name, value in (fields or {}).items():
+        if value.strip():
+            filters.append(_required(name, value.strip(), now))
+    if not rest and (filters or not text.strip()):
+        return TorrentQuery(None, tuple(filters))
+    return TorrentQuery(parse_query(rest, torrent_words), tuple(filters))
+
+
+def _required(name: str, value: str, now: float) -> ValueFilter:
+    made = _filter(name, value, now)
+    if made is None:
+        raise IndexFailure(f"{name} {value[:40]!r} cannot be read: write {name}:{EXAMPLES[name]}")
+    return made
+
+
+def _filter(name: str, value: str, now: float) -> ValueFilter | None:
+    if name in KEYWORDS:
+        return ValueFilter(KEYWORDS[name], values=tuple(value.lower().split(","))) if _VALUES.fullmatch(value) else None
+    field = NUMBERS[name]
+    found = _RANGE.fullmatch(value)
+    if found is None:
+        return None
+    read = _READERS.get(name, _number)
+    low, high = read(found["low"], now), read(found["high"] or "", now)
+    if found["dots"]:
+        if found["sign"] or not (low or high) or (found["low"] and not low) or (found["high"] and not high):
+            return None
+        return ValueFilter(field, low[0] if low else None, high[1] if high else None)
+    if low is None:
+        return None
+    sign = found["sign"] or (">=" if name == "size" else "")
+    if name == "age":  # the older, the smaller
+        sign = {"": ">=", "<": ">=", "<=": ">=", ">": "<", ">=": "<"}[sign]
+    return _signed(field, sign, low)
+
+
+def _signed(field: str, sign: str, bounds: tuple[int, int]) -> ValueFilter:
+    """Return the filter for the values before, after or within these bounds."""
+    low, high = bounds
+    if not sign:
+        return ValueFilter(field, low, high)
+    if sign.startswith(">"):
+        return ValueFilter(field, low if sign == ">=" else min(high + 1, NUMBER_MAX))
+    return ValueFilter(field, None, max(high if sign == "<=" else low - 1, 0))
+
+
+def _number(text: str, _now: float) -> tuple[int, int] | None:
+    return (int(text), int(text)) if text.isascii() and text.isdigit() and len(text) < NUMBER_CHARS_MAX else None
+
+
+def _size(text: str, _now: float) -> tuple[int, int] | None:
+    size = parse_size(text) if len(text) < NUMBER_CHARS_MAX else None
+    return None if size is None else (min(size, NUMBER_MAX), min(size, NUMBER_MAX))
+
+
+def _age(text: str, now: float) -> tuple[int, int] | None:
+    days = _number(text, now)
+    if days is None:
+        return None
+    moment = max(int(now) - days[0] * DAY_S, 0)
+    return moment, moment
+
+
+def _date(text: str, _now: float) -> tuple[int, int] | None:
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day = (int(part) if part else 0 for part in found.groups())
+    try:
+        start = datetime(year, month or 1, day or 1, tzinfo=UTC)
+        if day:
+            end = start + timedelta(days=1)
+        else:
+            end = datetime(year + (not month or month == 12), month % 12 + 1 if month else 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+    if start.year < 1970:
+        return None
+    return int(start.timestamp()), int(end.timestamp()) - 1
+
+
+_READERS: dict[str, Callable[[str, float], tuple[int, int] | None]] = {"size": _size, "date": _date, "age": _age}

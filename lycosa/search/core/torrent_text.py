@@ -1,0 +1,81 @@
+"""The searched text of a torrent: its name, and the words of its files that the name does not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+
+from lycosa.search.core.analyzer import is_unspaced, words
+from lycosa.search.core.release_names import one_spelling, season_of
+
+TEXT_MAX_BYTES = 250
+"""Maximum size of both texts together. Longer ones cost more than what anybody finds by them."""
+NAME_MAX = 1000
+"""Maximum characters of a name that are read."""
+PATHS_MAX = 200
+"""Maximum number of files whose names are read."""
+PATHS_AT_ONCE = 8
+"""Paths that are divided into words together, which is faster; often these are enough."""
+COUNTER_DIGITS = 3
+"""A number of so many digits counts files, tracks or pages."""
+TITLE_WORDS_MAX = 4
+"""Number of words that are the title of a name that does not say where its title ends."""
+_AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
+_PUNCTUATION = re.compile(r"[\s!-/:-@\[-`{-~、。「」『』【】《》（）！？]+")  # noqa: RUF001
+
+
+def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
+    """Return the words of the name and those of the files, separated by spaces."""
+    named, left = _within(_units(name[:NAME_MAX]), TEXT_MAX_BYTES)
+    known = dict.fromkeys(named)
+    seasons = (season for unit in named if (season := season_of(unit)))
+    listed, _ = _within(_new(known, seasons, paths), left)
+    return " ".join(named), " ".join(listed)
+
+
+def torrent_words(text: str) -> list[str]:
+    """Return the words of a name or of a part of a query."""
+    return words(one_spelling(text))
+
+
+def title_words(name: str) -> list[str]:
+    """Return the words of a name before its season, year or resolution: those that other releases have, too."""
+    found = torrent_words(name[:NAME_MAX])
+    end = next((place for place, word in enumerate(found) if place and _AFTER_TITLE.fullmatch(word)), None)
+    return found[: TITLE_WORDS_MAX if end is None else end]
+
+
+def _new(known: dict[str, None], seasons: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
+    yield from seasons
+    listed = iter(paths)
+    read = 0
+    while read < PATHS_MAX and (some := [path[:NAME_MAX] for path in islice(listed, PATHS_AT_ONCE)]):
+        read += len(some)
+        for unit in _units("\n".join(some)):
+            if unit not in known and not (len(unit) <= COUNTER_DIGITS and unit.isdigit()):
+                known[unit] = None
+                yield unit
+
+
+def _units(text: str) -> Iterator[str]:
+    """Yield the words. Those of one character, in scripts without spaces, stay together: queries find them adjacent."""
+    text = one_spelling(text)
+    if text.isascii():
+        yield from words(text)
+        return
+    for piece in _PUNCTUATION.split(text):
+        for unspaced, group in groupby(words(piece), is_unspaced):
+            run = list(group)
+            yield from [" ".join(run)] if unspaced else run
+
+
+def _within(units: Iterable[str], limit_bytes: int) -> tuple[list[str], int]:
+    """Return the first units that have room, and the room that is left."""
+    kept = []
+    for unit in units:
+        limit_bytes -= (len(unit) if unit.isascii() else len(unit.encode())) - unit.count(" ") + 1
+        if limit_bytes < 0:
+            break
+        kept.append(unit)
+    return kept, max(limit_bytes, 0)

@@ -1,0 +1,220 @@
+"""The folder of an index: what it holds, who writes it, and which of its generations is read.
+
+    DIR/lycosa-index.json   {format, version, kind, words, engine, generation}: written first, so that an unfinished
+                            creation is recognized, and replaced when a rebuilt index is adopted
+    DIR/positions.json      source -> position; replaced after each commit of the engine: never ahead of the documents
+    DIR/writer.lock         locked (flock) by the writing process, and contains its id; unlocked when the process ends
+    DIR/tantivy/            the files of the engine; of the second generation tantivy.1/ and so on
+    DIR/tantivy.erased/     while they are being removed
+
+After kill -9 the index has the documents of the last commit, and the positions of that commit or of the previous one.
+Reading the difference again changes nothing, since a document replaces the one with the same key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from lycosa.core.errors import IndexFailure
+from lycosa.infra.disk import is_full
+from lycosa.infra.durable_files import replace_file
+from lycosa.infra.file_locks import lock_file, lock_owner, unlock_and_close
+from lycosa.search.core.schema import Schema
+
+FORMAT = "lycosa-index"
+VERSION = 1
+MARKER, LOCK, POSITIONS = "lycosa-index.json", "writer.lock", "positions.json"
+UNFINISHED = {LOCK, f"{MARKER}.new"}
+"""Files that may exist in the folder of an index whose creation did not finish."""
+ERASED = ".erased"
+"""A folder of the engine gets this name before its files are removed; a killed process may leave it behind."""
+_SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')
+"""The message in an error of tantivy, which looks like this: IoError { io_error: Os { ..., message: "..." }, ... }."""
+
+
+class Marker(msgspec.Struct, omit_defaults=True):
+    """What says that a folder is an index, and of what."""
+
+    format: str
+    version: int
+    kind: str = "pages"
+    words: int = 1
+    engine: str = "tantivy"
+    generation: int = 0
+
+
+@contextlib.contextmanager
+def failures(path: Path, what: str) -> Iterator[None]:
+    """Translate errors of the engine and of the system into `IndexFailure`."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        if message := _SYSTEM_MESSAGE.search(reason):
+            reason = message[1]
+        # The threads of tantivy do not report the reason of a failure.
+        reason = "no space left on the device" if is_full(path) else reason[:1].lower() + reason[1:]
+        raise IndexFailure(f"the index {path} {what}: {reason}") from error
+
+
+class IndexFolder:
+    """The folder `path` of an engine. With `write` it is locked, and created if needed. Raises `IndexFailure`."""
+
+    def __init__(self, path: Path, engine: str, schema: Schema, *, write: bool) -> None:
+        self.path = path
+        self._new = Marker(FORMAT, VERSION, schema.kind, schema.words, engine)
+        self._lock = _claim(path, self._new) if write else None
+        try:
+            self.marker = _check(path, self._new)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the texts were analyzed by older rules."""
+        return self.marker.words < self._new.words
+
+    @property
+    def data(self) -> Path:
+        """The folder of the current generation."""
+        return self.generation(self.marker.generation)
+
+    def generation(self, number: int) -> Path:
+        """Return the folder of a generation."""
+        return self.path / (f"{self.marker.engine}.{number}" if number else self.marker.engine)
+
+    def stamp(self) -> tuple[int, int]:
+        """Return what changes whenever another generation is adopted."""
+        status = (self.path / MARKER).stat()
+        return status.st_mtime_ns, status.st_ino
+
+    def reload(self) -> None:
+        """Read which generation is the current one."""
+        self.marker = _check(self.path, self._new)
+
+    def adopt(self, number: int) -> None:
+        """Make a generation the current one, and remove the others."""
+        write_marker(self.path, msgspec.structs.replace(self._new, generation=number))
+        self.reload()
+        self.remove_others()
+
+    def remove_others(self) -> None:
+        """Remove the generations that nobody will open again."""
+        folders = self.path.glob(f"{self.marker.engine}*/")
+        _remove_folders([folder for folder in folders if folder.name != self.data.name])
+
+    def positions(self) -> dict[str, int]:
+        """Return the positions. Return {} if they cannot be read: reading all sources again changes nothing."""
+        try:
+            return msgspec.json.decode((self.path / POSITIONS).read_bytes(), type=dict[str, int])
+        except (OSError, msgspec.MsgspecError):
+            return {}
+
+    def write_positions(self, positions: Mapping[str, int]) -> None:
+        """Replace the positions."""
+        replace_file(self.path / POSITIONS, msgspec.json.encode(positions), sync=True)
+
+    def forget_positions(self) -> None:
+        """Remove the positions."""
+        (self.path / POSITIONS).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Unlock the folder."""
+        if self._lock is not None:
+            unlock_and_close(self._lock)
+            self._lock = None
+
+
+def engine_of(path: Path) -> str | None:
+    """Return the engine of the index in this folder; None if there is no index."""
+    try:
+        return msgspec.json.decode((path / MARKER).read_bytes(), type=Marker).engine
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def erase(path: Path) -> None:
+    """Empty the index in this folder, whatever its version, so that it can be built again. Raises `IndexFailure`."""
+    lock = _claim(path, None)
+    try:
+        with failures(path, "cannot be erased"):
+            (path / POSITIONS).unlink(missing_ok=True)
+            _remove_folders([folder for folder in path.iterdir() if folder.is_dir()])
+            (path / MARKER).unlink(missing_ok=True)
+    finally:
+        unlock_and_close(lock)
+
+
+def write_marker(path: Path, marker: Marker) -> None:
+    """Write what says that this folder is an index."""
+    replace_file(path / MARKER, msgspec.json.encode(marker), sync=True)
+
+
+def _remove_folders(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        erased = folder.with_name(folder.name.removesuffix(ERASED) + ERASED)
+        if erased.exists():
+            shutil.rmtree(erased)
+        if folder.exists():
+            # Renamed first: a kill must not leave an index of which some files are missing.
+            folder.rename(erased)
+            shutil.rmtree(erased)
+
+
+def _claim(path: Path, new: Marker | None) -> int:
+    """Lock the index in this folder for writing. Creates an index in a new or empty folder, except to erase it."""
+    with failures(path, "cannot be created"):
+        path.mkdir(parents=True, exist_ok=True)
+        is_new = not {entry.name for entry in path.iterdir()} - UNFINISHED
+    if not is_new:  # before the lock: create no file in a folder that is not ours
+        _check(path, new)
+    lock = _lock(path)
+    try:
+        if new and is_new and not (path / MARKER).exists():  # checked again: another process may have created it
+            with failures(path, "cannot be created"):
+                write_marker(path, new)
+    except BaseException:
+        unlock_and_close(lock)
+        raise
+    return lock
+
+
+def _check(path: Path, wanted: Marker | None) -> Marker:
+    """Return the marker. Raises `IndexFailure` for another one than wanted; None accepts every index of ours."""
+    try:
+        marker = msgspec.json.decode((path / MARKER).read_bytes(), type=Marker)
+    except FileNotFoundError:
+        what = "is not a search index" if path.exists() else "does not exist"
+        raise IndexFailure(f"{path} {what}: give --index the folder of an index, or a new one to build") from None
+    except (msgspec.MsgspecError, OSError) as error:
+        raise IndexFailure(f"{path}/{MARKER} cannot be read ({error}): this is not an index of Lycosa") from error
+    if marker.format != FORMAT:
+        raise IndexFailure(f"{path} is a {marker.format!r}, not a search index: choose another folder")
+    if wanted is None:
+        return marker
+    if marker.version > VERSION:
+        raise IndexFailure(f"the index {path} has version {marker.version}, this Lycosa reads {VERSION}: update Lycosa")
+    if marker.kind != wanted.kind:
+        raise IndexFailure(f"the index {path} holds {marker.kind}, not {wanted.kind}: give the folder of another index")
+    if marker.engine != wanted.engine:
+        raise IndexFailure(f"the index {path} belongs to {marker.engine}, not to {wanted.engine}")
+    if marker.words > wanted.words:
+        raise IndexFailure(f"the index {path} was built by a newer Lycosa: update Lycosa, or build the index again")
+    return marker
+
+
+def _lock(path: Path) -> int:
+    """Lock the index for writing. Return the descriptor of the lock, which is released when the process ends."""
+    with failures(path, "cannot be locked"):
+        try:
+            return lock_file(path / LOCK, 0o666)
+        except BlockingIOError:
+            owner = f"process {lock_owner(path / LOCK)}"
+            raise IndexFailure(f"the index {path} is being written by {owner}: wait until it ends") from None

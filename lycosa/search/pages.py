@@ -1,0 +1,72 @@
+"""An index of pages: documents of a crawl go in, results with titles and snippets come out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from lycosa.search.core.analyzer import words
+from lycosa.search.core.highlight import Highlighter
+from lycosa.search.core.query import check_page, parse_query, site_names
+from lycosa.search.core.request import SearchRequest
+from lycosa.search.core.results import Document, SearchPage
+from lycosa.search.core.schema import IndexEntry
+from lycosa.search.ports import Index
+
+TEXT_MAX = 2_000_000
+"""Maximum characters of a document's text that are indexed; the whole text is stored."""
+
+
+class PageIndex:
+    """See `search.ports.DocumentIndex`. It closes the index."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def add(self, documents: Sequence[Document]) -> None:
+        self._index.add([_entry(document) for document in documents])
+
+    def commit(self, positions: Mapping[str, int]) -> None:
+        self._index.commit(positions)
+
+    def positions(self) -> dict[str, int]:
+        return self._index.positions()
+
+    def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
+        started = time.perf_counter()
+        check_page(limit, offset)
+        parsed = parse_query(query)
+        found = self._index.find(SearchRequest(parsed, limit=limit, offset=offset))
+        loose = None if found.total else parsed.loosened()
+        if loose:
+            found = self._index.find(SearchRequest(loose, limit=limit, offset=offset))
+        highlighter = Highlighter(parsed)
+        hits = [highlighter.hit(_document(match.stored), match.score) for match in found.page]
+        return SearchPage(found.total, hits, (time.perf_counter() - started) * 1000, bool(loose and found.total))
+
+    def count(self) -> int:
+        return self._index.count()
+
+    def close(self) -> None:
+        self._index.close()
+
+
+def _entry(document: Document) -> IndexEntry:
+    texts = {
+        "title": document.title,
+        "headings": document.headings,
+        "text": document.text[:TEXT_MAX],
+        "url": document.url,
+    }
+    return IndexEntry(
+        document.key,
+        {name: " ".join(words(text)) for name, text in texts.items()},
+        keywords={"site": site_names(document.url)},
+        stored=msgspec.msgpack.encode(document),
+    )
+
+
+def _document(stored: bytes) -> Document:
+    return msgspec.msgpack.decode(stored, type=Document)

@@ -1,0 +1,262 @@
+"""Requests for takedown, and the pages of administrators: requests, and the deny-list.
+
+Administration is off until somebody has a password. It is refused over plain HTTP from other machines, unless the
+operator allows it. Forms carry the token of their session, and the cookie is sent by this site's own pages only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+
+from lycosa.core.errors import UsageError
+from lycosa.infra.web.listening import is_remote
+from lycosa.search.site.torrents.limits import RateLimit, client_of, too_many
+from lycosa.search.site.torrents.pages import TorrentPages
+from lycosa.search.site.torrents.params import infohash_of
+from lycosa.search.site.torrents.passwords import is_password
+from lycosa.search.site.torrents.site_store import SESSION_S, Session, SiteStore
+from lycosa.search.site.torrents.views import iso_time
+from lycosa.storage.ports import RecordStore
+
+COOKIE = "lycosa_session"
+BODY_MAX_BYTES = 64 * 1024
+FIELDS_MAX = 20
+INFOHASHES_MAX = 100
+REASON_MAX, CONTACT_MAX = 4000, 200
+LOGINS_PER_MINUTE, LOGINS_AT_ONCE = 2, 5
+TAKEDOWNS_PER_MINUTE, TAKEDOWNS_AT_ONCE = 0.2, 5
+ALL_CLIENTS = "all"
+ALL_FACTOR = 20
+"""All clients together may do so much more than one: many machines do not get further than few."""
+_INFOHASH = re.compile(r"(?<![0-9a-zA-Z])(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{40})(?![0-9a-zA-Z])")
+Page = Callable[[Request, Session], Awaitable[Response]]
+
+
+class AdminOptions(NamedTuple):
+    """What the operator decides: to hide torrents when somebody asks, and administration over plain HTTP."""
+
+    hide_at_once: bool = False
+    over_http: bool = False
+
+
+class AdminParts(NamedTuple):
+    """What administration works on: the site's own file, and the store of the torrents."""
+
+    site: SiteStore
+    store: RecordStore
+    options: AdminOptions = AdminOptions()
+
+
+class _Limits:
+    """A limit for each client and one for all together."""
+
+    def __init__(self, per_minute: float, at_once: int) -> None:
+        self._each = RateLimit(per_minute, at_once, time.monotonic)
+        self._all = RateLimit(per_minute * ALL_FACTOR, at_once * ALL_FACTOR, time.monotonic)
+
+    def wait_s(self, request: Request) -> float:
+        return self._each.wait_s(client_of(request)) or self._all.wait_s(ALL_CLIENTS)
+
+
+class Administration:
+    """See the module."""
+
+    def __init__(self, parts: AdminParts, pages: TorrentPages) -> None:
+        self._site, self._store, self._options = parts
+        self._pages = pages
+        self._logins = _Limits(LOGINS_PER_MINUTE, LOGINS_AT_ONCE)
+        self._takedowns = _Limits(TAKEDOWNS_PER_MINUTE, TAKEDOWNS_AT_ONCE)
+
+    def pages(self) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
+        """Return what answers GET and POST, by path."""
+        return {
+            "/takedown": self.takedown,
+            "/admin": self._for_administrators(self._requests),
+            "/admin/login": self.login,
+            "/admin/logout": self._for_administrators(self._logout),
+            "/admin/takedowns": self._for_administrators(self._decide),
+            "/admin/deny": self._for_administrators(self._deny),
+        }
+
+    async def takedown(self, request: Request) -> Response:
+        """Show the form of a request for takedown, or take one."""
+        if request.method == "GET":
+            return self._form(request, request.query_params.get("infohash", "")[:64])
+        if wait_s := self._takedowns.wait_s(request):
+            return too_many(wait_s)
+        form = await _form_of(request)
+        infohashes, reason = _infohashes(form.get("infohashes", "")), form.get("reason", "").strip()
+        if not infohashes or not reason or len(infohashes) > INFOHASHES_MAX:
+            what = (
+                "Write why it should be removed." if infohashes else "Write at least one infohash, of 40 or 64 digits."
+            )
+            what = what if len(infohashes) <= INFOHASHES_MAX else f"Write at most {INFOHASHES_MAX} infohashes at once."
+            return self._form(request, form.get("infohashes", "")[:10_000], reason[:REASON_MAX], what)
+        decision = "accepted" if self._options.hide_at_once else ""
+        contact = form.get("contact", "").strip()[:CONTACT_MAX]
+        try:
+            await asyncio.to_thread(
+                self._site.add_takedown,
+                infohashes,
+                reason[:REASON_MAX],
+                "" if decision else contact,
+                decision,
+                time.time(),
+            )
+        except UsageError as error:
+            return self._pages.message(request, 503, "Not possible now", str(error))
+        if decision:
+            await self._store.deny(map(bytes.fromhex, infohashes), reason="a request for takedown")
+            return self._pages.message(request, 200, "Removed", "The torrents are not shown any more.")
+        return self._pages.message(request, 202, "Request received", "An administrator decides about it.")
+
+    async def login(self, request: Request) -> Response:
+        """Show the login, or log in."""
+        if refused := self._refused(request):
+            return refused
+        if request.method == "GET":
+            return self._pages.page(request, "admin_login.html", problem="")
+        if wait_s := self._logins.wait_s(request):
+            return too_many(wait_s)
+        form = await _form_of(request)
+        name, password = form.get("name", ""), form.get("password", "")
+        hashed = await asyncio.to_thread(self._site.password, name)
+        if not await asyncio.to_thread(is_password, hashed, password):
+            return self._pages.page(request, "admin_login.html", 403, problem="This name and password do not fit.")
+        token = await asyncio.to_thread(self._site.open_session, name, time.time())
+        response = RedirectResponse("/admin", 303)
+        is_secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, token, SESSION_S, path="/admin", secure=is_secure, httponly=True, samesite="strict")
+        return response
+
+    async def _requests(self, request: Request, session: Session) -> Response:
+        takedowns = await asyncio.to_thread(self._site.takedowns)
+        said = request.query_params.get("said", "")
+        return self._pages.page(
+            request, "admin.html", session=session, takedowns=takedowns, said=SAID.get(said, ""), iso_time=iso_time
+        )
+
+    async def _logout(self, request: Request, _session: Session) -> Response:
+        await asyncio.to_thread(self._site.close_session, request.cookies.get(COOKIE, ""))
+        response = RedirectResponse("/admin/login", 303)
+        response.delete_cookie(COOKIE, path="/admin")
+        return response
+
+    async def _decide(self, request: Request, _session: Session) -> Response:
+        form = await _form_of(request)
+        number, accepts = form.get("id", ""), form.get("decision") == "accepted"
+        found = None
+        if number.isascii() and number.isdigit() and len(number) < 16:
+            found = await asyncio.to_thread(self._site.takedown, int(number))
+        if found is None:
+            return RedirectResponse("/admin?said=gone", 303)
+        if accepts:  # before it is noted: a crash in between leaves it waiting
+            await self._store.deny(map(bytes.fromhex, found.infohashes), reason=f"takedown {found.id}")
+        decision = "accepted" if accepts else "refused"
+        await asyncio.to_thread(self._site.decide, found.id, decision, time.time())
+        return RedirectResponse(f"/admin?said={decision}", 303)
+
+    async def _deny(self, request: Request, _session: Session) -> Response:
+        form = await _form_of(request)
+        infohashes = [bytes.fromhex(each) for each in _infohashes(form.get("infohashes", ""))]
+        if not infohashes:
+            return RedirectResponse("/admin?said=none", 303)
+        if form.get("action") == "allow":
+            await self._store.allow(infohashes)
+            return RedirectResponse("/admin?said=allowed", 303)
+        await self._store.deny(infohashes, reason=form.get("reason", "")[:REASON_MAX])
+        return RedirectResponse("/admin?said=denied", 303)
+
+    def _for_administrators(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            if refused := self._refused(request):
+                return refused
+            token = request.cookies.get(COOKIE, "")
+            session = await asyncio.to_thread(self._site.session, token, time.time()) if token else None
+            if session is None:
+                return RedirectResponse("/admin/login", 303)
+            if request.method == "POST" and not await _has_token(request, session):
+                return self._pages.message(
+                    request, 403, "This form is out of date", "Go back, reload the page, and try again."
+                )
+            return await page(request, session)
+
+        return respond
+
+    def _refused(self, request: Request) -> Response | None:
+        if request.url.scheme != "https" and not self._options.over_http and _is_elsewhere(request):
+            return self._pages.message(
+                request,
+                403,
+                "Not over plain HTTP",
+                "Administration needs HTTPS, or a browser on the machine of the site.",
+            )
+        if not self._site.has_users():
+            return self._pages.message(
+                request,
+                403,
+                "Administration is off",
+                "Nobody has a password yet: lycosa site --add-admin NAME sets one.",
+            )
+        return None
+
+    def _form(self, request: Request, infohashes: str, reason: str = "", problem: str = "") -> Response:
+        return self._pages.page(
+            request, "takedown.html", 400 if problem else 200, infohashes=infohashes, reason=reason, problem=problem
+        )
+
+
+SAID = {
+    "accepted": "The torrents were removed, and stay away.",
+    "refused": "The request was refused.",
+    "denied": "The torrents were removed, and stay away.",
+    "allowed": "The torrents may be stored again.",
+    "none": "There was no infohash: nothing was changed.",
+    "gone": "This request was decided before.",
+}
+
+
+async def _form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form, which is read once."""
+    if not hasattr(request.state, "form"):
+        body, fields = b"", dict[str, list[str]]()
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > BODY_MAX_BYTES:
+                    raise HTTPException(413)
+        except ClientDisconnect:
+            body = b""
+        with suppress(ValueError):  # too many fields
+            fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+        request.state.form = {name: values[0] for name, values in fields.items()}
+    form: dict[str, str] = request.state.form
+    return form
+
+
+async def _has_token(request: Request, session: Session) -> bool:
+    sent = (await _form_of(request)).get("token", "")
+    return secrets.compare_digest(sent.encode(errors="replace"), session.form_token.encode())
+
+
+def _infohashes(text: str) -> list[str]:
+    found = (each.lower() for each in _INFOHASH.findall(text))
+    return [each for each in dict.fromkeys(found) if infohash_of(each)]
+
+
+def _is_elsewhere(request: Request) -> bool:
+    try:
+        return request.client is None or is_remote(request.client.host)
+    except ValueError:
+        return True

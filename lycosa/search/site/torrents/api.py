@@ -1,0 +1,181 @@
+"""The JSON API, and its description (OpenAPI)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from lycosa import __version__
+from lycosa.core.errors import IndexFailure, LycosaError
+from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
+from lycosa.search.site.torrents.feeds import base_url, search_json, torrent_json
+from lycosa.search.site.torrents.pages import TorrentPages
+from lycosa.search.site.torrents.params import API_LIMIT_MAX, FIELDS, VALUE_MAX, infohash_of, number, search_params
+from lycosa.search.torrents import SORTS, TorrentSearch
+from lycosa.storage.core.torrent_record import Standing
+
+LIMIT = 20
+
+
+class TorrentApi:
+    """See the module."""
+
+    def __init__(self, search: TorrentSearch, pages: TorrentPages) -> None:
+        self._search, self._pages = search, pages
+
+    async def search(self, request: Request) -> Response:
+        """Return a page of results."""
+        try:
+            params = search_params(request.query_params)
+            limit = max(number(request.query_params, "limit", LIMIT, API_LIMIT_MAX), 1)
+            offset = number(request.query_params, "offset", 0, OFFSET_MAX)
+            found = await self._search.search(replace(params.request(), limit=limit, offset=offset))
+        except IndexFailure as failure:
+            return JSONResponse({"error": str(failure)}, 400)
+        return JSONResponse({**search_json(params.text, found), "limit": limit, "offset": offset})
+
+    async def counts(self, request: Request) -> Response:
+        """Return how many results have each type and language."""
+        try:
+            return JSONResponse(await self._search.count_values(search_params(request.query_params).request()))
+        except IndexFailure as failure:
+            return JSONResponse({"error": str(failure)}, 400)
+
+    async def suggest(self, request: Request) -> Response:
+        """Return completions of what was typed."""
+        return JSONResponse({"completions": await self._search.completions(request.query_params.get("q", "")[:100])})
+
+    async def torrent(self, request: Request) -> Response:
+        """Return a torrent with its files."""
+        infohash = infohash_of(request.path_params["infohash"])
+        if infohash is None:
+            return JSONResponse({"error": "an infohash has 40 or 64 hexadecimal digits"}, 400)
+        torrent = await self._search.get(infohash)
+        if torrent is not None:
+            return JSONResponse(torrent_json(torrent, files=True))
+        refusal = await self._search.refusal(infohash)
+        if refusal and refusal.standing is Standing.DENIED:
+            return JSONResponse({"error": "this torrent was taken down"}, 410)
+        return JSONResponse({"error": "this torrent is not known"}, 404)
+
+    async def health(self, request: Request) -> Response:
+        """Return whether the index can be read."""
+        try:
+            return JSONResponse({"ok": True, "documents": await self._search.count()})
+        except LycosaError as failure:
+            return JSONResponse({"ok": False, "error": str(failure)}, 503)
+
+    async def documentation(self, request: Request) -> Response:
+        """Show how the API is used."""
+        return self._pages.page(
+            request, "torrent_api.html", base=base_url(request), description=describe(base_url(request))
+        )
+
+    async def openapi(self, request: Request) -> Response:
+        """Return the description of the API."""
+        return JSONResponse(describe(base_url(request)))
+
+
+def describe(base: str) -> dict[str, Any]:
+    """Return the OpenAPI description."""
+    words = {"q": ("What to find: words and filters, as in the search box.", _text(QUERY_MAX))}
+    filters = {name: (f"ValueFilter, as `{name}:` in the search box.", _text(VALUE_MAX)) for name in FIELDS}
+    order = {
+        "sort": ("What results are sorted by.", {"type": "string", "enum": [*SORTS]}),
+        "order": ("Direction.", {"type": "string", "enum": ["asc", "desc"]}),
+    }
+    page = {
+        "limit": ("Number of results.", _whole(API_LIMIT_MAX, LIMIT)),
+        "offset": ("Results to skip.", _whole(OFFSET_MAX, 0)),
+    }
+    infohash = {
+        "name": "infohash",
+        "in": "path",
+        "required": True,
+        "description": "40 hexadecimal digits (version 1) or 64 (version 2).",
+        "schema": {"type": "string", "pattern": "^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$"},
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Torrent search", "version": __version__},
+        "servers": [{"url": base}],
+        "paths": {
+            "/api/search": _path("Search", "Found", [400, 503], {**words, **filters, **order, **page}),
+            "/api/counts": _path("Count types and languages", "Counts", [400, 503], {**words, **filters}),
+            "/api/suggest": _path("Complete a word", "Completions", [503], words),
+            "/api/torrents/{infohash}": _path("Get a torrent", "TorrentWithFiles", [400, 404, 410, 503], {}, infohash),
+        },
+        "components": {"schemas": _SCHEMAS},
+    }
+
+
+def _path(
+    summary: str, schema: str, errors: list[int], parameters: dict[str, Any], *required: dict[str, Any]
+) -> dict[str, Any]:
+    listed = [
+        {"name": name, "in": "query", "description": text, "schema": kind} for name, (text, kind) in parameters.items()
+    ]
+    responses = {"200": _response("The answer.", schema)}
+    responses |= {str(status): _response("What is wrong, in one line.", "Error") for status in errors}
+    return {"get": {"summary": summary, "parameters": [*required, *listed], "responses": responses}}
+
+
+def _response(text: str, schema: str) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    return {"description": text, "content": content}
+
+
+def _text(length_max: int) -> dict[str, Any]:
+    return {"type": "string", "maxLength": length_max}
+
+
+def _whole(most: int, default: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": 0, "maximum": most, "default": default}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+_STRING, _NUMBER, _YES = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
+_TORRENT = {
+    "infohash": _STRING,
+    "infohash_v2": {"type": ["string", "null"]},
+    "name": _STRING,
+    "size_bytes": _NUMBER,
+    "files_count": _NUMBER,
+    "found": _STRING,
+    "created": {"type": ["string", "null"]},
+    "seeders": {"type": ["integer", "null"]},
+    "leechers": {"type": ["integer", "null"]},
+    "counted": {"type": ["string", "null"]},
+    "type": _STRING,
+    "category": _NUMBER,
+    "languages": {"type": "array", "items": _STRING},
+    "magnet": _STRING,
+}
+_COUNTS = {"type": "object", "additionalProperties": _NUMBER}
+_SCHEMAS = {
+    "Error": _object({"error": _STRING}),
+    "Torrent": _object(_TORRENT),
+    "TorrentWithFiles": _object(
+        {**_TORRENT, "files": {"type": "array", "items": _object({"path": _STRING, "size_bytes": _NUMBER})}}
+    ),
+    "Found": _object(
+        {
+            "query": _STRING,
+            "total": _NUMBER,
+            "exact": _YES,
+            "partial": _YES,
+            "took_ms": {"type": "number"},
+            "limit": _NUMBER,
+            "offset": _NUMBER,
+            "torrents": {"type": "array", "items": {"$ref": "#/components/schemas/Torrent"}},
+        }
+    ),
+    "Counts": _object({"type": _COUNTS, "language": _COUNTS}),
+    "Completions": _object({"completions": {"type": "array", "items": _STRING}}),
+}

@@ -1,0 +1,155 @@
+"""The torrent site over a `TorrentSearch`. It stores nothing about its visitors, and works without JavaScript.
+
+    /                        the search box, the types, the newest torrents
+    /search                  q, filters, sort, order, page: results; also /search.rss .atom .json .csv
+    /torrent/{infohash}      all about a torrent; 410 if it was taken down; also .json
+    /browse, /statistics     by type and day; how many there are
+    /api                     documentation; /api/openapi.json; /api/search, /api/counts, /api/suggest
+    /torznab/api             for Prowlarr, Sonarr and Radarr
+    /opensearch.xml, /suggest   the search box of a browser
+    /takedown, /admin        requests for takedown; administration with a login
+    /healthz                 {"ok": true, "documents": n}, or 503
+
+Every torrent on a page is read from the store when it is asked for: a takedown holds from the next request on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from lycosa.core.errors import LycosaError
+from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
+from lycosa.search.site.app import TEMPLATES
+from lycosa.search.site.torrents.admin import Administration, AdminParts
+from lycosa.search.site.torrents.api import TorrentApi
+from lycosa.search.site.torrents.feeds import TorrentFeeds
+from lycosa.search.site.torrents.limits import ClientLimit
+from lycosa.search.site.torrents.pages import TorrentPages
+from lycosa.search.site.torrents.statistics import Statistics
+from lycosa.search.site.torrents.torznab import Torznab
+from lycosa.search.torrents import TorrentSearch
+
+ROBOTS = "User-agent: *\nDisallow: /search\nDisallow: /torrent/\nDisallow: /api/\nDisallow: /torznab/\n"
+COMPRESSED_MIN_BYTES = 1024
+PER_MINUTE, BURST = 240.0, 120
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+def build_torrent_site(
+    search: TorrentSearch, *, title: str = "Lycosa", admin: AdminParts | None = None, per_minute: float = PER_MINUTE
+) -> Starlette:
+    """Return the site as an ASGI application. Without `admin` there are no takedowns and no administration.
+
+    `per_minute` limits the requests of each client of another machine; it may make BURST at once.
+    """
+    templates = page_templates(TEMPLATES)
+    templates.globals.update(site=title, takedowns=admin is not None)
+    statistics = Statistics(search)
+    pages = TorrentPages(search, statistics, templates)
+    feeds, api, torznab = TorrentFeeds(search, title), TorrentApi(search, pages), Torznab(search, title)
+    routes = {
+        "/": pages.home,
+        "/search": pages.search,
+        "/search.{form}": feeds.search,
+        "/torrent/{infohash}.json": api.torrent,
+        "/torrent/{infohash}": pages.torrent,
+        "/browse": pages.browse,
+        "/statistics": pages.statistics,
+        "/language/{code}": pages.choose_language,
+        "/api": api.documentation,
+        "/api/openapi.json": api.openapi,
+        "/api/search": api.search,
+        "/api/counts": api.counts,
+        "/api/suggest": api.suggest,
+        "/api/torrents/{infohash}": api.torrent,
+        "/torznab/api": torznab.answer,
+        "/opensearch.xml": feeds.opensearch,
+        "/suggest": feeds.suggestions,
+        "/healthz": api.health,
+    }
+    app = Starlette(
+        routes=[
+            *(Route(path, _conditional(answer)) for path, answer in routes.items()),
+            *_admin_routes(admin, pages),
+            Route("/robots.txt", lambda _: PlainTextResponse(ROBOTS)),
+            Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 301)),
+            Mount("/static", StaticFiles(directory=STATIC), name="static"),
+        ],
+        exception_handlers={
+            HTTPException: _http_error(pages),
+            LycosaError: _failure(pages),
+            Exception: _crash(pages),
+        },
+    )
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES)
+    app.add_middleware(ClientLimit, per_minute=per_minute, burst=BURST)
+    app.add_middleware(SecurityHeaders)
+    return app
+
+
+def _admin_routes(admin: AdminParts | None, pages: TorrentPages) -> list[Route]:
+    answers = Administration(admin, pages).pages() if admin else {}
+    return [Route(path, _unkept(answer), methods=["GET", "POST"]) for path, answer in answers.items()]
+
+
+def _unkept(answer: Answer) -> Answer:
+    async def respond(request: Request) -> Response:
+        response = await answer(request)
+        response.headers.update({"cache-control": "no-store", "x-robots-tag": "noindex"})
+        return response
+
+    return respond
+
+
+def _conditional(answer: Answer) -> Answer:
+    """Let clients keep an answer, but ask each time whether it is still right: a takedown changes it."""
+
+    async def respond(request: Request) -> Response:
+        response = await answer(request)
+        if response.status_code != 200:
+            return response
+        tag = f'W/"{hashlib.blake2b(response.body, digest_size=12).hexdigest()}"'
+        headers = {"etag": tag, "cache-control": "no-cache", "x-robots-tag": "noindex"}
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        response.headers.update(headers)
+        return response
+
+    return respond
+
+
+def _http_error(pages: TorrentPages) -> Callable[[Request, Exception], Response]:
+    def respond(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _answer(pages, request, error.status_code, error.detail)
+
+    return respond
+
+
+def _failure(pages: TorrentPages) -> Callable[[Request, Exception], Response]:
+    return lambda request, error: _answer(pages, request, 503, str(error))
+
+
+def _crash(pages: TorrentPages) -> Callable[[Request, Exception], Response]:
+    return lambda request, _error: _answer(pages, request, 500, "Internal error")
+
+
+def _answer(pages: TorrentPages, request: Request, status: int, text: str) -> Response:
+    """Return an error for people or for programs. Starlette logs the traceback of an internal error."""
+    if request.url.path.startswith(("/api/", "/search.")):
+        return JSONResponse({"error": text}, status)
+    heading = {404: "This page does not exist", 500: "Internal error", 503: "The search does not work"}.get(
+        status, text
+    )
+    explained = {404: "Try the search box.", 500: "The error has been logged."}.get(status, text)
+    return pages.message(request, status, heading, explained)

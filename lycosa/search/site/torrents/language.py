@@ -1,0 +1,74 @@
+"""The languages of the pages. Texts stand in the templates in English; other languages have a table of them."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from starlette.requests import Request
+
+from lycosa.core.units import format_rough_duration
+from lycosa.search.site.app import counted
+
+LANGUAGE_COOKIE = "lycosa_language"
+LANGUAGE_KEPT_S = 365 * 86_400
+TABLES = Path(__file__).parent / "languages"
+TIME_MAX = 253_402_300_799
+"""The last second of the year 9999."""
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A language of the pages: its code, its name in itself, and the texts that it has instead of the English ones."""
+
+    code: str
+    name: str
+    texts: Mapping[str, str]
+
+    def text(self, english: str, **values: object) -> str:
+        """Return a text of a page, with these values in its places."""
+        found = self.texts.get(english, english)
+        return found.format(**values) if values else found
+
+    def count(self, number: int, one: str, many: str = "") -> str:
+        """Return a number with its noun: "1 file", "2,345 files"."""
+        if one in self.texts:
+            return f"{number:,} {self.texts[one]}"
+        return counted(number, one, many)
+
+    def day(self, seconds: float) -> str:
+        """Return a day: "5 November 2026"."""
+        moment = datetime.fromtimestamp(min(max(seconds, 0), TIME_MAX), UTC)
+        return f"{moment:%Y-%m-%d}" if self.texts else f"{moment.day} {moment:%B %Y}"
+
+    def ago(self, seconds: float) -> str:
+        """Return how long ago something was, in one unit: "3 h ago"."""
+        passed_s = time.time() - seconds
+        if passed_s < 1:
+            return self.text("just now")
+        number, _, unit = format_rough_duration(passed_s).partition(" ")
+        return self.text("{number} {unit} ago", number=number, unit=self.text(unit))
+
+
+def _read(path: Path) -> Language:
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    return Language(path.stem, table["name"], table["texts"])
+
+
+ENGLISH = Language("en", "English", {})
+LANGUAGES_OF_SITE = {each.code: each for each in [ENGLISH, *map(_read, sorted(TABLES.glob("*.toml")))]}
+
+
+def language_of(request: Request) -> Language:
+    """Return the language that a visitor chose, or the first one that the browser wants and we have."""
+    if chosen := LANGUAGES_OF_SITE.get(request.cookies.get(LANGUAGE_COOKIE, "")):
+        return chosen
+    for part in request.headers.get("accept-language", "")[:200].split(","):
+        code = part.partition(";")[0].strip().lower().partition("-")[0]
+        if code in LANGUAGES_OF_SITE:
+            return LANGUAGES_OF_SITE[code]
+    return ENGLISH

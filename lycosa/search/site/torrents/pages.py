@@ -1,0 +1,238 @@
+"""The pages of the torrent site. They are coroutines: the search runs in threads, the store has one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from lycosa.core.errors import IndexFailure
+from lycosa.core.units import format_size
+from lycosa.search.core.highlight import Highlighter
+from lycosa.search.core.query import QUERY_MAX
+from lycosa.search.core.torrent_text import title_words
+from lycosa.search.site.app import duration_text, page_numbers
+from lycosa.search.site.torrents.language import LANGUAGE_COOKIE, LANGUAGE_KEPT_S, LANGUAGES_OF_SITE, language_of
+from lycosa.search.site.torrents.params import FIELDS, PAGE_MAX, PAGE_SIZE, SearchParams, infohash_of, search_params
+from lycosa.search.site.torrents.statistics import DAYS, Statistics
+from lycosa.search.site.torrents.views import (
+    FILES_SHOWN_MAX,
+    facts_of_torrent,
+    file_tree,
+    infohash_hex,
+    iso_time,
+    magnet_uri,
+    torrent_view,
+)
+from lycosa.search.torrents import TorrentRequest, TorrentSearch
+from lycosa.storage.core.content_facts import LANGUAGES
+from lycosa.storage.core.torrent_record import Standing, StoredTorrent
+
+NEWEST = 10
+OTHER_RELEASES = 8
+# fmt: off
+LANGUAGE_NAMES = dict(zip(LANGUAGES, (
+    "English", "Chinese", "Japanese", "Korean", "Russian", "German", "French", "Spanish", "Italian", "Portuguese",
+    "Polish", "Dutch", "Turkish", "Arabic", "Hindi", "Tamil", "Telugu", "Malayalam", "Bengali", "Thai", "Vietnamese",
+    "Indonesian", "Ukrainian", "Czech", "Hungarian", "Romanian", "Greek", "Hebrew", "Persian", "Swedish", "Danish",
+    "Norwegian", "Finnish", "Bulgarian", "Serbian", "Croatian", "Malay", "Tagalog", "Kannada", "Punjabi",
+), strict=True))
+# fmt: on
+TYPE_NAMES = {
+    "video": "Video",
+    "audio": "Audio",
+    "text": "Books and text",
+    "application": "Software",
+    "archive": "Archives",
+    "image": "Images",
+    "adult": "Adult",
+    "unknown": "Other",
+}
+CHOICES: Mapping[str, Sequence[tuple[str, str]]] = {
+    "type": [*TYPE_NAMES.items()],
+    "size": [
+        ("..100MB", "up to 100 MB"),
+        ("100MB..1GB", "100 MB to 1 GB"),
+        ("1GB..4GB", "1 to 4 GB"),
+        ("4GB..20GB", "4 to 20 GB"),
+        (">20GB", "over 20 GB"),
+    ],
+    "age": [("<1", "last day"), ("<7", "last week"), ("<30", "last month"), ("<365", "last year")],
+    "files": [("1", "one file"), ("2..10", "2 to 10 files"), (">10", "over 10 files")],
+    "seeders": [(">0", "with seeders"), (">10", "over 10 seeders")],
+    "lang": sorted(LANGUAGE_NAMES.items(), key=lambda pair: pair[1]),
+    "sort": [
+        ("relevance", "best match"),
+        ("date", "newest"),
+        ("seeders", "most seeders"),
+        ("size", "largest"),
+        ("files", "most files"),
+    ],
+}
+LABELS = {
+    "type": "Type",
+    "size": "Size",
+    "age": "Found",
+    "files": "Files",
+    "seeders": "Seeders",
+    "lang": "Language",
+    "sort": "Order",
+}
+
+
+class FacetLink(NamedTuple):
+    """A value of a keyword with the number of results, and the link to those."""
+
+    label: str
+    matches: int
+    query: str
+    chosen: bool
+
+
+class TorrentPages:
+    """See the module."""
+
+    def __init__(self, search: TorrentSearch, statistics: Statistics, templates: jinja2.Environment) -> None:
+        self._search, self._statistics, self._templates = search, statistics, templates
+        templates.globals.update(
+            query_max=QUERY_MAX,
+            choices=CHOICES,
+            labels=LABELS,
+            type_names=TYPE_NAMES,
+            language_names=LANGUAGE_NAMES,
+            languages=LANGUAGES_OF_SITE,
+        )
+
+    async def home(self, request: Request) -> Response:
+        """Show the search box, the types, and the newest torrents."""
+        numbers, newest = await asyncio.gather(
+            self._statistics.get(), self._search.search(TorrentRequest(limit=NEWEST, sort="date"))
+        )
+        return self.page(
+            request, "torrent_home.html", numbers=numbers, newest=[torrent_view(each, None) for each in newest.torrents]
+        )
+
+    async def search(self, request: Request) -> Response:
+        """Show a page of results."""
+        try:
+            params = search_params(request.query_params)
+            wanted = params.request()
+            found, counts = await asyncio.gather(self._search.search(wanted), self._search.count_values(wanted))
+        except IndexFailure as failure:
+            return self.page(request, "torrent_unclear.html", 400, query=_typed(request), reason=str(failure))
+        highlighter = Highlighter(found.parsed.query) if found.parsed.query else None
+        last = min(PAGE_MAX, -(-found.total // PAGE_SIZE))
+        return self.page(
+            request,
+            "torrent_results.html",
+            query=params.text,
+            params=params,
+            found=found,
+            torrents=[torrent_view(each, highlighter) for each in found.torrents],
+            facets=_facets(params, counts),
+            feed=params.query(),
+            took=duration_text(found.took_ms),
+            first=wanted.offset + 1,
+            number=params.page,
+            last=last,
+            numbers=page_numbers(params.page, last),
+            link=lambda page: f"/search?{params.query(page=page)}",
+        )
+
+    async def torrent(self, request: Request) -> Response:
+        """Show all about a torrent; 410 if it was taken down."""
+        infohash = infohash_of(request.path_params["infohash"])
+        torrent = await self._search.get(infohash) if infohash else None
+        if infohash is None or torrent is None:
+            return await self.missing(request, infohash)
+        if request.path_params["infohash"] != infohash_hex(torrent):
+            return RedirectResponse(f"/torrent/{infohash_hex(torrent)}", 301)
+        text = request.query_params.get("q", "")[:QUERY_MAX]
+        query, others = self._search.parsed(text), await self._other_releases(torrent)
+        highlighter = Highlighter(query) if query else None
+        return self.page(
+            request,
+            "torrent_detail.html",
+            query=text,
+            torrent=torrent,
+            record=torrent.record,
+            facts=facts_of_torrent(torrent),
+            view=torrent_view(torrent, highlighter),
+            files=file_tree(torrent, highlighter),
+            files_hidden=max(len(torrent.record.files) - FILES_SHOWN_MAX, 0),
+            magnet=magnet_uri(torrent),
+            others=[torrent_view(each, None) for each in others],
+            format_size=format_size,
+            iso_time=iso_time,
+        )
+
+    async def browse(self, request: Request) -> Response:
+        """Show the types and the days."""
+        return self.page(request, "torrent_browse.html", numbers=await self._statistics.get(), days=DAYS)
+
+    async def statistics(self, request: Request) -> Response:
+        """Show how many torrents there are, by day, size and kind."""
+        return self.page(request, "torrent_statistics.html", numbers=await self._statistics.get())
+
+    async def missing(self, request: Request, infohash: bytes | None) -> Response:
+        """Return the page for a torrent that is not there, with the reason if it was taken down."""
+        refusal = await self._search.refusal(infohash) if infohash else None
+        if refusal and refusal.standing is Standing.DENIED:
+            return self.message(
+                request, 410, "This torrent was removed", "It was taken down, and is not stored any more."
+            )
+        return self.message(
+            request, 404, "This torrent is not known", "Nobody has announced it, or it was removed for space."
+        )
+
+    def message(self, request: Request, status: int, heading: str, text: str) -> Response:
+        """Return a page with one message."""
+        return self.page(request, "torrent_message.html", status, heading=heading, text=text)
+
+    def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        """Return a page in the language of the visitor."""
+        language = language_of(request)
+        text = self._templates.get_template(template).render(values, language=language, t=language.text)
+        headers = {"content-language": language.code, "vary": "Accept-Language, Cookie"}
+        return HTMLResponse(text, status, headers)
+
+    async def choose_language(self, request: Request) -> Response:
+        """Keep the language that a visitor chooses, in a cookie."""
+        code = request.path_params["code"]
+        if code not in LANGUAGES_OF_SITE:
+            return self.message(request, 404, "This page does not exist", "Try the search box.")
+        response = RedirectResponse("/", 303)
+        response.set_cookie(LANGUAGE_COOKIE, code, LANGUAGE_KEPT_S, httponly=True, samesite="lax")
+        return response
+
+    async def _other_releases(self, torrent: StoredTorrent) -> list[StoredTorrent]:
+        words = title_words(torrent.record.name)
+        quoted = f'title:"{" ".join(words)}"'
+        try:
+            found = await self._search.search(TorrentRequest(quoted, limit=OTHER_RELEASES + 1, sort="seeders"))
+        except IndexFailure:
+            return []
+        return [each for each in found.torrents if each.id != torrent.id][:OTHER_RELEASES]
+
+
+def _facets(params: SearchParams, counts: Mapping[str, Mapping[str, int]]) -> dict[str, list[FacetLink]]:
+    facets = {}
+    for field, name, labels in (("type", "type", TYPE_NAMES), ("language", "lang", LANGUAGE_NAMES)):
+        chosen = params.fields.get(name, "")
+        facets[LABELS[name]] = [
+            FacetLink(labels.get(value, value), count, params.query(**{name: "" if chosen else value}), bool(chosen))
+            for value, count in counts[field].items()
+            if not chosen or value == chosen
+        ]
+    return facets
+
+
+def _typed(request: Request) -> str:
+    return request.query_params.get("q", "")[:QUERY_MAX]
+
+
+assert set(CHOICES) - {"sort"} <= set(FIELDS)

@@ -1,0 +1,82 @@
+"""What visitors ask for: the parameters of a search, within bounds, and the links that keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from starlette.datastructures import QueryParams
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core.query import OFFSET_MAX
+from lycosa.search.torrents import SORTS, TorrentRequest
+
+PAGE_SIZE = 20
+PAGE_MAX = OFFSET_MAX // PAGE_SIZE
+FIELDS = ("type", "lang", "size", "files", "seeders", "age", "date", "year")
+"""The filters of forms, links and the API, by the names of the query language."""
+VALUE_MAX = 100
+"""Maximum length of a filter."""
+API_LIMIT_MAX = 100
+INFOHASH_DIGITS = {40, 64}
+
+
+class SearchParams(NamedTuple):
+    """A search as a visitor asked for it."""
+
+    text: str
+    fields: Mapping[str, str]
+    sort: str
+    ascending: bool
+    page: int
+
+    def request(self) -> TorrentRequest:
+        """Return the search."""
+        offset = (self.page - 1) * PAGE_SIZE
+        return TorrentRequest(self.text, self.fields, self.sort, self.ascending, PAGE_SIZE, offset)
+
+    def query(self, **changes: str | int) -> str:
+        """Return the parameters for a link, with these changes; "" removes one. A link leads to the first page."""
+        values: dict[str, str | int] = {"q": self.text, **self.fields}
+        values |= {"sort": self.sort, "order": "asc" if self.ascending else ""}
+        return urlencode({name: value for name, value in {**values, **changes}.items() if value != ""})
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return not (self.text or self.fields)
+
+
+def search_params(values: QueryParams) -> SearchParams:
+    """Read the parameters of a search. Raises `IndexFailure` for one that is wrong."""
+    fields = {name: _short(name, values[name].strip()) for name in FIELDS if values.get(name, "").strip()}
+    sort = values.get("sort", "")
+    if sort not in {"", *SORTS}:
+        raise IndexFailure(f"sort {sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
+    page = min(max(number(values, "page", 1, 10**9), 1), PAGE_MAX)
+    return SearchParams(values.get("q", "").strip(), fields, sort, values.get("order") == "asc", page)
+
+
+def number(values: QueryParams, name: str, default: int, most: int) -> int:
+    """Return a whole number. Raises `IndexFailure` if it is none, or too large."""
+    text = values.get(name, "") or str(default)
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
+        raise IndexFailure(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")
+    return int(text)
+
+
+def infohash_of(text: str) -> bytes | None:
+    """Return the infohash that hexadecimal digits stand for."""
+    if len(text) not in INFOHASH_DIGITS or not text.isascii():
+        return None
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return None
+
+
+def _short(name: str, value: str) -> str:
+    if len(value) > VALUE_MAX:
+        raise IndexFailure(f"{name} has {len(value)} characters: use at most {VALUE_MAX}")
+    return value

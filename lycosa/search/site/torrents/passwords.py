@@ -1,0 +1,37 @@
+"""Passwords of administrators: Argon2, from the extra `admin`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lycosa.core.errors import UsageError
+
+LENGTH_MIN, LENGTH_MAX = 12, 1000
+
+
+def hash_password(password: str) -> str:
+    """Return the hash to store. Raises `UsageError` for a password that is too short or too long."""
+    if not LENGTH_MIN <= len(password) <= LENGTH_MAX:
+        raise UsageError(f"a password has {LENGTH_MIN} to {LENGTH_MAX:,} characters")
+    return str(_argon2().PasswordHasher().hash(password))
+
+
+def is_password(hashed: str | None, password: str) -> bool:
+    """Return whether this is the password. Without a hash it takes as long, and is not."""
+    argon2 = _argon2()
+    hasher = argon2.PasswordHasher()
+    if hashed is None:
+        hasher.hash(password[:LENGTH_MAX])
+        return False
+    try:
+        return bool(hasher.verify(hashed, password[:LENGTH_MAX]))
+    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+        return False
+
+
+def _argon2() -> Any:
+    try:
+        import argon2
+    except ImportError:
+        raise UsageError("administrators need argon2: pip install 'lycosa[admin]'") from None
+    return argon2

@@ -1,0 +1,139 @@
+"""What the pages show of a torrent. Names come from strangers: templates escape them, and only `<b>` marks matches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from html import escape
+from itertools import islice
+from typing import NamedTuple
+from urllib.parse import quote
+
+from lycosa.core.units import format_size
+from lycosa.search.core.highlight import Highlighter
+from lycosa.storage.core.content_facts import ContentFacts
+from lycosa.storage.core.torrent_record import StoredFile, StoredTorrent
+
+FILES_SHOWN_MAX = 1000
+"""Maximum number of files in the tree of a torrent."""
+FOLDERS_DEEP_MAX = 12
+"""Deeper folders are shown as one name."""
+MATCHING_FILES = 3
+FILES_LOOKED_AT = 200
+NAME_SHOWN_MAX = 400
+
+
+class TorrentView(NamedTuple):
+    """A torrent in a list. `name` is HTML. `seeders` is None if nobody has counted."""
+
+    infohash: str
+    name: str
+    title: str
+    magnet: str
+    size: str
+    files: int
+    found: int
+    found_at: str
+    seeders: int | None
+    leechers: int | None
+    type: str
+    languages: tuple[str, ...]
+    matching: list[str]
+    """Names of files with matches, as HTML, if the name does not have all words."""
+
+
+@dataclass(slots=True)
+class Folder:
+    """A folder of the file tree."""
+
+    name: str
+    size_bytes: int = 0
+    count: int = 0
+    folders: dict[str, Folder] = field(default_factory=dict)
+    files: list[tuple[str, str]] = field(default_factory=list)
+    """Names as HTML, and sizes."""
+
+
+def torrent_view(torrent: StoredTorrent, highlighter: Highlighter | None) -> TorrentView:
+    """Return what a list shows."""
+    record, facts = torrent.record, facts_of_torrent(torrent)
+    counted = torrent.counted is not None
+    name = record.name.strip() or "Unnamed"
+    return TorrentView(
+        infohash=infohash_hex(torrent),
+        name=highlighter.title(name[:NAME_SHOWN_MAX]) if highlighter else escape(name[:NAME_SHOWN_MAX]),
+        title=name,
+        magnet=magnet_uri(torrent),
+        size=format_size(record.size_bytes),
+        files=len(record.files),
+        found=record.discovered,
+        found_at=iso_time(record.discovered),
+        seeders=torrent.seeders if counted else None,
+        leechers=torrent.leechers if counted else None,
+        type=facts.type.name.lower(),
+        languages=facts.languages,
+        matching=_matching(torrent, highlighter) if highlighter else [],
+    )
+
+
+def facts_of_torrent(torrent: StoredTorrent) -> ContentFacts:
+    """Return what the names of a torrent say."""
+    return torrent.record.content or ContentFacts()
+
+
+def infohash_hex(torrent: StoredTorrent) -> str:
+    """Return the infohash by which a torrent is linked."""
+    return (torrent.record.infohash_v1 or torrent.record.infohash_v2 or b"").hex()
+
+
+def magnet_uri(torrent: StoredTorrent) -> str:
+    """Return the magnet link: infohashes and name, no trackers."""
+    record = torrent.record
+    topics = [f"xt=urn:btih:{record.infohash_v1.hex()}"] if record.infohash_v1 else []
+    topics += [f"xt=urn:btmh:1220{record.infohash_v2.hex()}"] if record.infohash_v2 else []
+    return f"magnet:?{'&'.join(topics)}&dn={quote(record.name[:NAME_SHOWN_MAX], safe='', errors='replace')}"
+
+
+def file_tree(torrent: StoredTorrent, highlighter: Highlighter | None) -> Folder:
+    """Return the first files as a tree."""
+    root = Folder("")
+    for file in torrent.record.files[:FILES_SHOWN_MAX]:
+        *above, name = [part for part in file.path.split("/") if part] or ["Unnamed"]
+        folder = root
+        folder.size_bytes += file.size_bytes
+        folder.count += 1
+        for part in _shallow(above):
+            folder = folder.folders.setdefault(part, Folder(part))
+            folder.size_bytes += file.size_bytes
+            folder.count += 1
+        shown = highlighter.title(name) if highlighter else escape(name)
+        folder.files.append((shown, format_size(file.size_bytes)))
+    return root
+
+
+def iso_time(seconds: float) -> str:
+    """Return a time for machines."""
+    return _moment(seconds).isoformat().replace("+00:00", "Z")
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(min(max(seconds, 0), 253_402_300_799), UTC)
+
+
+def _shallow(parts: Sequence[str]) -> Iterable[str]:
+    if len(parts) <= FOLDERS_DEEP_MAX:
+        return parts
+    return [*parts[: FOLDERS_DEEP_MAX - 1], "/".join(parts[FOLDERS_DEEP_MAX - 1 :])]
+
+
+def _matching(torrent: StoredTorrent, highlighter: Highlighter) -> list[str]:
+    """Return the names of the first files with a match that the name does not have."""
+    names = _file_names(torrent.record.files[:FILES_LOOKED_AT])
+    adding = (highlighter.title(name) for name in names if highlighter.adds(torrent.record.name, name))
+    return list(islice(adding, MATCHING_FILES))
+
+
+def _file_names(files: Sequence[StoredFile]) -> Iterator[str]:
+    for file in files:
+        yield file.path.rpartition("/")[2][:NAME_SHOWN_MAX]

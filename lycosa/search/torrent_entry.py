@@ -1,0 +1,36 @@
+"""The entry of a torrent in an index: the words of its names, and what its record can be filtered and sorted by."""
+
+from __future__ import annotations
+
+from lycosa.search.core.schema import NUMBER_MAX, IndexEntry
+from lycosa.search.core.torrent_text import torrent_texts
+from lycosa.storage.core.content_facts import ContentFacts
+from lycosa.storage.core.torrent_record import StoredTorrent
+
+
+def torrent_entry(torrent: StoredTorrent) -> IndexEntry:
+    """Return the entry of a stored torrent. What is not known is left out: it is not 0."""
+    record = torrent.record
+    facts = record.content or ContentFacts()
+    name, files = torrent_texts(record.name, (file.path for file in record.files))
+    numbers = {
+        "size": min(record.size_bytes, NUMBER_MAX),
+        "found": record.discovered,
+        "files_count": len(record.files),
+        "resolution": facts.resolution or None,
+        "year": facts.year or None,
+        "season": facts.season,
+        "episode": facts.episode,
+        "seeders": None if torrent.counted is None else torrent.seeders,
+    }
+    return IndexEntry(
+        torrent.id,
+        {"name": name, "files": files},
+        {name: number for name, number in numbers.items() if number is not None},
+        {"type": [facts.type.name.lower()], "language": facts.languages, "category": _categories(facts)},
+    )
+
+
+def _categories(facts: ContentFacts) -> list[str]:
+    """Return the category and the one above it, which is asked for to find all below."""
+    return list(dict.fromkeys([str(facts.category), str(facts.category // 1000 * 1000)]))

@@ -1,0 +1,117 @@
+"""Keeps an index of torrents equal to a record store: fills it once, then follows the store's changes.
+
+A change is acknowledged after the commit that has it, so nothing is lost if the process is killed: what was not
+acknowledged is indexed again, which changes nothing. One process indexes a store, into one index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from lycosa.search.core.schema import IndexEntry
+from lycosa.search.ports import Index, NewIndex
+from lycosa.search.torrent_entry import torrent_entry
+from lycosa.storage.core.torrent_record import Change, StoredTorrent
+from lycosa.storage.ports import RecordStore
+
+Result = TypeVar("Result")
+
+BATCH = 2_000
+"""Rows that are read at once: their records are in memory."""
+COMMIT_ROWS = 100_000
+"""Rows between two commits of the first filling."""
+POLL_S = 1.0
+"""Pause before the store is asked again when it had nothing."""
+SCANNED = "torrents"
+"""The position: the last row of the store that is in an index that is still being filled."""
+COMPLETE = 2**62
+"""The position of an index that was filled."""
+
+
+class TorrentIndexer:
+    """See the module. It closes the index, the caller the store."""
+
+    def __init__(self, index: Index, store: RecordStore) -> None:
+        self._index, self._store = index, store
+        self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: calls take turns, even cancelled ones
+        self.indexed = 0
+        """Number of rows that were added, replaced or removed."""
+
+    async def run(self) -> None:
+        """Follow the store until cancelled."""
+        while True:
+            if not await self.catch_up():
+                await asyncio.sleep(POLL_S)
+
+    async def catch_up(self) -> int:
+        """Index what the store has now. Return how many rows that were."""
+        before = self.indexed
+        if self._index.outdated:
+            await self.rebuild()
+        await self._fill()
+        while await self._follow():
+            pass
+        return self.indexed - before
+
+    async def rebuild(self) -> None:
+        """Fill a new index, and then replace the old one with it. Meanwhile the old one is searched, and follows."""
+        rebuilt = await self._call(self._index.rebuild)
+        after_id = 0
+        while batch := await self._store.scan(after_id, BATCH):
+            await self._call(_add, rebuilt, batch)
+            after_id = batch[-1].id
+            self.indexed += len(batch)
+            # In turns with the scan: what changed after its row was scanned replaces it.
+            await self._follow(rebuilt)
+        await self._call(self._index.adopt, rebuilt)
+        await self._call(self._index.commit, {SCANNED: COMPLETE})
+
+    async def close(self) -> None:
+        """Close the index when it is not in use any more. What was not committed is indexed by the next one."""
+        await self._call(self._index.close)
+        self._executor.shutdown()
+
+    async def _call(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
+
+    async def _fill(self) -> None:
+        after_id = self._index.positions().get(SCANNED, 0)
+        scanned: list[Change] = []
+        while after_id != COMPLETE:
+            batch = await self._store.scan(after_id, BATCH)
+            await self._call(_add, self._index, batch)
+            scanned += [each._replace(torrent=None) for each in batch if each.token]
+            after_id = batch[-1].id if batch else COMPLETE
+            self.indexed += len(batch)
+            if not batch or len(scanned) >= COMMIT_ROWS:
+                await self._call(self._index.commit, {SCANNED: after_id})
+                await self._store.acknowledge(scanned)
+                scanned = []
+
+    async def _follow(self, *others: NewIndex) -> int:
+        """Index one batch of changes, and commit it. Others get it, too."""
+        changes = await self._store.changes(BATCH)
+        if changes:
+            await self._call(self._apply, [self._index, *others], changes)
+            await self._store.acknowledge(changes)
+            self.indexed += len(changes)
+        return len(changes)
+
+    def _apply(self, indexes: Sequence[NewIndex], changes: Sequence[Change]) -> None:
+        entries = _entries([change.torrent for change in changes if change.torrent is not None])
+        removed = [change.id for change in changes if change.torrent is None]
+        for index in indexes:
+            index.add(entries)
+            index.remove(removed)
+        self._index.commit({})
+
+
+def _add(index: NewIndex, changes: Sequence[Change]) -> None:
+    index.add(_entries([change.torrent for change in changes if change.torrent is not None]))
+
+
+def _entries(torrents: Sequence[StoredTorrent]) -> list[IndexEntry]:
+    return [torrent_entry(torrent) for torrent in torrents]

@@ -1,0 +1,148 @@
+"""The contract of the `Index` port for what pages do not use: numbers, keywords, sorting, counts, removal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core.request import SearchRequest, ValueFilter
+from lycosa.search.core.schema import NUMBER_MAX, PAGES, TORRENTS, IndexEntry
+from lycosa.search.core.torrent_query import parse_torrent_query
+from lycosa.search.core.torrent_text import torrent_texts
+from lycosa.search.ports import Index
+from tests.search.indexes import ENGINES, create_index
+
+
+def entry(key: int, name: str, kind: str, languages: str, size: int, seeders: int | None) -> IndexEntry:
+    named, files = torrent_texts(name, [f"{name}/readme{key}.txt"])
+    numbers = {"size": size, "found": 1000 + key, "files_count": 1}
+    if seeders is not None:
+        numbers["seeders"] = seeders
+    return IndexEntry(key, {"name": named, "files": files}, numbers, {"type": [kind], "language": languages.split()})
+
+
+ENTRIES = [
+    entry(1, "Show.S01E01.1080p.x264", "video", "en", 10, 5),
+    entry(2, "Show.S01E02.2160p.HEVC", "video", "en de", 20, None),
+    entry(3, "英雄传 第一集", "video", "zh", 30, 0),
+    entry(4, "Album Show Tunes FLAC", "audio", "", 40, 7),
+    entry(5, "Showman Book", "text", "en", NUMBER_MAX, None),
+]
+
+
+@pytest.fixture(params=ENGINES)
+def index(request, tmp_path) -> Iterator[Index]:
+    with closing(create_index(request.param, tmp_path / "index", TORRENTS)) as index:
+        index.add(ENTRIES)
+        index.commit({"scan": 5})
+        yield index
+
+
+def find(index: Index, text: str = "", **options) -> list[int]:
+    query, filters = parse_torrent_query(text, 2000.0)
+    found = index.find(SearchRequest(query, filters, **options))
+    assert found.total >= len(found.page)
+    return [match.key for match in found.page]
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("show", {1, 2, 4}),
+        ("show s01e02", {2}),
+        ("show 1x02 4k h265", {2}),
+        ("s01", {1, 2}),
+        ("title:show -flac", {1, 2}),
+        ("英雄", {3}),
+        ("雄英", set()),
+        ("readme4", {4}),
+        ("title:readme4", set()),
+        ("show type:video", {1, 2}),
+        ("type:audio,text", {4, 5}),
+        ("lang:de", {2}),
+        ("size:20..30", {2, 3}),
+        ("size:>40", {5}),
+        ("seeders:>=0", {1, 3, 4}),
+        ("show seeders:>5", {4}),
+        ("site:example.org", set()),
+    ],
+)
+def test_words_and_filters_find_exactly_these(index, text, keys):
+    assert set(find(index, text)) == keys
+
+
+def test_numbers_sort_both_ways_and_documents_without_one_come_last(index):
+    assert find(index, sort="size") == [5, 4, 3, 2, 1]
+    assert find(index, sort="size", ascending=True, limit=2, offset=1) == [2, 3]
+    assert find(index, sort="seeders")[:3] == [4, 1, 3]
+    assert find(index, sort="seeders", ascending=True)[:3] == [3, 1, 4]
+    assert find(index, "show", sort="found") == [4, 2, 1]
+
+
+def test_values_are_counted_among_the_matches(index):
+    everything = SearchRequest()
+    assert index.count_values(everything, "type", 10) == {"video": 3, "audio": 1, "text": 1}
+    assert list(index.count_values(everything, "type", 1)) == ["video"]
+    some = SearchRequest(filters=(ValueFilter("size", 20, 30),))
+    assert index.count_values(some, "language", 10) == {"en": 1, "de": 1, "zh": 1}
+
+
+def test_numbers_are_counted_by_ranges(index):
+    assert index.count_ranges(SearchRequest(), "size", [0, 20, 40, 10**15]) == [1, 2, 1]
+    assert index.count_ranges(SearchRequest(filters=(ValueFilter("type", values=("audio",)),)), "size", [0, 50]) == [1]
+    assert index.count_ranges(SearchRequest(filters=(ValueFilter("type", values=("x",)),)), "size", [0, 5, 50]) == [
+        0,
+        0,
+    ]
+
+
+def test_words_of_names_are_completed(index):
+    assert index.completions("sh", 5) == ["show", "showman"]
+    assert index.completions("sh", 1) == ["show"]
+    assert index.completions("readme", 5) == []
+
+
+def test_a_removed_document_is_gone_after_the_commit(index):
+    index.remove([1, 999])
+    assert index.count() == 5
+    index.commit({})
+    assert (index.count(), find(index, "show s01e01")) == (4, [])
+    index.add([ENTRIES[0]])
+    index.commit({})
+    assert find(index, "show s01e01") == [1]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_rebuilt_index_replaces_the_old_one_for_readers_at_once(tmp_path, engine):
+    with closing(create_index(engine, tmp_path, TORRENTS)) as index:
+        index.add(ENTRIES)
+        index.commit({"scan": 5})
+        with closing(type(index)(tmp_path, TORRENTS)) as reader:
+            for kept in (ENTRIES[:2], ENTRIES[2:]):
+                rebuilt = index.rebuild()
+                rebuilt.add(kept)
+                rebuilt.add(ENTRIES[:1])
+                rebuilt.remove([1])
+                before = set(find(reader))
+                assert set(find(index)) == before, "the old one is searched meanwhile"
+                index.adopt(rebuilt)
+                expected = {each.key for each in kept} - {1}
+                assert (set(find(reader)), set(find(index)), index.count()) == (expected, expected, len(expected))
+            assert index.positions() == {"scan": 5}
+        index.rebuild().add(ENTRIES)
+    with closing(create_index(engine, tmp_path, TORRENTS)) as index:
+        assert set(find(index)) == {3, 4, 5}, "an unfinished rebuild is lost"
+        assert len(list(tmp_path.glob(f"{engine}*"))) == 1
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_index_of_another_kind_or_engine_is_refused(tmp_path, engine):
+    create_index(engine, tmp_path, TORRENTS).close()
+    with pytest.raises(IndexFailure, match="holds torrents, not pages: give the folder of another index"):
+        create_index(engine, tmp_path, PAGES)
+    other = next(each for each in ENGINES if each != engine)
+    with pytest.raises(IndexFailure, match=f"belongs to {engine}, not to {other}"):
+        create_index(other, tmp_path, TORRENTS)

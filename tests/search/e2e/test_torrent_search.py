@@ -1,0 +1,119 @@
+"""`lycosa index`, `lycosa site` and a store, as processes: what is stored is found, whoever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lycosa.storage.ports import RecordStore
+from lycosa.storage.records.sqlite import SqliteRecordStore
+from tests.cli.command import Running, assert_one_line, lycosa, start_command
+from tests.search.site.torrents.sample_torrents import HASHES, NOW, SAMPLES
+
+DEADLINE_S = 60.0
+
+
+def change(folder: Path, *records, denied: tuple[bytes, ...] = ()) -> None:
+    async def main():
+        store: RecordStore = SqliteRecordStore(folder / "state" / "torrents.sqlite")
+        await store.open()
+        await store.put(records, NOW)
+        await store.deny(denied)
+        await store.close()
+
+    (folder / "state").mkdir(exist_ok=True)
+    asyncio.run(main())
+
+
+@pytest.fixture
+def folder(tmp_path) -> Iterator[Path]:
+    change(tmp_path, *SAMPLES[:2])
+    return tmp_path
+
+
+def status(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def found(site: str, query: str) -> list[str]:
+    return [each["infohash"] for each in json.loads(status(f"{site}api/search?q={query}")[1])["torrents"]]
+
+
+def wait_for(site: str, query: str, expected: list[str]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while found(site, query) != expected:
+        assert time.monotonic() < end, f"{query} finds {found(site, query)}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[Running]:
+    """Start a command in a folder of its own, which gets its output."""
+    home = Path(tempfile.mkdtemp(dir=folder))
+    with start_command(*arguments, "--state", folder / "state", cwd=home) as command:
+        yield command
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[Running, str]]:
+    """Start the site, and return its address, too."""
+    with running(folder, "site", "--port", "0") as site:
+        assert site.until(lambda: b"Search site: " in site.stdout), site.stderr
+        yield site, re.search(r"Search site: (http://\S+)", site.stdout.decode())[1]
+
+
+def test_what_is_stored_is_found_whoever_is_killed(folder):
+    with running(folder, "index", "--follow") as indexer:
+        assert indexer.until(lambda: "2 torrents indexed" in indexer.stderr)
+        with serving(folder) as (site, address):
+            assert sorted(found(address, "great+show")) == sorted(HASHES[:2])
+            change(folder, SAMPLES[2])
+            wait_for(address, "%E8%8B%B1%E9%9B%84", [HASHES[2]])
+            assert indexer.kill()
+            change(folder, SAMPLES[3], denied=(SAMPLES[0].infohash_v1,))
+            assert status(f"{address}torrent/{HASHES[0]}")[0] == 410
+            assert found(address, "great+show") == [HASHES[1]]
+            with running(folder, "index", "--follow"):
+                wait_for(address, "needle", [HASHES[3]])
+            assert site.kill()
+    with serving(folder) as (_, address):
+        assert found(address, "needle") == [HASHES[3]]
+
+
+def test_the_index_is_rebuilt_while_the_site_runs(folder):
+    assert lycosa("index", "--state", "state", "--engine", "fts5", cwd=folder).returncode == 0
+    with serving(folder) as (_, address):
+        change(folder, SAMPLES[2])
+        rebuilt = lycosa("index", "--state", "state", "--rebuild", cwd=folder)
+        assert "torrents indexed" in rebuilt.stderr
+        assert found(address, "%E8%8B%B1%E9%9B%84") == [HASHES[2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["site", "--state", "state"], "state/index does not exist: `lycosa index`"),
+        (["site", "--state", "nowhere"], "nowhere has no torrents: is it the --state of a dht crawl?"),
+        (["index", "--state", "nowhere"], "nowhere has no torrents"),
+        (["index", "--store", "postgresql://h/d"], "which index? Give --index DIR"),
+        (["site", "--state", "state", "--add-admin", "ada"], "a password has 12 to 1,000 characters"),
+    ],
+)
+def test_mistakes_are_one_line(folder, arguments, message):
+    result = lycosa(*arguments, cwd=folder)
+    assert result.returncode == 2
+    assert message in assert_one_line(result.stderr)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.search.site.torrents.sample_torrents import HASHES
+
+
+def get(site, path: str) -> dict:
+    return json.loads(site.get(path).text)
+
+
+def matches(value: object, schema: dict, schemas: dict) -> bool:
+    """Check the part of JSON Schema that the description uses."""
+    if "$ref" in schema:
+        return matches(value, schemas[schema["$ref"].rpartition("/")[2]], schemas)
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    python = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None)}
+    if "object" in kinds:
+        fields = schema.get("properties", {})
+        more = schema.get("additionalProperties")
+        return set(schema.get("required", ())) <= value.keys() and all(
+            matches(each, fields[name], schemas) if name in fields else more and matches(each, more, schemas)
+            for name, each in value.items()
+        )
+    if "array" in kinds:
+        return all(matches(each, schema["items"], schemas) for each in value)
+    return any(isinstance(value, python[kind]) for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("path", "named", "status"),
+    [
+        ("/api/search?q=show&limit=1&offset=1", "/api/search", 200),
+        ("/api/search?q=-show", "/api/search", 400),
+        ("/api/search?offset=10001", "/api/search", 400),
+        ("/api/search?sort=name", "/api/search", 400),
+        ("/api/counts?q=show", "/api/counts", 200),
+        ("/api/suggest?q=gre", "/api/suggest", 200),
+        (f"/api/torrents/{HASHES[1]}", "/api/torrents/{infohash}", 200),
+        (f"/api/torrents/{'0' * 40}", "/api/torrents/{infohash}", 404),
+        ("/api/torrents/x", "/api/torrents/{infohash}", 400),
+    ],
+)
+def test_answers_are_as_described(site, path, named, status):
+    description = get(site, "/api/openapi.json")
+    answer = site.get(path)
+    assert answer.status == status
+    response = description["paths"][named]["get"]["responses"][str(status)]
+    schema = response["content"]["application/json"]["schema"]
+    assert matches(json.loads(answer.text), schema, description["components"]["schemas"])
+
+
+def test_a_torrent_has_its_files_and_unknown_numbers_are_null(site):
+    told = get(site, f"/torrent/{HASHES[1]}.json")
+    assert told["files"] == [
+        {"path": "Great.Show.S01E02.mkv", "size_bytes": 500_000_000},
+        {"path": "subs/en.srt", "size_bytes": 500_000_000},
+    ]
+    assert (told["seeders"], told["type"], told["category"]) == (None, "video", 5040)
+    assert get(site, f"/torrent/{HASHES[0]}.json")["seeders"] == 12
+
+
+def test_counts_are_those_of_the_filters(site):
+    assert get(site, "/api/counts?q=great") == {"type": {"video": 2}, "language": {"en": 2}}
+
+
+def test_health(site):
+    assert get(site, "/healthz") == {"ok": True, "documents": 50}

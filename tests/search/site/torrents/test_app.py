@@ -1,0 +1,129 @@
+"""The torrent site over a real socket: takedowns, conditional requests, headers, hostile requests."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import random
+import re
+
+import pytest
+
+from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES, torrent_site
+
+PAGES = [
+    "/",
+    "/search?q=show",
+    "/search?q=zebra",
+    "/browse",
+    "/statistics",
+    "/api",
+    "/nowhere",
+    f"/torrent/{HASHES[0]}",
+]
+
+
+def test_a_takedown_holds_from_the_next_request_everywhere(tmp_path):
+    taken, kept = SAMPLES[0], SAMPLES[1]
+    lists = ["/", "/search?q=show", "/search.rss?q=show", "/search.atom?q=show", "/search.json?q=show"]
+    lists += ["/search.csv?q=show", "/api/search?q=show", "/torznab/api?t=search&q=show", f"/torrent/{HASHES[1]}"]
+    lists[0] = "/search?type=video"
+    with torrent_site(tmp_path) as (server, store, run):
+        own = [f"/torrent/{HASHES[0]}", f"/torrent/{HASHES[0]}.json", f"/api/torrents/{HASHES[0]}"]
+        tags = {path: server.get(path).headers["etag"] for path in lists}
+        assert [server.get(path).status for path in own] == [200] * 3
+        assert all(HASHES[0] in server.get(path).text for path in lists)
+        run(store.deny([taken.infohash_v1], reason="a letter"))
+        for path in lists:
+            answer = server.request("GET", path, If_None_Match=tags[path])
+            assert (answer.status, HASHES[0] in answer.text, HASHES[1] in answer.text) == (200, False, True), path
+        assert [server.get(path).status for path in own] == [410] * 3
+        assert "This torrent was removed" in server.get(own[0]).text
+        assert "a letter" not in server.get(own[0]).text
+        run(store.deny([kept.infohash_v1]))
+        assert "Nothing found" in server.get("/search?q=show").text
+
+
+def test_an_unchanged_answer_is_not_sent_again(site):
+    first = site.get("/search?q=common&page=2")
+    assert first.headers["cache-control"] == "no-cache"
+    path = "/api/torrents/" + HASHES[0]
+    tag = site.get(path).headers["etag"]
+    again = site.request("GET", path, If_None_Match=tag)
+    assert (again.status, again.text, again.headers["etag"]) == (304, "", tag)
+    assert site.request("GET", path, If_None_Match='W/"other"').status == 200
+
+
+def test_pages_are_compressed_for_those_who_can_read_it(site):
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
+    connection.request("GET", "/search?q=common", headers={"Accept-Encoding": "gzip"})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    assert answer.headers["content-encoding"] == "gzip"
+    assert b"Common album" in gzip.decompress(body)
+    assert len(body) < 60_000
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_load_from_this_server_only_and_are_not_indexed(site, path):
+    answer = site.get(path)
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert '<meta name="robots" content="noindex">' in answer.text
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?! src=\"/static/)", answer.text)
+    for address in re.findall(r'<(?:link|script|img)[^>]+(?:href|src)="([^"]+)"', answer.text):
+        assert site.get(address.replace("&amp;", "&")).status == 200
+
+
+def test_unknown_paths_and_methods_are_refused_for_people_and_for_programs(site):
+    answer = site.get("/nowhere")
+    assert (answer.status, "This page does not exist" in answer.text) == (404, True)
+    assert json.loads(site.get("/api/nowhere").text) == {"error": "Not Found"}
+    assert site.get("/search.exe?q=show").status == 404
+    assert site.request("POST", "/search").status == 405
+    assert "Disallow: /torrent/" in site.get("/robots.txt").text
+
+
+def test_any_bytes_in_a_query_are_answered(site):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    names = [
+        "q",
+        "type",
+        "lang",
+        "size",
+        "age",
+        "date",
+        "files",
+        "sort",
+        "order",
+        "page",
+        "limit",
+        "offset",
+        "cat",
+        "t",
+    ]
+    for _ in range(100):
+        values = ("".join(f"%{rng.randrange(256):02x}" for _ in range(rng.randint(0, 12))) for _ in range(3))
+        query = "&".join(f"{rng.choice(names)}={value}" for value in values)
+        for path in ("/search", "/search.rss", "/api/search", "/torznab/api", "/suggest"):
+            assert site.get(f"{path}?{query}").status in {200, 400}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "q=" + "a+" * 2000,
+        "q=" + "x" * 5000,
+        "page=999999999",
+        "size=" + "9" * 99,
+        "date=9999-12",
+        "age=999999999999999",
+    ],
+)
+def test_query_bombs_are_refused_or_answered(site, query):
+    assert site.get(f"/search?{query}").status in {200, 400}

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+
+from lycosa.search.site.app import TEMPLATES
+from lycosa.search.site.torrents.language import ENGLISH, LANGUAGES_OF_SITE, language_of
+from lycosa.search.site.torrents.pages import CHOICES, LABELS, LANGUAGE_NAMES, TYPE_NAMES
+from lycosa.search.site.torrents.statistics import SIZE_LABELS
+from tests.search.site.torrents.sample_torrents import HASHES
+
+CHINESE = LANGUAGES_OF_SITE["zh"]
+
+
+def language(accepted: str, cookie: str = "") -> str:
+    headers = [(b"accept-language", accepted.encode()), (b"cookie", cookie.encode())]
+    return language_of(Request({"type": "http", "headers": headers})).code
+
+
+def test_every_text_of_the_pages_is_translated():
+    texts = {text for path in TEMPLATES.glob("*.html") for text in re.findall(r'\bt\("([^"]+)"', path.read_text())}
+    texts |= {*LABELS.values(), *LANGUAGE_NAMES.values(), *TYPE_NAMES.values(), *SIZE_LABELS}
+    texts |= {label for choices in CHOICES.values() for _, label in choices}
+    assert len(texts) > 120
+    assert sorted(texts - CHINESE.texts.keys()) == []
+    for english, chinese in CHINESE.texts.items():
+        assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", chinese)), english
+
+
+def test_the_visitor_gets_what_the_browser_wants_first_unless_another_was_chosen():
+    assert language("zh-CN,en;q=0.8") == "zh"
+    assert language("fr, en;q=0.9, zh;q=0.8") == "en"
+    assert language("") == language("fr") == "en"
+    assert language("zh", "lycosa_language=en") == "en"
+    assert language("en", "lycosa_language=xx") == "en"
+
+
+def test_counts_days_and_times_in_both_languages():
+    assert (ENGLISH.count(1, "file"), ENGLISH.count(2000, "file")) == ("1 file", "2,000 files")
+    assert CHINESE.count(2000, "file") == "2,000 个文件"
+    assert (ENGLISH.day(1_793_836_800), CHINESE.day(1_793_836_800)) == ("5 November 2026", "2026-11-05")
+    assert re.fullmatch(r"\d+ d ago", ENGLISH.ago(0))
+    assert re.fullmatch(r"\d+ 天前", CHINESE.ago(0))
+
+
+def test_pages_are_in_the_language_of_the_visitor(site):
+    for path in ("/", "/search?q=common&page=2", f"/torrent/{HASHES[0]}?q=show", "/browse", "/statistics", "/nowhere"):
+        answer = site.request("GET", path, Accept_Language="zh-CN")
+        assert '<html lang="zh">' in answer.text
+        assert answer.headers["content-language"] == "zh"
+        assert re.search("[\u4e00-\u9fff]{2}", answer.text.partition("<main")[2])
+    answer = site.request("GET", "/language/zh")
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"].partition(";")[0]
+    assert "最新" in site.request("GET", "/", Cookie=cookie).text
+    assert site.get("/language/xx").status == 404

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from lycosa.search.site.torrents.limits import CLIENTS_MAX, RateLimit, client_of
+
+
+def request(host: str) -> Request:
+    return Request({"type": "http", "client": (host, 1), "headers": []})
+
+
+def test_a_client_may_do_some_at_once_and_so_many_a_minute():
+    now = 0.0
+    limit = RateLimit(60, 3, lambda: now)
+    assert [limit.wait_s("a") for _ in range(4)] == [0, 0, 0, 1]
+    assert limit.wait_s("b") == 0
+    now = 1.0
+    assert [limit.wait_s("a") for _ in range(2)] == [0, 1]
+    now = 1000.0
+    assert [limit.wait_s("a") > 0 for _ in range(4)] == [False, False, False, True]
+
+
+def test_memory_is_limited():
+    limit = RateLimit(60, 1, lambda: 0.0)
+    for n in range(CLIENTS_MAX + 10):
+        limit.wait_s(str(n))
+    assert len(limit._clients) == CLIENTS_MAX
+
+
+def test_a_network_of_ipv6_is_one_client():
+    assert client_of(request("192.0.2.1")) == "192.0.2.1"
+    assert client_of(request("2001:db8::1")) == client_of(request("2001:db8::ffff:1")) == "2001:db8::/64"
+    assert client_of(request("testclient")) == "testclient"

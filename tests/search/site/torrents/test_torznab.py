@@ -1,0 +1,96 @@
+"""Torznab as Prowlarr, Sonarr and Radarr ask: their connection test, their searches, categories and errors."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES
+
+ATTR = "{http://torznab.com/schemas/2015/feed}attr"
+RESPONSE = "{http://www.newznab.com/DTD/2010/feeds/attributes/}response"
+
+
+def get(site, query: str) -> ET.Element:
+    answer = site.get(f"/torznab/api?{query}")
+    assert answer.status == 200
+    assert "xml" in answer.headers["content-type"]
+    return ET.fromstring(answer.text)
+
+
+def titles(site, query: str) -> list[str]:
+    return [item.findtext("title") for item in get(site, query).iter("item")]
+
+
+def test_caps_say_what_can_be_asked(site):
+    caps = get(site, "t=caps&apikey=")
+    assert caps.find("limits").attrib == {"default": "50", "max": "100"}
+    searching = {each.tag: each.attrib for each in caps.find("searching")}
+    assert searching["tv-search"] == {"available": "yes", "supportedParams": "q,season,ep"}
+    assert searching["movie-search"]["available"] == "yes"
+    assert searching["audio-search"]["available"] == "no"
+    categories = {each.attrib["id"]: [sub.attrib["id"] for sub in each] for each in caps.find("categories")}
+    assert "5040" in categories["5000"]
+    assert "2040" in categories["2000"]
+
+
+def test_the_connection_test_gets_the_newest(site):
+    found = get(site, "t=search&cat=5000,2000&extended=1&offset=0&limit=100&q=")
+    items = list(found.iter("item"))
+    assert [item.findtext("title") for item in items] == [SAMPLES[2].name, SAMPLES[1].name, SAMPLES[0].name]
+    assert found.find(f"channel/{RESPONSE}").attrib == {"offset": "0", "total": "3"}
+    for item in items:
+        for name in ("title", "guid", "link", "pubDate", "size", "comments"):
+            assert item.findtext(name), name
+        assert item.find("enclosure").attrib["url"].startswith("magnet:?xt=urn:btih:")
+
+
+def test_items_say_what_is_known_and_leave_out_what_is_not(site):
+    first, second = reversed(list(get(site, "t=tvsearch&q=great+show").iter("item")))
+    attributes = [(each.attrib["name"], each.attrib["value"]) for each in first.iter(ATTR)]
+    assert {("category", "5000"), ("category", "5040"), ("seeders", "12"), ("peers", "15")} <= set(attributes)
+    assert {("infohash", HASHES[0]), ("season", "1"), ("episode", "1"), ("resolution", "1080p")} <= set(attributes)
+    assert not {"seeders", "leechers", "peers"} & {each.attrib["name"] for each in second.iter(ATTR)}
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("t=tvsearch&q=great+show&season=1&ep=2", [1]),
+        ("t=tvsearch&q=great+show&season=01&ep=E02&cat=5030,5040", [1]),
+        ("t=tvsearch&q=great+show&season=1", [1, 0]),
+        ("t=tvsearch&q=great+show&season=2", []),
+        ("t=tvsearch&season=1&ep=1", [0]),
+        ("t=search&q=great+show&cat=5000", [1, 0]),
+        ("t=search&q=great+show&cat=2000", []),
+        ("t=search&cat=5000&limit=1&offset=1", [1]),
+        ("t=search&cat=7020", [4]),
+        ("t=movie&q=great&year=1999", []),
+        ("t=search&q=!!!&cat=7020", []),
+        ("t=search&q=%E8%8B%B1%E9%9B%84", [2]),
+    ],
+)
+def test_searches_of_clients(site, query, found):
+    shown = [name.replace("\x01", "") for name in (SAMPLES[n].name for n in found)]
+    assert titles(site, query) == shown
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("", "200"),
+        ("t=nonsense", "202"),
+        ("t=music&q=x", "203"),
+        ("t=search&cat=x", "201"),
+        ("t=search&limit=-1", "201"),
+        ("t=search&offset=99999", "201"),
+        ("t=tvsearch&q=x&season=one", "201"),
+        ("t=tvsearch&q=x&season=1&ep=two", "201"),
+        ("t=search&q=-only", "201"),
+    ],
+)
+def test_errors_have_their_numbers(site, query, code):
+    error = get(site, query)
+    assert (error.tag, error.attrib["code"]) == ("error", code)
+    assert error.attrib["description"]

@@ -1,0 +1,145 @@
+"""An index follows a store: first filling, changes, removals, kill -9, rebuilding."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+from lycosa.search.core.request import SearchRequest
+from lycosa.search.core.schema import TORRENTS
+from lycosa.search.ports import Index
+from lycosa.search.tantivy import TantivyIndex
+from lycosa.search.torrent_indexer import TorrentIndexer
+from lycosa.storage.core.torrent_record import Popularity, TorrentRecord
+from lycosa.storage.ports import RecordStore
+from lycosa.storage.records.sqlite import SqliteRecordStore
+from tests.conftest import PROVE, ROOT
+from tests.storage.torrents import torrent
+
+NOW = 1_790_000_000.0
+Scenario = Callable[[RecordStore, TantivyIndex, TorrentIndexer], Awaitable[None]]
+
+
+def run(path: Path, scenario: Scenario) -> None:
+    async def main():
+        store = SqliteRecordStore(path / "torrents.sqlite")
+        await store.open()
+        with closing(TantivyIndex(path / "index", TORRENTS, write=True)) as index:
+            await scenario(store, index, TorrentIndexer(index, store))
+        await store.close()
+
+    asyncio.run(main())
+
+
+def small(number: int) -> TorrentRecord:
+    return torrent(number, files=3)
+
+
+def indexed(index: Index) -> set[int]:
+    return {match.key for match in index.find(SearchRequest(limit=1000)).page}
+
+
+async def stored(store: RecordStore) -> set[int]:
+    return {row.id for row in await store.torrents(0, 1000)}
+
+
+def test_a_new_index_has_all_and_follows_what_changes(tmp_path):
+    async def scenario(store: RecordStore, index: TantivyIndex, indexer: TorrentIndexer):
+        await store.put([small(n) for n in range(30)], NOW)
+        await store.acknowledge((await store.changes(100))[:20])  # another index had these
+        assert await indexer.catch_up() == 30
+        assert (indexed(index), await store.changes(10)) == (await stored(store), [])
+        first = (await store.torrents(0, 1))[0]
+        await store.set_popularity([Popularity(first.record.infohash_v1, 7, 1, int(NOW))])
+        await store.deny([small(3).infohash_v1])
+        await store.put([small(100)], NOW)
+        assert await indexer.catch_up() == 3
+        assert indexed(index) == await stored(store)
+        assert index.find(SearchRequest(sort="seeders")).page[0].key == first.id
+        assert await indexer.catch_up() == 0
+
+    run(tmp_path, scenario)
+
+
+def test_what_changes_during_a_rebuild_is_in_the_new_index_and_in_the_old_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("lycosa.search.torrent_indexer.BATCH", 10)
+
+    async def scenario(store: RecordStore, index: TantivyIndex, indexer: TorrentIndexer):
+        await store.put([small(n) for n in range(50)], NOW)
+        await indexer.catch_up()
+        scan, calls = store.scan, 0
+
+        async def changing(after_id: int, limit: int):
+            nonlocal calls
+            rows = await scan(after_id, limit)
+            await store.deny([small(calls).infohash_v1])
+            await store.put([small(100 + calls)], NOW)
+            assert len(indexed(index)) == 50
+            calls += calls < 5
+            return rows
+
+        store.scan = changing
+        await indexer.rebuild()
+        assert calls == 5
+        assert indexed(index) == await stored(store)
+        assert await indexer.catch_up() == 0
+
+    run(tmp_path, scenario)
+
+
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from lycosa.search import torrent_indexer
+from lycosa.search.core.schema import TORRENTS
+from lycosa.search.tantivy import TantivyIndex
+from lycosa.storage.records.sqlite import SqliteRecordStore
+
+async def main(path):
+    torrent_indexer.BATCH, torrent_indexer.COMMIT_ROWS = 20, 40
+    store = SqliteRecordStore(path / "torrents.sqlite")
+    await store.open()
+    indexer = torrent_indexer.TorrentIndexer(TantivyIndex(path / "index", TORRENTS, write=True), store)
+    print("open", flush=True)
+    while True:
+        await indexer.catch_up()
+        print("done", flush=True)
+        await indexer.rebuild()
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_index_and_store_agree_after_kill_9_at_any_moment(tmp_path):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+
+    async def change(store: RecordStore, index: TantivyIndex, indexer: TorrentIndexer):
+        await store.put([small(rng.randrange(400)) for _ in range(100)], NOW)
+        await store.deny([small(rng.randrange(400)).infohash_v1 for _ in range(10)])
+
+    async def agree(store: RecordStore, index: TantivyIndex, indexer: TorrentIndexer):
+        await indexer.catch_up()
+        assert indexed(index) == await stored(store)
+
+    for _ in range(20 if PROVE else 4):
+        run(tmp_path, change)
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(rng.randint(1, 2)):
+            process.stdout.readline()
+        try:
+            process.wait(rng.uniform(0, 0.05))  # another moment each time
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    run(tmp_path, agree)

@@ -1,0 +1,94 @@
+"""Searching torrents: rows of the store, takedowns at once, loosened queries, completions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core.schema import TORRENTS
+from lycosa.search.fts5 import Fts5Index
+from lycosa.search.torrent_indexer import TorrentIndexer
+from lycosa.search.torrents import TorrentRequest, TorrentSearch
+from lycosa.storage.core.torrent_record import Standing, TorrentRecord
+from lycosa.storage.records.memory import MemoryRecordStore
+from tests.storage.torrents import torrent
+
+NOW = 1_790_000_000.0
+NAMES = ["Show.S01E01.1080p", "Show.S01E02.1080p", "Other Show 4K", "英雄传 全集"]
+
+
+def record(number: int) -> TorrentRecord:
+    return replace(torrent(number, files=2), name=NAMES[number], discovered=1_780_000_000 + number)
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(scenario: Callable[[TorrentSearch, MemoryRecordStore], Awaitable[None]]) -> None:
+        async def main():
+            store = MemoryRecordStore()
+            await store.put([record(number) for number in range(len(NAMES))], NOW)
+            with closing(Fts5Index(tmp_path / "index", TORRENTS, write=True)) as index:
+                await TorrentIndexer(index, store).catch_up()
+                await scenario(TorrentSearch(index, store, lambda: NOW), store)
+
+        asyncio.run(main())
+
+    return run
+
+
+async def names(search: TorrentSearch, text: str = "", **options) -> list[str]:
+    found = await search.search(TorrentRequest(text, **options))
+    return [each.record.name for each in found.torrents]
+
+
+def test_results_are_rows_of_the_store_the_newest_first_without_words(run):
+    async def scenario(search: TorrentSearch, store: MemoryRecordStore):
+        assert await names(search) == NAMES[::-1]
+        assert await names(search, sort="date", ascending=True) == NAMES
+        assert await names(search, limit=1, offset=1) == NAMES[2:3]
+        assert set(await names(search, "show 1080p")) == set(NAMES[:2])
+        assert await names(search, "英雄") == NAMES[3:]
+        assert await search.count_values(TorrentRequest("show")) == {"type": {"unknown": 3}, "language": {}}
+        with pytest.raises(IndexFailure, match="sort 'name' is unknown: use one of relevance, date"):
+            await names(search, sort="name")
+
+    run(scenario)
+
+
+def test_a_takedown_holds_from_the_next_request_before_the_index_knows(run):
+    async def scenario(search: TorrentSearch, store: MemoryRecordStore):
+        await store.deny([record(0).infohash_v1], reason="a letter")
+        found = await search.search(TorrentRequest("show"))
+        assert (found.total, found.exact, NAMES[0] in {each.record.name for each in found.torrents}) == (
+            2,
+            False,
+            False,
+        )
+        assert await search.get(record(0).infohash_v1) is None
+        assert (await search.refusal(record(0).infohash_v1)).standing is Standing.DENIED
+        assert await search.refusal(record(1).infohash_v1) is None
+
+    run(scenario)
+
+
+def test_most_of_the_words_are_enough_if_no_torrent_has_all(run):
+    async def scenario(search: TorrentSearch, store: MemoryRecordStore):
+        found = await search.search(TorrentRequest("other show zebra"))
+        assert (found.partial, [each.record.name for each in found.torrents]) == (True, [NAMES[2]])
+        assert not (await search.search(TorrentRequest("zebra okapi"))).partial
+
+    run(scenario)
+
+
+def test_the_last_word_is_completed(run):
+    async def scenario(search: TorrentSearch, store: MemoryRecordStore):
+        assert await search.completions("other SH") == ["other show"]
+        assert await search.completions("s") == []
+        assert await search.completions("") == []
+
+    run(scenario)
