@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from lycosa.cli.crawl import progress
 from lycosa.cli.dht.options import NodeOptions, join, node_options, parse_infohashes, report, run_with_node
 from lycosa.cli.exit_codes import DONE
+from lycosa.core.units import format_count
 
 
 @click.command("lookup")
@@ -35,6 +35,6 @@ async def _look_up(session: Any, infohashes: Sequence[bytes]) -> int:
     await join(session)
     found = await session.scrape_swarms(infohashes, lambda peer: print(text(peer), flush=sys.stdout.isatty()))
     seeds, leechers = round(found.seeds), round(found.leechers)
-    estimate = f"about {progress.count(seeds, 'seed')} and {progress.count(leechers, 'leecher')} (estimate, BEP 33)"
-    report(f"{progress.count(found.peers, 'peer')}; {estimate}")
+    estimate = f"about {format_count(seeds, 'seed')} and {format_count(leechers, 'leecher')} (estimate, BEP 33)"
+    report(f"{format_count(found.peers, 'peer')}; {estimate}")
     return DONE

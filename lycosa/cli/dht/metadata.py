@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from lycosa.cli.crawl import progress
 from lycosa.cli.dht.options import NodeOptions, join, node_options, report, run_with_node
 from lycosa.cli.exit_codes import DEAD, DONE, one_line
 from lycosa.cli.parameters import NON_EMPTY, Number
 from lycosa.cli.task_progress import ShowProgress, task_progress
 from lycosa.core.errors import LycosaError, NoMetadata
-from lycosa.core.units import format_size
+from lycosa.core.units import format_count, format_size
 
 CONCURRENT_MAX = 32
 """Maximum number of torrents fetched at a time. Each needs a lookup and a few connections to peers."""
@@ -101,7 +100,7 @@ class MetadataJob:
             replace_file(self.path, write_torrent_file(TorrentFile(metadata)), sync=False)
         except OSError as error:
             raise write_error(self.path, error, "cannot be written") from None
-        files = progress.count(sum(not file.padding for file in info.files), "file")
+        files = format_count(sum(not file.padding for file in info.files), "file")
         return f"{one_line(info.name.decode(errors='replace'))}: {files}, {format_size(info.size_bytes)}"
 
 
@@ -126,5 +125,5 @@ async def _fetch_all(session: Any, jobs: list[MetadataJob], timeout_s: float) ->
         async with asyncio.TaskGroup() as tasks:
             for job in jobs:
                 tasks.create_task(run(job, show))
-    report(f"{sum(ended):,} of {progress.count(len(jobs), 'torrent')} fetched")
+    report(f"{sum(ended):,} of {format_count(len(jobs), 'torrent')} fetched")
     return DONE if all(ended) else DEAD

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.task_progress import has_terminal
-from lycosa.core.units import format_size
+from lycosa.core.units import format_count, format_size
 from lycosa.dht.core.endpoints import IPV4, family, port_of
 from lycosa.dht.core.events import NodeStatus, Reachability, Traffic
 
@@ -57,7 +57,7 @@ def status_line(endpoint: bytes, status: NodeStatus, rate: TrafficRate) -> str:
         f"in {rate.queries_in:,.1f} queries/s {format_size(rate.bytes_in)}/s",
         f"out {rate.queries_out:,.1f} queries/s {format_size(rate.bytes_out)}/s",
         f"{traffic.answers_out:,} answered" + (f", {traffic.limited:,} refused by limits" if traffic.limited else ""),
-        f"{progress.count(status.peers, 'peer')} of {progress.count(status.infohashes, 'torrent')}",
+        f"{format_count(status.peers, 'peer')} of {format_count(status.infohashes, 'torrent')}",
     ]
     return ", ".join(parts)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from lycosa.cli.crawl import progress
 from lycosa.cli.dht.options import NodeOptions, join, node_options, report, run_with_node
 from lycosa.cli.exit_codes import DONE, printable
 from lycosa.cli.parameters import NON_EMPTY
 from lycosa.core.errors import LycosaError
+from lycosa.core.units import format_count
 
 
 @click.command("torrent-nodes")
@@ -39,7 +39,7 @@ def command(file: str, options: NodeOptions, output: str | None) -> int:
         return run_with_node(options, lambda session: _write(session, torrent, Path(output)))
     for host, port in torrent.nodes:
         print(f"[{printable(host)}]:{port}" if ":" in host else f"{printable(host)}:{port}")
-    report(progress.count(len(torrent.nodes), "node"))
+    report(format_count(len(torrent.nodes), "node"))
     return DONE
 
 
@@ -61,5 +61,5 @@ async def _write(session: Any, torrent: Any, output: Path) -> int:
         replace_file(output, write_torrent_file(dataclasses.replace(torrent, nodes=nodes)), sync=False)
     except OSError as error:
         raise write_error(output, error, "cannot be written") from None
-    report(f"{output}: {progress.count(len(nodes), 'node')}")
+    report(f"{output}: {format_count(len(nodes), 'node')}")
     return DONE
