@@ -61,7 +61,7 @@ async def _run(session: Any, options: NodeOptions, metrics: str | None, *, allow
 async def _report_join(session: Any) -> None:
     if not session.is_isolated:
         count = await session.joined()
-        report(f"joined: {format_count(count, 'good contact')}" if count else "no node answers; it tries again later")
+        report(f"joined: {format_count(count, 'good contact')}" if count else "no node answers; trying again later")
 
 
 async def _show(session: Any, advice: list[AddressAdvice]) -> None:
