@@ -86,9 +86,9 @@ class ContentRules:
                 self._extensions |= {each.lower().lstrip("."): number for each in section.extensions}
             self._rules += rules.content
         for rules, _ in reversed(files):
-            for each in rules.category:
-                resolutions = frozenset(each.resolutions)
-                self._categories.append(_Category(each.number, TYPES[each.type], frozenset(each.tags), resolutions))
+            for row in rules.category:
+                resolutions = frozenset(row.resolutions)
+                self._categories.append(_Category(row.number, TYPES[row.type], frozenset(row.tags), resolutions))
         self._types = [TYPES[each.type] for each in self._rules]
         self._index = WordIndex(clear)
 
