@@ -77,11 +77,6 @@ class Database:
             raise self._error(error) from error
         return found
 
-    def present(self, table: int, keys: Sequence[bytes]) -> list[bytes]:
-        """Return those of the keys that have a row; faster if they are sorted."""
-        with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
-            return [key for key, _ in cursor.getmulti(keys)]
-
     def rows_after(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return at most `limit` rows whose keys follow `after` and start with `prefix`."""
         with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:

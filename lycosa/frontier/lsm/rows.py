@@ -24,7 +24,7 @@ CODES = {str(status): status for status in range(100, 600)}
 
 
 class DoneRow(msgspec.Struct, array_like=True, frozen=True):
-    """A done URL. `at` is in unix seconds; `path` is the URL without its origin, bytes for hexadecimal digits; `host` is
+    """A done URL. `at` is in unix seconds; `path` is the URL without its origin, bytes if it is hexadecimal; `host` is
     the host id.
 
     The row of a plain link ends after `at`.

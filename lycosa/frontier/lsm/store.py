@@ -11,7 +11,7 @@ depends on the number of active hosts, not of URLs. `memtable` describes where r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
 from pathlib import Path
@@ -123,9 +123,9 @@ class LmdbCrawlStore:
         live = self.registry.live.get(segment)
         return live.known(fingerprints, self.memtable) if live else set()
 
-    def contains(self, segment: str, fingerprints: Collection[int]) -> AbstractSet[int]:
+    def stored(self, segment: str, prefix: bytes) -> list[bytes]:
         live = self.registry.live.get(segment)
-        return live.contains(fingerprints, self.memtable) if live else set()
+        return self.memtable.levels.keys(live.seen, prefix) if live else []
 
     def take(self, host: str) -> tuple[bytes, UrlRecord, float | None] | None:
         serving = self.registry.serving

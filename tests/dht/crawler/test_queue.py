@@ -10,7 +10,7 @@ from lycosa.dht.crawler.core.hash_records import ANNOUNCED, POLICY, SAMPLED, inf
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.frontier.core.model import Selection
 from lycosa.frontier.lsm.frontier import embedded_frontier
-from lycosa.frontier.ports import ExactFrontier
+from lycosa.frontier.ports import ReadableFrontier
 
 HASHES = [bytes([number]) * 19 + b"x" for number in range(5)]
 NOW = 1_000_000.0
@@ -127,7 +127,7 @@ def test_an_infohash_that_is_done_is_listed_with_its_infohash(tmp_path: Path) ->
 class NotingQueue(HashQueue):
     """Tells when a commit is done."""
 
-    def __init__(self, frontier: ExactFrontier) -> None:
+    def __init__(self, frontier: ReadableFrontier) -> None:
         super().__init__(frontier, lambda: NOW, lambda: 0.0)
         self.committed = asyncio.Event()
 
