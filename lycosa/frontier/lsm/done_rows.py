@@ -11,7 +11,7 @@ def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: V
     """Return an encoded `DoneRow`."""
     url = record.url
     start = url.find("/", 8)
-    path = url[start:] if start > 0 else _packed(url.removeprefix(record.host))
+    path = url[start:] if start > 0 else packed(url.removeprefix(record.host))
     row = (record.fingerprint, host, path, record.depth, CODES.get(reason, reason), int(at))
     plain = not (record.priority or record.redirects or record.dont_filter or record.guarded)
     if plain and record.extras is None and validators is None:
@@ -38,7 +38,7 @@ def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
     )
 
 
-def _packed(name: str) -> str | bytes:
+def packed(name: str) -> str | bytes:
     """Return half as many bytes for a hexadecimal name: an infohash, which is no URL but has a host key in front."""
     try:
         packed = bytes.fromhex(name)

@@ -13,7 +13,7 @@ segment.
     META         name               -> counters, segments, newest L0 table, latest log generation that LMDB has
     HOSTS        host key           -> [host id, started_at, blocked_until, address, until, queued]
     NAMES        host id            -> host key
-    DELAYED      DELAYED_KEY        -> record        due (milliseconds), arrival number
+    DELAYED      DELAYED_KEY        -> record, or `delayed_rows.ShortRow`; due (milliseconds), arrival number
     FACTS        host key           -> `HostFacts`
 """
 

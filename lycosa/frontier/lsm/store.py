@@ -21,6 +21,7 @@ import msgspec
 from lycosa.core.bloom import EXPECTED
 from lycosa.frontier.core.model import FrontierStats, UrlRecord
 from lycosa.frontier.local import NOT_READY, HostWork
+from lycosa.frontier.lsm.delayed_rows import decode_delayed, delayed_row
 from lycosa.frontier.lsm.done_rows import done_row
 from lycosa.frontier.lsm.filters import append_to_all
 from lycosa.frontier.lsm.hosts import HostTable
@@ -268,7 +269,7 @@ class LmdbCrawlStore:
 
     def _delay(self, segment: OpenSegment, record: UrlRecord, arrival: int) -> None:
         key = DELAYED_KEY.pack(math.ceil(record.not_before * 1000), arrival)
-        self.memtable.put(DELAYED_TABLE, key, record)
+        self.memtable.put(DELAYED_TABLE, key, delayed_row(record))
         if not record.dont_filter:
             self.memtable.put(segment.seen, record.fingerprint, b"s" + key)
         self._delayed.put(key, record)
@@ -301,8 +302,9 @@ class LmdbCrawlStore:
         return [HostWork(record.host, segment.rank, 1)] if segment.started else []
 
     def _read_ahead(self, window: Window) -> bool:
-        limit = DELAYED_MAX if window is self._delayed else self._limit
-        return window.first(self.memtable, self._leased, decode_record, limit) is not None
+        if window is self._delayed:
+            return window.first(self.memtable, self._leased, decode_delayed, DELAYED_MAX) is not None
+        return window.first(self.memtable, self._leased, decode_record, self._limit) is not None
 
     def _next_rank(self, host: str) -> float | None:
         for segment in self.registry.serving:
