@@ -46,6 +46,9 @@ KINDS = {
 }
 AWAITING_PAGES = 1_000
 AWAITING_PER_HOST = 8
+AWAITING_CONCURRENCY = 1024
+"""Of Lycosa, whose `concurrency` counts pages in callbacks too. In Scrapy, the bytes of such pages are limited."""
+
 AWAITING = frozenset({"parsel", "scrapy"})
 """The contenders that have such callbacks."""
 
@@ -147,8 +150,10 @@ class BookTrack(Track):
             "--state",
             str(items.parent / "state"),
         ]
-        per_host = AWAITING_PER_HOST if kind == "awaiting" else CONCURRENCY
-        many = ["--concurrency", str(CONCURRENCY), "--concurrency-per-host", str(per_host)]
+        total, per_host = CONCURRENCY, CONCURRENCY
+        if kind == "awaiting":
+            total, per_host = AWAITING_CONCURRENCY, AWAITING_PER_HOST
+        many = ["--concurrency", str(total), "--concurrency-per-host", str(per_host)]
         return [*contender.program, *arguments, *many, "--log-level", "WARNING"]
 
     def _items(self, key: str, file: Path) -> tuple[str, int]:

@@ -50,14 +50,16 @@ NOW = 1_790_000_000.0
 BYTES_MAX, STATE_BYTES_MAX = 600, 1_000
 POSTGRESQL = ("-c", "listen_addresses=", "-c", "shared_buffers=256MB", "-c", "max_wal_size=1GB")
 MARIADB = ("--no-defaults", "--skip-networking", "--skip-grant-tables", "--innodb-buffer-pool-size=256M")
-STORES = ("sqlite", "postgresql", "mariadb")
+QUEUE = "queue"
+STORES = ("sqlite", "postgresql", "mariadb", QUEUE)
 
 
 def main() -> int:
     """Measure, print, judge."""
     chosen = _options()
-    runs = {name: asyncio.run(measure(name, chosen.torrents)) for name in chosen.only or STORES}
-    queue_bytes = asyncio.run(measure_queue(chosen.torrents))
+    names = chosen.only or STORES
+    runs = {name: asyncio.run(measure(name, chosen.torrents)) for name in names if name != QUEUE}
+    queue_bytes = asyncio.run(measure_queue(chosen.torrents)) if QUEUE in names else None
     blocks = {"records": table(runs, queue_bytes, chosen.torrents)}
     return finish("records", blocks, verdicts(runs, queue_bytes), write=chosen.write, quick=chosen.quick)
 
@@ -65,7 +67,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--torrents", type=count, default=1_000_000, help="in each store (%(default)s)")
-    options.add_argument("--only", action="append", choices=STORES, help="this store; may be repeated")
+    options.add_argument("--only", action="append", choices=STORES, help="one of them; may be repeated")
     options.add_argument("--quick", action="store_true", help="20,000 torrents: does it work at all?")
     options.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     chosen = options.parse_args()
@@ -195,7 +197,7 @@ def infohash(number: int) -> bytes:
 # ------------------------------------------------------------------------------------------------------------ reporting
 
 
-def table(runs: dict[str, Figures], queue_bytes: float, torrents: int) -> str:
+def table(runs: dict[str, Figures], queue_bytes: float | None, torrents: int) -> str:
     """Return the figures."""
     lines = [
         f"{torrents:,} torrents with 30 files each:",
@@ -207,12 +209,14 @@ def table(runs: dict[str, Figures], queue_bytes: float, torrents: int) -> str:
         look_up = f"{at['get_ms']:.2f} ({at['get_99_ms']:.2f})"
         check = f"{at['check_ms']:.1f} ({at['check_99_ms']:.1f})"
         lines.append(f"| {name} | {at['rate']:,.0f} | {at['cpu_us']:,.0f} | {at['bytes']:,.0f} | {look_up} | {check} |")
-    return "\n".join([*lines, "", f"The queue keeps {queue_bytes:,.0f} bytes of an infohash that is done."])
+    if queue_bytes is not None:
+        lines += ["", f"The queue keeps {queue_bytes:,.0f} bytes of an infohash that is done."]
+    return "\n".join(lines)
 
 
-def verdicts(runs: dict[str, Figures], queue_bytes: float) -> list[report.Verdict]:
+def verdicts(runs: dict[str, Figures], queue_bytes: float | None) -> list[report.Verdict]:
     """Return the floors."""
-    if "sqlite" not in runs:
+    if "sqlite" not in runs or queue_bytes is None:
         return []
     stored = runs["sqlite"]["bytes"]
     state = stored + queue_bytes

@@ -6,7 +6,7 @@ import sys
 def main() -> int:
     """Run the command line of this process. Return the exit code."""
     try:
-        # Imported here, so Ctrl-C during the imports prints no traceback and is not lost.
+        # Imported here, so that Ctrl-C during the imports prints no traceback and is not lost.
         from lycosa.cli.interrupts import repeat_lost_interrupts
 
         with repeat_lost_interrupts():

@@ -3,12 +3,12 @@
  *
  * URL 0 is in partition 0, the others are in the other partitions; each is queued, acked, prepared or done. A worker acks
  * any URL (the lease is part of the step) and writes an item with each ack. A commit has a number: all partitions but the
- * first prepare what is acked for it; the first decides, which makes the items count (`item_committed`: the position in
- * the file is part of the decision); later the others learn of it. Between any two steps the worker may be killed (KILLS; it
- * returns with a new name, or not), or expire in partition 0 while it lives (PAUSES): the next worker that calls announces
- * that to the others, with the last commit that was decided, and then confirms it to partition 0. A message may arrive
- * once more, much later (REPEATS). Each atomic or d_step that touches a partition is one call of its script, and touches
- * no other.
+ * first prepare the acked URLs for it. The first one decides; this commits the items (`item_committed`: the position in
+ * the file is part of the decision). The others learn of the decision later. Between any two steps the worker may be
+ * killed (KILLS; it returns with a new name, or not), or expire in partition 0 while it lives (PAUSES): the next worker
+ * that calls announces that to the others, with the last commit that was decided, and then confirms it to partition 0. A
+ * message may arrive a second time, much later (REPEATS). Each atomic or d_step that touches a partition is one call of
+ * its script, and touches no other partition.
  *
  * -D selects what is broken on purpose: see README.md.
  *

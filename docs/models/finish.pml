@@ -1,10 +1,10 @@
 /*
  * Termination of a crawl that many workers share. README.md says what is modelled and what is left out.
  *
- * Partitions hold URLs: unseen -> queued -> leased -> uncommitted -> done, back to queued when the worker that holds one
- * expires. URL n belongs to partition n % PARTITIONS and has the children n+1 (another partition) and n+2. Children of
+ * Partitions hold URLs: unseen -> queued -> leased -> uncommitted -> done. A URL is queued again if its worker expires.
+ * URL n belongs to partition n % PARTITIONS and has the children n+1 (in another partition) and n+2. Children in
  * another partition wait in an outbox, one per pair of partitions, with entries numbered from 1. Each atomic or d_step
- * that touches a partition is one call of its script, and touches no other.
+ * that touches a partition is one call of its script, and touches no other partition.
  *
  * -D sets the bounds and selects what is broken on purpose: see the table in README.md.
  *

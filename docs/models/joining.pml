@@ -2,10 +2,11 @@
  * Membership of a crawl with several partitions: the first one decides which workers live, and workers announce it to
  * the others.
  *
- * One URL in partition 1, two workers; only the questions which names are known where, and which one holds the URL. A
- * worker gets its name in partition 0, which knows it from then on; it opens partition 1 with that name; then it calls
- * both in any order, and abandons its name when one does not know it. Partition 0 expires a name at any time (PAUSES) and
- * tells it to the next worker that calls; that worker announces it to partition 1, then confirms it to partition 0.
+ * There are one URL, in partition 1, and two workers. The model only has the names that each partition knows, and the
+ * name that holds the URL. A worker gets its name in partition 0, which knows it from then on; it opens partition 1 with
+ * that name; then it calls both in any order, and abandons its name when one does not know it. Partition 0 expires a
+ * name at any time (PAUSES) and tells the next worker that calls; that worker announces the expired name to partition
+ * 1, then confirms that to partition 0.
  * Between any two steps a worker may be killed (KILLS).
  *
  *   spin -a joining.pml && gcc -O2 -DNFAIR=3 -o pan pan.c && ./pan -a -f

@@ -1,4 +1,4 @@
-"""Ctrl-C that Python loses: it ignores exceptions in some callbacks, such as those of import locks and destructors.
+"""Repeats a Ctrl-C that Python has lost: Python ignores exceptions in destructors, import locks and some callbacks.
 
 A `KeyboardInterrupt` raised there is only reported as "Exception ignored in ...", and the command would run on.
 
@@ -24,7 +24,7 @@ def repeat_lost_interrupts() -> Iterator[None]:
         if ignored.exc_type is KeyboardInterrupt:
             from threading import Thread
 
-            # From a thread and later: an exception in this hook would be ignored, too.
+            # A thread sends it after this hook has returned: an exception in the hook would be ignored, too.
             Thread(target=_interrupt, name="repeat-interrupt", daemon=True).start()
         else:
             report(ignored)

@@ -97,7 +97,7 @@ FLAGS = (
         "expected_urls",
         STORAGE,
         "N",
-        "Number of URLs for which to size the Bloom filter, at most a billion. The filter grows.",
+        "Number of URLs for which the Bloom filter is sized at first, at most a billion. It grows with more URLs.",
     ),
     Flag("sync", STORAGE, "", "Force every commit to the disk, to survive power loss."),
     Flag("commit_every", STORAGE, "S", "Maximum seconds between two commits."),
@@ -116,7 +116,7 @@ FLAGS = (
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
     Flag("log_level", DISPLAY, "L", "Minimum severity of log messages: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
-    Flag("log_json", DISPLAY, "", "Log one JSON object a line."),
+    Flag("log_json", DISPLAY, "", "Log one JSON object per line."),
 )
 """The settings that are options. -o and -O set `output` and `overwrite` together; -s sets any setting."""
 

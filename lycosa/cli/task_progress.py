@@ -24,7 +24,7 @@ def task_progress(
     """Yield a function `show(rows handled, part of total done)`. `total` is in rows or bytes; 0 means unknown so far.
 
     A terminal gets a live line, others a line every few seconds. With `shares_terminal` the command writes rows to
-    standard output, so there is no live line if that is a terminal.
+    standard output, so there is no live line if standard output is a terminal.
     """
     started = time.monotonic()
 

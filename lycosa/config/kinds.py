@@ -157,7 +157,7 @@ class Choice(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Text that matches `pattern`. `empty` is the result for empty text and None; ... means they are not allowed."""
+    """Text that matches `pattern`. `empty` is the result for empty text and None; `...` means that both are refused."""
 
     expected: str
     pattern: re.Pattern[str]

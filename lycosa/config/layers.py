@@ -155,7 +155,7 @@ class _Merged:
     def _keep(self, given: RawSetting, name: str, value: object) -> None:
         kind = kinds()[name]
         converted = _convert(given, name, lambda: kind.convert(value))
-        # Files of a project may be read from a subfolder; options are relative to the current folder.
+        # Paths in a project's files are relative to the project, which may be a parent of the current folder.
         if isinstance(kind, FilePath) and given.base and _is_path(converted):
             converted = str(given.base / converted)
         if isinstance(kind, OutputList) and given.base:

@@ -144,9 +144,9 @@ EQUIVALENTS: Mapping[str, Equivalent] = {
 
 
 class Combination(NamedTuple):
-    """Our setting for two of Scrapy's. `read` converts those that are given to our value; None for no value.
+    """A setting of ours that replaces two of Scrapy's. `read` converts the given ones to our value; None for no value.
 
-    `writes` convert our value to that of each of the two.
+    `writes` has two functions, which convert our value to each of Scrapy's values.
     """
 
     names: tuple[str, str]

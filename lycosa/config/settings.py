@@ -132,7 +132,7 @@ class Settings:
     max_body: Annotated[int, ByteSize(1, BODY_MAX)] = 16 * 1024**2
     """Maximum size of a body after decompression, in bytes."""
     max_callback_bytes: Annotated[int, ByteSize(1, 1 << 60)] = 50_000_000
-    """While the bodies of pages in callbacks have more bytes than this in all, no further page is fetched."""
+    """Fetch no further page while the bodies of pages in callbacks exceed this in total, in bytes."""
     fail_on_dataloss: Annotated[bool, Boolean()] = True
     """Treat a truncated body as a failure and retry. If False, the response has the part that was received."""
     user_agent: Annotated[str, Text("a line of printable ASCII text", PRINTABLE_LINE)] = USER_AGENT
@@ -284,7 +284,7 @@ class Settings:
     keep_segments_for: Annotated[float | None, Duration(3600, 36_525 * DAY_S)] = None
     """Age at which archived segments are dropped, in seconds from their starts; None for never."""
     export_segments: Annotated[str | None, FilePath("a folder")] = None
-    """Folder to which segments are exported before they are dropped; None for none."""
+    """Folder to which segments are exported before they are dropped; None for no export."""
     refresh: Annotated[float | None, Duration(1, 36_525 * DAY_S)] = None
     """Age at which URLs are fetched again when a run starts, in seconds; None for never."""
     retry_dead: Annotated[bool, Boolean()] = False
@@ -338,7 +338,7 @@ class Settings:
     log_file: Annotated[str | None, FilePath("a file")] = None
     """File to which the log is appended; None for standard error."""
     log_json: Annotated[bool, Boolean()] = False
-    """Log one JSON object a line, with time, level, logger, message and fields such as url."""
+    """Log one JSON object per line, with time, level, logger, message and fields such as url."""
     stats_dump: Annotated[bool, Boolean()] = True
     """Log the stats when the crawl ends."""
 

@@ -53,7 +53,7 @@ def memory_bytes(expected: int, rate: float = FALSE_POSITIVES) -> int:
 
 
 def too_large(expected: int) -> str:
-    """Return why a filter cannot start with this capacity; "" if it can, and above `EXPLAINED_MAX`."""
+    """Return why a filter cannot start with this capacity; "" if it can, or if it exceeds `EXPLAINED_MAX`."""
     if not EXPECTED_MAX < expected < EXPLAINED_MAX:
         return ""
     takes, most = format_size(memory_bytes(expected)), format_size(memory_bytes(EXPECTED_MAX))

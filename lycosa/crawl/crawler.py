@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 class Crawler:
-    """The settings, stats and signals of a crawl, and its spider, which is None until it is created.
+    """The settings, stats and signals of a crawl, and its spider.
 
-    `settings` is a read-only mapping with Lycosa's and Scrapy's names.
+    `settings` is a read-only mapping with Lycosa's and Scrapy's names. `spider` is None until it is created.
     """
 
     def __init__(self, settings: Any, stats: StatsCollector, spider: Any = None) -> None:
@@ -54,10 +54,10 @@ class Crawler:
 
 
 def build_part(what: str, part: Any, crawler: Crawler | None) -> Any:
-    """Create a part from its class: by `from_crawler`, `from_settings`, or without arguments.
+    """Create a part from its class: with `from_crawler`, `from_settings`, or without arguments.
 
-    If `part` is not a class, return it unchanged. Return None if the class raises `NotConfigured`. `what` is the kind
-    of part, for messages. Raises `BadSpider` for any other error.
+    If `part` is not a class, return it unchanged. Return None if the class raises `NotConfigured`. `what` names the
+    kind of part in messages. Raises `BadSpider` for any other error.
     """
     if not isinstance(part, type):
         return part

@@ -1,4 +1,4 @@
-"""The nodes through which a node joins the network: given by the user, or the public routers on request."""
+"""Finds the nodes through which a node joins the network: those that the user names, or the public routers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lycosa.dht.core.torrent_file import Node, TorrentFile, read_torrent_file
 from lycosa.dht.udp import pack_address
 
 DEFAULT = "default"
-"""Written in place of HOST:PORT: the public routers."""
+"""Written in place of HOST:PORT, it means the public routers."""
 PUBLIC_ROUTERS = (
     ("router.bittorrent.com", 6881),
     ("router.utorrent.com", 6881),
     ("dht.libtorrent.org", 25401),
     ("dht.transmissionbt.com", 6881),
 )
-"""Long-lived nodes of the makers of clients. They are asked while a node has no contacts, and never stored."""
+"""Long-lived nodes that the makers of clients run. They are queried while a node has few contacts, and never stored."""
 TORRENT = ".torrent"
 TORRENT_BYTES_MAX = 64 << 20
 RESOLVE_TIMEOUT_S = 10.0
@@ -29,14 +29,14 @@ RESOLVE_TIMEOUT_S = 10.0
 async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> list[bytes]:
     """Return the endpoints of nodes, each written as HOST:PORT or as a torrent file with nodes. DEFAULT is skipped.
 
-    Raises `UsageError` for another form, and for a private address that is not allowed; `LycosaError` if nothing has an
-    address.
+    Raises `UsageError` for any other form, and for a private address that is not allowed; `LycosaError` if no name can
+    be resolved.
     """
     names = [each for each in written if each != DEFAULT]
     found: list[bytes] = []
     for name in names:
         if name.endswith(TORRENT):
-            # The author of the file may name private addresses of others.
+            # The author of the file could name private addresses in the user's network.
             found += [each for each in await resolve(_load_nodes(name)) if is_contactable(each, allowed)]
             continue
         endpoints = await resolve([parse_node(name)])
@@ -61,7 +61,7 @@ async def find_routers(allowed: AllowedNetworks) -> list[bytes]:
 
 
 async def resolve(nodes: Iterable[Node]) -> list[bytes]:
-    """Return the endpoints of hosts and ports, of both address families. Unknown hosts have none."""
+    """Return the endpoints of hosts and ports, in both address families. Unknown hosts are skipped."""
     found = await asyncio.gather(*(_addresses(host, port) for host, port in nodes))
     return [endpoint for each in found for endpoint in each]
 
@@ -99,7 +99,7 @@ def _load_nodes(name: str) -> tuple[Node, ...]:
     except UsageError as error:
         raise UsageError(f"--bootstrap {error}") from None
     if not nodes:
-        raise UsageError(f"--bootstrap {name}: the torrent names no nodes; lycosa dht torrent-nodes can add some")
+        raise UsageError(f"--bootstrap {name}: the torrent contains no nodes; lycosa dht torrent-nodes can add some")
     return nodes
 
 

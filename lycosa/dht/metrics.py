@@ -1,4 +1,4 @@
-"""The metrics of the DHT nodes of a process, for Prometheus. No address and no id is in them."""
+"""The metrics of the DHT nodes of a process, for Prometheus. They contain no addresses and no ids."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TRAFFIC_HELP = {
     "answers_out": "Queries of other nodes that were answered.",
     "errors_out": "Datagrams answered with an error.",
     "limited": "Queries of other nodes that were not answered because of a limit.",
-    "malformed": "Datagrams that are no KRPC message.",
-    "unexpected": "Answers to no query of this node.",
+    "malformed": "Datagrams that are not KRPC messages.",
+    "unexpected": "Answers that belong to no query of this node.",
     "queries_out": "Queries sent.",
     "answers_in": "Queries that were answered.",
     "errors_in": "Queries that were answered with an error.",
@@ -51,7 +51,7 @@ def node_metrics(nodes: Sequence[tuple[int, NodeStatus]]) -> list[Metric]:
         _gauge("operations", "Lookups and announces that are running.", [(ls, s.operations) for ls, s in labelled]),
         _gauge(
             "reachable",
-            "Whether nodes that were never asked reach this one.",
+            "Whether nodes that were not queried can reach this one.",
             [(labels, float(s.reachability is Reachability.REACHABLE)) for labels, s in labelled],
         ),
         *_traffic([(labels, status.traffic) for labels, status in labelled]),

@@ -1,6 +1,6 @@
 """The state folder of a DHT node: a lock, and the id and the contacts of each node.
 
-The file holds contacts of nodes only: never peers, and never the routers that were used to join.
+The file contains no peers, and not the routers that were used to join.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lycosa.infra.file_locks import lock_file, lock_owner, unlock_and_close
 FORMAT = "lycosa dht node 1"
 FILE, LOCK = "node.json", "lock"
 FILE_BYTES_MAX = 1 << 20
-"""Maximum size of the file that is read. Two full tables take about 100 kB."""
+"""Maximum number of bytes read from the file. Two full tables take about 100 kB."""
 
 
 class SavedNode(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class SavedNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NodeState:
-    """The folder. It is locked: two nodes with one id would disturb each other's place in the network."""
+    """The folder. It is locked, because two nodes with the same id would disturb each other in the network."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -56,9 +56,9 @@ class NodeState:
         self._unused: list[SavedNode] = []
 
     def load(self, families: Sequence[int]) -> list[SavedTable | None]:
-        """Return what each node starts with: the n-th node of a family gets the n-th saved table of that family.
+        """Return the saved table of each node: the n-th node of a family gets the n-th saved table of that family.
 
-        Raises `StateError` for a damaged file, and for one of another version.
+        Raises `StateError` for a damaged file, and for a file of another version.
         """
         unused = self._load()
         tables: list[SavedTable | None] = []
@@ -71,10 +71,10 @@ class NodeState:
         return tables
 
     def save(self, tables: Sequence[SavedTable]) -> None:
-        """Replace the file; one table for each family that was loaded. Raises `StateError` if it cannot be written.
+        """Replace the file. `tables` has one table for each loaded family. Raises `StateError` if writing fails.
 
-        A table without contacts replaces none that has some: after hours without a network, the old ones are the only
-        way back. Nodes that were saved and are not run this time stay in the file.
+        If a table has no contacts, the old ones are kept: after hours without a network, they are the only way to join.
+        Saved nodes that do not run this time stay in the file.
         """
         kept = [
             SavedTable(new.node_id, old.contacts) if old is not None and not new.contacts else new

@@ -1,4 +1,4 @@
-"""Fetches metadata from peers over TCP: thousands of conversations at once, all of them bounded.
+"""Fetches metadata from peers over TCP: up to thousands of conversations at a time, with bounded memory.
 
     async with MetadataFetcher(os.urandom) as fetcher:
         metadata = await fetcher.fetch(infohash, endpoints)     # raises NoMetadata
@@ -8,8 +8,9 @@
     fetch.no_more_peers()
     metadata = await fetch.result()
 
-The rules are in `core/metadata`; here are sockets, timers and the bounds of all fetches together. Connections are
-protocols of the event loop, which cost two thirds of streams and as little as bare sockets (measured on uvloop).
+The rules are in `core/metadata`. This module has the sockets, the timers and the bounds of all fetches together.
+Connections are `asyncio.Protocol`s, which take two thirds of the time of streams, and no more than bare sockets
+(measured on uvloop).
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from lycosa.dht.core.metadata.peer_gate import PeerGate
 from lycosa.dht.core.metadata.wire import PIECE_BYTES
 
 PEERS_MAX = 200
-"""Peers that one fetch takes: what two answers of the DHT hold. Most torrents have fewer."""
+"""Maximum number of peers of one fetch: those of a few DHT answers. Most torrents have fewer."""
 
 PEER_ID_PREFIX = b"-LY0001-"
-"""Client and version, as BEP 20 has it."""
+"""Client and version in the format of BEP 20."""
 
 ADDRESS_WAIT_S = 0.25
 """How soon to look again whether another new address may be contacted."""
@@ -50,26 +51,26 @@ ADDRESS_WAIT_S = 0.25
 LOCAL_ERRORS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EADDRINUSE}
 )
-"""Errors of our own system. They say nothing about the peer."""
+"""Errors of our own system, for which the peer is not blamed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Bounds of one fetch, and of all together."""
+    """Bounds of one fetch, and of all fetches together."""
 
     connections_max: int = 500
-    """Open connections: half of the usual limit of open files, 1,024. Fetches beyond wait for their turn."""
+    """Maximum number of open connections: half of the usual limit of open files. Further fetches wait."""
     connections_per_fetch: int = 3
-    """Peers that are asked at the same time for one infohash."""
+    """Maximum number of open connections for one infohash."""
     in_flight_bytes_max: int = 64 * 1024 * 1024
-    """Pieces of unfinished metadata, here or asked for. The room of one largest metadata is for the fetch that has
-    waited longest, so that fetches never wait for each other."""
+    """Maximum bytes of received and requested pieces of unfinished metadata. A part of it, the size of the largest
+    metadata, is reserved for the fetch that has waited longest, so that fetches do not deadlock."""
     metadata_bytes_max: int = METADATA_BYTES_MAX
     stages: StageLimits = field(default_factory=StageLimits)
 
 
 class MetadataFetch:
-    """One infohash: 20 bytes, or the 32 of version 2. `failures` counts why peers did not deliver."""
+    """The fetch of one infohash (20 bytes, or 32 of version 2). `failures` counts why peers did not deliver."""
 
     def __init__(self, infohash: bytes, fetcher: MetadataFetcher, *, peers_max: int, holds: bool) -> None:
         self.infohash = infohash
@@ -88,7 +89,7 @@ class MetadataFetch:
         self._result: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def add_peer(self, endpoint: bytes) -> None:
-        """Try this peer, too. Peers that were added before, and more than PEERS_MAX, are ignored."""
+        """Add a peer to try. Known peers, and peers beyond PEERS_MAX, are ignored."""
         if self._result.done() or endpoint in self._seen or len(self._seen) >= PEERS_MAX:
             return
         self._seen.add(endpoint)
@@ -96,12 +97,12 @@ class MetadataFetch:
         self._fetcher.connect_more(self)
 
     def no_more_peers(self) -> None:
-        """Fail when the peers that were added have failed."""
+        """Tell the fetch that no more peers come: it fails when all added peers have failed."""
         self.is_complete = True
         self.fail_if_hopeless()
 
     async def result(self) -> bytes:
-        """Return the info dict. Raises `NoMetadata`. A caller that is cancelled ends the fetch."""
+        """Return the info dict. Raises `NoMetadata`. If the caller is cancelled, the fetch ends."""
         try:
             return await self._result
         except asyncio.CancelledError:
@@ -111,7 +112,7 @@ class MetadataFetch:
             self.cancel()
 
     def cancel(self) -> None:
-        """Close its connections, if there are any."""
+        """End the fetch, and close its connections."""
         self._result.cancel()
         self._fetcher.end(self)
 
@@ -122,7 +123,7 @@ class MetadataFetch:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more will be asked."""
+        """Whether the fetch has ended."""
         return self._result.done()
 
     def deliver(self, metadata: bytes) -> None:
@@ -142,7 +143,7 @@ class MetadataFetch:
             return
         tried = ", ".join(f"{count} {reason.value}" for reason, count in self.failures.most_common())
         self._result.set_exception(NoMetadata(f"{self.infohash.hex()}: no peer delivered ({tried or 'no peers'})"))
-        self._result.exception()  # it is fine if nobody asks for it
+        self._result.exception()  # marks it as retrieved, in case nobody awaits the result
         self._fetcher.end(self)
 
 
@@ -177,7 +178,7 @@ class PeerConnection(asyncio.Protocol):
             self.conversation.receive_bytes(data, self._loop.time())
         except PeerError as error:
             failure = error.reason
-        # What came before the error counts: it may complete the metadata.
+        # Events before the error count: they may complete the metadata.
         while event := self.conversation.next_event():
             try:
                 self._owner.receive_event(self, event)
@@ -193,13 +194,13 @@ class PeerConnection(asyncio.Protocol):
         self.close(PeerFailure.CLOSED)
 
     def flush(self) -> None:
-        """Send what the conversation has to send."""
+        """Send the bytes that the conversation has queued."""
         self.keep_time()
         if self._transport is not None and (data := self.conversation.bytes_to_send()):
             self._transport.write(data)
 
     def close(self, failure: PeerFailure | None) -> None:
-        """Close the connection at once; `failure`: why, None if it is not needed any more."""
+        """Close the connection at once. `failure` is the reason; None if the connection is no longer needed."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -212,7 +213,7 @@ class PeerConnection(asyncio.Protocol):
         self._owner.receive_closed(self, failure)
 
     def keep_time(self) -> None:
-        """Set the timer. One that is early only sets the next one."""
+        """Set the timer. If it fires too early, it only sets the next one."""
         at = self.conversation.next_timer()
         if self._timer is None or self._timer.when() > at:
             if self._timer is not None:
@@ -230,7 +231,10 @@ class PeerConnection(asyncio.Protocol):
 
 
 class MetadataFetcher:
-    """All fetches of one process. `dht_port`: of our node, for peers; `on_dht_node` gets the endpoints of theirs."""
+    """All fetches of one process.
+
+    `dht_port` is the port of our DHT node, which is sent to peers. `on_dht_node` is called with their nodes' endpoints.
+    """
 
     def __init__(
         self,
@@ -295,7 +299,7 @@ class MetadataFetcher:
     # --- connecting
 
     def connect_more(self, fetch: MetadataFetch) -> None:
-        """Connect to the next peers of a fetch, as far as the limits allow."""
+        """Connect to the next peers of a fetch, up to the limits."""
         while fetch.candidates and not fetch.is_done and len(fetch.connections) < self.limits.connections_per_fetch:
             if self.connection_count >= self.limits.connections_max:
                 self._waiting_for_room[fetch] = None
@@ -358,7 +362,7 @@ class MetadataFetcher:
             connection.close(PeerFailure.LOCAL if error.errno in LOCAL_ERRORS else PeerFailure.UNREACHABLE)
 
     def receive_closed(self, connection: PeerConnection, failure: PeerFailure | None) -> None:
-        """A connection is closed. Others may have waited for it."""
+        """Handle a closed connection. Other connections may have waited for it."""
         fetch, endpoint = connection.fetch, connection.endpoint
         self.connection_count -= 1
         self._gate.close(endpoint, failure, asyncio.get_running_loop().time())
@@ -379,7 +383,7 @@ class MetadataFetcher:
     # --- pieces
 
     def receive_event(self, connection: PeerConnection, event: PeerEvent) -> None:
-        """Take an event of a conversation. Raises `PeerError` if the connection is of no more use."""
+        """Handle an event of a conversation. Raises `PeerError` if the connection is of no more use."""
         fetch = connection.fetch
         if fetch.is_done:
             return
@@ -400,7 +404,7 @@ class MetadataFetcher:
         self._ask_all(fetch)
 
     def _ask_all(self, fetch: MetadataFetch) -> None:
-        """Ask the peers of a fetch for pieces that nobody is asked for, as far as the limits allow."""
+        """Request missing pieces from the peers of a fetch, up to the limits."""
         now = asyncio.get_running_loop().time()
         for connection in fetch.connections:
             conversation = connection.conversation
@@ -415,7 +419,7 @@ class MetadataFetcher:
             connection.flush()
 
     def _room_for(self, fetch: MetadataFetch) -> int:
-        """Return how many more pieces a fetch may ask for. The first one that finds no room gets the reserve."""
+        """Return how many more pieces a fetch may request. The first fetch that finds no room gets the reserve."""
         free_bytes = self.limits.in_flight_bytes_max - self.in_flight_bytes
         ordinary = (free_bytes - self.limits.metadata_bytes_max) // PIECE_BYTES
         if ordinary > 0:
@@ -440,7 +444,7 @@ class MetadataFetcher:
         for _ in range(len(self._waiting_for_bytes)):
             fetch = _pop_first(self._waiting_for_bytes)
             self._ask_all(fetch)
-            if fetch in self._waiting_for_bytes:  # no room for it; neither for the others
+            if fetch in self._waiting_for_bytes:  # no room, so there is none for the others either
                 return
 
     def end(self, fetch: MetadataFetch) -> None:

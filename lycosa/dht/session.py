@@ -4,7 +4,8 @@
         async for peer in node.lookup(infohash):
             print(peer)
 
-IPv4 and IPv6 are two networks with a node each (BEP 32); an operation runs on both, and its results are joined.
+IPv4 and IPv6 are separate networks, each with its own node (BEP 32). An operation runs on both, and returns the results
+of both.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ from lycosa.dht.udp import DatagramShell, bind_udp, pack_address
 logger = logging.getLogger(__name__)
 
 SAVE_INTERVAL_S = 300.0
-"""A killed process loses what it learned since the last save: at most five minutes of contacts."""
+"""Interval at which contacts are saved. A killed process loses those of at most five minutes."""
 
 
 class PeerAddress(NamedTuple):
-    """Where a peer listens: an IP address and a TCP port."""
+    """The address of a peer: an IP address and a TCP port."""
 
     host: str
     port: int
@@ -80,10 +81,10 @@ class AnnounceResult(NamedTuple):
 
 
 class DhtSession:
-    """The nodes of a process. Made by `open_node`."""
+    """The nodes of a process, opened by `open_node`."""
 
     fetcher: MetadataFetcher
-    """Its connections to peers."""
+    """Fetches metadata from peers."""
 
     def __init__(self, limits: NodeLimits) -> None:
         self.limits = limits
@@ -99,7 +100,7 @@ class DhtSession:
         """Whether the nodes answer nothing (BEP 43), so that nobody is meant to reach them."""
 
     def add(self, shell: DatagramShell) -> None:
-        """Add a node that is not started."""
+        """Add a node that has not been started yet."""
         self._joining.add(len(self.shells))
         for sibling in self.shells:
             sibling.siblings.append(shell)
@@ -116,12 +117,12 @@ class DhtSession:
         return [shell.node.status(shell.now()) for shell in self.shells]
 
     async def joined(self) -> int:
-        """Wait until each node has searched its own id, which fills its table. Return the number of good contacts."""
+        """Wait until each node has searched for its own id to fill its table. Return the number of good contacts."""
         await self._joined.wait()
         return sum(status.contacts.good for status in self.status())
 
     async def find_node(self, target: bytes | None) -> list[Contact]:
-        """Return the nodes closest to a target that answered; None means the id of each node itself."""
+        """Return the nodes closest to a target, of those that answered. None means each node's own id."""
         found: list[Contact] = []
         start = lambda node, now: node.find_node(node.node_id if target is None else target, now)  # noqa: E731
         async for event in self._run(start):
@@ -130,7 +131,7 @@ class DhtSession:
         return found if target is None else sorted(found, key=lambda contact: distance(contact.id, target))
 
     async def lookup(self, infohash: bytes) -> AsyncIterator[PeerAddress]:
-        """Yield each peer of a torrent, once, as soon as a node names it. Anyone can announce any address."""
+        """Yield each peer of a torrent once, as soon as a node names it. Anybody can announce any address."""
         async for endpoint in self.peer_endpoints(infohash):
             yield PeerAddress(*unpack(endpoint))
 
@@ -152,7 +153,7 @@ class DhtSession:
     async def scrape(self, infohash: bytes, on_peer: Callable[[bytes], object] = bool) -> SwarmEstimate:
         """Return how many seeds and leechers the closest nodes know (BEP 33).
 
-        `on_peer` is called with the endpoint of each peer that is found on the way.
+        `on_peer` is called with the endpoint of each peer that the search finds.
         """
         seeds = leechers = 0.0
         is_counted = False
@@ -174,7 +175,7 @@ class DhtSession:
     ) -> SwarmEstimate:
         """Scrape the swarms of one torrent at once: a hybrid torrent has two.
 
-        Most of its clients are in both, so the larger estimates count.
+        Most clients are in both swarms, so the larger estimates count.
         """
         peers: dict[bytes, None] = {}
 
@@ -192,9 +193,9 @@ class DhtSession:
         )
 
     async def metadata(self, infohash: bytes, peers: Iterable[bytes] = ()) -> bytes:
-        """Return the info dict of a torrent, from peers that the DHT names and from `peers`. Nothing else is fetched.
+        """Return the info dict of a torrent, fetched from the peers that the DHT finds and from `peers`.
 
-        `infohash` has 20 bytes, or the 32 of version 2. Raises `NoMetadata`.
+        `infohash` has 20 bytes, or 32 for version 2. Raises `NoMetadata`.
         """
         fetch = self.fetcher.start(infohash)
         for peer in peers:
@@ -216,7 +217,7 @@ class DhtSession:
             fetch.no_more_peers()
 
     async def announce(self, infohash: bytes, port: int | None, *, seed: bool = False) -> AnnounceResult:
-        """Ask the closest nodes to store this host as a peer. Without a port they store that of the DHT node."""
+        """Ask the closest nodes to store this host as a peer. Without a port, they store the port of the DHT node."""
         asked = confirmed = 0
         async for event in self._run(lambda node, now: node.announce(infohash, port, now, seed=seed)):
             if isinstance(event, AnnounceFinished):
@@ -224,7 +225,7 @@ class DhtSession:
         return AnnounceResult(asked, confirmed)
 
     async def ping(self, endpoint: bytes) -> QueryFinished:
-        """Ping a node. The result names its id, or the reason why there is no answer."""
+        """Ping a node. The result has its id, or the reason why there is no answer."""
         event = await self._ask(endpoint, lambda node, now: node.ping(endpoint, now))
         assert isinstance(event, QueryFinished)
         return event
@@ -232,7 +233,7 @@ class DhtSession:
     async def sample_infohashes(self, contact: Contact, target: bytes) -> InfohashesSampled | QueryFinished:
         """Ask a node for a sample of the infohashes that it stores, and for contacts close to a target (BEP 51).
 
-        The result is a `QueryFinished` if there is no answer, or if the interval of the node is not over.
+        Return a `QueryFinished` if there is no answer, or if the interval of the node is not over.
         """
         event = await self._ask(contact.endpoint, lambda node, now: node.sample_infohashes(contact, target, now))
         assert isinstance(event, InfohashesSampled | QueryFinished)
@@ -244,7 +245,7 @@ class DhtSession:
         return event if isinstance(event, PeersNamed) else None
 
     def start_ping(self, endpoint: bytes) -> None:
-        """Ping a node without waiting: it may enter the table if it answers."""
+        """Ping a node without waiting for the answer. If it answers, it may enter the table."""
         number = self._number_for(endpoint)
         if number is not None:
             shell = self.shells[number]
@@ -252,7 +253,7 @@ class DhtSession:
             shell.flush()
 
     async def _ask(self, endpoint: bytes, start: Callable[[DhtNode, float], int]) -> Event:
-        """Return the event of one query, which a node of the same address family sends. Raises `UsageError`."""
+        """Send one query with our node of the same address family, and return its event. Raises `UsageError`."""
         number = self._number_for(endpoint)
         if number is None:
             raise UsageError(f"{text(endpoint)}: this node has no address of that IP version: add one with --bind")
@@ -265,8 +266,8 @@ class DhtSession:
     async def _run(
         self, start: Callable[[DhtNode, float], int], numbers: Iterable[int] | None = None
     ) -> AsyncIterator[Event]:
-        """Start an operation on each node, or on those with `numbers`; yield its events until it ends on all."""
-        events: asyncio.Queue[Event] = asyncio.Queue()  # bounded by the operations: PEERS_MAX of a lookup
+        """Start an operation on all nodes, or on those with `numbers`. Yield its events until it has ended on all."""
+        events: asyncio.Queue[Event] = asyncio.Queue()  # bounded, because a lookup has at most PEERS_MAX peers
         running: dict[tuple[int, int], DatagramShell] = {}
         try:
             for number in range(len(self.shells)) if numbers is None else numbers:
@@ -286,7 +287,7 @@ class DhtSession:
                     shell.node.cancel(key[1], shell.now())
 
     def on_event(self, number: int, event: Event) -> None:
-        """Give an event to the operation that waits for it."""
+        """Pass an event to the operation that waits for it."""
         if isinstance(event, JoinFinished):
             self._joining.discard(number)
             if not self._joining:
@@ -323,7 +324,7 @@ async def open_node(
     bind           ADDRESS:PORT; port 0 is any free port
     bootstrap      nodes to join through: HOST:PORT, a torrent file with nodes, or "default" for the public routers
     state          folder for the node ids and the contacts, saved every five minutes and at the end
-    read_only      ask, but answer nothing (BEP 43)
+    read_only      send queries, but answer none (BEP 43)
     allow_private  networks that are contacted although they are not public, such as 127.0.0.0/8
     report_infohashes  give each infohash that others announce or want to `DhtSession.listeners`
     limits         of queries, bytes and new addresses, for all nodes together
@@ -392,7 +393,7 @@ def _fetcher(session: DhtSession, config: NodeConfig, limits: FetchLimits | None
 async def _join(
     session: DhtSession, config: NodeConfig, bootstrap: Sequence[str], state_folder: NodeState | None
 ) -> None:
-    """Start the nodes with what was saved and given."""
+    """Start the nodes with their saved contacts and the bootstrap nodes."""
     families = [family(endpoint) for endpoint in session.endpoints]
     saved = state_folder.load(families) if state_folder is not None else [None] * len(families)
     has_contacts = any(table is not None and table.contacts for table in saved)
@@ -405,10 +406,10 @@ async def _join(
         routers = await find_routers(config.allowed_networks) if DEFAULT in bootstrap else []
     except UsageError:
         raise
-    except LycosaError as error:  # no name server; the contacts of the last run need none
+    except LycosaError as error:  # no name server answers, but saved contacts have addresses
         if not has_contacts:
             raise
-        logger.warning("%s; joining through the contacts of the last run", error)
+        logger.warning("%s; joining through the saved contacts", error)
     _check_reachable(session.endpoints, given, bootstrap)
     for shell, own, table in zip(session.shells, families, saved, strict=True):
         own_given, own_routers = ([each for each in nodes if family(each) == own] for nodes in (given, routers))
@@ -418,7 +419,7 @@ async def _join(
 
 
 def _check_reachable(binds: Sequence[bytes], given: Sequence[bytes], bootstrap: Sequence[str]) -> None:
-    """Raise `UsageError` if none of the addresses that we have can reach any of the nodes to join through."""
+    """Raise `UsageError` if none of our addresses can reach any of the bootstrap nodes."""
     if not given or DEFAULT in bootstrap:
         return
     if all(is_loopback(each) for each in binds) and not any(is_loopback(each) for each in given):
@@ -440,7 +441,7 @@ def is_loopback(endpoint: bytes) -> bool:
 
 @asynccontextmanager
 async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
-    """Save the tables now, to see whether it works, then from time to time, and at the end."""
+    """Save the tables every SAVE_INTERVAL_S and at the end; also now, to find out whether saving works."""
 
     def save() -> None:
         state.save([shell.node.save(shell.now()) for shell in session.shells])
@@ -450,7 +451,7 @@ async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
             await asyncio.sleep(SAVE_INTERVAL_S)
             try:
                 save()
-            except StateError as error:  # the node works on without it
+            except StateError as error:  # the node does not need the file
                 logger.warning("%s", error)
 
     save()

@@ -1,8 +1,8 @@
-"""The datagram shell: runs a `DhtNode` on a UDP socket of its own.
+"""The datagram shell: runs a `DhtNode` on its own UDP socket.
 
-It feeds datagrams to the node, sends what the node wants to send, and calls its timer. A wake-up reads up to
-DATAGRAMS_PER_WAKEUP datagrams, because it costs several times as much as a datagram. Replies leave from the socket that
-received the query (BEP 45), so each bound address has its own shell.
+It passes received datagrams to the node, sends the node's datagrams, and calls its timer. A wake-up of the loop costs
+several times as much as a datagram, so each one reads up to DATAGRAMS_PER_WAKEUP datagrams. Replies leave from the
+socket that received the query (BEP 45), so each bound address has its own shell.
 
 While the kernel's buffer is full, up to UNSENT_MAX datagrams wait. Other datagrams that the kernel does not accept (no
 route, a firewall) are dropped and counted: the network may lose them anyway.
@@ -22,16 +22,16 @@ from lycosa.dht.core.events import Event
 from lycosa.dht.core.node import DhtNode
 
 DATAGRAMS_PER_WAKEUP = 64
-"""Other callbacks of the loop run between batches of this size."""
+"""Maximum number of datagrams read at once. Other callbacks of the loop run between these batches."""
 
 DATAGRAM_MAX = 4096
-"""Maximum bytes read of a datagram. KRPC messages fit into an MTU of 1,500; longer ones are cut, and do not decode."""
+"""Maximum bytes read of a datagram. KRPC messages fit into 1,500 bytes; longer datagrams are cut and do not decode."""
 
 BUFFER_BYTES = 4 << 20
 """Requested size of the kernel's buffers, for bursts while the process is busy. The kernel may grant less."""
 
 UNSENT_MAX = 1024
-"""Datagrams that wait for room in the kernel's buffer, about a second of a node's bandwidth. More are dropped."""
+"""Maximum number of datagrams that wait for room in the kernel's buffer: about a second of a node's bandwidth."""
 
 IPV4_ENDPOINT_BYTES = 6
 Address = tuple[str, int] | tuple[str, int, int, int]
@@ -50,7 +50,7 @@ def bind_udp(endpoint: bytes) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a node of its own (BEP 32)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has its own node (BEP 32)
         sock.bind(address)
     except OSError as error:
         sock.close()
@@ -89,12 +89,12 @@ class DatagramShell:
         self._sources: dict[bytes, Address] = {}
         self._is_closed = False
         self.siblings: list[DatagramShell] = []
-        """The shells of nodes that this one may give something to do, such as contacts of the other family."""
+        """Shells of nodes to which this node may pass work, such as contacts of the other family."""
         self.dropped_count = 0
-        """Datagrams that the kernel did not accept."""
+        """Number of datagrams that the kernel did not accept."""
 
     def now(self) -> float:
-        """Return the time that the node is given: monotonic, in seconds."""
+        """Return the time for the node, in monotonic seconds."""
         return self._loop.time()
 
     def start(self) -> None:
@@ -103,7 +103,7 @@ class DatagramShell:
         self.flush()
 
     def close(self) -> None:
-        """Stop reading and close the socket. What was not sent is dropped."""
+        """Stop reading and close the socket. Datagrams that were not sent are dropped."""
         self._is_closed = True
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
@@ -112,19 +112,19 @@ class DatagramShell:
         self._socket.close()
 
     def flush(self) -> None:
-        """Send what the node wants to send, report its events, and set its timer. Call it after every operation."""
+        """Send the node's datagrams, report its events, and set its timer. Call it after every call of the node."""
         if self._is_closed:
             return
         self._send()
         while event := self.node.next_event():
             self._on_event(event)
-        self._send()  # a handler of an event may have started an operation
+        self._send()  # an event handler may have started an operation
         self._set_timer()
         for sibling in self.siblings:
             sibling.keep_time()
 
     def keep_time(self) -> None:
-        """Set the timer anew: something has changed what the node wants to do next."""
+        """Set the timer again, because the node's next deadline may have changed."""
         if not self._is_closed:
             self._set_timer()
 
@@ -138,7 +138,7 @@ class DatagramShell:
             except OSError:  # an ICMP error for an earlier datagram
                 continue
             source = pack_address(address)
-            sources[source] = address  # most replies go there, and a link-local address needs its zone
+            sources[source] = address  # most replies go there; keeps the zone of a link-local address
             node.receive_datagram(data, source, now)
         self.flush()
         sources.clear()
@@ -188,5 +188,5 @@ class DatagramShell:
 
     def _run_timer(self) -> None:
         self._timer = None
-        self.node.handle_timer(max(self.now(), self._timer_due))  # a loop may call half a millisecond early
+        self.node.handle_timer(max(self.now(), self._timer_due))  # the loop may call half a millisecond early
         self.flush()

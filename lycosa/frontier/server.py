@@ -1,8 +1,7 @@
-"""The crawl's end of the socket STATE/socket, which serves `lycosa frontier` while the crawl runs.
+"""The server at the socket STATE/socket, through which `lycosa frontier` reaches a running crawl.
 
-It runs on the crawl's event loop and must not block it: a call touches at most SLICE_ROWS rows, and is followed by a
-pause as long as the call. `verify` and `compact` process the whole state and stop the crawl while
-they run.
+It runs on the crawl's event loop and must not block it: a call reads or writes at most SLICE_ROWS rows, and is followed
+by a pause as long as the call. `verify` and `compact` process the whole state and stop the crawl while they run.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ METHODS = {**methods_of(FrontierOperations, "verify"), "verify": Method(verify)}
 async def serve(path: Path, operations: FrontierOperations) -> AsyncIterator[None]:
     """Serve at the socket `path` while the block runs. The caller must own the state.
 
-    If the file system does not support sockets, a warning is logged and the crawl goes on without a socket.
+    If the file system does not support sockets, a warning is logged and the crawl continues without a socket.
     """
     server = RpcServer(
         path,

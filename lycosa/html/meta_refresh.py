@@ -1,8 +1,8 @@
 """Find the meta refresh of a page: `<meta http-equiv=refresh content="5; url=...">`, as in the HTML standard.
 
 Pure. Only the first bytes of a page are searched, and for nearly every page a search for the letter q is enough: 0.4
-µs. A refresh inside a comment or one of `ignore_tags` is ignored, as in a browser that runs scripts: these end at their
-end tag, whatever quotes are open.
+µs. A refresh inside a comment or one of `ignore_tags` is ignored, as in a browser that runs scripts. Such an element
+ends at its end tag, even if a quote is open.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _base(tree: LexborHTMLParser, url: str) -> str:
 
 @lru_cache(16)
 def _ignored(*tags: str) -> re.Pattern[bytes]:
-    """Return a pattern that matches comments and these elements, which may have no end."""
+    """Return a pattern that matches comments and these elements, even if they are not closed."""
     names = "|".join(map(re.escape, tags)) or "(?!)"
     pattern = rf"<!--.*?(?:-->|\Z)|<({names})(?=[\s/>]).*?(?:</\1(?=[\s/>])[^>]*(?:>|\Z)|\Z)"
     return re.compile(pattern.encode(), re.DOTALL | re.IGNORECASE)

@@ -35,7 +35,7 @@ class FetchOptions(TypedDict, total=False):
                   checked
     into          called with each piece of the decompressed body; the response then has no body
     proxy         URL of the proxy, "" for none; overrides `proxy` in the request's meta, which overrides the fetcher's
-                  own. With None (the default) these two apply
+                  own. None (the default) keeps these two
     """
 
     accept: Accept | None

@@ -1,6 +1,6 @@
-"""A log in JSON: one object a line, with `time`, `level`, `logger`, `message`, and the fields of the record.
+"""A log in JSON: one object per line, with `time`, `level`, `logger`, `message`, and the fields of the record.
 
-The fields are what a call passes as `extra`: log.info("slow", extra={"url": url}). A traceback is in `exception`.
+A call passes the fields as `extra`: log.info("slow", extra={"url": url}). A traceback is in `exception`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the fields of a record: what is no JSON value is text. At most FIELDS_MAX; longer texts are cut off."""
+    """Return at most FIELDS_MAX fields of a record. Values that JSON does not have become text; long texts are cut."""
     found = [each for each in vars(record).items() if each[0] not in STANDARD]
     return {name: _json_value(value) for name, value in found[:FIELDS_MAX]}
 

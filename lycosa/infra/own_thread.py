@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class OwnThread:
-    """Runs one call at a time. If its caller is cancelled, the thread goes on: do not call again while `is_busy`."""
+    """Runs one call at a time. If its caller is cancelled, the thread continues: do not call again while `is_busy`."""
 
     def __init__(self, name: str) -> None:
         self._name = name

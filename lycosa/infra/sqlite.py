@@ -1,4 +1,4 @@
-"""Opens SQLite files. Waits are limited, several processes create the tables only once, and errors are translated.
+"""Opens SQLite files. Waits are limited, tables are created by only one of several processes, errors are translated.
 
 The files are in WAL mode. Transactions begin explicitly (`transaction`).
 """

@@ -27,7 +27,7 @@ class Sink(Protocol):
         """Check whether the output can be written, without changing it. Raises the same errors as `open`."""
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """Open the output for writing at `position` (None: at the end), and cut off what follows. Return the position.
+        """Open the output for writing at `position` (None: at the end), and cut off the rest. Return the position.
 
         With `keep`, the data after `position` belongs to other writers: start after that data.
         """

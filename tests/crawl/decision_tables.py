@@ -29,9 +29,9 @@ ROWS = (
     NOTHING, RESPONSE, REQUEST, ITEM, SEVERAL, NONSENSE, IGNORE, RETRY, CLOSE, DROP, FAILED_AGAIN, FAILED, BROKEN
 )  # fmt: skip
 
-GOES_ON, THE_RESPONSE, REPLACED, ANSWERED = "goes on", "the response", "done: replaced", "done: answered"
+GOES_ON, THE_RESPONSE, REPLACED, ANSWERED = "continues", "the response", "done: replaced", "done: answered"
 DEAD, DONE_WHY, RETRIED = "errback, else dead", "errback, else done: why", "retried, then errback, else dead"
-WAITS, KEPT_END = "the crawl ends, the record waits", "the crawl ends, what came is kept"
+WAITS, KEPT_END = "the crawl ends, the record stays queued", "the crawl ends, earlier results are kept"
 DONE, QUEUED, WRITTEN, EACH = "done, nothing kept", "done, queued", "done, written", "done, each of them"
 WHY, JUST_DEAD, RETRIED_DEAD = "done: why", "dead", "retried, then dead"
 DROPPED, DROPPED_END = "the item is dropped", "the item is dropped, the crawl ends"

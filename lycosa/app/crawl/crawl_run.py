@@ -46,7 +46,7 @@ OBSERVE_EVERY_S, OBSERVE_SHARED_S = 0.25, 1.0
 """Seconds between two progress snapshots. A snapshot of a shared frontier takes a round trip to each partition."""
 
 BLOCKED_AFTER_S = 0.5
-"""Seconds without handling a signal after which the event loop counts as blocked by a callback."""
+"""If the event loop has not handled a signal within this time (seconds), a callback is blocking it."""
 
 DEAD_SHOWN = 10
 CLOSED = (SegmentState.ARCHIVED, SegmentState.DROPPED)
@@ -118,7 +118,7 @@ class CrawlRun:
         required = not (self._resumed or before.unfinished or self._dispatcher.has_idle_handlers)
         self._seeder = Seeder(self._crawl, self._hooks.process_starts, self, required=required)
         await self._seeder.start()
-        if not self._segments.has_begun:  # there were no start requests: requeue stored records all the same
+        if not self._segments.has_begun:  # there were no start requests: requeue stored records anyway
             await self._segments.begin("")
         for spec in self._crawl.spiders:
             spec.target.crawler.push = partial(self._push, spec)
@@ -217,7 +217,7 @@ class CrawlRun:
         await self._crawl.close_spiders(reason)
 
     async def _set_final_stats(self, *, server_lost: bool) -> None:
-        """Set the stats that other parts count. Those of the frontier are left out if its server is lost."""
+        """Set the stats that are counted outside the collector, without those of the frontier if its server is lost."""
         if self._close_monitor is not None:
             self._close_monitor.measure_memory()
         if server_lost:

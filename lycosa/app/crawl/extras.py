@@ -48,7 +48,7 @@ def pipelines_of(spec: SpiderSpec, crawler: Crawler, channel: ItemChannel | None
 
 
 def commit_with_crawl(spec: SpiderSpec) -> bool:
-    """Return whether any pipeline of the spider commits a database of its own with the crawl."""
+    """Return whether any pipeline of the spider commits its own database with the crawl."""
     return commit_pipelines([part for part, order in _pipeline_parts(spec).items() if order is not None])
 
 

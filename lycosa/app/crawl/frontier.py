@@ -72,7 +72,7 @@ class OpenFrontier:
         return self.shared.shortage if self.shared is not None else ""
 
     async def is_finished(self) -> bool:
-        """Return whether a crawl without unfinished URLs is finished: workers of a shared crawl may still have work."""
+        """Return whether a crawl without unfinished URLs is finished. In a shared crawl, this checks all partitions."""
         return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:
@@ -86,12 +86,12 @@ class OpenFrontier:
             self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
 
     def progress_reader(self, reporter: WorkerReporter) -> Callable[[], Awaitable[RunProgress]] | None:
-        """Return a function that reads the work of all workers, with our report; None if the crawl is not shared."""
+        """Return a function that sends our counters and reads those of all workers; None if the crawl is not shared."""
         shared = self.shared
         return (lambda: shared.progress(reporter.encode())) if shared is not None else None
 
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
-        """Return the totals of a shared crawl with our last report; {} if not shared or without its server."""
+        """Return the totals of a shared crawl, including our last report; {} if not shared or the server is lost."""
         if self.shared is not None:
             with suppress(StateError):  # not worth failing the crawl
                 return await self.shared.totals(reporter.encode())

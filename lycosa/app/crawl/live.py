@@ -52,8 +52,7 @@ class Crawl:
 
     Keyword arguments are settings, by Lycosa's or Scrapy's names. Without `state` the crawl is only in memory. With
     `state=DIR` it is as durable as `lycosa crawl`, and the same program resumes it. With `frontier=URL` it is a worker
-    of a shared crawl. `spider_args` become attributes of
-    the spider. Raises `UsageError`.
+    of a shared crawl. `spider_args` become attributes of the spider. Raises `UsageError`.
     """
 
     def __init__(

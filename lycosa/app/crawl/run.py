@@ -67,7 +67,7 @@ async def run_worker(spec: CrawlSpec, observe: Observer | None = None) -> Summar
 
 
 async def rejoin_when_lost(work: Callable[[bool], Awaitable[Result]]) -> Result:
-    """Do the work of a worker, again if the other workers have removed it; its argument is whether they have."""
+    """Call `work(False)`; each time the other workers have removed this one, call `work(True)`."""
     for attempt in range(REJOINS_MAX):
         try:
             return await work(attempt > 0)
@@ -79,7 +79,7 @@ async def rejoin_when_lost(work: Callable[[bool], Awaitable[Result]]) -> Result:
 async def crawl(spec: CrawlSpec, observe: Observer | None = None, *, rejoins: bool = False) -> Summary:
     """Crawl on the running loop, see `run_crawl`. `rejoins`: the other workers have removed this one before.
 
-    After the second interrupt it waits for no server, and reports what servers that do not answer have missed.
+    After the second interrupt it no longer waits for servers, and reports what is lost at those that do not answer.
     """
     with fast_shutdown(lost_by_fast_shutdown(spec.settings)) as deadline:
         try:

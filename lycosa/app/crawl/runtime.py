@@ -160,7 +160,7 @@ def _send_robots_parsed(signals: Signals, robots: Robots, request: Request) -> N
 
 
 def connect_gates(gates: Sequence[RobotsGate]) -> Sequence[RobotsGate]:
-    """Make the gates share the robots.txt facts that each of them learns. The engine looks up hosts at the first."""
+    """Make the gates share the robots.txt facts that each of them learns. The engine uses the first gate."""
     for gate in gates:
         gate.peers = [each for each in gates if each is not gate]
     return gates

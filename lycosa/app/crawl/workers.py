@@ -48,7 +48,7 @@ RESTARTS_MAX = 3
 """Maximum number of restarts in a row of a worker that dies before it has visited a page. Then the crawl fails."""
 
 RESTART_DELAY_S = 0.1
-"""The delay before restart number n in a row, of a worker that died before it visited a page, is this times 2**n."""
+"""Delay before the n-th consecutive restart of a worker that died before it visited a page: this times 2**n."""
 
 END_TIMEOUT_S = 5.0
 """Maximum seconds for a worker to exit after it has closed its socket, and for all workers after a crawl has failed."""

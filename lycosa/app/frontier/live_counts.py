@@ -20,7 +20,7 @@ from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import CRAWLING, PAUSED, WAITING, CrawlView, WorkerReport, WorkerView, pages_done
 
 HOSTS_SCANNED = 500
-"""The busiest hosts are searched among this number of hosts, the first by name."""
+"""Maximum number of hosts, in the order of their names, among which the busiest are searched."""
 
 HOSTS_SLICE = 50
 HOSTS_SHOWN = 10

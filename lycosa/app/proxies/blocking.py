@@ -1,4 +1,4 @@
-"""A pool of proxies for threads: the methods of `Pool` as ordinary calls. Its event loop has a thread of its own.
+"""A pool of proxies for threads: the methods of `Pool` as ordinary calls. Its event loop runs in a separate thread.
 
 `PoolOpening` is what `lycosa.pool.open_pool` returns: `async with` gives a `Pool`, and `with` a `BlockingPool`.
 """
@@ -23,9 +23,9 @@ CLOSED = "the pool is closed"
 
 
 class BlockingPool:
-    """A pool for threads, which may share it. Its methods do what those of `Pool` do, and block until it is done.
+    """A pool that threads can share. It has the methods of `Pool`, but they block until the result is there.
 
-    Calls that are in progress when the pool is closed raise `StateError`, and so do later ones.
+    Calls that are in progress when the pool is closed, and later calls, raise `StateError`.
     """
 
     def __init__(self, loop_thread: LoopThread, pool: Pool) -> None:
@@ -133,7 +133,7 @@ class LoopThread:
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine, and return its result. It is cancelled if the caller is interrupted.
 
-        Raises `StateError` if the loop is closed, before or meanwhile.
+        Raises `StateError` if the loop was closed before the call, or is closed during it.
         """
         with self._lock:
             if self._is_closed:
@@ -149,7 +149,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """Cancel what runs, and end the thread."""
+        """Cancel the running coroutines, and end the thread."""
         with self._lock:
             self._is_closed = True
         asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()

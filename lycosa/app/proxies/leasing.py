@@ -151,7 +151,7 @@ class Pool:
     def lease(self, target: str, n: int | None = None, **options: Unpack[LeaseOptions]) -> Any:
         """Lease the best proxy for a target while the block runs; with `n`, a list of `n` different proxies.
 
-        `session`: the same name gets the same proxy again, as long as that works. `tags`: only proxies with these tags.
+        `session`: the same name gets the same proxy again, as long as it works. `tags`: only proxies with these tags.
         `avoid`: keys of proxies to exclude. Waits up to `wait_s` for a proxy, then raises `NoProxy`, which says why
         there is none. The lease lasts `lease_s` (default: the target's policy) and is renewed until the block ends, for
         up to `max_hold_s`. If the process dies, the lease expires. An exception that leaves the block is reported if it

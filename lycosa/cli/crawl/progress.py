@@ -26,7 +26,7 @@ from lycosa.storage.core.output import parse_outputs
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
 LEAST_SHOWN_S = 5.0
-"""A shorter time that delays take at least is not shown."""
+"""A minimum remaining time (because of delays) that is shorter than this is not shown."""
 
 REASONS_MAX = 12
 BUGS_SHOWN = 20

@@ -30,7 +30,7 @@ from lycosa.config import Settings
 from lycosa.core.errors import LycosaError, UsageError
 
 PAGES = frozenset({".html", ".htm", ".xhtml", ".xml", ".json"})
-"""Suffixes by which a name is a file, not a host."""
+"""A name with one of these suffixes is a file, not a host."""
 
 HELP = "response, request, sel, fetch(url_or_request), view(response), spider, settings"
 

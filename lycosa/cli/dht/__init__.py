@@ -1,4 +1,4 @@
-"""`lycosa dht ...`: run a node of the BitTorrent DHT, and ask the network. Each command has its own file."""
+"""`lycosa dht ...`: run a node of the BitTorrent DHT, and query the network. Each command has its own file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _module(name: str) -> str:
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Run a node of the BitTorrent DHT, and ask the network. Only metadata is ever fetched, never content.
+    """Run a node of the BitTorrent DHT, and query the network. Only metadata is fetched, never the content of torrents.
 
     \b
     lycosa dht node --bind 0.0.0.0:6881 --bootstrap default --state node

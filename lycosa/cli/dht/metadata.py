@@ -17,7 +17,7 @@ from lycosa.core.errors import LycosaError, NoMetadata
 from lycosa.core.units import format_count, format_size
 
 CONCURRENT_MAX = 32
-"""Torrents that are fetched at once. Each is a lookup, and a few connections to peers."""
+"""Maximum number of torrents fetched at a time. Each needs a lookup and a few connections to peers."""
 
 
 @click.command("metadata")
@@ -38,7 +38,7 @@ CONCURRENT_MAX = 32
 def command(magnets: tuple[str, ...], options: NodeOptions, output: str, timeout_s: float) -> int:
     """Fetch the metadata of torrents from their peers, and write it to INFOHASH.torrent. Content is never fetched.
 
-    MAGNET is a magnet link or an infohash. Files that exist are kept. Exit code 1: some torrents could not be fetched.
+    MAGNET is a magnet link or an infohash. Existing files are kept. Exit code 1: some torrents could not be fetched.
 
     \b
     lycosa dht metadata 0123456789abcdef0123456789abcdef01234567 --bind 0.0.0.0:0 --bootstrap default
@@ -61,7 +61,7 @@ class MetadataJob:
     async def run(self, session: Any, timeout_s: float) -> str:
         """Fetch the metadata and write the file. Return a line about the torrent. Raises `LycosaError`."""
         if self.is_there():
-            return "is there already"
+            return "already exists"
         try:
             async with asyncio.timeout(timeout_s):
                 metadata = await self._fetch(session)
@@ -74,7 +74,7 @@ class MetadataJob:
         return os.path.exists(self.path)  # noqa: PTH110  Path.exists raises for a name that is too long
 
     async def _fetch(self, session: Any) -> bytes:
-        """Return the info dict. A hybrid torrent has two swarms: the second is tried if the first one fails."""
+        """Return the info dict. A hybrid torrent has two swarms: if the first one fails, the second one is tried."""
         metadata = b""
         for infohash in self.magnet.infohashes:
             try:

@@ -1,6 +1,6 @@
-"""`lycosa dht node`: run a node until SIGINT (exit 130) or SIGTERM (0), and show how it is doing.
+"""`lycosa dht node`: run a node until SIGINT (exit 130) or SIGTERM (0), and show its state.
 
-Everything goes to standard error: a live line on a terminal, else a line from time to time.
+All output goes to standard error: a live line on a terminal, otherwise a line every minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lycosa.core.units import format_count
 )
 @click.option("--allow-remote", is_flag=True, help="Allow an address for --metrics that other machines can reach.")
 def command(options: NodeOptions, metrics: str | None, *, allow_remote: bool) -> int:
-    """Run a node of the DHT until Ctrl-C, and show its table, its traffic, and whether others can reach it.
+    """Run a DHT node until Ctrl-C, and show its routing table, its traffic, and whether other nodes can reach it.
 
     \b
     lycosa dht node --bind 0.0.0.0:6881 --bootstrap default --state node
@@ -48,7 +48,7 @@ async def _run(session: Any, options: NodeOptions, metrics: str | None, *, allow
         report(f"node {status.node_id.hex()} listens on {text(endpoint)} (UDP)")
         report(*each.at_start())
     if session.is_isolated:
-        report("it knows no other node: --bootstrap HOST:PORT joins a network, --bootstrap default the public one")
+        report("it knows no other node: write --bootstrap HOST:PORT, or --bootstrap default for the public network")
     async with serve_node_metrics(session, metrics, allow_remote=allow_remote) as url:
         if url:
             report(f"metrics: {url}")
@@ -61,11 +61,11 @@ async def _run(session: Any, options: NodeOptions, metrics: str | None, *, allow
 async def _report_join(session: Any) -> None:
     if not session.is_isolated:
         count = await session.joined()
-        report(f"joined: {format_count(count, 'good contact')}" if count else "no node answers; it tries again later")
+        report(f"joined: {format_count(count, 'good contact')}" if count else "no node answers; trying again later")
 
 
 async def _show(session: Any, advice: list[AddressAdvice]) -> None:
-    """Show the state again and again, until the task is cancelled."""
+    """Show the state at regular intervals until the task is cancelled."""
     rates = [TrafficRates() for _ in advice]
     with show_lines() as (every_s, show):
         while True:

@@ -1,4 +1,4 @@
-"""What `lycosa dht node` shows: a line per node, and how others can reach it."""
+"""The output of `lycosa dht node`: a status line for each node, and advice if other nodes cannot reach it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lycosa.dht.core.events import NodeStatus, Reachability, Traffic
 
 LIVE_EVERY_S = 1.0
 PLAIN_EVERY_S = 60.0
-"""A node runs for months: a line a minute fills a log with 100 MB a year."""
+"""Interval without a terminal. A node runs for months: a line per minute fills a log with 100 MB a year."""
 
 
 class TrafficRate(NamedTuple):
@@ -63,7 +63,7 @@ def status_line(endpoint: bytes, status: NodeStatus, rate: TrafficRate) -> str:
 
 
 class AddressAdvice:
-    """Says whether others can reach a node, and what to do about it."""
+    """Tells the user whether other nodes can reach a node, and what to do if not."""
 
     def __init__(self, endpoint: bytes, *, is_read_only: bool) -> None:
         self._port = port_of(endpoint)
@@ -72,30 +72,30 @@ class AddressAdvice:
         self._said = Reachability.UNKNOWN
 
     def at_start(self) -> list[str]:
-        """Return what the address itself says."""
+        """Return advice that depends only on the address and the options."""
         if self._ip.is_loopback:
             public = "0.0.0.0:6881" if self._ip.version == 4 else "[::]:6881"
-            return [f"this is loopback, not the public network: --bind {public} is for other machines"]
+            return [f"only this machine can reach a loopback address: write --bind {public} for the public network"]
         if self._is_read_only:
-            return ["read-only: it asks, but answers nothing, so no port needs to be open"]
-        return [f"others reach it if UDP port {self._port} is open in the firewall and forwarded by the router"]
+            return ["read-only: it sends queries but answers none, so no port needs to be open"]
+        return [f"others can reach it if UDP port {self._port} is open in the firewall and forwarded by the router"]
 
     def on_change(self, reachability: Reachability) -> list[str]:
-        """Return what to say about a change of the reachability."""
+        """Return advice if the reachability has changed."""
         if reachability is self._said or self._ip.is_loopback or self._is_read_only:
             return []
         self._said = reachability
         if reachability is Reachability.REACHABLE:
-            return [f"others reach it: a node that it never asked sent a query to UDP port {self._port}"]
+            return [f"others can reach it: a node that it had not queried sent a query to UDP port {self._port}"]
         if reachability is Reachability.UNREACHABLE:
             what = f"open UDP port {self._port} in the firewall, and forward it in the router"
-            return [f"nobody has reached it for 15 minutes: {what}; or run it with --read-only: others ask it in vain"]
+            return [f"no other node has reached it for 15 minutes: {what}; or run it with --read-only"]
         return []
 
 
 @contextmanager
 def show_lines() -> Iterator[tuple[float, Callable[[Sequence[str]], None]]]:
-    """Yield how often to show lines, and a function that shows them on standard error."""
+    """Yield the seconds between two updates, and a function that shows lines on standard error."""
     if not has_terminal():
         yield PLAIN_EVERY_S, progress.write
         return

@@ -1,4 +1,4 @@
-"""What the commands of the DHT share: the options of a node, and a running node."""
+"""Shared code of the commands of `lycosa dht`: the options of a node, and running it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class NodeOptions(NamedTuple):
 def node_options(*, is_short: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds the options of a node to a command, as the argument `options`.
 
-    A node of a short command (`is_short`) takes any free port, and is read-only: others should not remember it.
+    `is_short`: the command ends soon. By default its node takes any free port, and is read-only: other nodes should
+    not remember it.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,7 +78,7 @@ def _options(*, is_short: bool) -> list[Callable[[Any], Any]]:
             "--read-only/--no-read-only",
             default=is_short,
             show_default=True,
-            help="Ask other nodes, but answer none (BEP 43).",
+            help="Query other nodes, but answer none (BEP 43).",
         ),
         click.option(
             "--allow-private",
@@ -129,10 +130,10 @@ async def _with_node(opening: AbstractAsyncContextManager[Any], action: Callable
 
 
 async def join(session: Any) -> None:
-    """Wait until the node has searched its own neighbourhood. Raises `UsageError` or `LycosaError` if it is alone."""
+    """Wait until the node has joined. Raises `UsageError` if it knows no node, `LycosaError` if no node answers."""
     if session.is_isolated:
         raise UsageError(
-            "no node to join the network through: add --bootstrap HOST:PORT, or --bootstrap default for public routers"
+            "no node through which to join: add --bootstrap HOST:PORT, or --bootstrap default for the public routers"
         )
     report("joining the network ...")
     if not await session.joined():
@@ -146,7 +147,7 @@ def report(*lines: str) -> None:
 
 
 def parse_infohashes(text: str) -> tuple[bytes, ...]:
-    """Return the 20 bytes by which the DHT knows each swarm of a torrent. Raises `UsageError`."""
+    """Return the 20 bytes that identify each swarm of a torrent in the DHT. Raises `UsageError`."""
     from lycosa.dht.core.magnet import parse_magnet
 
     return tuple(infohash[:20] for infohash in parse_magnet(text).infohashes)

@@ -1,4 +1,4 @@
-"""`lycosa dht torrent-nodes`: the DHT nodes in a torrent file, through which its readers join the network (BEP 5)."""
+"""`lycosa dht torrent-nodes`: read or write the DHT nodes in a torrent file. Clients join through them (BEP 5)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def _write(session: Any, torrent: Any, output: Path) -> int:
     await session.find_node(infohash)
     contacts = session.contacts(infohash)
     if not contacts:
-        raise LycosaError("no good contacts: try again when the node knows others than public routers")
+        raise LycosaError("no good contacts: try again when the node knows nodes other than the public routers")
     nodes = tuple(unpack(contact.endpoint) for contact in contacts)
     try:
         replace_file(output, write_torrent_file(dataclasses.replace(torrent, nodes=nodes)), sync=False)

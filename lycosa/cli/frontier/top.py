@@ -1,6 +1,7 @@
 """`lycosa top redis://...`: watch the workers of a shared crawl, their rates, and the remaining URLs.
 
-Shows a table that refreshes itself on a terminal, otherwise or with --once one snapshot. Does not join the crawl.
+On a terminal it shows a table that refreshes itself; elsewhere, or with --once, one snapshot. It does not join the
+crawl.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class BugLog:
         """Log or count an exception that `function` raised.
 
         `url` is the page where it failed, and `reason` why that page is dead; "" if there is none. `detail` is the text
-        to log. It needs no traceback if it explains the mistake.
+        to log. If it explains the mistake, pass `with_traceback=False`.
         """
         bug = Bug(_key_of(error, function), function, detail, user_line(error), url, reason=reason)
         self._add(bug, _exc_info(error) if with_traceback else None)
@@ -160,7 +160,10 @@ def _exc_info(error: BaseException) -> ExcInfo:
 
 
 def _key_of(error: BaseException, function: str) -> str:
-    """Return the exception class with the user's line, or with our line and the user's function if there is none."""
+    """Return the exception class and where it was raised.
+
+    This is the innermost line of the user's code. Without one, it is the innermost line of all, with `function`.
+    """
     kind, place = type(error).__name__, user_frame(error)
     if place is not None:
         return f"{kind} {place[0]}:{place[1]}"

@@ -9,8 +9,8 @@
     Filtered request (scope): <GET https://elsewhere.example/>
     Scraped from <200 https://example.com/>: 2 items
 
-The lines have fields for a log in JSON: `url`, `spider`, and what else the line names. Callers ask `is_enabled` first,
-so that a log without these lines costs nothing.
+In a JSON log, each line has the fields `url` and `spider`, and a field for each other value in its text. Callers check
+`is_enabled` first, so these lines cost nothing while they are not logged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def log_scraped(spider: str, response: Response, count: int) -> None:
 
 
 def log_redirect(spider: str, record: UrlRecord, target: UrlRecord, reason: str, status: int) -> None:
-    """Log a request that is fetched in place of another one."""
+    """Log that `target` is fetched in place of `record`."""
     verb = "Redirecting" if reason == "redirect" else "Replacing"
     why = f" ({status})" if status else ""
     text = f"{verb}{why} to {_shown(target)} from {_shown(record)}"
@@ -71,7 +71,7 @@ def log_duplicate(spider: str, url: str) -> None:
 
 
 def log_filtered(spider: str, url: str, reason: str) -> None:
-    """Log a request that is not wanted."""
+    """Log a link that the scope rejects."""
     _log(spider, url, f"Filtered request ({reason}): <GET {url}>", reason=reason)
 
 

@@ -1,7 +1,7 @@
 """Explains mistakes in the user's code, one line each: what is wrong, where, and what to write instead.
 
-Each `check_*` returns such a line, or "" if it finds no mistake. It neither raises nor logs. Its caller does: an error
-for a callback that cannot be found, for example, and a warning for a generator that returns a value. The checks run
+Each `check_*` returns such a line, or "" if it finds no mistake. The caller decides what to do with it: it raises an
+error if a callback cannot be found, for example, and logs a warning if a generator returns a value. The checks run
 after a failure or once at the start, never for each page.
 """
 

@@ -5,9 +5,9 @@ record, the thread inspects the stack of the loop's thread and reports the inner
 
     Quotes.parse has blocked the crawl for 1.1 s at quotes.py:12 (time.sleep): use await asyncio.sleep(...)
 
-There is one warning per line of code, and a second one with the duration when the call has ended. A call that does not
-release the interpreter (a regular expression that backtracks) is reported only when it ends, at its line or the next
-one. Works with any event loop.
+Each line of code is reported once, and its duration when the call has ended. A call that holds the interpreter lock (a
+regular expression that backtracks) is reported only when it ends, at its line or the next one. Works with any event
+loop.
 """
 
 from __future__ import annotations

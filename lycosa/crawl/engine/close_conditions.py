@@ -1,9 +1,10 @@
 """The conditions that close a crawl early, and their finish reasons.
 
 `CloseConditions` decides from numbers alone; `CloseTracker` keeps the numbers of one run; `MemoryMonitor` watches the
-process. All counts are those of this run; in a shared crawl, those of all its workers
-since the first of them joined. A condition that is met stops the crawl: nothing more is leased and running
-visits finish, so the crawl may exceed a limit by a few items or pages. The next run resumes there.
+process. All counts are for this run. In a shared crawl they include all workers, since the first of them joined.
+
+When a condition is met, nothing more is leased and running visits finish. So the crawl may exceed a limit by a few
+items or pages. The next run continues there.
 
 The finish reason is `finish_reason` in the stats, and the `reason` argument of `closed` and `spider_closed`.
 """
@@ -84,7 +85,7 @@ class CloseConditions:
 
 
 class CloseTracker:
-    """Applies the conditions to one run, which starts at `now` (unix seconds). False if there are no conditions."""
+    """Applies the conditions to one run, which starts at `now` (unix seconds). Falsy if there are no conditions."""
 
     def __init__(self, conditions: CloseConditions, now: float) -> None:
         self._conditions = conditions
@@ -101,7 +102,7 @@ class CloseTracker:
         return self._conditions.reason(self._counts, now)
 
     def set(self, counts: RunCounts) -> None:
-        """Replace the counters: those of all workers of a shared crawl were read."""
+        """Replace the counters with the totals of a shared crawl."""
         self._counts = counts
 
     def next_at(self) -> float | None:

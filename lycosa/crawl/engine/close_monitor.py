@@ -13,13 +13,13 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.telemetry import RunProgress
 
 POLL_EVERY_S = 1.0
-"""How often the work of the other workers of a shared crawl is counted."""
+"""Interval at which the counters of the other workers of a shared crawl are read."""
 
 ERRORS = "spider_exceptions/count"
 
 
 class OtherCounts(NamedTuple):
-    """What the other workers of a shared crawl have done in its run."""
+    """The counters of the other workers of a shared crawl."""
 
     items: int = 0
     pages: int = 0
@@ -30,7 +30,7 @@ class OtherCounts(NamedTuple):
 class CloseMonitor:
     """Checks the conditions of one run and the memory of its process. Times are unix seconds.
 
-    `read_progress` reads the work of all workers of a shared crawl, with that of this worker up to the call.
+    `read_progress` returns the counters of all workers of a shared crawl, including the current ones of this worker.
     """
 
     conditions: InitVar[CloseConditions]
@@ -45,7 +45,7 @@ class CloseMonitor:
         self._others = OtherCounts()
 
     async def poll(self, now: Callable[[], float], wake: Callable[[], None]) -> None:
-        """Count the work of all workers every POLL_EVERY_S, and `wake` the engine. Raises `StateError`."""
+        """Read the counters of all workers every POLL_EVERY_S, and `wake` the engine. Raises `StateError`."""
         while self.read_progress is not None and self._tracker:
             items, pages, errors = self._own_counts()
             all_ = await self.read_progress()

@@ -107,9 +107,9 @@ class Committer:
             await self.commit()
 
     async def commit(self, marks: Mapping[str, int] = NO_MARKS) -> bool:
-        """Make everything settled so far durable, with `marks` among the positions.
+        """Make everything settled so far durable, and add `marks` to the positions.
 
-        Returns False after `abandon`. Raises `StateError`; the state of the last commit is kept then.
+        Returns False after `abandon`. If it raises `StateError`, the state of the last commit is kept.
         """
         async with self.settle_lock.exclusive():
             self._acks = 0
@@ -135,7 +135,7 @@ class Committer:
         starts = {}
         for sink in self.sinks:
             position = committed.get(sink.name, 0 if afresh else None)
-            # After a clean end, data after the position is not ours: another crawl wrote to the same file.
+            # After a clean end, data after the position belongs to another crawl that wrote to the same file.
             starts[sink.name] = await sink.open(position, keep=clean)
         await self.frontier.commit({**starts, CLEAN: 0})
         return starts

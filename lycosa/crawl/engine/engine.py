@@ -57,7 +57,7 @@ IDLE_AFTER_S = 60.0
 """With `exit_when_idle`, the crawl still waits if a record is due within this time."""
 
 IDLE_AGAIN_S = 5.0
-"""While a receiver keeps the crawl alive, `spider_idle` is sent again after this time or after a visit."""
+"""While a receiver keeps the crawl alive, `spider_idle` is sent again after this time, or after the next visit."""
 
 RETRIES = Selection(states=(State.RETRY,))
 
@@ -74,7 +74,7 @@ QueueMore = Callable[[float], Awaitable[int]]
 
 
 class IdleStatus(NamedTuple):
-    """Why no visit is running: nothing is due before `until` (unix seconds), or the crawl is paused for this reason."""
+    """Why no visit is running: nothing is due before `until` (unix seconds), or `paused` says why the crawl pauses."""
 
     until: float = 0.0
     paused: str = ""
@@ -199,9 +199,9 @@ class Engine:
         self._wakeup.set()
 
     def end_transfer(self, lease: Lease, contacted: bool, size: int) -> None:
-        """The transfer of a page is over, and its callback goes on: its host may get the next request.
+        """Let the next request to the host start: the transfer of a page is over, although its callback still runs.
 
-        While the bodies of such pages have more than `callback_bytes_max` in all, nothing is leased.
+        Nothing is leased while the bodies of such pages exceed `callback_bytes_max` in total.
         """
         self._frontier.end_transfer(lease, self._clock.now(), contacted=contacted)
         if self._leases.is_held(lease):

@@ -1,8 +1,7 @@
 """Renews the leases of running tasks, each at half of its remaining time.
 
 This way a slow callback neither loses its work nor runs twice. The engine calls `renew` right before the frontier's
-`expire`, with the same time. If the event loop was blocked, a lease that is past its time is still held then, and is
-renewed.
+`expire`, with the same time. So a lease whose time has passed while the event loop was blocked is still renewed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class _Renewal:
 
 
 class CallbackPages:
-    """The pages whose transfers are over and whose callbacks go on: the bytes of their bodies, at most `bytes_max`."""
+    """Bounds the memory of pages whose transfer is over and whose callback still runs: the bytes of their bodies."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -30,7 +29,7 @@ class CallbackPages:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further page should be fetched. One page may exceed the bound."""
+        """Whether the bodies have reached `bytes_max`. A single page may exceed it."""
         return self._total > self._bytes_max
 
     def add(self, lease: Lease, size: int) -> None:
@@ -40,7 +39,7 @@ class CallbackPages:
             self._total += size
 
     def remove(self, lease: Lease) -> None:
-        """The callback has ended."""
+        """Forget the body of a page whose callback has ended."""
         self._total -= self._sizes.pop(lease.token, 0)
 
 

@@ -1,6 +1,6 @@
 """How many pages a crawl may still fetch. `max_pages` limits the pages of a segment, from all workers and runs.
 
-If requests have periods of their own, it limits those of all segments of the run together.
+If requests have their own periods, a run has several segments, and the limit applies to all of them together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lycosa.frontier.core.segments import CurrentSegments
 from lycosa.frontier.ports import FrontierOperations
 
 POLL_EVERY_S = 1.0
-"""How often the pages of other workers are counted."""
+"""Interval at which the pages of other workers are counted."""
 
 
 class PageQuota:

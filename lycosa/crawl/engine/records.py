@@ -110,8 +110,8 @@ def replacement_record(
 ) -> UrlRecord:
     """Return the record of a request that replaces that of `record`, such as a redirect: same depth, same segment.
 
-    It may have the same fingerprint as a request that it replaces: a site drops a parameter or adds a slash, or a
-    middleware adds a header. It is fetched even so, with `dont_filter`. Raises `BadUrl` or `BadSpider`.
+    The two may have the same fingerprint, for example if a site adds a slash or a middleware adds a header. Such a
+    record gets `dont_filter`, so that it is fetched. Raises `BadUrl` or `BadSpider`.
     """
     target = _inheriting_record(request, spider, None, naming, record.segment, guarded=guarded)
     target = _with_segment(target, naming.segments.when_due(record.segment, request.not_before))

@@ -1,12 +1,12 @@
 """Requeues records of earlier runs: old records, and in a new time segment the URLs of the previous segment.
 
-Both work in slices, each with a commit, and survive a kill: the next start requeues the remaining records. URLs keep
+Both work in slices with a commit after each. After a kill, the next start requeues the remaining records. URLs keep
 their validators, so an unchanged page costs one conditional request.
 
 A new segment takes over every URL of the previous one, even a 404, which may be a page by now. This is necessary: an
 unchanged page is not parsed, so URLs that are linked only there would never be found. If the previous segment is
-unfinished, this takes two passes: one at the start, and one when the frontier has nothing left. If requests
-have periods of their own, a run has a segment for each, which takes over the URLs of the previous one of that period.
+unfinished, this takes two passes: one at the start, and one when the frontier has nothing left. If requests have their
+own periods, a run has a segment for each period. Each takes over the URLs of the previous segment of its period.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SLICE = 1000
 """Maximum number of rows examined between two commits."""
 
 CARRIED = "carried"
-"""The key among the positions for the segment that has taken over all URLs of the previous one.
+"""A key in the positions. Its value is a hash of the segment that has taken over all URLs of the previous one.
 
-A period in the name of the segment follows: `carried:3d`.
+If the name of the segment has a period, the key has it too: `carried:3d`.
 """
 
 
@@ -51,7 +51,7 @@ async def refresh(operations: FrontierOperations, segments: Sequence[str], befor
 async def retry_dead(operations: FrontierOperations, segments: Sequence[str], now: float) -> int:
     """Requeue the dead URLs. Return how many.
 
-    With time segments, only those of these segments: `CarryOver` has copied those of the previous ones.
+    With time segments, only the dead URLs of `segments`: `CarryOver` has copied those of the previous segments.
     """
     moved = 0
     for segment in segments if any(map(starts_at, segments)) else [None]:
@@ -62,7 +62,7 @@ async def retry_dead(operations: FrontierOperations, segments: Sequence[str], no
 
 
 async def expire_unreachable_robots(operations: FrontierOperations, requeued: Selection, now: float) -> None:
-    """Expire each robots.txt that could not be fetched for dead URLs of the selection, which will be requeued."""
+    """Expire each robots.txt that could not be fetched, for the hosts of dead URLs that will be requeued."""
     if requeued.states and State.DEAD not in requeued.states:
         return
     dead = replace(requeued, states=(State.DEAD,))
@@ -100,7 +100,7 @@ class CarryOver:
             rows = Selection(states=(State.DONE, State.DEAD, State.ARCHIVED), segment=source.name)
             moved = await _requeue(self._operations, rows, segment, now)
         if source is None or not (source.queued or source.leased or source.delayed):
-            # Not before the source is finished: until then a second pass has to take over its later URLs.
+            # Only if the source is finished: otherwise a second pass has to take over its later URLs.
             await self._committer.commit({_key(segment): self._marks[segment]})
         return moved
 

@@ -1,7 +1,8 @@
-"""Drops the oldest archived segments of a crawl, and exports them before.
+"""Drops the oldest archived segments of a crawl, after exporting them.
 
-What is dropped is decided by `core.segments.expired_segments`. An export is complete, under its name and on the disk,
-before its segment is dropped. After a kill in between it is repeated, from a segment that is read only.
+`core.segments.expired_segments` decides which segments are dropped. Before a segment is dropped, its export is complete
+and on the disk under its final name. After a kill in between, the same URLs are exported again, because an archived
+segment does not change.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ async def drop_expired(
 ) -> Sequence[str]:
     """Drop the archived segments that need not be kept at `now` (unix seconds), the oldest first. Return their names.
 
-    With `export_to`, the URLs of each are written to a file in this folder before. Raises `StorageError`.
+    With `export_to`, the URLs of each are first written to a file in this folder. Raises `StorageError`.
     """
     views = {view.name: view for view in await operations.segments()}
     dropped = []
@@ -42,7 +43,7 @@ async def drop_expired(
 
 
 async def _drop(operations: FrontierOperations, view: SegmentView) -> bool:
-    """Drop a segment. Return False if another worker was faster, so that our export may lack URLs."""
+    """Drop a segment. Return False if another worker dropped it first: our export may then lack URLs."""
     try:
         forgotten = await operations.drop(view.name)
     except UsageError:

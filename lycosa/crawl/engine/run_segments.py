@@ -17,14 +17,14 @@ from lycosa.frontier.ports import FrontierOperations
 log = logging.getLogger(__name__)
 
 DROP_EVERY_S = 600.0
-"""Seconds between two looks at old segments, in a long run."""
+"""Interval at which a long run checks for segments to drop."""
 
 
 class SegmentOptions(NamedTuple):
     """What a run does with stored URLs and segments.
 
-    URLs older than `refresh_s` are fetched again, and with `retry_dead` dead ones. `has_done` is whether the frontier
-    stores done URLs. `export_to` is the folder to which segments are exported before they are dropped.
+    URLs older than `refresh_s` are fetched again, and with `retry_dead` also dead URLs. `has_done`: whether the
+    frontier stores done URLs. `export_to`: the folder to which segments are exported before they are dropped.
     """
 
     refresh_s: float | None = None
@@ -35,7 +35,7 @@ class SegmentOptions(NamedTuple):
 
 
 class RunSegments:
-    """The segments of a run that began at `began_at`: that of its first seed, and with periods one for each."""
+    """The segments of a run that began at `began_at`: the segment of its first seed, and one for each period."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RunSegments:
             log.info("queued again: %d URLs by age, %d of the previous segment, %d dead", old, carried, dead)
 
     def current(self, stored: Iterable[str]) -> list[str]:
-        """Return the segments of this run. With periods, one for each period of the stored segments."""
+        """Return the segments of this run. If requests have periods, there is one for each period in `stored`."""
         names = list(stored)
         return list(dict.fromkeys(name for each in self._namings for name in each.current(self.first, names)))
 
@@ -91,7 +91,7 @@ class RunSegments:
             log.info("dropped old segments: %s", ", ".join(dropped))
 
     async def drop_regularly(self, now: Callable[[], float], failed: Callable[[BaseException], None]) -> None:
-        """Drop expired segments again and again; call `failed` with an error."""
+        """Drop expired segments every DROP_EVERY_S. Call `failed` with an error."""
         try:
             while True:
                 await asyncio.sleep(DROP_EVERY_S)

@@ -33,7 +33,7 @@ class Failed(NamedTuple):
 class Replace(NamedTuple):
     """The record is done for this reason; `request` is fetched in its place, at the same depth.
 
-    `status`: that of the response; 0 if there was none.
+    `status`: the status of the response; 0 if there was none.
     """
 
     request: Request

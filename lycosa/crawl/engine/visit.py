@@ -73,7 +73,7 @@ UNCHANGED = "unchanged"
 
 
 SLOW_CALLBACK_S = 0.005
-"""Callbacks that take longer on average keep the host waiting for so long: it is free before they begin."""
+"""If callbacks take longer than this on average, the slot of the host is freed before a callback begins."""
 
 CALLBACKS_AVERAGED = 8
 
@@ -114,8 +114,8 @@ class PageRules:
 class Visitor:
     """Visits the records of one spider.
 
-    `prepare(item)` returns the data that each sink will write. `known(segment, fingerprints)` returns those of the
-    fingerprints that the frontier certainly knows.
+    `prepare(item)` returns the data that each sink will write. `known(segment, fingerprints)` returns the fingerprints
+    that the frontier certainly knows.
     """
 
     spider: Spider
@@ -138,7 +138,7 @@ class Visitor:
         self._is_logging = False
         """Whether each request is logged; asked once for each visit."""
         self.on_transfer_end: TransferEnd = _ignore_transfer_end
-        """Called when the transfer of a page is over and its callback goes on."""
+        """Called when the transfer of a page is over while its callback still runs."""
 
     async def visit(self, lease: Lease) -> Outcome:
         """Fetch the record and return the outcome. Raises only on a bug or cancellation."""
@@ -161,7 +161,7 @@ class Visitor:
         return outcome
 
     def _log_outcome(self, record: UrlRecord, outcome: Outcome) -> None:
-        """Log how the request ended, unless a line says it already: a page, or another request in its place."""
+        """Log how the request ended, unless its page or the request that replaces it has been logged already."""
         if isinstance(outcome, Failed):
             is_retried = outcome.retry_at is not None
             page_log.log_failed(self.spider.name, record, outcome.reason, is_retried=is_retried)
@@ -171,12 +171,12 @@ class Visitor:
     async def _without_slot(
         self, lease: Lease, request: Request, result: DownloadResult, size: int, *, contacted: bool
     ) -> Outcome:
-        """Return the outcome of a result that has a callback. While a slow one runs, the host is free for others."""
+        """Return the outcome of a result that has a callback. A slow callback does not delay the host's requests."""
         transfer = (lease, contacted, size)
         loop = asyncio.get_running_loop()
         started = loop.time()
         if self._callback_s < SLOW_CALLBACK_S:
-            # Runs when the callback waits for something. Most never do: their slot is free at once anyway.
+            # Called when the callback awaits something. Most callbacks never do, and their slot is freed right after.
             ending = loop.call_soon(self.on_transfer_end, *transfer)
         else:
             ending = None
@@ -286,7 +286,7 @@ class Visitor:
         children = self._link_records(results.links, parent, guarded=guarded) if results.links else []
         for request in results.requests:
             try:
-                # As in Scrapy, `dont_filter` from a callback also lifts the scope. Set by us (redirects), it does not.
+                # As in Scrapy, a request with `dont_filter` from a callback may leave the scope; a redirect may not.
                 if request.dont_filter:
                     request.meta[ALLOW_OFFSITE] = True
                 child = to_record(request, self.spider, parent, self.naming, guarded=guarded)

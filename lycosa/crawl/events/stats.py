@@ -15,7 +15,7 @@ RATE_WINDOW_S = 5.0
 """The rate is the average over this time."""
 
 ETA_WINDOW_S, ETA_AFTER_S = 30.0, 3.0
-"""The remaining time is estimated from this time, and not before it is known for so long."""
+"""The remaining time is estimated from the last ETA_WINDOW_S seconds, and only after ETA_AFTER_S seconds."""
 
 NOTES_MAX = 10
 """Maximum number of hints in a summary."""
@@ -26,11 +26,13 @@ class Snapshot(NamedTuple):
     """The state of a crawl at one time.
 
     `pages`, `unchanged` (pages that are not counted in `pages`), `items`, `dropped`, `bytes`, `elapsed_s` and `rate`
-    (pages and unchanged pages per second) are for this run, the others for the whole crawl. If the crawl is idle,
-    nothing is due before `waiting_until` (unix seconds; else 0). `paused` is why the crawl is paused, or "". `brake` is
-    what all hosts with work wait for, or "". `eta_s`: the seconds until the queue is empty if it shrinks as before; 0
-    if it does not shrink. `least_s`: the seconds that the delays and blocks of the hosts take at least for what is
-    queued. `blocked_s`: the seconds for which all hosts with work are blocked; `free_rate`: the rate before that.
+    (pages and unchanged pages per second) are for this run, the others for the whole crawl.
+
+    `waiting_until`: when the next record is due if the crawl is idle (unix seconds), else 0. `paused`: why the crawl is
+    paused, or "". `brake`: what all hosts with queued URLs wait for, or "". `eta_s`: seconds until the queue is empty
+    if it keeps shrinking at this rate; 0 if it does not shrink. `least_s`: the minimum time for the queued URLs,
+    because of the delays and blocks of their hosts. `blocked_s`: the seconds for which all hosts with queued URLs are
+    still blocked. `free_rate`: the rate before they were blocked.
     """
 
     pages: int = 0
@@ -84,7 +86,7 @@ class RunStats:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def note(self, line: str) -> None:
-        """Add a hint to the summary, unless it has the same one or NOTES_MAX hints."""
+        """Add a hint to the summary, unless it has this hint already, or NOTES_MAX others."""
         if line not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(line)
 
@@ -114,7 +116,7 @@ class RunStats:
         )
 
     def _eta_s(self, unfinished: int, now: float) -> float:
-        """Return the seconds until nothing is left, by how much the queue has shrunk; 0 if it has not."""
+        """Return the seconds until nothing is left, estimated from how fast the queue shrinks; 0 if it does not."""
         self._unfinished.append((now, unfinished))
         while self._unfinished[0][0] < now - ETA_WINDOW_S:
             self._unfinished.popleft()

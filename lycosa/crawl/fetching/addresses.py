@@ -1,9 +1,9 @@
 """Looks up the addresses of hosts if the frontier has limits per IP address.
 
 Before the pages of a host, the frontier leases a look-up (`RecordKind.RESOLVE`). It counts the host under the resulting
-address and adds the address to each lease, so that the fetcher connects to no other one. A host that cannot be resolved
-has no address for UNRESOLVED_S. Its requests fail with the error of the look-up, and the retry policy applies as for
-any unreachable host. The fetcher must not resolve such a host, because its address would not be counted.
+address and adds the address to each lease, so that the fetcher connects only there. A host that cannot be resolved has
+no address for UNRESOLVED_S. Its requests fail with the error of the look-up, and the retry policy applies as for any
+unreachable host. The fetcher must not resolve such a host, because the frontier would not count the address.
 """
 
 from __future__ import annotations

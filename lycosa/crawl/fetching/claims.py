@@ -23,9 +23,10 @@ async def claim_host(
 ) -> AsyncIterator[str]:
     """Wait for a slot of the host and hold it for one transfer. Yields the address to connect to, "" for any.
 
-    `holder` is the lease under which the caller works. `resolve` is `HostAddresses.update`, for a frontier with limits
-    per address. `changed` is called when `frontier.next_ready` may have changed: the slot of the holder is free while
-    the claim waits, and the slot of the claim is free after it ends. See `VisitFrontier.claim`.
+    `holder` is the lease of the request that the caller processes. `resolve` is `HostAddresses.update`, for a frontier
+    with limits per address. `changed` is called twice, because `frontier.next_ready` may have changed: at the start,
+    because the slot of `holder` is free while the claim waits, and at the end, when the claim frees its own slot. See
+    `VisitFrontier.claim`.
     """
     if resolve is not None and frontier.needs_address(host, clock.now()):
         await resolve(host)

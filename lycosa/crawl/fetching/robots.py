@@ -43,7 +43,7 @@ PARSED_MAX = 2000
 """Maximum number of parsed robots.txt files kept in memory."""
 
 NOT_FETCHED = b"# not asked: a public page led there"
-"""Stored for a private host that only guarded requests have needed so far. Allows all: they cannot connect anyway."""
+"""Stored for a private host that only guarded requests have needed so far. It allows all: they cannot connect."""
 
 UNREACHABLE_REASONS = "cannot fetch *"
 """A glob for the reasons of `RobotsGate.why_unreachable`."""
@@ -78,7 +78,7 @@ class RobotsGate:
     def __post_init__(self) -> None:
         self._parsed: RecentDict[str, tuple[Robots, float]] = RecentDict(PARSED_MAX)
         self.peers: Sequence[HostFactsListener] = ()
-        """Others that receive the facts that this gate fetches, such as gates of spiders with other user agents."""
+        """Receive the facts that this gate fetches: gates of spiders with other user agents, for example."""
         self.on_parsed: Callable[[Robots, Request], None] | None = None
         """Called with the rules of every new robots.txt, and its request."""
 

@@ -63,6 +63,6 @@ class OwnerReportingFetcher(FetcherWrapper):
 
 
 def _sent_ago_s(response: HttpResponse) -> float:
-    """Return how long ago the request was sent, which is when the connection (with TLS) was established."""
+    """Return how long ago the request was sent: at the time when the connection (with TLS) was established."""
     timings = response.timings
     return timings.total_s - max(timings.connect_s, timings.tls_s)

@@ -14,7 +14,7 @@ from lycosa.http.core.request import Request
 
 @dataclass(frozen=True, slots=True)
 class HandledStatuses:
-    """`listed` is the list of the spider, or None. The settings allow the statuses in `allowed`, or `all` of them."""
+    """`listed`: the spider's list, or None. `allowed`: the statuses that the settings allow; `all`: allow every one."""
 
     listed: Collection[int] | None = None
     allowed: Collection[int] = ()

@@ -234,7 +234,7 @@ def _step(part: Any, spider: Any) -> Step:
 
 
 def commits(part: Any) -> bool:
-    """Return whether a pipeline, a class or an object, commits a database of its own with the crawl."""
+    """Return whether a pipeline (a class or an object) commits its own database with the crawl."""
     return getattr(part, "before_commit", None) is not None
 
 

@@ -1,11 +1,12 @@
-"""Pipelines that write a database of their own and commit it with the crawl, so that each row is there exactly once.
+"""Pipelines that write to their own database and commit it with the crawl, so that each row is stored exactly once.
 
     before_commit(position, items)   write the rows of these items and the position in one transaction
     before_commit(position)          the same for a pipeline that collects its rows itself, and upserts them by key
     resume_from(position)            delete the rows of later positions; called once before the first page
 
-All of them are one sink of the crawl. The database commits first, then the frontier. After a crash between the two the
-database is one commit ahead: the pages of that commit are fetched again, so `resume_from` deletes its rows.
+All these pipelines together are one sink of the crawl. The database commits first, then the frontier. After a crash
+between the two, the database is one commit ahead. The pages of that commit are fetched again, so `resume_from` deletes
+its rows.
 
 The stored position of the sink is one number: the writer in the upper bits, the number of the commit in the lower ones.
 """
@@ -24,13 +25,14 @@ from lycosa.storage.core.item_key import ItemKey
 
 NUMBER_BITS = 36
 WRITER_BITS = 26
-"""Together less than the 63 bits in which a frontier stores a position."""
+"""Number and writer together must fit into the 63 bits in which a frontier stores a position."""
 
 
 class CommitPosition(NamedTuple):
-    """A commit of a crawl: its number, from 1 on, and who writes.
+    """A commit of a crawl: its number (from 1) and its writer.
 
-    The writer is the state of one crawl, or of one worker of a shared crawl; it stays the same when the crawl resumes.
+    `writer` identifies the state of one crawl, or of one worker of a shared crawl. It stays the same when the crawl
+    resumes.
     """
 
     writer: str
@@ -75,7 +77,7 @@ class PipelineCommits:
         return self._position
 
     def prepare(self, item: Any) -> Any:
-        """Not used: which pipelines get an item depends on its spider."""
+        """Not used: `prepare_item` takes its place, because the pipelines of an item depend on its spider."""
         raise NotImplementedError
 
     def prepare_item(self, spider: str, item: Any) -> Any:
@@ -113,5 +115,5 @@ async def _call(name: str, method: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def commit_pipelines(parts: Sequence[Any]) -> bool:
-    """Return whether any of these pipelines, classes or objects, commits with the crawl."""
+    """Return whether any of these pipelines (classes or objects) commits its own database with the crawl."""
     return any(commits(part) for part in parts)

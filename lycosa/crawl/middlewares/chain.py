@@ -122,8 +122,8 @@ class DownloaderChain:
 class SpiderChain:
     """The spider middlewares, as ordered lists of the methods to call. Raises `BadMiddleware`.
 
-    The entries of `outputs` and `exceptions` begin with the place of their middleware, which is 0 for the one nearest
-    to the spider. Results of one middleware go to those at higher places. For each middleware, `outputs` has its
+    Each entry of `outputs` and `exceptions` begins with the place of its middleware; 0 is nearest to the spider. The
+    results of a middleware go to the middlewares at higher places. For each middleware, `outputs` has its
     `process_results` (marked True) or, without one, its `process_spider_output`.
     """
 

@@ -115,7 +115,7 @@ class HttpCache:
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> Response | None:
-        """Return the stored response, although stale, if it may be used when the host cannot be reached."""
+        """Return the stale stored response, if it may be used when the host cannot be reached."""
         pending = self._take_pending(request)
         if pending is None or not pending.decision.serve_on_error:
             return None
@@ -178,7 +178,7 @@ class HttpCache:
         return response
 
     def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
-        """Return the key of a response: with the jar and, for a request with cookies unless replaying, the spider."""
+        """Return the key of a response. It contains the jar and, unless `rules` replays, the owner of cookies sent."""
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self.owner and request.has_header("Cookie") and not isinstance(self.rules, ReplayRules):

@@ -48,7 +48,7 @@ class _FeedSpider(Spider):
         return results
 
     def _parse_parts(self, response: Response, method: Any, parts: Iterable[Any]) -> Iterator[Any] | AsyncIterator[Any]:
-        # The sync way is needed too: only plain generators can run in threads (`callback_mode = "thread"`).
+        # A synchronous variant is needed too: only plain generators can run in threads (`callback_mode = "thread"`).
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             return self._parse_parts_async(response, method, parts)
         return self._parse_parts_sync(response, method, parts)

@@ -6,8 +6,9 @@
     process_spider_exception, downwards    for an exception in any of these: the first method to return results handles
                                            it, and its results continue through the middlewares below it
 
-`RetryRequest` is a command, not a failure: it is not passed to `process_spider_exception`. `CloseSpider` ends the
-results where it is raised; before the callback it ends the visit. `docs/middlewares.md` has a table of all cases.
+`RetryRequest` is a command, not a failure: it is not passed to `process_spider_exception`. If a callback or middleware
+raises `CloseSpider`, the results that it yielded before are kept. If `process_spider_input` raises it, the visit ends.
+`docs/middlewares.md` has a table of all cases.
 """
 
 from __future__ import annotations

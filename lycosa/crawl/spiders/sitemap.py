@@ -50,7 +50,7 @@ class SitemapSpider(Spider):
 
     `sitemap_urls`: sitemaps and robots.txt files. By default, the robots.txt of each site in `start_urls`, else in
     `allowed_domains`; if it names no sitemap, `/sitemap.xml`. `sitemap_rules`: (regular expression, callback) pairs.
-    The first expression found in a URL decides; URLs without a match are skipped. `sitemap_follow`: regular expressions
+    The first expression that matches a URL selects its callback; other URLs are skipped. `sitemap_follow`: expressions
     that select sitemaps from an index. `sitemap_alternate_links`: whether to fetch a page in its other languages too.
     `sitemap_since`: skip pages last modified before this time (UTC); pages without a date are fetched.
     """

@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 class Spider:
     """The base class of spiders. Arguments given with `-a` become attributes. Raises `BadSpider` if it has no name.
 
-    A subclass may define two methods: `key_resolver` returns the value that identifies a request. `segment_resolver`
-    returns the name of a run's segment, or without the argument `now` how often a request is fetched.
+    A subclass may define two methods. `key_resolver` returns the value that identifies a request. `segment_resolver`
+    returns the name of a run's segment; without an argument `now`, it returns how often a request is fetched.
     """
 
     name: str = ""
@@ -118,7 +118,7 @@ class Spider:
 
 
 def domains_as_urls(domains: Iterable[str | None], scheme: str = "http") -> list[str]:
-    """Return a URL for each of `allowed_domains`. As a seed with scope `domain` it permits exactly that domain."""
+    """Return a URL for each of `allowed_domains`. As a seed with scope `domain`, a URL allows exactly its domain."""
     return [f"{scheme}://{domain.strip().removeprefix('.')}/" for domain in domains if domain is not None]
 
 

@@ -28,7 +28,7 @@ from lycosa.infra.rpc.connection import Connection, Message, RpcLimits
 from lycosa.infra.rpc.methods import methods_of
 
 LIMITS = RpcLimits(frame_max=256 << 20, unread_max=512 << 20, calls_max=1_000_000)
-"""A page whose results exceed `frame_max` is dead. A process that leaves `unread_max` bytes unread has hung.
+"""A page whose results exceed `frame_max` is dead. A process that leaves `unread_max` bytes unread counts as hung.
 
 `calls_max` is high because the frontier already limits claims.
 """
@@ -133,7 +133,7 @@ class RequestStarted(Message):
 
 
 class TransferEnded(Message):
-    """The transfer of a visit is over, and its callback goes on. `size`: bytes of the body."""
+    """The transfer of a visit is over; its callback still runs. `size`: bytes of the body."""
 
     token: int
     contacted: bool

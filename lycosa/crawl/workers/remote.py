@@ -25,7 +25,7 @@ from lycosa.infra.rpc.methods import remote
 from lycosa.storage.ports import KeyStore
 
 HOSTS_MAX = 10_000
-"""Maximum number of remembered hosts, both of those with a delay and of those without an address."""
+"""Maximum number of remembered hosts with a delay, and of hosts without an address."""
 
 LOG_LINES_MAX = 10_000
 """Maximum number of lines that wait while the event loop is blocked. Further lines are dropped and counted."""
@@ -98,12 +98,12 @@ class RemoteFrontier:
         self._connection.flush()  # another process may be waiting to send the next request to the host
 
     def end_transfer(self, lease: Lease, contacted: bool, size: int) -> None:
-        """Report at once that the transfer of a visit is over, and its callback goes on."""
+        """Report at once that the transfer of a visit is over while its callback still runs."""
         self._connection.send(messages.TransferEnded(lease.token, contacted, size))
         self._connection.flush()
 
     def set_access(self, host: str, access: HostAccess) -> None:
-        """Remember how the owner says that the host can be reached."""
+        """Remember how to reach the host, as the owner reported."""
         self._addresses.set_error(host, access.error)
         if access.is_paced:
             self._paced[host] = None

@@ -260,7 +260,7 @@ class WorkerHandle:
         crawl, holder = self._crawl, self._visits.get(token)
         lease = holder.lease if holder is not None else None
         if holder is not None and holder.start is not None:
-            # The page that makes the claim may come from the cache. Then no start is reported, so do not wait for it.
+            # The page that makes the claim may come from the cache. Then its start is never reported: do not wait.
             self._release_start(holder.lease.record.host, holder.start)
         try:
             claim = claim_host(host, crawl.frontier, crawl.clock, lease, crawl.addresses.update, crawl.engine.wake)

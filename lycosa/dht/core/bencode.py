@@ -1,8 +1,8 @@
 """Bencode, the encoding of KRPC messages, extension messages and torrent files (BEP 3).
 
-`decode` raises `BencodeError` and nothing else, whatever the bytes are: depth, number of values and digits are bounded.
-Strict decoding takes exactly what `encode` writes, so the hash of a strictly decoded value can be trusted. Lenient
-decoding also takes what live nodes send: unsorted or repeated keys (the first one counts), leading zeros and `-0`.
+`decode` raises only `BencodeError`, whatever the bytes are: depth, number of values and digits are bounded. Strict
+decoding accepts exactly what `encode` writes, so the hash of a strictly decoded value can be trusted. Lenient decoding
+also accepts what real nodes send: unsorted or repeated keys (the first one counts), leading zeros and `-0`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from lycosa.core.errors import LycosaError
 Value: TypeAlias = Union[int, bytes, "list[Value]", "dict[bytes, Value]"]
 
 DEPTH_MAX = 100
-"""Nested lists and dicts. libtorrent: 100 for torrent files, 10 for KRPC."""
+"""Maximum depth of nested lists and dicts. libtorrent: 100 for torrent files, 10 for KRPC."""
 TOKENS_MAX = 2_000_000
-"""Values, keys included. libtorrent: 3,000,000 for torrent files, 500 for KRPC."""
+"""Maximum number of values, keys included. libtorrent: 3,000,000 for torrent files, 500 for KRPC."""
 DIGITS_MAX = 20
-"""Digits of an integer, sign not counted: all of 64 bits. libtorrent: 64 bits, signed."""
+"""Maximum number of digits of an integer, without the sign: enough for 64 bits. libtorrent: 64 bits, signed."""
 LENGTH_DIGITS_MAX = 10
-"""Digits of the length of a string, leading zeros included: 10 GB."""
+"""Maximum number of digits in the length of a string, leading zeros included: 10 GB."""
 
 
 class BencodeError(LycosaError):
@@ -35,7 +35,7 @@ def decode(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> Value:
-    """Return the one value that all of `data` encodes."""
+    """Return the value that `data` encodes. Nothing may follow it."""
     value, end, _ = _scan(data, 0, strict, max_depth, max_tokens, max_digits)
     if end != len(data):
         raise BencodeError(f"{len(data) - end} bytes follow the value")
@@ -50,7 +50,7 @@ def decode_prefix(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> tuple[Value, int]:
-    """Return the value at the start of `data`, and where it ends. In a metadata message the piece follows (BEP 9)."""
+    """Return the value at the start of `data` and its length. In a metadata message the piece follows it (BEP 9)."""
     value, end, _ = _scan(data, 0, strict, max_depth, max_tokens, max_digits)
     return value, end
 
@@ -64,15 +64,15 @@ def decode_with_span(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> tuple[dict[bytes, Value], bytes | None]:
-    """Return a dict, and the bytes of its value under `key` as they stand in `data`; None without this key.
+    """Return a dict, and the encoded value of `key` as it stands in `data`; None if the dict lacks this key.
 
-    The infohash is the hash of these bytes: decoding and encoding again could change them.
+    The infohash is the hash of these bytes. Decoding and encoding them again could change them.
     """
     if data[:1] != b"d" or max_depth < 1:
         raise BencodeError("not a dictionary")
     at, tokens, items, span = 1, 1, [], None
     while data[at : at + 1] != b"e":
-        # The keys are read here, the values one by one.
+        # Only the outermost dict is read here. `_scan` reads each of its values.
         name, at, _ = _scan(data, at, strict, 0, max_tokens - tokens, 0)
         value, end, used = _scan(data, at, strict, max_depth - 1, max_tokens - tokens - 1, max_digits)
         if name == key and span is None:
@@ -85,7 +85,7 @@ def decode_with_span(
 
 
 def encode(value: Value) -> bytes:
-    """Return the one strict encoding of a value: keys sorted. Raises TypeError for a value of another type."""
+    """Return the strict encoding of a value, with sorted keys. Raises `TypeError` for a value of any other type."""
     parts: list[bytes] = []
     _encode(value, parts)
     return b"".join(parts)
@@ -118,9 +118,9 @@ def _encode(value: Value, parts: list[bytes]) -> None:
 def _scan(
     data: bytes, at: int, strict: bool, max_depth: int, max_tokens: int, max_digits: int
 ) -> tuple[Value, int, int]:
-    """Return the value that starts at a byte, where it ends, and how many values it consists of.
+    """Return the value at offset `at`, the offset of its end, and the number of values in it.
 
-    Every KRPC message passes here, so common strings are read in place, and a dict is a list until it ends.
+    This runs for every KRPC message. For speed, common strings are read in place, and a dict is a list until it ends.
     """
     items: list[Value] = []
     in_dict = False
@@ -161,7 +161,7 @@ def _scan(
 
 
 def _string(data: bytes, at: int, strict: bool) -> tuple[int, int]:
-    """Return where a string starts and ends."""
+    """Return the offsets of the start and the end of a string."""
     colon = data.find(b":", at, at + LENGTH_DIGITS_MAX + 1)
     digits = data[at:colon]
     if colon < 0 or not digits.isdigit():
@@ -172,7 +172,7 @@ def _string(data: bytes, at: int, strict: bool) -> tuple[int, int]:
 
 
 def _integer(data: bytes, at: int, strict: bool, max_digits: int) -> tuple[int, int]:
-    """Return an integer, and where it ends."""
+    """Return an integer and the offset of its end."""
     end = data.find(b"e", at, at + max_digits + 2)
     text = data[at:end]
     digits = text[1:] if text[:1] == b"-" else text
@@ -184,7 +184,7 @@ def _integer(data: bytes, at: int, strict: bool, max_digits: int) -> tuple[int, 
 
 
 def _dict(items: list[Value], strict: bool) -> dict[bytes, Value]:
-    """Return the dict of keys and values in turn. All keys are bytes."""
+    """Return the dict of a list of alternating keys and values. All keys are bytes."""
     if len(items) & 1:
         raise BencodeError("a key without a value")
     keys: list[bytes] = items[::2]  # type: ignore[assignment]

@@ -1,7 +1,7 @@
 """Compact endpoints and contacts: the only form of an address inside the node (BEP 5, BEP 32).
 
-An endpoint is the IP address and the port in network byte order: 6 bytes for IPv4, 18 for IPv6. It can be a key of a
-dict, and it is what KRPC sends. A contact is a node id with an endpoint: 26 or 38 bytes.
+An endpoint is the IP address and the port in network byte order: 6 bytes for IPv4, 18 for IPv6. KRPC sends it in this
+form, and it can be a key of a dict. A contact is a node id with an endpoint: 26 or 38 bytes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CONTACT_BYTES = {IPV4: ID_BYTES + 6, IPV6: ID_BYTES + 18}
 
 
 class Contact(NamedTuple):
-    """A node: its id, and the endpoint it is reached at."""
+    """A node: its id and its endpoint."""
 
     id: bytes
     endpoint: bytes
 
 
 def pack(ip: str, port: int) -> bytes:
-    """Return an endpoint. The zone of a link-local address is dropped: no other host knows it."""
+    """Return an endpoint. The zone of a link-local address is dropped: it has a meaning only on this host."""
     return ip_address(ip.partition("%")[0]).packed + port.to_bytes(2)
 
 
@@ -61,7 +61,7 @@ def with_port(endpoint: bytes, port: int) -> bytes:
 
 
 def site_of(endpoint: bytes) -> bytes:
-    """Return what one subscriber has: an IPv4 address, or the first 64 bits of an IPv6 address."""
+    """Return the part of the address that identifies a subscriber: the IPv4 address, or the IPv6 /64."""
     return endpoint[:4] if len(endpoint) == 6 else endpoint[:8]
 
 
@@ -72,7 +72,7 @@ def text(endpoint: bytes) -> str:
 
 
 def parse(written: str) -> bytes:
-    """Return the endpoint that a user wrote. Host names need a resolver: they are not taken here."""
+    """Return the endpoint that a user wrote. Host names are refused, because they need a resolver."""
     ip, _, port = written.rpartition(":")
     try:
         return pack(ip[1:-1] if ip.startswith("[") and ip.endswith("]") else str(ip_address(ip)), port_number(port))
@@ -83,7 +83,7 @@ def parse(written: str) -> bytes:
 def port_number(written: str) -> int:
     """Return the port that a user wrote, 0 to 65,535. Raises ValueError."""
     if not (written.isascii() and written.isdecimal() and len(written) <= PORT_DIGITS_MAX):
-        raise ValueError("not a port")  # int() takes "+1" and "1_0", too
+        raise ValueError("not a port")  # int() also accepts "+1" and "1_0"
     port = int(written)
     if port > PORT_MAX:
         raise ValueError("not a port")
@@ -105,7 +105,7 @@ def split_contacts(data: bytes, family: int) -> list[Contact]:
 
 
 class AllowedNetworks:
-    """AllowedNetworks that may be reached although they are not public, for example `127.0.0.0/8` on a test machine."""
+    """Networks that may be contacted although they are not public, for example `127.0.0.0/8` for a test."""
 
     def __init__(self, written: Iterable[str] = ()) -> None:
         self._networks = []
@@ -125,10 +125,10 @@ NONE_ALLOWED = AllowedNetworks()
 
 
 def is_contactable(endpoint: bytes, allowed: AllowedNetworks = NONE_ALLOWED) -> bool:
-    """Return whether an endpoint that a stranger named may be contacted.
+    """Return whether an endpoint that another node named may be contacted.
 
-    Anybody can announce the address of somebody else's printer: private, loopback, multicast and reserved addresses are
-    refused unless the user allowed them, port 0 always.
+    Anybody can announce any address, for example that of a printer in our network. So private, loopback, multicast and
+    reserved addresses are refused unless the user allowed them. Port 0 is always refused.
     """
     ip = endpoint[:-2]
     if endpoint[-2:] == b"\0\0" or len(ip) not in (4, 16):
@@ -137,14 +137,14 @@ def is_contactable(endpoint: bytes, allowed: AllowedNetworks = NONE_ALLOWED) -> 
 
 
 def is_public_v4(ip: bytes) -> bool:
-    """Return what `is_public` returns for a packed IPv4 address, 20 times as fast."""
+    """Return whether a packed IPv4 address is public. Same result as `is_public`, 20 times as fast."""
     return not bisect_right(_V4_EDGES, int.from_bytes(ip)) & 1
 
 
 def is_public_v6(ip: bytes) -> bool:
-    """Return whether a packed address is a public IPv6 one.
+    """Return whether a packed IPv6 address is public.
 
-    Unlike for `is_public`, mapped addresses and those of NAT64 are not: their nodes belong in the IPv4 table.
+    Unlike `is_public`, it returns False for mapped and NAT64 addresses: their nodes belong in the IPv4 table.
     """
     if ip[:2] == _SIX_TO_FOUR:
         return is_public_v4(ip[2:6])
@@ -152,7 +152,7 @@ def is_public_v6(ip: bytes) -> bool:
 
 
 def _edges(networks: Iterable[IPv4Network | IPv6Network]) -> list[int]:
-    """Return where non-public blocks start and end. An address is in one if an odd number of edges is not above it."""
+    """Return the edges of the non-public blocks. An address is in a block if the number of edges up to it is odd."""
     return sorted(edge for each in networks for edge in (int(each.network_address), int(each.broadcast_address) + 1))
 
 

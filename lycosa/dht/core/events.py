@@ -1,6 +1,6 @@
-"""What a node reports to its shell: events, its status, and what it saves.
+"""What a node reports to its shell: events, its status, and the table to save.
 
-`operation_id` is what the verb that started the operation returned.
+`operation_id` is the id that the method returned when it started the operation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lycosa.dht.core.routing.table import TableCounts
 
 @dataclass(frozen=True, slots=True)
 class LookupProgress:
-    """A get_peers lookup found peers that it did not know before."""
+    """A get_peers lookup found new peers."""
 
     operation_id: int
     peers: tuple[bytes, ...]
@@ -23,7 +23,7 @@ class LookupProgress:
 
 @dataclass(frozen=True, slots=True)
 class LookupFinished:
-    """A lookup is over: the closest nodes that answered, how many peers were found, and what a scrape estimates."""
+    """A lookup has ended: the closest nodes that answered, the number of peers found, and the estimates of a scrape."""
 
     operation_id: int
     target: bytes
@@ -35,7 +35,7 @@ class LookupFinished:
 
 @dataclass(frozen=True, slots=True)
 class AnnounceFinished:
-    """An announce is over: how many of the closest nodes were asked to store it, and how many confirmed."""
+    """An announce has ended: how many of the closest nodes were asked to store the peer, and how many confirmed."""
 
     operation_id: int
     infohash: bytes
@@ -67,7 +67,7 @@ class PeersNamed:
 
 @dataclass(frozen=True, slots=True)
 class QueryFinished:
-    """A single query is over. `error` is empty after an answer, else it says why there is none."""
+    """A single query has ended. `error` says why there is no answer; "" after an answer."""
 
     operation_id: int
     endpoint: bytes
@@ -94,14 +94,14 @@ class PeersWanted:
 
 @dataclass(frozen=True, slots=True)
 class JoinFinished:
-    """A search for the own id is over. Without a good contact the node tries again later."""
+    """A search for our own id has ended. If it found no good contact, the node tries again later."""
 
     good_contacts: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalAddressChanged:
-    """Enough nodes agree that others see us at this IP address. `node_id` is our id from now on."""
+    """Enough nodes agree that this is our IP address. `node_id` is our id from now on."""
 
     ip: bytes
     node_id: bytes
@@ -114,14 +114,14 @@ Event: TypeAlias = OperationEvent | PeerAnnounced | PeersWanted | ExternalAddres
 
 
 class SavedTable(NamedTuple):
-    """What a node remembers between runs: its id and its contacts. Never routers, never peers."""
+    """What a node stores between runs: its id and its contacts, but no routers and no peers."""
 
     node_id: bytes
     contacts: tuple[Contact, ...]
 
 
 class Reachability(enum.Enum):
-    """Whether nodes that we never asked can reach us."""
+    """Whether nodes that we have not queried can reach us."""
 
     UNKNOWN = "unknown"
     REACHABLE = "reachable"
@@ -130,7 +130,7 @@ class Reachability(enum.Enum):
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts since the start. Bytes are payloads of datagrams."""
+    """Counts since the start. Bytes are those of the payloads of datagrams."""
 
     datagrams_in: int = 0
     bytes_in: int = 0
@@ -140,10 +140,10 @@ class Traffic:
     answers_out: int = 0
     errors_out: int = 0
     limited: int = 0
-    """Queries of others that were not answered because of a limit."""
+    """Queries of other nodes that were not answered because of a limit."""
     malformed: int = 0
     unexpected: int = 0
-    """Answers to no query of ours."""
+    """Answers that belong to no query of ours."""
     queries_out: int = 0
     answers_in: int = 0
     errors_in: int = 0
@@ -153,7 +153,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """How a node is doing."""
+    """The state of a node."""
 
     node_id: bytes
     external_ip: bytes

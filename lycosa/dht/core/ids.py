@@ -1,4 +1,4 @@
-"""Node ids, infohashes and targets: 20 bytes each, at a distance that is their XOR (BEP 5)."""
+"""Node ids, infohashes and targets: 20 bytes each. The distance of two of them is their XOR (BEP 5)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def common_prefix_bits(one: bytes, other: bytes) -> int:
 
 
 def id_with_prefix(prefix: bytes, bits: int, rest: bytes) -> bytes:
-    """Return the id whose first `bits` bits are those of `prefix`, and the others those of `rest` (20 random bytes)."""
+    """Return an id: the first `bits` bits from `prefix`, the remaining ones from `rest` (20 random bytes)."""
     mask = (1 << (ID_BITS - bits)) - 1
     return (int.from_bytes(prefix) & ~mask | int.from_bytes(rest) & mask).to_bytes(ID_BYTES)

@@ -1,9 +1,9 @@
 """KRPC messages as values, and their encoding (BEP 5, with 32, 33, 42, 43 and 51).
 
-`decode_message` makes a query, a reply or an error of any datagram, or raises `KrpcError`, which names the error
-packet to answer with, if any. It reads what live nodes send: keys in any order, odd values, packets of older drafts.
-The encoders write every packet strictly. They take the transaction of a query in its encoded form, so that it is echoed
-as it came.
+`decode_message` converts a datagram to a query, a reply or an error. Otherwise it raises `KrpcError`, which has the
+error packet to answer with, if any. It reads what real nodes send: keys in any order, odd values, packets of older
+drafts. The encoders write every packet strictly. They take the transaction of a query in its encoded form, so that the
+answer echoes the same bytes.
 """
 
 from __future__ import annotations
@@ -30,34 +30,37 @@ METHOD_UNKNOWN = 204
 
 WANT_NODES = 1
 WANT_NODES6 = 2
-"""Flags of `want` (BEP 32). 0: the query did not say."""
+"""Flags of `want` (BEP 32). 0: the query has no `want`."""
 
 VERSION = b"LY\x00\x01"
-"""Our `v`: two letters of the client, two bytes of its version (BEP 20)."""
+"""Our `v`: two letters for the client, two bytes for its version (BEP 20)."""
 
 SENT_BYTES_MAX = 1024
-"""The largest payload that is sent (BEP 32)."""
+"""Maximum size of a payload that is sent (BEP 32)."""
 RECEIVED_BYTES_MAX = 4096
-"""The largest datagram that is read. The largest answers seen are of 1,500 bytes."""
+"""Maximum size of a datagram that is read. The largest answers seen have 1,500 bytes."""
 RECEIVED_BYTES_MIN = 15
-"""No KRPC message is shorter; mldht drops these unread, too."""
+"""Minimum size of a KRPC message. Shorter datagrams are dropped unread, as in mldht."""
 KRPC_DEPTH_MAX = 10
-"""As libtorrent. The messages of BEP 5 need 3."""
+"""Maximum depth, as in libtorrent. The messages of BEP 5 need 3."""
 KRPC_TOKENS_MAX = 500
-"""As libtorrent. An answer of 1,500 bytes holds 180 peers."""
+"""Maximum number of values, as in libtorrent. An answer of 1,500 bytes holds 180 peers."""
 TRANSACTION_BYTES_MAX = 64
-"""A transaction that is echoed. BEP 5: "typically 2 characters are enough"; an answer must not be a free payload."""
+"""Maximum size of a transaction that is echoed: an answer must not carry data that an attacker chose.
+
+BEP 5: "typically 2 characters are enough".
+"""
 TOKEN_BYTES_MAX = 128
-"""A token that is stored to be sent back. Tokens have 4 to 20 bytes."""
+"""Maximum size of a token that is stored, to be sent back. Most tokens have 4 to 20 bytes."""
 MESSAGE_BYTES_MAX = 200
-"""What is kept of the text of an error."""
+"""Maximum number of bytes that are kept of the text of an error."""
 FILTER_BYTES = 256
 
 
 class KrpcError(LycosaError):
-    """A datagram that is no KRPC message, or a query that cannot be answered.
+    """A datagram that is not a KRPC message, or a query that cannot be answered.
 
-    `transaction` is what the error packet echoes, encoded; None when there is nothing to answer.
+    `transaction` is the encoded transaction for the error packet; None if no error packet is sent.
     """
 
     def __init__(self, message: str, code: int = PROTOCOL_ERROR, transaction: bytes | None = None) -> None:
@@ -67,10 +70,10 @@ class KrpcError(LycosaError):
 
 
 class Query(Struct, frozen=True):
-    """A query with valid arguments. Those of other methods have their defaults."""
+    """A query with valid arguments. Arguments that its method does not have keep their defaults."""
 
     transaction: bytes
-    """In its encoded form, `2:aa`: to be echoed."""
+    """In its encoded form, such as `2:aa`, so that the answer echoes the same bytes."""
     method: bytes
     id: bytes
     target: bytes = b""
@@ -87,7 +90,7 @@ class Query(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """A reply (BEP 5: response). What is missing, or has an odd form, is empty; lists hold only what is whole."""
+    """A reply (BEP 5: response). Missing and invalid fields are empty; incomplete elements of lists are dropped."""
 
     transaction: bytes
     id: bytes
@@ -97,13 +100,13 @@ class Reply(Struct, frozen=True):
     """Endpoints of peers, of both families (BEP 32)."""
     token: bytes | None = None
     samples: bytes | None = None
-    """Infohashes without a separator; None: the node does not know BEP 51."""
+    """Concatenated infohashes; None if the node does not support BEP 51."""
     num: int = 0
     interval_s: int = 0
     seed_filter: bytes = b""
     peer_filter: bytes = b""
     own_endpoint: bytes = b""
-    """Our IP address as the node sees it: of 4, 6, 16 or 18 bytes (BEP 42)."""
+    """Our IP address, possibly with the port, as the node sees it: 4, 6, 16 or 18 bytes (BEP 42)."""
     version: bytes = b""
 
     def contacts(self) -> list[Contact]:
@@ -124,13 +127,13 @@ class ErrorMessage(Struct, frozen=True):
 Message = Query | Reply | ErrorMessage
 
 INTERVAL_S_MAX = 21_600
-"""The longest interval of BEP 51."""
+"""Maximum interval (BEP 51)."""
 
 
 def decode_message(data: bytes) -> Message:
-    """Return the message of a datagram. Raises KrpcError for all that is none."""
+    """Return the message in a datagram. Raises `KrpcError` if there is none."""
     if not RECEIVED_BYTES_MIN <= len(data) <= RECEIVED_BYTES_MAX:
-        raise KrpcError(f"{len(data)} bytes: no KRPC message")
+        raise KrpcError(f"{len(data)} bytes: not a KRPC message")
     if data[:1] != b"d":
         raise KrpcError("not a dictionary")
     try:
@@ -182,9 +185,10 @@ def _query(message: dict[bytes, Value]) -> Query:
 
 
 def _target_of_unknown(method: bytes, arguments: dict[bytes, Value], transaction: bytes) -> bytes:
-    """Return the key of the target. Methods of the future that have one are a find_node, as in libtorrent.
+    """Return the key of the target in a query with an unknown method. It is answered like find_node, as in libtorrent.
 
-    `announce_peers` stands in old articles for announce_peer: it asks for no nodes.
+    This way future methods spread. Exception: `announce_peers`, a misspelling of announce_peer in old articles. Raises
+    `KrpcError` if there is no target.
     """
     if method != b"announce_peers":
         for key in (b"target", b"info_hash"):
@@ -245,7 +249,7 @@ def _error(message: dict[bytes, Value]) -> ErrorMessage:
 
 
 def _echo(transaction: Value | None) -> bytes:
-    """Return the transaction of a query, encoded. Old drafts had integers."""
+    """Return the encoded transaction of a query. In old drafts it was an integer."""
     if isinstance(transaction, bytes) and len(transaction) <= TRANSACTION_BYTES_MAX:
         return b"%d:%b" % (len(transaction), transaction)
     if isinstance(transaction, int):
@@ -281,7 +285,7 @@ def _peers(values: Value | None) -> list[bytes]:
 
 
 def _whole(value: Value | None, size: int) -> bytes:
-    """Return the records of a fixed size; an incomplete one at the end is left out."""
+    """Return the complete records of a fixed size, without an incomplete one at the end."""
     if not isinstance(value, bytes):
         return b""
     return value[: len(value) - len(value) % size]
@@ -313,7 +317,7 @@ def encode_query(
     read_only: bool = False,
     version: bytes = VERSION,
 ) -> bytes:
-    """Return a query packet. `arguments` are encoded, sorted, and come after `id`; the functions below make them."""
+    """Return a query packet. `arguments` (from the functions below) are encoded, sorted, and follow `id`."""
     return b"d1:ad2:id20:%be1:q%d:%b%b1:t%d:%b1:v%d:%b1:y1:qe" % (
         node_id + arguments,
         len(method),
@@ -346,8 +350,8 @@ def announce_arguments(
 ) -> bytes:
     """Return the arguments of announce_peer.
 
-    Without a port, the source port of the datagram is announced. aria2 refuses port 0 even then, so `local_port`, which
-    should be that port, stands in its place.
+    Without a port, the source port of the datagram is announced (`implied_port`). aria2 refuses port 0 even then, so
+    the packet also has `local_port`, which should be the source port.
     """
     return b"%b9:info_hash20:%b4:porti%de%b5:token%d:%b" % (
         b"12:implied_porti1e" if port is None else b"",
@@ -372,8 +376,8 @@ def encode_reply(
 ) -> bytes:
     """Return a reply packet.
 
-    `transaction` is encoded, as in `Query`; `requester` is the endpoint the query came from (BEP 42). `values` are
-    encoded, sorted, and come after `id`: `return_values` makes them; `before_id` are the filters of BEP 33.
+    `transaction` is encoded, as in `Query`. `requester` is the endpoint that sent the query (BEP 42). `values` (from
+    `return_values`) are encoded, sorted, and follow `id`. `before_id` are the filters of BEP 33.
     """
     return b"d2:ip%d:%b1:rd%b2:id20:%b%be1:t%b1:v%d:%b1:y1:re" % (
         len(requester),

@@ -1,7 +1,7 @@
-"""Limits on what a node sends and answers: per host, in bytes, and in addresses it had no business with before.
+"""Limits on what a node sends and answers: messages per host, bytes, and addresses that it newly contacts.
 
-libtorrent answers a host 50 messages in 10 seconds and then bans it for 5 minutes; home routers forget connections when
-a node talks to too many addresses at once. All tables are bounded, and a check costs about a microsecond.
+libtorrent answers a host 50 messages in 10 seconds and then bans it for 5 minutes. Home routers drop connections when a
+node contacts too many addresses at once. All tables are bounded, and a check takes about a microsecond.
 """
 
 from __future__ import annotations
@@ -13,41 +13,44 @@ from lycosa.dht.core.endpoints import site_of
 
 QUERIES_PER_S = 1.0
 QUERIES_BURST = 4
-"""Queries to one host, well under the 50 in 10 seconds that libtorrent tolerates. bitmagnet's values."""
+"""Maximum rate and burst of queries to one host: bitmagnet's values. libtorrent tolerates 50 in 10 seconds."""
 ANSWERS_PER_S = 5.0
 ANSWERS_BURST = 50
-"""Queries of one host that are answered: libtorrent's 50 in 10 seconds."""
+"""Maximum rate and burst of answered queries from one host: libtorrent's 50 in 10 seconds."""
 HOSTS_MAX = 131_072
-"""Hosts in a table of rates. At 64 bytes a query, a table fills in the 4 seconds it must remember at 2 MB/s."""
+"""Maximum number of hosts in a rate limit, which remembers a host for 4 s: a flood of 2 MB/s (64 bytes a query)."""
 ADDRESSES_MAX = 131_072
-"""Endpoints that count as known. A minute at 2,000 queries/s."""
+"""Maximum number of endpoints that count as known: those of a minute at 2,000 queries/s."""
 ROUNDING_S = 1e-6
-"""More than the error of a float of seconds."""
+"""Tolerance for rounding errors of times."""
 BYTES_PER_S = 100_000.0
-"""A megabit a second: a node on a home line answers a few dozen queries a second (libtorrent: 8,000 bytes)."""
+"""Maximum bytes sent per second, about 1 Mbit/s. A node on a home line answers a few dozen queries a second.
+
+libtorrent: 8,000 bytes.
+"""
 NEW_ADDRESSES_PER_MINUTE = 1_000
-"""Home routers remember 4,000 to 16,000 connections for some minutes."""
+"""Maximum number of newly contacted addresses. Home routers hold 4,000 to 16,000 connections for some minutes."""
 QUERY_BYTES = 120
-"""A query is about this long."""
+"""Typical size of a query."""
 REFUSED_WAIT_S = 1.0
-"""When a query that met a full table or too many new addresses is tried again."""
+"""Delay of a query that was refused because a table was full or there were too many new addresses."""
 BANDWIDTH_BURST_S = 2.0
-"""Seconds of full rate that an idle node may send at once."""
+"""Maximum burst of an idle node, in seconds at the full rate."""
 QUERIES_RESERVE = 0.25
 """The part of the burst that answers leave to queries: a flood of queries must not silence our own."""
 TCP = b"tcp"
 """Before the endpoint of a connection: a router on the way keeps an entry for each protocol."""
 NEW_ADDRESSES_BURST_S = 10.0
-"""Seconds of the rate of new addresses that may come at once."""
+"""Maximum burst of new addresses, in seconds at the full rate."""
 
 
 class RateLimit:
     """A rate and a burst for each host: an IPv4 address or an IPv6 /64.
 
-    A host's entry is the time at which its burst would be whole again (GCRA), so it can be forgotten after that. There
-    are two generations of entries, and the older one is dropped as a whole when all in it have expired. A full table
-    either refuses unknown hosts (`refuse_when_full`: the limit holds in all cases) or forgets the older generation
-    early (a flood of forged addresses locks nobody out).
+    The entry of a host is the time at which its full burst is available again (GCRA); after that the entry is not
+    needed. There are two generations of entries. The older one is dropped when all its entries have expired. With
+    `refuse_when_full` a full table refuses unknown hosts, so the limit always holds. Otherwise it drops the older
+    generation early, so a flood of forged addresses does not lock out other hosts.
     """
 
     def __init__(self, per_s: float, burst: int, *, hosts_max: int = HOSTS_MAX, refuse_when_full: bool = False) -> None:
@@ -64,7 +67,7 @@ class RateLimit:
         return len(self._recent) + len(self._older)
 
     def allow(self, endpoint: bytes, now: float) -> bool:
-        """Return whether one more is within the limit of the host; if so, count it."""
+        """Return whether one more message is within the limit of the host; if so, count it."""
         if now - self._started >= self._generation_s:
             self._next_generation(now)
         host = site_of(endpoint)
@@ -79,7 +82,7 @@ class RateLimit:
         return True
 
     def ready_at(self, endpoint: bytes, now: float) -> float:
-        """Return when the next one will be within the limit: `now` at the earliest. Nothing is counted."""
+        """Return when the next message will be within the limit, at the earliest `now`. Counts nothing."""
         host = site_of(endpoint)
         ready_at = (self._recent.get(host) or self._older.get(host, 0.0)) - self._tolerance_s
         return now if ready_at <= now else ready_at + ROUNDING_S
@@ -90,7 +93,7 @@ class RateLimit:
 
 
 class TokenBucket:
-    """A rate of bytes, or of anything, with a burst. `take` refuses what is not there."""
+    """Limits the rate of bytes, or of anything else, with a burst."""
 
     def __init__(self, per_s: float, burst: float) -> None:
         self._per_s = per_s
@@ -100,7 +103,10 @@ class TokenBucket:
         self._filled_at: float | None = None
 
     def take(self, amount: float, now: float, *, reserve: float = 0.0) -> bool:
-        """Take an amount if it is there and leaves the reserve, or if the bucket is full and smaller than both."""
+        """Take an amount if at least `reserve` is left. If both exceed the whole bucket, take it when it is full.
+
+        Return whether it was taken.
+        """
         level = self._fill(now)
         if level + self._rounding < min(amount + reserve, self._burst):
             return False
@@ -126,17 +132,17 @@ class TokenBucket:
 
 
 class BandwidthCap(TokenBucket):
-    """The bytes a second that a node sends, answers and queries together."""
+    """Limits the bytes per second that a node sends, answers and queries together."""
 
     def __init__(self, bytes_per_s: float) -> None:
         super().__init__(bytes_per_s, BANDWIDTH_BURST_S * bytes_per_s)
 
 
 class NewAddressCap:
-    """How many endpoints a minute may be contacted that were not contacted in the last minute.
+    """Limits how many endpoints are contacted per minute that were not contacted in the minute before.
 
-    Each of them is an entry in the tables of routers and firewalls on the way. In no 60 seconds there are more new ones
-    than `per_minute`: what may come at once is taken off the rate.
+    Each of them takes an entry in the tables of routers and firewalls on the way. Any 60 seconds have at most
+    `per_minute` new endpoints: the burst is subtracted from the rate.
     """
 
     def __init__(self, per_minute: int, *, addresses_max: int = ADDRESSES_MAX) -> None:
@@ -151,7 +157,7 @@ class NewAddressCap:
         return len(self._recent) + len(self._older)
 
     def allow(self, endpoint: bytes, now: float) -> bool:
-        """Return whether this endpoint may be contacted; if so, it is known for the next one to two minutes."""
+        """Return whether this endpoint may be contacted. If so, it counts as known for one to two minutes."""
         if endpoint in self._recent and now - self._started < 60:
             return True
         if now - self._started >= 60 or len(self._recent) >= self._addresses_max:
@@ -174,7 +180,7 @@ class QueryLimit(StrEnum):
 
 
 class NodeLimits:
-    """The limits of all nodes of a process, as these have one line and one router."""
+    """The limits of all nodes of a process together: they share one internet connection and one router."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""Magnet URIs and infohashes as text (BEP 9): what users paste.
+"""Parses magnet URIs and infohashes as users write them (BEP 9).
 
     magnet:?xt=urn:btih:<40 hex or 32 base32>&xt=urn:btmh:1220<64 hex>&dn=<name>&x.pe=<address>:<port>
 
-Trackers (`tr`) are ignored: peers come from the DHT. Peers (`x.pe`) count if they are addresses; host names do not,
-since nothing here resolves them.
+Trackers (`tr`) are ignored: peers come from the DHT. Peers (`x.pe`) are used if they are addresses; host names are
+ignored, since nothing resolves them here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXAMPLE = "write magnet:?xt=urn:btih: and 40 hexadecimal digits"
 
 @dataclass(frozen=True, slots=True)
 class Magnet:
-    """What a magnet URI names: a torrent by one infohash, or a hybrid one by two."""
+    """A parsed magnet URI: the infohash of a torrent, or the two infohashes of a hybrid torrent."""
 
     infohash_v1: bytes | None
     infohash_v2: bytes | None
@@ -34,11 +34,11 @@ class Magnet:
 
     @property
     def infohashes(self) -> tuple[bytes, ...]:
-        """The full infohashes: 20 bytes of version 1, 32 of version 2. The DHT uses the first 20."""
+        """The full infohashes: 20 bytes for version 1, 32 for version 2, of which the DHT uses the first 20."""
         return tuple(each for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
     def names(self, metadata: bytes) -> bool:
-        """Whether an info dict has all infohashes of the link: the peers of one know nothing of the other."""
+        """Whether an info dict has all infohashes of the link. The peers of a swarm know only one of them."""
         return all(has_infohash(metadata, infohash) for infohash in self.infohashes)
 
 
@@ -63,9 +63,9 @@ def parse_magnet(text: str) -> Magnet:
 
 
 def parse_infohash(text: str) -> bytes:
-    """Read an infohash: 40 hexadecimal digits or 32 of base32 (20 bytes), 64 hexadecimal ones (32 bytes).
+    """Parse an infohash: 40 hexadecimal or 32 base32 digits (20 bytes), or 64 hexadecimal digits (32 bytes).
 
-    The 64 may have `1220` in front: function (0x12, SHA-256) and length of a multihash. Raises `BadMagnet`.
+    The 64 digits may follow `1220`, the prefix of a multihash for SHA-256. Raises `BadMagnet`.
     """
     if re.fullmatch(r"[0-9A-Fa-f]{40}|[0-9A-Fa-f]{64}|1220[0-9A-Fa-f]{64}", text):
         return bytes.fromhex(text[-64:])
@@ -75,7 +75,7 @@ def parse_infohash(text: str) -> bytes:
 
 
 def _topic(topics: list[str], prefix: str, text: str, size: int, mistakes: list[BadMagnet]) -> bytes | None:
-    """Return the infohash of one version. What cannot be read is noted: another infohash of the link may be good."""
+    """Return the infohash of one version. Invalid ones are added to `mistakes`: another infohash may be valid."""
     hashes: set[bytes] = set()
     for topic in topics:
         if topic.lower().startswith(prefix):

@@ -3,9 +3,9 @@
     shell -> receive_datagram, handle_timer, verbs        no method sends, sleeps or reads a clock
     shell <- datagrams_to_send, next_timer, next_event    after each of the calls above
 
-A query goes to the responder, and its sender to the maintenance, which verifies it before it may enter the table. An
-answer goes to the query that it matches: the table and the votes for our address learn from it, then the operation that
-asked. Replies leave from the address that the query reached, as each address has a node of its own (BEP 45).
+The responder answers a query, and the maintenance verifies its sender before it may enter the table. An answer is
+matched with its query. Then it updates the table, the operation that sent the query, and the votes for our address.
+Replies leave from the address that received the query, since each address has its own node (BEP 45).
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ EVENTS_MAX = 10_000
 STRANGERS_EVENTS_MAX = EVENTS_MAX // 2
 """Above it, what strangers announce and want is no event: it must not push out the results of our own operations."""
 OFFLINE_S = 30.0
-"""Without any datagram for this long, our own link may be down: nobody is blamed for not answering (BEP 45)."""
+"""Without any datagram for this long, our own link may be down: missing answers then do not count (BEP 45)."""
 UNSOLICITED_S = 900.0
-"""A query from an endpoint that we did not ask in this time was not let through by a NAT of ours."""
+"""A query from an endpoint that we have not contacted within this time shows that no NAT blocks queries to us."""
 ASKED_ENDPOINTS_MAX = 4096
 
 
 class DhtNode:
-    """See the module. `endpoint` is the local address; nodes of one process share a `Neighbourhood`."""
+    """A DHT node, see the module. `endpoint` is the local address. Nodes of one process share a `Neighbourhood`."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class DhtNode:
     def start(
         self, saved: SavedTable | None, bootstrap: Sequence[bytes], now: float, *, routers: Sequence[bytes] = ()
     ) -> None:
-        """Join the network. `routers` are asked as `bootstrap` nodes are, but never enter the table or a file."""
+        """Join the network. `routers` are queried like `bootstrap` nodes, but never enter the table or a file."""
         own_id = saved.node_id if saved is not None and self._address.suits(saved.node_id) else self.node_id
         self.table.rebase(own_id, now)
         self._routers = frozenset(routers)
@@ -144,12 +144,12 @@ class DhtNode:
             self._receive_error(message, source, now)
 
     def datagrams_to_send(self) -> list[tuple[bytes, bytes]]:
-        """Return the datagrams to send now, each with its destination, once."""
+        """Return the datagrams to send now with their destinations. Each is returned only once."""
         outbox, self._outbox = self._outbox, []
         return outbox
 
     def next_timer(self) -> float | None:
-        """Return when `handle_timer` is to be called next."""
+        """Return when `handle_timer` must be called next."""
         if self._started_at == -math.inf:
             return None
         return min(self._maintenance.next_timer, self._outgoing.next_timer(), self._transactions.next_timer())
@@ -169,10 +169,10 @@ class DhtNode:
     def next_event(self) -> Event | None:
         return self._events.popleft() if self._events else None
 
-    # Verbs. Each returns the id that its events name.
+    # Operations. Each method returns the `operation_id` of its events.
 
     def find_node(self, target: bytes, now: float) -> int:
-        """Search the nodes closest to an id: LookupFinished."""
+        """Search for the nodes closest to an id. Event: LookupFinished."""
         return self._operations.find_node(target, now)
 
     def get_peers(self, infohash: bytes, now: float, **options: Unpack[PeersOptions]) -> int:
@@ -180,23 +180,23 @@ class DhtNode:
         return self._operations.get_peers(infohash, now, **options)
 
     def announce(self, infohash: bytes, port: int | None, now: float, *, seed: bool = False) -> int:
-        """Announce a peer at our address: AnnounceFinished. Without `port`, at the port of this node."""
+        """Announce a peer at our address and `port` (None: the port of this node). Event: AnnounceFinished."""
         return self._operations.announce(infohash, port, port_of(self.endpoint), now, seed=seed)
 
     def sample_infohashes(self, contact: Contact, target: bytes, now: float) -> int:
-        """Ask a node which infohashes it stores: InfohashesSampled, or QueryFinished with the error (BEP 51)."""
+        """Ask a node which infohashes it stores (BEP 51). Event: InfohashesSampled, or QueryFinished with the error."""
         return self._operations.sample_infohashes(contact, target, now)
 
     def ping(self, endpoint: bytes, now: float) -> int:
-        """Ping a node, for example one named by a PORT message; it may enter the table if it answers: QueryFinished."""
+        """Ping a node, for example from a PORT message. If it answers, it may enter the table. Event: QueryFinished."""
         return self._operations.ping(endpoint, now)
 
     def cancel(self, operation_id: int, now: float) -> None:
-        """End an operation without an event."""
+        """Cancel an operation. It sends no event."""
         self._operations.cancel(operation_id)
 
     def save(self, now: float) -> SavedTable:
-        """Return what to start with next time."""
+        """Return the table to start with next time."""
         return SavedTable(self.node_id, tuple(self.table.save()))
 
     def closest_good(self, target: bytes, count: int, now: float) -> list[Contact]:
@@ -219,12 +219,12 @@ class DhtNode:
         )
 
     def validate(self) -> None:
-        """Check what must always hold: indexes agree, and bounds are kept."""
+        """Check the invariants: indexes agree, and bounds are kept."""
         self.table.validate()
         self._transactions.validate()
         self.peers.validate()
 
-    # Queries of others.
+    # Queries of other nodes.
 
     def _receive_query(self, query: Query, source: bytes, now: float) -> None:
         self.traffic.queries_in += 1
@@ -253,7 +253,7 @@ class DhtNode:
         self.traffic.errors_out += self._answer(answer, source, now)
 
     def _answer(self, data: bytes, source: bytes, now: float) -> bool:
-        """Send an answer if there is bandwidth. Returns whether there was."""
+        """Send an answer if there is bandwidth for it. Return whether it was sent."""
         if not self._limits.may_send(len(data), now):
             self.traffic.limited += 1
             return False
@@ -301,7 +301,7 @@ class DhtNode:
             self._move(now)
 
     def _move(self, now: float) -> None:
-        """Take an id that suits our new address."""
+        """Change our id, if necessary, to one that fits our new address."""
         if not self._address.suits(self.node_id):
             self.table.rebase(self._address.new_id(), now)
             self._maintenance.moved(now)
@@ -328,7 +328,7 @@ class DhtNode:
             query.operation.failed(query, "no answer", now)
 
     def _unanswered(self, query: OutgoingQuery, reason: str, now: float) -> None:
-        """End a query that says nothing of the node that it was for."""
+        """End a query without an answer. The node that it was sent to is not blamed."""
         contact = query.contact()
         if contact is not None:
             self.table.unchecked(contact)
@@ -355,7 +355,7 @@ class DhtNode:
 
 
 class ReachabilityTest:
-    """Tells by the queries that come in whether nodes that we never asked can reach us."""
+    """Decides from the queries that arrive whether nodes that we have not contacted can reach us."""
 
     def __init__(self) -> None:
         self._asked_at: RecentDict[bytes, float] = RecentDict(ASKED_ENDPOINTS_MAX)
@@ -378,7 +378,7 @@ class ReachabilityTest:
 
 
 class ExternalAddress:
-    """Our IP address as others see it, and the ids that suit it (BEP 42)."""
+    """Our IP address as other nodes see it, and the ids that fit it (BEP 42)."""
 
     def __init__(self, ip: bytes, random_bytes: Callable[[int], bytes]) -> None:
         self._random_bytes = random_bytes
@@ -386,11 +386,11 @@ class ExternalAddress:
 
     @property
     def ip(self) -> bytes:
-        """Empty as long as it is not known."""
+        """The packed address; b"" while it is unknown."""
         return self._votes.address
 
     def vote(self, own_endpoint: bytes, source: bytes) -> bool:
-        """Count what a node says our address is. Returns whether that changes it."""
+        """Count the address that a node reports as ours. Return whether this changes our address."""
         return bool(own_endpoint) and self._votes.vote(own_endpoint, source)
 
     def new_id(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What a user may decide about a node."""
+"""The settings of a node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lycosa.dht.core.endpoints import NONE_ALLOWED, AllowedNetworks
 from lycosa.dht.core.krpc import INTERVAL_S_MAX
 
 SAMPLE_INTERVAL_S = 1800
-"""BEP 51 allows 0 to 21,600. Announces expire after 45 minutes, so a sample of half an hour is mostly still true."""
+"""Default of `sample_interval_s`. Announces expire after 45 minutes, so most of a sample is valid for this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,11 @@ class NodeConfig:
     """The settings of a node. The defaults are for a node on the public network."""
 
     read_only: bool = False
-    """Answer nothing, and ask others not to keep us (BEP 43): for nodes that nobody can reach."""
+    """Answer no queries, and mark our queries so that other nodes do not store us (BEP 43): for unreachable nodes."""
     allowed_networks: AllowedNetworks = NONE_ALLOWED
-    """Networks that are contacted although they are not public."""
+    """Networks that may be contacted although they are not public."""
     external_ip: bytes = b""
-    """Our IP address as others see it, if it is known beforehand. Else the answers of others tell."""
+    """Our packed public IP address, if it is known. By default it is learned from the answers of other nodes."""
     sample_interval_s: int = SAMPLE_INTERVAL_S
     """How long the sample of our infohashes stays the same, and indexers stay away (BEP 51)."""
     report_infohashes: bool = False

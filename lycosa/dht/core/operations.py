@@ -1,7 +1,7 @@
-"""What a node does on request: lookups, announces, scrapes, samples, pings. Each ends with one event.
+"""The operations of a node: lookups, announces, scrapes, samples, pings. Each ends with one event.
 
-A get_peers lookup may be followed by queries to the closest nodes that it found: announce_peer with the token of each,
-or get_peers with `scrape`, which many nodes answer without peers (BEP 33).
+After a get_peers lookup, follow-up queries may go to the closest nodes that it found: announce_peer with the token of
+each node, or get_peers with `scrape`, which many nodes answer without peers (BEP 33).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from lycosa.dht.core.scrape_filter import ScrapeFilter
 from lycosa.dht.core.transactions import OutgoingQuery
 
 FOLLOW_UPS_MAX = 3
-"""Announces or scrapes of one operation in flight (BEP 33: 3)."""
+"""Maximum number of follow-up queries of one operation in flight (BEP 33: 3)."""
 OPERATIONS_MAX = 1000
-"""Operations that run at once: a hundred lookups a second of ten seconds each."""
+"""Maximum number of operations at a time: a hundred lookups per second, each taking ten seconds."""
 SAMPLED_MAX = 20_000
-"""Nodes whose interval (BEP 51) is remembered. A sweep of all nodes keeps its own record."""
+"""Maximum number of nodes whose interval (BEP 51) is remembered. A sweep of all nodes keeps its own record."""
 START_CONTACTS = 16
 """Contacts of the table that a lookup starts with: K, and as many for those that are gone."""
 
@@ -94,7 +94,7 @@ class SingleQuery:
 
 
 class LookupOperation:
-    """A lookup, the queries that it sends, and those that follow it. This one is a find_node."""
+    """A lookup, its queries, and its follow-up queries. This class does find_node; subclasses do get_peers."""
 
     method = FIND_NODE
 
@@ -106,12 +106,12 @@ class LookupOperation:
         self._send = send
         self._emit = emit
         self._arguments = self._encoded_arguments()
-        self._sources: dict[bytes, bool] = {}  # whether the answer of a source is late
+        self._sources: dict[bytes, bool] = {}  # endpoint -> whether its answer is late
         self._following: list[OutgoingQuery] | None = None
         self._following_in_flight = 0
 
     def begin(self, sources: Iterable[bytes], now: float) -> None:
-        """Ask the first nodes. `sources` are endpoints of nodes without a known id."""
+        """Query the first nodes. `sources` are endpoints of nodes whose id is unknown."""
         for endpoint in sources:
             self._sources[endpoint] = False
             self._send(OutgoingQuery(self.method, self._arguments, endpoint, None, self), now)
@@ -169,7 +169,7 @@ class LookupOperation:
             self._emit(self._finished())
 
     def _waits_for_sources(self) -> bool:
-        """Whether sources are to answer; late ones are waited for until a node answered."""
+        """Whether to wait for answers of sources. Once a node has answered, late sources are not waited for."""
         return bool(self._sources) and not (all(self._sources.values()) and self.lookup.has_answers())
 
     def _found(self, peers: Iterable[bytes]) -> None:
@@ -184,7 +184,7 @@ class LookupOperation:
         return []
 
     def _follow_up_answered(self, reply: Reply) -> None:
-        """Use the answer to a query that followed."""
+        """Use the answer to a follow-up query."""
 
     def _finished(self) -> OperationEvent:
         closest = tuple(each.contact for each in self.lookup.closest())
@@ -192,7 +192,7 @@ class LookupOperation:
 
 
 class JoinOperation(LookupOperation):
-    """A search for the own id that also asks for contacts of the other family, for the node of that family (BEP 32)."""
+    """A search for our own id. It also asks for contacts of the other family, for our node of that family (BEP 32)."""
 
     def __init__(
         self, lookup: Lookup, reading: Reading, send: Send, emit: Emit, offer: Callable[[Contact, float], None]
@@ -210,7 +210,7 @@ class JoinOperation(LookupOperation):
 
 
 class GetPeersOperation(LookupOperation):
-    """A search for peers, followed by a scrape of the closest nodes if asked for."""
+    """A search for peers, optionally followed by a scrape of the closest nodes."""
 
     method = GET_PEERS
 
@@ -225,7 +225,7 @@ class GetPeersOperation(LookupOperation):
         self._without_filters: set[bytes] = set()
 
     def add_own(self, peers: Iterable[bytes]) -> None:
-        """Add the peers that were announced to this very node."""
+        """Add peers that were announced to this node."""
         self._found(self._reading.usable(peers))
 
     def _encoded_arguments(self) -> bytes:
@@ -242,7 +242,7 @@ class GetPeersOperation(LookupOperation):
             self._seeds.unite(reply.seed_filter)
             self._leechers.unite(reply.peer_filter)
         else:
-            # BEP 33: a node that knows no filters says nothing of seeds, so its values are peers unless others differ.
+            # A node without BEP 33 sends no filters: its peers count as leechers unless other nodes know better.
             self._without_filters |= {ip_of(peer) for peer in self._reading.peers(reply)}
 
     def _finished(self) -> OperationEvent:
@@ -310,7 +310,7 @@ def ping_finished(operation_id: int, query: OutgoingQuery, reply: Reply, now: fl
 def sample_finished(
     operation_id: int, reading: Reading, query: OutgoingQuery, reply: Reply, now: float
 ) -> OperationEvent:
-    """Return the event of an answered sample_infohashes. A node that does not know it answers as to find_node."""
+    """Return the event of an answered sample_infohashes. A node without BEP 51 answers as to find_node."""
     contact = Contact(reply.id, query.endpoint)
     closer = tuple(reading.contacts(reply, now))
     samples = reply.samples
@@ -342,7 +342,7 @@ class NodeBusy(LycosaError):
 
 
 def _ignore(_: OperationEvent) -> None:
-    """Nobody waits for the search of a bucket."""
+    """Ignore the event of a bucket refresh."""
 
 
 class Operations:
@@ -375,11 +375,11 @@ class Operations:
         return len(self._running)
 
     def search(self, target: bytes, now: float) -> None:
-        """Search a target for the sake of the table."""
+        """Search for a target to refresh the table."""
         LookupOperation(0, self._lookup(target, now), self._reading, self._send, _ignore).begin((), now)
 
     def join(self, offer: Callable[[Contact, float], None] | None, on_finished: Callable[[], None], now: float) -> None:
-        """Search our own id. `offer` takes contacts of the other family, if a node wants them."""
+        """Search for our own id. `offer` receives contacts of the other family; None if we have no node there."""
         lookup = self._lookup(self._table.own_id, now)
         sources = self._sources(lookup, now)
         if offer is None:
@@ -430,14 +430,14 @@ class Operations:
         return operation_id
 
     def sample_infohashes(self, contact: Contact, target: bytes, now: float) -> int:
-        """Ask a node for a sample, unless its interval says that this is too early (BEP 51)."""
+        """Ask a node for a sample, unless its interval is not over (BEP 51)."""
         operation_id = self._next_id()
         operation = SingleQuery(operation_id, self._emit, partial(self._sampled, operation_id))
         self._running[operation_id] = operation
         query = OutgoingQuery(SAMPLE_INFOHASHES, find_node_arguments(target), contact.endpoint, contact.id, operation)
         again_at = self._sample_again_at.get(contact.endpoint, now)
         if again_at > now:
-            operation.failed(query, f"too early: the node asks for {again_at - now:.0f} s more", now)
+            operation.failed(query, f"too early: the interval of the node ends in {again_at - now:.0f} s", now)
         else:
             self._send(query, now)
         return operation_id
@@ -477,7 +477,7 @@ class Operations:
         return operation.operation_id
 
     def _sources(self, lookup: Lookup, now: float) -> list[bytes]:
-        """Return the bootstrap nodes to ask, too, as long as the table has few contacts."""
+        """Return the bootstrap nodes to query, if the table has too few contacts."""
         if self._table.is_populated(now):
             return []
         return [endpoint for endpoint in self.bootstrap if not lookup.knows(endpoint)]

@@ -1,8 +1,8 @@
-"""Peers announced to us, by infohash, for one address family (BEP 32 keeps the families apart). In memory only.
+"""Stores the peers that were announced to us, by infohash, for one address family (BEP 32). In memory only.
 
-One entry per infohash and IP (BEP 33); a new announce replaces its port and seed flag and renews it. Everything is
-bounded: peers per infohash, entries per announcing host (an IPv4 address or an IPv6 /64), infohashes, peers. If the
-store is full, the oldest announce is dropped.
+There is one entry per infohash and IP address (BEP 33). A new announce renews it, with its port and seed flag.
+Everything is bounded: peers per infohash, entries per announcing host (an IPv4 address or an IPv6 /64), infohashes,
+peers. If the store is full, the oldest entry is dropped.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.scrape_filter import ScrapeFilter
 
 EXPIRY_S = 2700.0
-"""Announces are repeated every 15 to 30 minutes; libtorrent forgets a peer after 45 minutes, too."""
+"""A peer is forgotten this long after its announce, as in libtorrent. Clients announce every 15 to 30 minutes."""
 PEERS_MAX = 100_000
-"""Peers in all, about 40 MB. With eight million nodes, a node is one of the eight closest for a few thousand."""
+"""Maximum number of peers: about 40 MB. Of eight million nodes, each is among the eight closest for a few thousand."""
 INFOHASHES_MAX = 20_000
-"""Infohashes, about 20 MB (libtorrent: 2,000)."""
+"""Maximum number of infohashes: about 20 MB (libtorrent: 2,000)."""
 SWARM_MAX = 6000
-"""Peers per infohash, where the filters of BEP 33 are full: from here on askers get no token."""
+"""Maximum number of peers per infohash: the filters of BEP 33 are then full. Beyond it no tokens are issued."""
 HOST_ANNOUNCES_MAX = 500
-"""Entries of one host, which has all addresses of its IPv6 /64. A seeder of a million torrents has us among the closest
-eight of one or two."""
+"""Maximum number of entries of one host (an IPv4 address or an IPv6 /64). Of a million torrents that one host seeds,
+a node is among the eight closest for one or two."""
 
 FILTERS_KEPT_S = 10.0
 FILTERS_KEPT_FROM = 100
-"""The filters of an infohash with so many peers may be 10 seconds old: those of 6,000 take 15 ms to compute, and each
-announce changes them."""
+"""With at least this number of peers, the filters of an infohash are cached for FILTERS_KEPT_S, although each announce
+changes them: computing those of 6,000 peers takes 15 ms."""
 SAMPLES_MAX = 20
-"""Infohashes in a sample: what fits in a datagram of 1,024 bytes beside two lists of nodes (libtorrent: 20)."""
+"""Maximum number of infohashes in a sample: they fit into 1,024 bytes with two lists of nodes (libtorrent: 20)."""
 
 
 class StoredPeer(NamedTuple):
-    """A peer as its last announce described it."""
+    """A peer according to its last announce."""
 
     endpoint: bytes
     seed: bool
@@ -44,7 +44,7 @@ class StoredPeer(NamedTuple):
 
 
 class Swarm:
-    """The peers of an infohash, by IP address, and what was computed from them since the last change."""
+    """The peers of an infohash, by IP address, and values computed from them, which a change invalidates."""
 
     __slots__ = ("endpoints", "filters", "filters_until", "leechers", "peers")
 
@@ -54,7 +54,7 @@ class Swarm:
         self.leechers: list[bytes] | None = None
         self.filters: tuple[bytes, bytes] | None = None
         self.filters_until = -math.inf
-        """While they may be out of date."""
+        """Until this time `filters` are used, even if they are outdated."""
 
     def changed(self) -> None:
         self.endpoints = self.leechers = None
@@ -71,7 +71,7 @@ class InfohashSample(NamedTuple):
 
 
 class PeerStore:
-    """See the module."""
+    """The announced peers of one address family, see the module."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class PeerStore:
         return len(self._swarms)
 
     def announce(self, infohash: bytes, endpoint: bytes, now: float, *, seed: bool) -> bool:
-        """Store a peer. Returns whether there was room for it."""
+        """Store a peer. Return whether there was room for it."""
         self.expire(now)
         address = endpoint[:-2]
         swarm = self._swarms.get(infohash)
@@ -123,14 +123,14 @@ class PeerStore:
         return True
 
     def accepts(self, infohash: bytes) -> bool:
-        """Whether another peer of this infohash would be stored (BEP 33: else its askers get no token)."""
+        """Whether another peer of this infohash would be stored. If not, no token is issued for it (BEP 33)."""
         swarm = self._swarms.get(infohash)
         return swarm is None or len(swarm.peers) < self._swarm_max
 
     def peers(
         self, infohash: bytes, count: int, chance: int, now: float, *, without_seeds: bool = False
     ) -> list[bytes]:
-        """Return up to `count` endpoints. `chance`, any random integer, decides which, if there are more."""
+        """Return up to `count` endpoints. If there are more, the random integer `chance` selects them."""
         self.expire(now)
         swarm = self._swarms.get(infohash)
         if swarm is None:
@@ -145,7 +145,7 @@ class PeerStore:
         return (found[begin:] + found[:begin])[:count] if begin + count > len(found) else found[begin : begin + count]
 
     def filters(self, infohash: bytes, now: float) -> tuple[bytes, bytes] | None:
-        """Return the filters of seeds and of other peers (BEP 33), None without peers."""
+        """Return the filters of seeds and of other peers (BEP 33), or None if there are no peers."""
         self.expire(now)
         swarm = self._swarms.get(infohash)
         if swarm is None:
@@ -159,9 +159,9 @@ class PeerStore:
         return swarm.filters
 
     def sample(self, interval_s: int, chance: int, now: float) -> InfohashSample:
-        """Return up to SAMPLES_MAX infohashes, the same ones for `interval_s` (BEP 51). `chance` decides which.
+        """Return up to SAMPLES_MAX infohashes, the same ones for `interval_s` (BEP 51). `chance` selects them.
 
-        An empty sample is not kept: a node that was just started would have nothing to show for the first interval.
+        An empty sample is not cached: otherwise a new node would return nothing for the whole first interval.
         """
         self.expire(now)
         if now >= self._sample_until or not self._sample.samples:
@@ -215,7 +215,7 @@ class PeerStore:
 
 
 def _stride(count: int, chance: int) -> int:
-    """Return a step that visits all of `count` places before one comes again."""
+    """Return a step that visits all `count` places before it repeats one (coprime to `count`)."""
     step = chance // max(count, 1) % max(count, 1) or 1
     while math.gcd(step, count) > 1:
         step += 1

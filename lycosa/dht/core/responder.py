@@ -1,6 +1,6 @@
-"""Answers to queries. A query in, a datagram out; this module decides what a node tells whom.
+"""Answers queries: decides what the sender of a query gets, and returns the datagram.
 
-It is the hot path: the closest contacts come from the table in compact form, and answers are joined from bytes.
+This is the hot path: the closest contacts come from the table in compact form, and answers are joined from bytes.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.tokens import TokenIssuer
 
 ENVELOPE_BYTES = 130
-"""At most what an answer has beside transaction, nodes, peers and filters: keys, node id, token, `ip`, `v`."""
+"""Maximum size of an answer without transaction, nodes, peers and filters: keys, node id, token, `ip`, `v`."""
 SAMPLE_BYTES_MAX = SENT_BYTES_MAX - ENVELOPE_BYTES - 45
-"""What is left for nodes and samples beside `interval` and `num`."""
+"""Maximum size of nodes and samples: the rest of the datagram, without `interval` and `num`."""
 VALUES_MAX = 50
-"""Peers in an answer; they change from answer to answer. A third of a datagram, so that an answer is no weapon."""
+"""Maximum number of peers in an answer; each answer has others. A third of a datagram, to limit amplification."""
 
 
 class Neighbourhood:
-    """What the nodes of one process share: limits, announced peers, and a table per family for `want` (BEP 32)."""
+    """The parts that the nodes of a process share: limits, announced peers, and a table per family (BEP 32)."""
 
     def __init__(self, limits: NodeLimits | None = None) -> None:
         self.limits = limits or NodeLimits()
         self.tables: dict[int, RoutingTable] = {}
         self.offers: dict[int, Callable[[Contact, float], None]] = {}
-        """By family: takes a contact that a node of the other family learned of (BEP 32)."""
+        """Family -> function that receives a contact which a node of the other family has found (BEP 32)."""
         self.peers = {IPV4: PeerStore(), IPV6: PeerStore()}
 
 
 class Responder:
-    """See the module."""
+    """Answers the queries to one node, see the module."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Responder:
         return return_values(nodes=nodes, nodes6=nodes6)
 
     def _closest(self, query: Query, now: float) -> tuple[bytes | None, bytes | None]:
-        """Return the closest contacts of the families that the query wants: its own if it does not say."""
+        """Return the closest contacts of the families in `want`; without `want`, of the query's own family."""
         want = query.want
         if not want:
             compact = self._table.closest_compact(query.target, now)
@@ -120,7 +120,7 @@ class Responder:
         before_id = filter_values(*filters) if filters else b""
         used = ENVELOPE_BYTES + len(query.transaction) + len(before_id) + len(nodes or b"") + len(nodes6 or b"")
         if filters and nodes is not None and nodes6 is not None and used > SENT_BYTES_MAX:
-            # BEP 33: with the filters, only the nodes that the asker's family must have.
+            # BEP 33: if the filters leave too little room, send only the nodes of the query's own family.
             nodes, nodes6 = (nodes, None) if self._family == IPV4 else (None, nodes6)
             used = ENVELOPE_BYTES + len(query.transaction) + len(before_id) + len(nodes or nodes6 or b"")
         self._turn += VALUES_MAX
@@ -134,7 +134,7 @@ class Responder:
             return encode_error(query.transaction, PROTOCOL_ERROR, b"invalid token", source)
         endpoint = with_port(source, query.port) if query.port else source
         if not is_contactable(endpoint, self._allowed):
-            # Others would be sent to an address of their own network.
+            # Other nodes would contact this address in their own network.
             return encode_error(query.transaction, PROTOCOL_ERROR, b"not a public address", source)
         if self._peers.announce(query.target, endpoint, now, seed=query.seed) and self._on_infohash is not None:
             self._on_infohash(PeerAnnounced(query.target, endpoint, query.seed))

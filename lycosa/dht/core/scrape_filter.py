@@ -1,4 +1,4 @@
-"""The Bloom filters by which nodes together count the seeds and peers of a torrent (BEP 33)."""
+"""The Bloom filters with which nodes together estimate the number of seeds and peers of a torrent (BEP 33)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ FILTER_BYTES = 256
 FILTER_BITS = 8 * FILTER_BYTES
 HASHES = 2
 ESTIMATE_MAX = 6_000
-"""Above this the filter is too full to say how many there are (BEP 33: it breaks down at about 8,000)."""
+"""Maximum estimate. Above it the filter is too full (BEP 33: it breaks down at about 8,000)."""
 
 
 class ScrapeFilter:
-    """A set of IP addresses, of which only the approximate size can be asked."""
+    """A set of IP addresses whose size can be estimated."""
 
     __slots__ = ("_bits",)
 
@@ -38,7 +38,7 @@ class ScrapeFilter:
         self._bits |= int.from_bytes(data, "little")
 
     def estimate(self) -> float:
-        """Return about how many addresses there are."""
+        """Return the estimated number of addresses."""
         if not self._bits:
             return 0.0
         zero_bits = max(1, FILTER_BITS - self._bits.bit_count())

@@ -1,7 +1,7 @@
 """Node ids that fit the IP address of their node, and how a node learns its own address (BEP 42).
 
-The first 21 bits of a secure id are a hash of the IP address, masked so that a subscriber with many addresses gets few
-ids, and of three bits of its last byte.
+The first 21 bits of a secure id are a hash of the IP address and of three bits of the id's last byte. The address is
+masked, so that a subscriber with many addresses gets few ids.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.ids import ID_BYTES
 
 MASKS = {4: bytes.fromhex("030f3fff"), 16: bytes.fromhex("0103070f1f3f7fff")}
-"""What counts of an address, by its length. Of an IPv6 address only the first half does."""
+"""Masks for addresses of 4 and 16 bytes: the bits that are hashed. Of an IPv6 address only the first half is used."""
 
 EXEMPT = [
     (network.max_prefixlen // 8, int(network.network_address), int(network.netmask))
@@ -21,15 +21,15 @@ EXEMPT = [
         ip_network,
         (
             *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "127.0.0.0/8"),
-            *("::1/128", "fe80::/10", "fc00::/7"),  # BEP 42 names none for IPv6: the same kinds, as in libtorrent
+            *("::1/128", "fe80::/10", "fc00::/7"),  # BEP 42 has no list for IPv6: these are libtorrent's
         ),
     )
 ]
 
 VOTES_MAX = 64
-"""Votes that are kept, the latest of each network."""
+"""Maximum number of votes that are kept: the latest one of each network."""
 VOTES_MIN = 5
-"""Votes for one address before it is believed: fewer could be one attacker's."""
+"""Minimum number of votes for an address before it is believed: fewer could come from one attacker."""
 
 
 def _crc32c_table() -> tuple[int, ...]:
@@ -45,7 +45,7 @@ _CRC32C = _crc32c_table()
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC-32C (Castagnoli) of some bytes: 0xE3069283 of b"123456789"."""
+    """Return the CRC-32C (Castagnoli) of some bytes. Check value: 0xE3069283 for b"123456789"."""
     crc = 0xFFFF_FFFF
     for byte in data:
         crc = crc >> 8 ^ _CRC32C[crc & 0xFF ^ byte]
@@ -53,43 +53,43 @@ def crc32c(data: bytes) -> int:
 
 
 def secure_id(ip: bytes, random: bytes) -> bytes:
-    """Return a node id for a packed IP address. What the address does not decide comes from 20 random bytes."""
+    """Return a node id for a packed IP address. The remaining bits come from 20 random bytes."""
     prefix = _prefix(ip, random[-1])
     return (prefix | int.from_bytes(random) & (1 << 139) - 1).to_bytes(ID_BYTES)
 
 
 def is_secure(node_id: bytes, ip: bytes) -> bool:
-    """Return whether a node at this packed IP address may have this id. On a local network every id is secure."""
+    """Return whether this id fits this packed IP address. On a local network every id does."""
     return (int.from_bytes(node_id) ^ _prefix(ip, node_id[-1])) >> 139 == 0 or is_exempt(ip)
 
 
 def is_exempt(ip: bytes) -> bool:
-    """Return whether the address is a local one, whose ids are not checked."""
+    """Return whether the address is on a local network, where ids are not checked."""
     number = int.from_bytes(ip)
     return any(len(ip) == size and number & mask == start for size, start, mask in EXEMPT)
 
 
 def _prefix(ip: bytes, last_byte: int) -> int:
-    """Return the first 21 bits that an id has, at their place among the 160."""
+    """Return the first 21 bits of an id, shifted to their place in the 160 bits."""
     masked = bytearray(map(int.__and__, ip, MASKS[len(ip)]))
     masked[0] |= (last_byte & 7) << 5
     return crc32c(bytes(masked)) >> 11 << 139
 
 
 class ExternalAddressVotes:
-    """Decides which address we have, by what the nodes say that answered our queries (`ip`).
+    """Determines our IP address from the answers of other nodes, which contain it (`ip`).
 
-    A network has one vote, its latest: a /24 or /48, so that one subscriber cannot outvote the others. The address with
-    more than half of the votes is ours.
+    Each network (a /24 or /48) has one vote, its latest, so that one subscriber cannot outvote the others. Our address
+    is the one with more than half of the votes.
     """
 
     def __init__(self, address: bytes = b"") -> None:
         self.address = address
-        """Our packed IP address, or b"" as long as it is not known."""
+        """Our packed IP address; b"" while it is unknown."""
         self._votes: RecentDict[bytes, bytes] = RecentDict(VOTES_MAX)
 
     def vote(self, own_endpoint: bytes, voter: bytes) -> bool:
-        """Count what the node at endpoint `voter` says. Return whether our address is now another one."""
+        """Count the vote of the node at endpoint `voter`. Return whether our address has changed."""
         ip = own_endpoint[:4] if len(own_endpoint) in {4, 6} else own_endpoint[:16]
         if len(ip) != len(voter) - 2 or is_exempt(ip):
             return False  # a neighbour behind the same router sees our private address

@@ -1,7 +1,7 @@
-"""The tokens of get_peers, without which nobody can announce (BEP 5).
+"""The tokens in answers to get_peers. An announce needs one (BEP 5).
 
-A token fits the IP address it was sent to and the infohash that was asked for, for 5 to 10 minutes. No token is
-stored: it is a keyed hash, and the key changes every 5 minutes.
+A token is valid for 5 to 10 minutes, for one IP address and one infohash. Tokens are not stored: a token is a keyed
+hash, and the key changes every 5 minutes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from hashlib import blake2b
 from hmac import compare_digest
 
 TOKEN_PERIOD_S = 300
-"""How long one key is used. BEP 5: "a secret that changes every five minutes and tokens up to ten minutes old"."""
+"""Time for which a key is used. BEP 5: "a secret that changes every five minutes and tokens up to ten minutes old"."""
 TOKEN_BYTES = 8
-"""A forger guesses one of 2^64, over the network, within 10 minutes. libtorrent has 4 bytes."""
+"""Size of a token: a forger has to guess 64 bits over the network within 10 minutes. libtorrent: 4 bytes."""
 SECRET_BYTES = 32
 
 
 class TokenIssuer:
-    """Makes tokens and recognises them. One secret, of 32 random bytes, gives the keys of all periods."""
+    """Issues and checks tokens. The keys of all periods are derived from one secret of 32 random bytes."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -45,6 +45,6 @@ class TokenIssuer:
         self._current, self._previous = self._key(period), self._key(period - 1)
 
     def _key(self, period: int) -> blake2b:
-        # A key of its own for each period: a leaked one gives no other away.
+        # Each period has its own key: a leaked key does not reveal the others.
         key = blake2b(period.to_bytes(16, signed=True), key=self._secret, digest_size=SECRET_BYTES).digest()
         return blake2b(key=key, digest_size=TOKEN_BYTES)

@@ -1,8 +1,8 @@
-"""Torrent files, as far as the DHT is concerned: the info dict, and the nodes of a trackerless torrent (BEP 5).
+"""The parts of torrent files that the DHT needs: the info dict, and the nodes of a trackerless torrent (BEP 5).
 
     d8:announce...4:infod...e5:nodesll9:127.0.0.1i6881eeee
 
-The bytes of the info dict are kept as they are: its hash is the name of the torrent.
+The bytes of the info dict are not changed: their hash is the infohash of the torrent.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from lycosa.dht.core.metadata.info import DEPTH_MAX
 
 TRACKERS = (b"announce", b"announce-list")
 NODES_MAX = 64
-"""Nodes that are read from a file. Writers put in the K = 8 closest ones."""
+"""Maximum number of nodes that are read from a file. Usually a file has the 8 closest nodes."""
 
 HOST_BYTES_MAX = 255
 
 Node = tuple[str, int]
-"""Host (an address, or a name) and port."""
+"""Host (an address or a name) and port."""
 
 
 @dataclass(frozen=True, slots=True)
 class TorrentFile:
-    """A torrent file. `fields`: what else the outermost dict has; kept when the file is written."""
+    """A torrent file. `fields` are the other fields of the outermost dict, which are kept when the file is written."""
 
     info: bytes
     nodes: tuple[Node, ...] = ()
@@ -34,7 +34,7 @@ class TorrentFile:
 
 
 def read_torrent_file(data: bytes) -> TorrentFile:
-    """Read a torrent file. Nodes that are none are left out. Raises `BadTorrentFile`."""
+    """Parse a torrent file. Invalid nodes are skipped. Raises `BadTorrentFile`."""
     try:
         fields, info = decode_with_span(data, b"info", strict=False, max_depth=DEPTH_MAX)
     except BencodeError as error:
@@ -46,7 +46,7 @@ def read_torrent_file(data: bytes) -> TorrentFile:
 
 
 def write_torrent_file(torrent: TorrentFile) -> bytes:
-    """Return the bytes of a torrent file. One with nodes is trackerless: it has no `announce` (BEP 5)."""
+    """Return the bytes of a torrent file. If it has nodes, it has no `announce` (a trackerless torrent, BEP 5)."""
     fields = {key: encode(value) for key, value in torrent.fields if not (torrent.nodes and key in TRACKERS)}
     fields[b"info"] = torrent.info
     if torrent.nodes:

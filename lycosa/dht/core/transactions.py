@@ -1,7 +1,8 @@
-"""Our queries: sent when the limits allow it, and matched with their answers by transaction id and source.
+"""Our queries: sends them when the limits allow it, and matches answers by transaction id and source.
 
-KRPC repeats nothing (BEP 5). A query has two deadlines. After the first, which adapts to the measured round trips, it
-is *stalled*: a lookup goes on without it, but its answer still counts. After the second it has failed.
+KRPC does not repeat queries (BEP 5). A query has two deadlines. After the first one, which adapts to the measured round
+trips, the query is *stalled*: a lookup continues without it, but its answer still counts. After the second one it has
+failed.
 """
 
 from __future__ import annotations
@@ -17,29 +18,30 @@ from lycosa.dht.core.endpoints import Contact
 from lycosa.dht.core.krpc import Reply
 
 TRANSACTION_ID_BYTES = 4
-"""Random, so that nobody off the path can guess one (2 bytes, as in BEP 5's example, are guessed in a minute)."""
+"""Ids are random, so that an attacker who does not see our packets cannot guess them. The 2 bytes of BEP 5's example
+can be guessed within a minute."""
 OUTSTANDING_MAX = 2048
-"""Outstanding queries per node: 200 a second at a failure time-out of 10 s."""
+"""Maximum number of outstanding queries per node: 200 per second with a timeout of 10 s."""
 FAILED_S = 10.0
 """After this time a query has failed (BEP 33 suggests 10 s, libtorrent waits 15 s)."""
 WAITING_MAX = 1024
-"""Queries that wait for the limits."""
+"""Maximum number of queries that wait for the limits."""
 WAITING_MAX_S = 20.0
 """A query that would have to wait longer is refused."""
 SILENCES_MAX = 3
 SILENT_S = 900.0
-"""An endpoint that was silent three times in a row is not asked for 15 minutes, when others name it."""
+"""If an endpoint did not answer SILENCES_MAX times in a row, lookups ignore it for this time when others name it."""
 SILENT_ENDPOINTS_MAX = 4096
 STALLED_MIN_S = 0.5
 STALLED_MAX_S = 5.0
 STALLED_INITIAL_S = 2.0
-"""Bounds of the first deadline, and its value before the first measurement."""
+"""Minimum and maximum of the first deadline, and its value before the first measurement."""
 
 
 class OutgoingQuery:
-    """A query of ours, from the moment it is wanted until it is answered or has failed.
+    """A query of ours, from its request until it is answered or has failed.
 
-    `arguments` are encoded. `expected_id` is None if only the endpoint is known. `operation` hears how it ends.
+    `arguments` are encoded. `expected_id` is None if only the endpoint is known. `operation` is notified of the result.
     """
 
     __slots__ = ("arguments", "endpoint", "expected_id", "key", "method", "operation", "sent_at", "wanted_at")
@@ -61,7 +63,7 @@ class OutgoingQuery:
         self.wanted_at = self.sent_at = math.nan
 
     def contact(self) -> Contact | None:
-        """Return whom this query asks, None if only the endpoint is known."""
+        """Return the contact that the query is sent to; None if only the endpoint is known."""
         return None if self.expected_id is None else Contact(self.expected_id, self.endpoint)
 
     def was_sent(self) -> bool:
@@ -69,7 +71,7 @@ class OutgoingQuery:
 
 
 class QueryListener(Protocol):
-    """What hears how its queries end: answered or failed, and maybe stalled before."""
+    """Is notified when its queries are answered or have failed, and possibly when they are stalled before that."""
 
     is_over: bool
 
@@ -81,9 +83,9 @@ class QueryListener(Protocol):
 
 
 class SilentEndpoints:
-    """Endpoints that did not answer several queries in a row: others name them for long after they left.
+    """Endpoints that did not answer several queries in a row. Other nodes still name them long after they have left.
 
-    Up to four fifths of the queries of a node that does not remember them go to such addresses (mldht).
+    A node that does not remember them sends up to four fifths of its queries there (mldht).
     """
 
     def __init__(self) -> None:
@@ -109,7 +111,7 @@ class Overdue(NamedTuple):
 
 
 class Transactions:
-    """Matches answers with queries, and tells which queries are overdue."""
+    """Matches answers with queries, and finds overdue queries."""
 
     def __init__(self, random_bytes: Callable[[int], bytes], outstanding_max: int = OUTSTANDING_MAX) -> None:
         self._random_bytes = random_bytes
@@ -124,7 +126,7 @@ class Transactions:
         return len(self._queries)
 
     def open(self, query: OutgoingQuery, now: float) -> bytes | None:
-        """Return the transaction id of a query that is being sent, or None if there are too many."""
+        """Return a transaction id for a query that is sent now, or None if there are too many."""
         if len(self._queries) >= self._outstanding_max:
             return None
         transaction_id = self._random_bytes(TRANSACTION_ID_BYTES)
@@ -146,18 +148,18 @@ class Transactions:
 
     @property
     def stalled_s(self) -> float:
-        """The first deadline: mean round trip plus four mean deviations, as TCP has it (RFC 6298)."""
+        """The first deadline: mean round trip plus four mean deviations, as in TCP (RFC 6298)."""
         if math.isnan(self._mean_s):
             return STALLED_INITIAL_S
         return min(max(self._mean_s + 4 * self._deviation_s, STALLED_MIN_S), STALLED_MAX_S)
 
     @property
     def round_trip_s(self) -> float | None:
-        """The mean round trip, None before the first."""
+        """The mean round trip; None before the first one."""
         return None if math.isnan(self._mean_s) else self._mean_s
 
     def overdue(self, now: float) -> list[Overdue]:
-        """Return the queries that have passed a deadline since the last call. Failed ones are forgotten."""
+        """Return the queries that have passed a deadline since the last call. Forget those that have failed."""
         passed = []
         while self._stalling and self._stalling[0][0] <= now:
             query = self._queries.get(heapq.heappop(self._stalling)[1])
@@ -171,7 +173,7 @@ class Transactions:
         return passed
 
     def next_timer(self) -> float:
-        """Return when the next query is overdue, infinity if none is outstanding."""
+        """Return when the next query is overdue; infinity if none is outstanding."""
         while self._stalling and self._stalling[0][1] not in self._queries:
             heapq.heappop(self._stalling)
         while self._failing and self._queries.get(self._failing[0].key) is not self._failing[0]:
@@ -181,7 +183,7 @@ class Transactions:
         return min(deadlines, default=math.inf)
 
     def validate(self) -> None:
-        """Check that every outstanding query has its deadline, and that answered ones leave nothing behind."""
+        """Check that every outstanding query has a deadline, and that their number is bounded."""
         failing = {id(query) for query in self._failing}
         assert all(id(query) in failing for query in self._queries.values()), "a query without a deadline"
         assert len(self._queries) <= self._outstanding_max, "too many outstanding queries"
@@ -195,7 +197,7 @@ class Transactions:
 
 
 class OutgoingQueries:
-    """Sends queries when the limits allow it. Those that wait too long, or are too many, are refused."""
+    """Sends queries when the limits allow it. Refuses queries that would wait too long, or if too many are waiting."""
 
     def __init__(
         self,
@@ -223,7 +225,7 @@ class OutgoingQueries:
         self.flush(now)
 
     def flush(self, now: float) -> None:
-        """Send the queries whose time has come."""
+        """Send the queries that are due."""
         while self._waiting and self._waiting[0][0] <= now:
             _, number, query = heapq.heappop(self._waiting)
             if query.operation is not None and query.operation.is_over:
@@ -242,12 +244,12 @@ class OutgoingQueries:
                 self._transmit(transaction_id, query, now)
 
     def take_refused(self) -> list[OutgoingQuery]:
-        """Return the queries that will not be sent, once."""
+        """Return the refused queries since the last call."""
         refused, self._refused = self._refused, []
         return refused
 
     def next_timer(self) -> float:
-        """Return when `flush` or `take_refused` has something to do."""
+        """Return when `flush` or `take_refused` must be called next."""
         if self._refused:
             return -math.inf
         return self._waiting[0][0] if self._waiting else math.inf

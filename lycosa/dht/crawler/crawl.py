@@ -34,7 +34,7 @@ from lycosa.dht.crawler.store import StoreStage
 from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
 from lycosa.frontier.core.model import FrontierStats
-from lycosa.frontier.ports import ExactFrontier
+from lycosa.frontier.ports import ReadableFrontier
 from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.ports import RecordStore
 
@@ -59,7 +59,7 @@ class TorrentCrawl:
     def __init__(
         self,
         session: DhtSession,
-        frontier: ExactFrontier,
+        frontier: ReadableFrontier,
         store: RecordStore,
         inspect: Inspect,
         now: Callable[[], float],

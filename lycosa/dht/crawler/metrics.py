@@ -7,11 +7,11 @@ from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.core.endpoints import family
 from lycosa.dht.core.limits import QueryLimit
 from lycosa.dht.crawler.core.slowness import Brake
-from lycosa.dht.crawler.monitor import CrawlView
+from lycosa.dht.crawler.monitor import TorrentCrawlView
 from lycosa.dht.metrics import PREFIX, node_metrics
 
 
-def crawl_metrics(view: CrawlView) -> list[Metric]:
+def crawl_metrics(view: TorrentCrawlView) -> list[Metric]:
     """Return the metrics of a crawl and of its nodes."""
     now, brakes = view.snapshot, {each.brake for each in view.findings}
     return [

@@ -1,4 +1,4 @@
-"""What keeps a frontier from leasing more: delays and blocks of hosts, and the transfers that a host may have."""
+"""The limits that keep a frontier from leasing more: delays and blocks of hosts, and the maximum transfers per host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lycosa.frontier.core.fair_queue import NO_WORK
 from lycosa.frontier.core.scheduler import Host
 
 HOSTS_MAX = 1_000
-"""With more hosts nothing is reported: looking at all takes too long, and so many hosts rarely wait all at once."""
+"""With more hosts nothing is reported: checking all of them takes too long, and they rarely all wait."""
 
 
 class Brakes(NamedTuple):

@@ -36,7 +36,10 @@ INSIDE = {
 
 
 class CrawlBounds(NamedTuple):
-    """The rules that limit a crawl. `scope` is None if unknown; `kind` is "" for the domains of a spider."""
+    """The rules that limit a crawl.
+
+    `scope` is None if it is unknown. `kind` is its kind, or "" for the `allowed_domains` of a spider.
+    """
 
     scope: Scope | None = None
     kind: str = ""

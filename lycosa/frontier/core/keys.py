@@ -221,7 +221,7 @@ def _decode(parameter: str) -> tuple[str, str]:
 
 
 def _hash(verb: str, key: str | bytes | int) -> int:
-    """Return the hash of a key, its type and the method with its length, so no two keys hash the same bytes."""
+    """Return the hash of method, length of the method, type and key: different keys never hash the same bytes."""
     if isinstance(key, str):
         kind, data = "s", key.encode("utf-8", "surrogatepass")
     elif isinstance(key, bytes):

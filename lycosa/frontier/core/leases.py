@@ -208,7 +208,7 @@ class LeaseManager(Generic[Key]):
             scheduler.start_address_lookup(host)
             return self._grant(host, record, None, None, None, now)
         if self._policy.robots and now - host.robots_at >= self._policy.robots_ttl_s:
-            # As guarded as the page that needs it: a robots.txt fetch must not reach a private address either.
+            # Guarded if the page that needs it is guarded: a robots.txt fetch must not reach a private address either.
             page = self._store.peek(host.key)
             guarded = page is None or page.guarded
             record = prerequisite(host.key, RecordKind.ROBOTS, host.robots_attempts, guarded=guarded)

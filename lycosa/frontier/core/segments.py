@@ -34,13 +34,16 @@ NAME_MAX = 100
 """Maximum number of characters of a segment's name."""
 
 NAMES_CACHED = 4096
-"""Maximum number of names in each of three caches: every commit asks for all, with a resolver every link for some."""
+"""Maximum number of names in each of three caches.
+
+Every commit looks up the names of all segments. With a resolver, every link looks up some.
+"""
 
 SEGMENTS_KEPT_MAX = 900
 """Number of segments beyond which the oldest archived ones are dropped, even without `keep_segments`."""
 
 LATEST_KEPT = 2
-"""Latest segments of each period that are never dropped: the current one takes over the URLs of the one before."""
+"""Number of latest segments of each period that are never dropped: a new one takes over the URLs of the previous."""
 
 SHOWN_MAX = 60
 """Maximum number of characters of an invalid name that a message shows."""
@@ -61,7 +64,7 @@ SPANS = {"hour": "1h", "day": "1d", "week": "1w"}
 NONE = "none"
 _CANONICAL = {"": NONE, **{span: word for word, span in SPANS.items()}}
 _PERIOD = re.compile(PERIOD, re.ASCII)
-_VALID_PERIOD = "return a period (hour, day, week, month, 6h, 3d, 2w, none), or None for that of its page"
+_VALID_PERIOD = "return a period (hour, day, week, month, 6h, 3d, 2w, none), or None for the period of its page"
 WORDS = ("none", "hour", "day", "week", "month", "6h", "3d", "2w", "spider", "module:function")
 _SPAN = re.compile(r"([1-9]\d{0,2})([hdw])", re.ASCII)
 _TOO_FINE = re.compile(r"\d*\s*(?:s|m|ms|secs?|seconds?|mins?|minutes?)", re.ASCII | re.IGNORECASE)
@@ -70,7 +73,7 @@ SegmentResolver = Callable[[Request, float], str]
 """(first seed of a run, now in unix seconds) -> name of the run's segment."""
 
 PeriodResolver = Callable[[Request], str | None]
-"""request -> its period (`day`, `3d`, `none`), None for that of the page on which it was found."""
+"""request -> its period (`day`, `3d`, `none`), or None for the period of the page on which it was found."""
 
 CurrentSegments = Callable[[Iterable[str]], Sequence[str]]
 """names of stored segments -> the segments of the run."""
@@ -81,9 +84,10 @@ NameAt = Callable[[float], str]
 
 @dataclass(slots=True)
 class SegmentNaming:
-    """How a crawl names its segments. `at` names time segments; None for other kinds.
+    """How a crawl names its segments. `at` names time segments; it is None for other kinds.
 
-    With `period`, each request has a period of its own. Its segments are those at `run_at`, the start of the run.
+    With `period`, each request has its own period, and belongs to the segment of this period at `run_at`, the start of
+    the run.
     """
 
     resolver: SegmentResolver
@@ -103,8 +107,8 @@ class SegmentNaming:
     def of_request(self, request: Request, inherited: str) -> str:
         """Return the segment of a new request: `inherited`, that of its own period, or the one in which it is due.
 
-        `inherited` is the segment of the page on which it was found, or of the run. A request with the same period
-        inherits it, even if a later segment has begun. Raises `BadSpider` if a resolver fails.
+        `inherited` is the segment of the page on which the request was found, or of the run. A request with the same
+        period inherits it, even if a later segment has begun. Raises `BadSpider` if a resolver fails.
         """
         if self.period is not None and self.run_at:
             period = self.period(request)
@@ -190,9 +194,9 @@ def name_of_period(period: str, time: float) -> str:
 
 @lru_cache(NAMES_CACHED)
 def period_of(name: str) -> str | None:
-    """Return the period in the name of a time segment, "" if it is not in the name; `none` for the unnamed segment.
+    """Return the period in the name of a time segment; "" if the name has none, `none` for the unnamed segment.
 
-    None if the segment has another name: it is not followed by another one.
+    Return None for any other name: a segment with such a name has no successor.
     """
     if not name:
         return NONE
@@ -311,7 +315,7 @@ def is_followed(name: str, latest: Mapping[str, float]) -> bool:
 
 
 class Retention(NamedTuple):
-    """How many archived segments of each period are kept, and for how many seconds from their starts; None: any."""
+    """How many archived segments of each period are kept, and for how many seconds from their start. None: no limit."""
 
     number: int | None = None
     age_s: float | None = None

@@ -67,7 +67,7 @@ class RunProgress(NamedTuple):
     """The work of all workers of a shared crawl since its run began, `age_s` ago.
 
     A run begins when a worker joins while there is no other. `counts` are the increases of the counters since then. The
-    last item came `item_age_s` ago, after `pages_at_item` pages; without items, the run began then.
+    last item came `item_age_s` ago, after `pages_at_item` pages; if there are no items, both are those of the start.
     """
 
     age_s: float

@@ -1,12 +1,11 @@
-"""The Bloom filters of a state on disk: complete layers, rewritten rarely, and frames with what was added since.
+"""The Bloom filters of a state on disk: layers, which are rarely rewritten, and frames with later fingerprints.
 
     filter.S.N   layer N of segment S, as written by `core.bloom.Layer.dump`
-    filter.S     frames of [length, checksum, payload]: what each checkpoint added since the layers were written
+    filter.S     frames of [length, checksum, payload], one for each checkpoint after the layers were written
 
-A layer does not record when it was written; the frames do. The first frame names the generation up to which the layers
-are complete, and each later one continues the one before. If the frames do not reach the generation that LMDB has, or
-anything is damaged, the filter is rebuilt from the table of fingerprints: an incomplete filter is never used. Archived
-segments need none, and lose their files.
+The first frame records the generation up to which the layers are complete. Each later frame continues the previous one.
+If the frames do not reach the generation in LMDB, or if a file is damaged, the filter is rebuilt from the table of
+fingerprints: an incomplete filter is never used. Archived segments need no filter, and their files are deleted.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ def _encode(frame: Frame) -> bytes:
 
 
 def append_to_all(folder: Path, before: int, last: int, added: dict[int, list[int]], *, sync: bool) -> None:
-    """Write a frame for every segment with a filter, even one with nothing new: each must reach the last generation."""
+    """Append a frame to every filter, even if no fingerprints were added: every filter must reach generation `last`."""
     for path in folder.glob("filter.*"):
         segment = path.name.removeprefix("filter.")
         if segment.isascii() and segment.isdigit():

@@ -1,4 +1,4 @@
-"""The write-ahead log: an append-only file of what was committed but is not in the database yet.
+"""The write-ahead log: an append-only file of the changes that are committed but not yet in the database.
 
 Each group commit appends one checksummed frame. Only complete frames count: a kill or a full disk in the middle of a
 write leaves a torn frame, which the reader ignores at the end of the last file. Each file holds one generation of

@@ -1,4 +1,4 @@
-"""Errors of a worker that may not join the stored crawl: one line each, with advice."""
+"""The errors for a worker that may not join the stored crawl: one line each, with advice."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ The head is a `StoredResponse` without its body; text bodies are compressed. Eac
 synchronous NORMAL: it survives a crash of the process). Above `bytes_max` the least recently used responses are
 evicted. Uses are written with the next `put` or after USED_MAX hits, so that a hit usually writes nothing.
 
-All work is done in one thread, since it would block the loop: a page of 30 kB takes 0.2 ms to read and 0.45 ms to
-write, mostly for (de)compression.
+One thread does all the work, which would block the loop: a page of 30 kB takes 0.2 ms to read and 0.45 ms to write,
+mostly for (de)compression.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BODY_MAX = 1 << 30
 """Maximum size of a body that is stored or read, in bytes after decompression."""
 
 KEPT_PART = 0.99
-"""The part of `bytes_max` to which an eviction reduces the size."""
+"""An eviction reduces the size to this share of `bytes_max`."""
 
 USED_MAX = 1000
 """Maximum number of uses in memory before they are written."""

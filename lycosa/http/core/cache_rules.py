@@ -33,7 +33,7 @@ HEURISTIC = 0.1
 """A response without an explicit lifetime is fresh for this part of the time since Last-Modified (§4.2.2)."""
 
 HEURISTIC_MAX_S = DAY_S
-"""Maximum heuristic lifetime, in seconds. Permanent redirects without a lifetime or Last-Modified get all of it."""
+"""Maximum heuristic lifetime, in seconds. Permanent redirects without a lifetime or Last-Modified get the maximum."""
 
 SECONDS_MAX = 2**31
 """Larger numbers of seconds are reduced to this (§1.2.2)."""
@@ -326,7 +326,7 @@ def _may_serve(response_cc: Mapping[str, str], request_cc: Mapping[str, str], ag
 
 
 def _may_serve_on_error(response_cc: Mapping[str, str], request_cc: Mapping[str, str], stale_s: float) -> bool:
-    """Return whether the stored response may be served on an error. It may if no side sets `stale-if-error`.
+    """Return whether the stored response may be served on an error. It may if neither side sets `stale-if-error`.
 
     The `stale-if-error` of the request overrides that of the response (RFC 5861 §4).
     """

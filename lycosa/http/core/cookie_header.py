@@ -17,13 +17,13 @@ PAIR_MAX = 4096
 """Maximum length of name and value together, in octets; a longer cookie is ignored."""
 
 ATTRIBUTE_MAX = 1024
-"""Maximum length of an attribute's value, in octets; a longer one is ignored."""
+"""Maximum length of an attribute's value, in octets; an attribute with a longer value is ignored."""
 
 ATTRIBUTES_MAX = 64
 """Maximum number of attributes of one line that are parsed."""
 
 LIFETIME_MAX_S = 400 * 86400.0
-"""Maximum lifetime of a cookie, in seconds; a longer one is cut."""
+"""Maximum lifetime of a cookie, in seconds; longer lifetimes are reduced to it."""
 
 SESSION = math.inf
 """The expiry of a session cookie; the session is the crawl."""
@@ -34,7 +34,7 @@ SECONDS = re.compile(r"-?[0-9]+")
 
 
 class SetCookie(NamedTuple):
-    """A parsed line. `domain` is "" for the host alone, `path` "" for the default path of the URL.
+    """A parsed line. An empty `domain` means only the host, an empty `path` the default path of the URL.
 
     `expires` is in unix seconds: -inf deletes the cookie, `SESSION` is the default.
     """

@@ -37,7 +37,7 @@ LINES_MAX = 200
 """Maximum number of `Set-Cookie` lines of one response that are parsed."""
 
 ONE_AFTER_ANOTHER_S = 1e-6
-"""Between the creation times of two cookies of one response: they are sent in the order of their lines."""
+"""Difference between the creation times of two cookies of one response: they are sent in the order of their lines."""
 
 JARS_MAX = 256
 """Maximum number of jars in memory."""

@@ -164,7 +164,7 @@ class Request:
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is just a GET of a URL, without headers, body or data. Callback, priority, times may be set."""
+        """Whether this is a GET of a URL without headers, body or data. Callback, priority and times do not matter."""
         return self.method == "GET" and not (
             self._headers or self._meta or self._cb_kwargs or self.body or self.cookies or self.flags
         )

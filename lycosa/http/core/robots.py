@@ -26,7 +26,7 @@ CRAWL_DELAY_MAX = 300.0
 """Maximum Crawl-delay, in seconds; a longer one is reduced to it."""
 
 RULES_MAX = 10_000
-"""Maximum number of lines that are kept of the groups for our token, and of those for `*`."""
+"""Maximum number of lines kept from the groups for our token, and from the groups for `*`."""
 
 SITEMAPS_MAX = 1_000
 """Maximum number of Sitemap lines that are kept."""
@@ -74,7 +74,7 @@ class Robots:
 
 
 def robots_from_response(body: bytes, status: int, user_agent: str = "Lycosa") -> Robots:
-    """Return the rules that follow from the response for /robots.txt; status 0 means there was no response.
+    """Return the rules by the response to a request for /robots.txt; status 0 means there was no response.
 
     2xx: the rules of the body. 429, 5xx and no response: nothing is allowed. Any other status (404, endless redirects):
     everything is allowed.
@@ -85,7 +85,7 @@ def robots_from_response(body: bytes, status: int, user_agent: str = "Lycosa") -
 
 
 def forbidding_rule(body: bytes, status: int, url: str, user_agent: str = "Lycosa") -> str:
-    """Return the line of a robots.txt that forbids this URL, the longest of several; "" if it is allowed."""
+    """Return the line of a robots.txt that forbids this URL (the longest if several do); "" if it is allowed."""
     if not 200 <= status < 300 or robots_from_response(body, status, user_agent).allowed(url):
         return ""
     rules = _Groups(body, product_token(user_agent)).rules

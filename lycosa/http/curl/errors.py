@@ -1,6 +1,6 @@
 """Convert libcurl's error codes to a `FetchError` with a message and a flag that tells whether a retry can help.
 
-Messages are counted and shown in summaries, so they are short, contain no addresses, and never differ for one cause.
+Messages are counted and shown in summaries. So they are short, contain no addresses, and one cause has one message.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class _Socket(socket.socket):
 
 
 def check_url(url: str, may_connect: MayConnect) -> None:
-    """Raise `PrivateAddress` if the host looks private. No more can be checked when a proxy resolves the name."""
+    """Raise `PrivateAddress` if the host looks private. Nothing else can be checked when a proxy resolves the name."""
     host = urlsplit(url).netloc.rpartition("@")[2]
     name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
     numeric = numeric_address(name)

@@ -1,4 +1,4 @@
-"""Where servers listen: on loopback. Elsewhere only if their clients need a password, or with --allow-remote.
+"""Where servers listen: on loopback, or elsewhere if their clients need a password or with --allow-remote.
 
 All servers that listen on TCP open their sockets here: the search site, `/metrics`, and those of `lycosa proxies`.
 """
@@ -65,7 +65,7 @@ def is_remote(address: str) -> bool:
 
 
 def remote_note(address: str, access: Access) -> str:
-    """Return a note on who may connect to a server at this IP address, "" if only this machine can."""
+    """Return a note that says which machines can connect to a server at this IP address; "" if only this one can."""
     if not is_remote(address):
         return ""
     return f"open to other machines, {f'which need {access.password}' if access.password else 'without a password'}"

@@ -1,4 +1,4 @@
-"""What the pages of all sites share: style sheets, images, template macros, and security headers.
+"""The common parts of the pages of all sites: style sheets, images, template macros, and security headers.
 
 A site keeps its own templates next to its code; they take precedence over shared templates of the same name.
 """

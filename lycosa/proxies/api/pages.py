@@ -31,7 +31,7 @@ ROWS = 100
 
 PAGE_MAX = 10_000
 SHORT_S = 43_200.0
-"""Times less than this away are shown without the date."""
+"""Times less than this many seconds in the future are shown without the date."""
 
 TITLES = {
     400: "Invalid request",

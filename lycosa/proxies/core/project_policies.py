@@ -64,7 +64,10 @@ class TargetTable(msgspec.Struct):
 
 
 class ProxiesTable(msgspec.Struct):
-    """The table `proxies`. `sources` and `checks` are read elsewhere; `targets` one by one, so errors can name them."""
+    """The table `proxies`. Each target is read separately, so that an error can name it.
+
+    `sources` and `checks` are read elsewhere.
+    """
 
     default: TargetTable = msgspec.field(default_factory=TargetTable)
     targets: Annotated[dict[str, Any], Meta(max_length=TARGETS_MAX)] = {}

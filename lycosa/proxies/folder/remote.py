@@ -20,7 +20,7 @@ from lycosa.proxies.ports import ProxyPool
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 30.0
-"""Timeout for an answer of the owner, added to the `wait_s` of a call. Then the owner counts as hung or stopped."""
+"""Seconds to wait for an answer of the owner, plus the `wait_s` of the call. After that the owner counts as hung."""
 
 HELLO_TIMEOUT_S = 5.0
 

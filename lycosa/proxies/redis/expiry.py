@@ -1,4 +1,4 @@
-"""Removes proxies from a pool on Redis: given proxies at once, or proxies that were dead for long and are not leased.
+"""Removes proxies from a pool on Redis: given proxies at once, or unleased proxies that have been dead for long.
 
 Leases are stored with the targets. On a cluster the targets and the pool may be on different servers, so no atomic step
 can check both. First each target, in one atomic step, forgets the dead proxies that it does not lease. It cannot lease

@@ -86,7 +86,7 @@ class TargetScript:
         return self._call("learn", facts=facts, only_known=True)
 
     def forget(self, key: str) -> TargetCall:
-        """Forget a proxy, even a leased one. Answer: False if it is no member."""
+        """Forget a proxy, even a leased one. Answer: False if it is not a member."""
         return self._call("forget", key=key)
 
     def forget_idle(self, keys: Sequence[str]) -> TargetCall:
@@ -94,11 +94,11 @@ class TargetScript:
         return self._call("forget_idle", keys=keys)
 
     def ban(self, key: str, until: float | None, reason: str) -> TargetCall:
-        """Ban a proxy until a time (unix seconds), or for good if None. Answer: False if it is no member."""
+        """Ban a proxy until a time (unix seconds), or for good if None. Answer: False if it is not a member."""
         return self._call("ban", key=key, until=until, reason=reason)
 
     def unban(self, key: str) -> TargetCall:
-        """Lift bans and cool-downs. Answer: False if the proxy is no member."""
+        """Lift bans and cool-downs. Answer: False if the proxy is not a member."""
         return self._call("unban", key=key)
 
     def drop(self) -> TargetCall:
@@ -135,7 +135,7 @@ def kind_of(request: ProxyRequest) -> str:
 
 
 def encode_calls(calls: Sequence[TargetCall]) -> bytes:
-    """Return calls in the format of the script: packed as one list, which costs least on both sides."""
+    """Return calls in the format of the script. They are packed as one list: the fastest way to pack and unpack."""
     return PACKER.encode([part for call in calls for part in call[:2]])
 
 
@@ -145,7 +145,7 @@ def decode_answers(answers: bytes) -> list[Any]:
 
 
 def read_grants(answer: Any) -> tuple[list[Grant] | Wait, bool]:
-    """Return the grants in the answer to `acquire`, and whether a refill would add no proxy for this request."""
+    """Return the grants in the answer to `acquire`, and whether the target is filled for this kind of request."""
     grants, retry_at, is_filled = answer
     if grants is False:
         return Wait(None if retry_at is False else float(retry_at)), bool(is_filled)

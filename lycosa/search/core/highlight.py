@@ -76,7 +76,7 @@ class Highlighter:
         return f"{'… ' if start > 0 else ''}{shown}{' …' if end < len(text) else ''}"
 
     def _best_part(self, text: str) -> tuple[int, int]:
-        """Search the beginning, and all of a long text only if the beginning has at most half of the terms."""
+        """Search the beginning of the text. Search all of it only if the beginning has at most half of the terms."""
         shown, start, end = self._look(text[:_FIRST_SEARCH_CHARS])
         if len(text) > _FIRST_SEARCH_CHARS and shown <= len(self._text) // 2:
             _, start, end = self._look(text)
@@ -118,7 +118,7 @@ def _spans(folded: str, patterns: list[re.Pattern[str]]) -> list[_Span]:
 
 
 def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
-    """Return the number of terms, start and end of the window with the most different terms, then the most spans."""
+    """Return the number of terms, start and end of the window with the most different terms (then the most spans)."""
     if not spans:
         return 0, 0, width
     best, best_at = (0, 0), (spans[0].start, spans[0].end)

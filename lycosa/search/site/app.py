@@ -7,7 +7,7 @@
                    index cannot be used
     /healthz       {"ok": true, "documents": n}, or 503
 
-The site works without JavaScript. The policy in `infra.web.pages` allows the browser to load files from it only.
+The site works without JavaScript. The policy in `infra.web.pages` lets browsers load files only from the site itself.
 """
 
 from __future__ import annotations

@@ -59,5 +59,5 @@ def facts_of(numbers: Sequence[int]) -> ContentFacts:
     """Return the facts from `to_numbers`. Raises `ValueError`."""
     kind, category, resolution, year, season, episode, mask = numbers
     languages = tuple(each for place, each in enumerate(LANGUAGES) if mask >> place & 1)
-    seasons = (each - 1 if each else None for each in (season, episode))
-    return ContentFacts(ContentType(kind), category, resolution, year, *seasons, languages)
+    places = [each - 1 if each else None for each in (season, episode)]
+    return ContentFacts(ContentType(kind), category, resolution, year, places[0], places[1], languages)

@@ -71,7 +71,7 @@ def parse_output(text: str) -> OutputTarget:
 
 
 def _suffix(path: str) -> str:
-    """Return what follows the last dot of a file name, and also the word before the suffix of a codec."""
+    """Return the text after the last dot of a file name; with the suffix of a codec, also the word before it."""
     words = path.rpartition("/")[2].lstrip(".").split(".")[1:]
     return ".".join(words[-2:] if words and words[-1].lower() in CODECS else words[-1:])
 

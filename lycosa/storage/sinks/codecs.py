@@ -1,6 +1,6 @@
-"""Compression of a file that grows: each flush appends a frame of its own, so that the file can be cut behind each.
+"""Compression of a file that grows: each flush appends a separate frame, so that the file can be cut after any flush.
 
-Readers (`zcat`, `zstdcat`, pandas) take frames one after another for one file.
+Readers (`zcat`, `zstdcat`, pandas) read successive frames as one file.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
 
 BEGINNING_MAX = 1024**2
-"""Bytes of a file that are read to find its header."""
+"""Maximum bytes at the beginning of a file that are read to find its header."""
 
 PIECE_BYTES = 64 * 1024
-"""Bytes that are read and decompressed at a time."""
+"""Maximum bytes that are read or decompressed at a time."""
 
 
 class Codec(NamedTuple):
-    """`compress` returns a frame, which begins with `magic`; `decompressor` is for one frame.
+    """`compress` returns a frame, which begins with `magic`; `decompressor` creates a decompressor for one frame.
 
-    `feed(decompressor, data)` returns the data behind the frame, b"" while there is none.
+    `feed(decompressor, data)` returns the data after the end of the frame; b"" if there is none yet.
     """
 
     suffix: str
@@ -35,7 +35,7 @@ class Codec(NamedTuple):
     feed: Callable[[Any, bytes], bytes]
 
     def beginning(self, data: bytes) -> bytes:
-        """Decompress the first bytes of a file, which may end within a frame. Raises ValueError."""
+        """Decompress the first bytes of a file; `data` may end within a frame. Raises ValueError."""
         if not self.suffix:
             return data
         try:
@@ -45,7 +45,7 @@ class Codec(NamedTuple):
         return found
 
     def end_of_frames(self, pieces: Iterable[bytes]) -> int:
-        """Return the number of bytes in complete frames. Raises ValueError if a piece belongs to no frame."""
+        """Return the number of bytes in complete frames. Raises ValueError if some bytes do not belong to a frame."""
         end = read = 0
         frame = self.decompressor()
         for piece in pieces:

@@ -1,8 +1,8 @@
-"""Items in a file, exactly once: `open(position)` cuts off what was written after the committed position.
+"""Writes items to a file, exactly once: `open(position)` cuts off everything after the committed position.
 
-Records are those of an `ItemFormat`, compressed by a `Codec`. Positions are bytes from the start of the file. After
-every `flush`, even a failed one, the file ends with a complete record or frame. One process writes a file at a time (an
-advisory lock). Raises `StorageFull` or `StorageError`.
+An `ItemFormat` turns items into records, and a `Codec` compresses them. A position is the number of bytes from the
+start of the file. After every `flush`, even a failed one, the file ends with a complete record or frame. Only one
+process at a time writes a file (an advisory lock). Raises `StorageFull` or `StorageError`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FileSink:
         check_file(self.path, self._shown)
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """See `Sink`; the position is always at the start of a line or frame."""
+        """See `Sink`. The position is always at the start of a record or frame."""
         assert self._fd < 0, "open"
         self._fd = open_locked(self.path, self._shown, must_exist=bool(position), sync=self._sync)
         try:
@@ -119,9 +119,9 @@ class FileSink:
         return end
 
     def _check_frames(self, start: int, end: int) -> None:
-        """Raise `StorageError` if the rest of a compressed file does not end with a frame: nothing behind it is read.
+        """Raise `StorageError` if the rest of a compressed file does not end with a complete frame.
 
-        Its writer was killed, or has not compressed it.
+        Then its writer was killed or did not compress, and readers would not find data that is appended.
         """
 
         def pieces() -> Iterator[bytes]:
@@ -135,8 +135,8 @@ class FileSink:
                 complete = -1
         if complete != end:
             raise StorageError(
-                f"{self._shown} is not a complete {self._codec.suffix} file, so that what is appended could not be "
-                "read: repair it, or name another file"
+                f"{self._shown} is not a complete {self._codec.suffix} file, so appended items could not be read: "
+                "repair it, or name another file"
             )
 
     def _decompress(self, beginning: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""How items become bytes of a file: JSON lines, or CSV."""
+"""The formats of items in a file: JSON lines and CSV."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from lycosa.storage.sinks.json_lines import to_line
 log = logging.getLogger(__name__)
 
 COLUMNS_MAX = 10_000
-"""Columns of a CSV file."""
+"""Maximum number of columns of a CSV file."""
 
 HEADER_MAX = 500_000
-"""Bytes of the first line of a CSV file."""
+"""Maximum bytes of the first line of a CSV file."""
 
 COLUMNS_SHOWN = 100
-"""Characters of the columns in a message."""
+"""Maximum characters of the column names in a message."""
 
 LEFT_OUT_MAX = 100
-"""Names of fields that are counted because they are no columns."""
+"""Maximum number of fields without a column that are counted by name."""
 
 INTEGER_MAX = 2**63
-"""Whole numbers from here on are stored as text: worker processes and SQLite have 64 bits."""
+"""Integers of this size or larger are stored as text: worker processes and SQLite have 64 bits."""
 
 ROW_BYTES = 1_000
-"""The size that an item counts with while it is not encoded."""
+"""The assumed size of an item that is not encoded yet."""
 
 
 class ItemFormat(Protocol):
-    """Turns items into records of a file; a record ends with a line end."""
+    """Turns items into the records of a file. Each record ends with a line end."""
 
     name: str
 
@@ -53,14 +53,14 @@ class ItemFormat(Protocol):
         """Return the records of prepared items."""
 
     def encoded(self) -> None:
-        """What `encode` returned last is written: the next call continues behind it."""
+        """Note that the last result of `encode` has been written: the next result will follow it in the file."""
 
     def close(self) -> None:
-        """Report what was left out."""
+        """Report the fields that were left out."""
 
 
 class JsonLines:
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     name = "jsonl"
 
@@ -83,8 +83,8 @@ class JsonLines:
 class Csv:
     """RFC 4180 with a header. Lists of plain values are joined with commas, other lists and objects are JSON.
 
-    The columns are `fields`, or those of a file that is continued, or all fields of the first batch. Fields of items
-    that are no columns are left out, and counted in a warning.
+    The columns are `fields`, the columns of the existing file, or all fields of the first batch. Fields without a
+    column are left out, and counted in a warning.
     """
 
     name = "csv"
@@ -102,7 +102,7 @@ class Csv:
 
     def resume(self, beginning: bytes) -> None:
         if beginning and b"\n" not in beginning:
-            raise StorageError(f"{self._shown}: its first line is no header of a CSV file: name another file")
+            raise StorageError(f"{self._shown}: its first line is not the header of a CSV file: name another file")
         self._columns = _header(beginning) if beginning else []
         self._has_header = bool(self._columns)
         if self._given and self._has_header and self._columns != self._given:
@@ -134,7 +134,7 @@ class Csv:
         if self._left_out:
             counts = ", ".join(f"{field} ({count:,})" for field, count in sorted(self._left_out.items()))
             log.warning(
-                "%s: fields that are no columns were left out: %s; name the columns with --fields", self._shown, counts
+                "%s: fields without a column were left out: %s; name the columns with --fields", self._shown, counts
             )
             self._left_out.clear()
 
@@ -148,27 +148,27 @@ class Csv:
 
 
 def row_of(item: Any, cell: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the fields of an item, for a table with these cells. Raises `BadItem`."""
+    """Return the fields of an item, with `cell` applied to each value. Raises `BadItem`."""
     plain = msgspec.json.decode(to_line(item))
     if not isinstance(plain, dict):
-        raise BadItem(f"a {type(item).__qualname__!r} cannot be a row of a table, only items with fields")
+        raise BadItem(f"a {type(item).__qualname__!r} cannot be a row of a table: only an item with fields can")
     return {name: cell(value) for name, value in plain.items()}
 
 
 def plain_cell(value: Any) -> Any:
-    """Return a value as text, a number of 64 bits or None."""
+    """Return a value as text, as a number of at most 64 bits, or as None."""
     if isinstance(value, int) and not -INTEGER_MAX <= value < INTEGER_MAX:
         return str(value)
     return value if value is None or isinstance(value, (str, int, float)) else msgspec.json.encode(value).decode()
 
 
 def encoded_size(prepared: Any) -> int:
-    """Return the bytes of a prepared item, an estimate if it is not encoded yet."""
+    """Return the size of a prepared item in bytes; an estimate if it is not encoded yet."""
     return len(prepared) + 1 if type(prepared) is bytes else ROW_BYTES
 
 
 def _columns_of(items: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the fields of the items, but no more than `_header` can read again."""
+    """Return the fields of the items, up to the number that `_header` can read."""
     names = dict.fromkeys(field for item in items for field in item)
     ends = accumulate(len(name.encode()) + len('"",') + name.count('"') for name in names)
     return [name for name, end in zip(names, ends, strict=True) if end < HEADER_MAX][:COLUMNS_MAX]

@@ -1,7 +1,7 @@
-"""Items as one JSON array, exactly once: the items lie in a spool, and each end of a run writes the whole file anew.
+"""Writes items as one JSON array, exactly once. A run collects items in a spool, and writes the whole file at its end.
 
-The spool is a file of JSON lines in the state, with the positions of a `FileSink`. A run that is killed leaves the file
-as it was; the end of the next run replaces it. One process writes a file at a time (an advisory lock).
+The spool is a file of JSON lines in the state, written by a `FileSink`. A run that is killed leaves the array file
+unchanged; the end of the next run replaces it. Only one process at a time writes a file (an advisory lock).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from lycosa.storage.sinks.file import FileSink
 from lycosa.storage.sinks.locked_file import check_file, open_locked, storage_errors
 
 PIECE_BYTES = 4 * 1024**2
-"""Bytes of the spool that become one frame of a compressed array."""
+"""Approximate bytes of the spool that become one frame of a compressed array."""
 
 
 class JsonArraySink:
-    """An array in `path`, by way of the file `spool`."""
+    """Writes an array to `path`, through the file `spool`."""
 
     def __init__(self, path: str | Path, spool: Path, codec: Codec = PLAIN, *, sync: bool = False) -> None:
         self.path = Path(os.path.realpath(path))

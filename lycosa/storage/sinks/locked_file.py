@@ -1,4 +1,4 @@
-"""Opens files for items: regular ones, each by one process at a time (an advisory lock). Raises `StorageError`."""
+"""Opens regular files for items, each in only one process at a time (an advisory lock). Raises `StorageError`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESTORE_ADVICE = "restore the file, or start afresh with -O"
 
 
 def open_locked(path: str | Path, shown: str, *, must_exist: bool = False, sync: bool = False) -> int:
-    """Return the descriptor of a locked file, which is created if it does not exist. Messages have the name `shown`."""
+    """Return the descriptor of a locked file, which is created if it does not exist. Messages call it `shown`."""
     if must_exist and not os.path.lexists(path):
         raise StorageError(f"{shown} no longer exists, but the crawl wrote items to it: {RESTORE_ADVICE}")
     parent = _folder(path, shown)
@@ -37,7 +37,7 @@ def open_locked(path: str | Path, shown: str, *, must_exist: bool = False, sync:
 
 
 def check_file(path: str | Path, shown: str) -> None:
-    """Raise the error of `open_locked`, without any change."""
+    """Raise the error that `open_locked` would raise, without changing anything."""
     parent = _folder(path, shown)
     with storage_errors(shown):
         try:

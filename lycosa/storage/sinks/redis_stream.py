@@ -2,8 +2,8 @@
 
 A position holds the number of the writer (a crawl, or one worker of a shared crawl) and the number of its entries. A
 writer cuts off only the entries that it wrote. Entries are sent in batches, one script call each. A batch that is sent
-several times is added once. The sink waits for a server that is away or full. If a server comes back without its last
-second, the sink sends the lost batches again, provided it still has them.
+several times is added once. The sink waits for a server that is away or full. If a server restarts without the writes
+of its last second, the sink sends the lost batches again, provided it still has them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lycosa.storage.sinks.stream_server import FIELDS, StreamServer
 BATCH_ITEMS = 512
 BATCH_BYTES = 1024**2
 BUFFER_MAX = 8 * 1024**2
-"""Number of unsent bytes in memory at which `write` blocks until the server has taken them, and blocks the crawl."""
+"""Number of unsent bytes in memory at which `write` blocks the crawl until the server has taken them."""
 
 SENT_MAX = 8 * 1024**2
 """Maximum bytes of batches that are kept after the server has taken them."""
@@ -33,7 +33,7 @@ ITEM_MAX = 256 * 1024**2
 """Maximum bytes of an item; the limit of Redis is twice as high."""
 
 FLUSHES_KEPT = 64
-"""Number of last flushes to whose positions the crawl may return: a frontier may lose some seconds in a failover."""
+"""The crawl may return to the positions of this many last flushes: a failover may cost the frontier some seconds."""
 
 CLOSE_MAX_S = 0.3
 """Seconds for which `close` waits for a cancelled flush, before it cuts the connection."""

@@ -1,9 +1,10 @@
-"""Items as rows of a SQLite database, exactly once: an item replaces the one with its key.
+"""Writes items as rows of a SQLite database, exactly once: an item replaces the row with the same key.
 
-The table `items` has a column for each field, added when it first occurs, `_key`, and `_position`: the number of the
-transaction that wrote the row. `open(position)` undoes later transactions of this crawl: it deletes their rows, and
-puts back the rows that they replaced, which are in `_replaced` until the transaction is certainly committed. Lists and
-objects are stored as JSON text. One process writes a database at a time (an advisory lock).
+The table `items` has the columns `_key` and `_position` (the number of the transaction that wrote the row), and a
+column for each field, added when the field first occurs. `open(position)` undoes later transactions of this crawl: it
+deletes their rows and puts back the rows that they replaced. Replaced rows stay in the table `_replaced` until the
+transaction is certainly committed. Lists and objects are stored as JSON text. Only one process at a time writes a
+database (an advisory lock).
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from lycosa.storage.sinks.locked_file import RESTORE_ADVICE, check_file, open_lo
 APPLICATION_ID = 0x4C594954  # "LYIT"
 VERSION = 1
 COLUMNS_MAX = 1_000
-"""Columns of the table; SQLite allows 2,000."""
+"""Maximum number of columns of the table; SQLite allows 2,000."""
 
 BUFFER_MAX = 20_000
-"""Rows held in memory; with more, `write` inserts them."""
+"""Maximum number of rows held in memory; beyond that, `write` inserts them."""
 
 FLUSHES_KEPT = 64
-"""Number of last flushes to whose positions the crawl may return."""
+"""The crawl may return to the positions of this many last flushes."""
 
 TABLES = (
     f"PRAGMA application_id={APPLICATION_ID}",
@@ -46,13 +47,13 @@ TABLES = (
     "INSERT INTO _written VALUES (1)",
 )
 OURS = "substr(_key, 1, ?) = ?"
-"""The condition for rows of one crawl; its values are `_ours`."""
+"""The SQL condition for the rows of one crawl, with the parameters `_ours`."""
 
 OWN_COLUMNS = ("_key", "_position", "_by")
 
 
 class SqliteSink:
-    """A database of items; `crawl` is part of their keys. `sync`: every flush is on the disk."""
+    """A database of items; `crawl` is part of their keys. With `sync`, every flush reaches the disk."""
 
     def __init__(self, path: str | Path, crawl: str, *, sync: bool = False) -> None:
         self.path = Path(os.path.realpath(path))
@@ -121,7 +122,7 @@ class SqliteSink:
                 unlock_and_close(lock)
 
     def _start(self, database: sqlite3.Connection, position: int | None, *, keep: bool) -> int:
-        """Return the position to start at. 0 deletes the rows of all crawls; so the first position is 1."""
+        """Return the position to start at. Position 0 deletes the rows of all crawls, so the first position is 1."""
         (last,) = database.execute("SELECT position FROM _written").fetchone()
         if position and last < position:
             raise StorageError(
@@ -177,7 +178,7 @@ class SqliteSink:
         )
 
     def _column(self, database: sqlite3.Connection, name: str) -> str:
-        """Return the column of a field, a new one if it has none: its name, with _ if the name is taken."""
+        """Return the column of a field. A new column has the name of the field, with _ if that name is taken."""
         column = name.replace("\0", "")
         while column.lower() in OWN_COLUMNS or self._columns.get(column.lower(), column) != column:
             column += "_"

@@ -21,7 +21,7 @@ from lycosa.storage.sinks.formats import ItemFormat, JsonLines, encoded_size
 from lycosa.storage.sinks.json_lines import not_open_error, write_error
 
 BUFFER_MAX = 1024**2
-"""Number of buffered bytes at which `write` blocks, and with it the crawl, until the reader has taken them."""
+"""Number of buffered bytes at which `write` blocks the crawl until the reader has taken them."""
 
 CHUNK_BYTES = select.PIPE_BUF
 """A pipe that is ready takes this many bytes without blocking."""
@@ -71,7 +71,7 @@ class StdoutSink:
                 self._send(len(self._unsent))
 
     async def flush(self) -> int:
-        """Write all items, including those that come meanwhile: the caller may commit every item when this returns."""
+        """Write all items, including those added meanwhile: the caller may commit every item when this returns."""
         if not self._is_open:
             raise not_open_error("standard output")
         while self._items or self._unsent:
@@ -91,7 +91,7 @@ class StdoutSink:
         self._pending_bytes = 0
 
     def _beginning(self) -> bytes:
-        """Return the beginning of the file that a resumed crawl appends to (`>> FILE`), b"" for any other output."""
+        """Return the beginning of the file to which a resumed crawl appends (`>> FILE`); b"" for any other output."""
         if not (self._never_blocks and fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_APPEND):
             return b""
         try:

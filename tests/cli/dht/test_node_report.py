@@ -42,10 +42,14 @@ def test_a_line_shows_table_traffic_and_reachability() -> None:
 @pytest.mark.parametrize(
     ("address", "read_only", "said"),
     [
-        ("127.0.0.1", False, "this is loopback, not the public network: --bind 0.0.0.0:6881 is for other machines"),
-        ("::1", False, "this is loopback, not the public network: --bind [::]:6881 is for other machines"),
-        ("0.0.0.0", True, "read-only: it asks, but answers nothing, so no port needs to be open"),
-        ("0.0.0.0", False, "others reach it if UDP port 6881 is open in the firewall and forwarded by the router"),
+        (
+            "127.0.0.1",
+            False,
+            "only this machine can reach a loopback address: write --bind 0.0.0.0:6881 for the public network",
+        ),
+        ("::1", False, "only this machine can reach a loopback address: write --bind [::]:6881 for the public network"),
+        ("0.0.0.0", True, "read-only: it sends queries but answers none, so no port needs to be open"),
+        ("0.0.0.0", False, "others can reach it if UDP port 6881 is open in the firewall and forwarded by the router"),
     ],
 )
 def test_the_address_says_who_can_reach_the_node(address: str, read_only: bool, said: str) -> None:
@@ -56,10 +60,10 @@ def test_a_change_is_said_once() -> None:
     advice = AddressAdvice(pack("192.0.2.1", 6881), is_read_only=False)
     assert advice.on_change(Reachability.UNKNOWN) == []
     [unreachable] = advice.on_change(Reachability.UNREACHABLE)
-    assert unreachable.startswith("nobody has reached it for 15 minutes: open UDP port 6881 in the firewall")
+    assert unreachable.startswith("no other node has reached it for 15 minutes: open UDP port 6881 in the firewall")
     assert advice.on_change(Reachability.UNREACHABLE) == []
     [reachable] = advice.on_change(Reachability.REACHABLE)
-    assert reachable.startswith("others reach it")
+    assert reachable.startswith("others can reach it")
 
 
 @pytest.mark.parametrize(("address", "read_only"), [("127.0.0.1", False), ("192.0.2.1", True)])

@@ -223,7 +223,7 @@ def test_a_sample_is_not_asked_for_before_the_interval_is_over():
     early = play.operations.sample_infohashes(node(1), INFOHASH, 300.0)
     assert play.sent == []
     assert play.events[-1] == QueryFinished(
-        early, node(1).endpoint, None, None, "too early: the node asks for 301 s more"
+        early, node(1).endpoint, None, None, "too early: the interval of the node ends in 301 s"
     )
     play.operations.sample_infohashes(node(1), INFOHASH, 602.0)
     assert len(play.sent) == 1

@@ -9,7 +9,7 @@ from lycosa.dht.core.limits import QueryLimit
 from lycosa.dht.core.routing.table import TableCounts
 from lycosa.dht.crawler.core.slowness import why_slow
 from lycosa.dht.crawler.core.snapshot import CrawlHistory, CrawlSnapshot, rates_between
-from lycosa.dht.crawler.monitor import CrawlView
+from lycosa.dht.crawler.monitor import TorrentCrawlView
 
 NODE = NodeStatus(
     node_id=bytes(20),
@@ -77,10 +77,10 @@ def history(seconds: int) -> CrawlHistory:
     return found
 
 
-def view(seconds: int) -> CrawlView:
+def view(seconds: int) -> TorrentCrawlView:
     """Return the view of such a crawl."""
     now = snapshot_at(float(seconds))
     before = history(seconds).minute_ago(now)
-    return CrawlView(
+    return TorrentCrawlView(
         now, float(seconds), rates_between(before, now), why_slow(before, now), [(pack("0.0.0.0", 6881), NODE)]
     )

@@ -123,7 +123,7 @@ LOOPBACK_NODE = ("--bootstrap", "127.0.0.1:9")
     ("arguments", "message"),
     [
         (("lookup", "abc"), "abc: not an infohash; write 40 hexadecimal digits, or a magnet link"),
-        (("lookup", INFOHASH), "no node to join the network through: add --bootstrap HOST:PORT"),
+        (("lookup", INFOHASH), "no node through which to join: add --bootstrap HOST:PORT"),
         (("lookup", INFOHASH, *LOOPBACK_NODE), "--bootstrap 127.0.0.1:9: 127.0.0.1:9 is not public: on a n"),
         (("lookup", INFOHASH, "--bootstrap", "localhost"), "--bootstrap localhost: write HOST:PORT such as 192.0.2.1"),
         (("lookup", INFOHASH, "--bootstrap", "a..b:1"), "--bootstrap a..b:1: no address found"),

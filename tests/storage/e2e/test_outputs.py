@@ -143,7 +143,7 @@ def test_the_columns_of_a_file_are_kept_and_fields_without_one_are_named(tmp_pat
         assert "items.csv has the columns url,title, not title,url" in assert_one_line(done.stderr)
         done = lycosa(*command(tree, "-o", "items.csv"), cwd=tmp_path)
         assert done.returncode == 0
-        assert "fields that are no columns were left out: content_type (15)" in done.stderr
+        assert "fields without a column were left out: content_type (15)" in done.stderr
         assert_exactly_once([row["url"] for row in csv_rows(tmp_path / "items.csv")], tree.urls())
 
 
@@ -168,7 +168,7 @@ def test_a_resumed_crawl_with_another_output_says_where_the_earlier_items_are(tm
         (3, ("-o", "foreign.sqlite"), "foreign.sqlite"),
         (3, ("-o", "text.csv.gz"), "text.csv.gz is not a complete .gz file"),
         (3, ("-o", "text.jsonl.zst"), "text.jsonl.zst is not a complete .zst file"),
-        (3, ("-o", "text.csv"), "text.csv: its first line is no header of a CSV file"),
+        (3, ("-o", "text.csv"), "text.csv: its first line is not the header of a CSV file"),
         (2, ("-o", "i.csv", "-o", "link.csv"), "i.csv is named twice"),
     ],
 )

@@ -130,5 +130,5 @@ def test_later_changes_of_an_item_are_not_written(tmp_path):
 
 @pytest.mark.parametrize("kind", ["csv", "sqlite"])
 def test_only_items_with_fields_are_rows(tmp_path, kind):
-    with pytest.raises(BadItem, match="cannot be a row of a table, only items with fields"):
+    with pytest.raises(BadItem, match="cannot be a row of a table: only an item with fields can"):
         FILES[kind](tmp_path / f"i.{kind}").prepare(["a"])

@@ -4,10 +4,9 @@
     IMAGES_STORE = "images"
     IMAGES_THUMBS = {"small": (50, 50)}
 
-Downloads are hostile: only image formats that browsers show are read, none with more pixels than Pillow's
-MAX_IMAGE_PIXELS, and at most CONCURRENT_IMAGES at a time, in threads. A JPEG in RGB that is upright is stored
-unchanged; other images are rotated by their EXIF data, put on a white background if they are transparent, and converted
-to JPEG.
+Downloads are hostile: only image formats that browsers show are read, with at most Pillow's MAX_IMAGE_PIXELS pixels.
+At most CONCURRENT_IMAGES are converted at a time, in threads. An upright JPEG in RGB is stored unchanged. Other images
+are rotated by their EXIF data, put on a white background if they are transparent, and converted to JPEG.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
                                     stored and recorded? -> uptodate
                                     else: download into a partial file -> check, save, record -> downloaded
 
-After a kill: a file has its final name only if it is complete. A file whose record was committed, with its page or
-earlier, is not downloaded again. A complete file without a committed record may be downloaded again and replaced. At
-most the files of the last commit window have no committed record.
+After a kill, only complete files have their final names. A file whose record was committed, with its page or earlier,
+is not downloaded again. A complete file without a committed record may be downloaded again and replaced. Only files
+that were downloaded after the last commit have no committed record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MEDIA_TIMEOUT_S = 600.0
 
 MEDIA_PER_ITEM_MAX = 10_000
 FAILURES_MAX = 10_000
-"""Maximum number of failures that a run remembers. A broken image on a thousand pages is requested only once."""
+"""Maximum number of failures that a run remembers, so that a broken image on many pages is requested only once."""
 
 Result = tuple[bool, Any]
 """(True, {url, path, checksum, status}) or (False, the exception)."""

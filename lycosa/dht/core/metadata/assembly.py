@@ -1,13 +1,13 @@
-"""The metadata of one infohash, put together from the pieces of several peers, without I/O.
+"""Assembles the metadata of one infohash from the pieces of several peers, without I/O.
 
     assembly.add_peer(peer, size_bytes)         a peer offers metadata of this size
     assembly.assign(peer, pieces_max)           which pieces to ask it for now
-    assembly.receive(peer, piece, data)         a piece; returns the info dict when it is complete and right
+    assembly.receive(peer, piece, data)         a piece; returns the info dict when it is complete and has the infohash
     assembly.reject(peer, piece), assembly.remove_peer(peer)
 
-The hash says whether the whole is right, not which piece is wrong. Peers that claim different sizes are kept apart.
-If the pieces of several peers together have a wrong hash, all are discarded, and from then on one peer at a time
-delivers all pieces: a wrong hash is then its own doing, and it is banned.
+The hash shows whether the metadata is right, but not which piece is wrong. Peers that claim different sizes are kept
+apart. If the pieces of several peers together have a wrong hash, all are discarded. From then on one peer at a time
+delivers all pieces, so a peer whose pieces have a wrong hash can be banned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Peer = Hashable
 
 
 class _Candidate:
-    """What peers that claim one size have delivered. `alone`: the only peer that may deliver, after a wrong hash."""
+    """The pieces from all peers that claim one size. `alone`: the only peer that may deliver after a wrong hash."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes, self.count = size_bytes, pieces_of(size_bytes)
@@ -36,7 +36,7 @@ class _Candidate:
         self.discard()
 
     def discard(self) -> None:
-        """Start again. The first pieces are last in `missing`, where they are taken."""
+        """Discard all pieces. `missing` is in reverse order: pieces are taken from its end."""
         self.pieces.clear()
         self.sources.clear()
         self.asked.clear()
@@ -44,7 +44,7 @@ class _Candidate:
         self.alone = None
 
     def take(self, pieces_max: int, without: set[int]) -> list[int]:
-        """Take pieces from the missing ones."""
+        """Take up to `pieces_max` missing pieces that are not in `without`."""
         taken: list[int] = []
         left: list[int] = []
         while self.missing and len(taken) < pieces_max:
@@ -56,7 +56,7 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Offer:
-    """A peer that offers metadata. `rejected`: the pieces that it does not deliver."""
+    """A peer that offers metadata. `rejected`: the pieces that it refused to deliver."""
 
     candidate: _Candidate
     rejected: set[int] = field(default_factory=set)
@@ -72,22 +72,22 @@ class Assembly:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the pieces that are here or asked for, rounded up to whole pieces."""
+        """The bytes of the received and requested pieces, rounded up to whole pieces."""
         each = self._candidates.values()
         return PIECE_BYTES * sum(len(candidate.pieces) + len(candidate.asked) for candidate in each)
 
     def add_peer(self, peer: Peer, size_bytes: int) -> None:
-        """A peer offers metadata of this size."""
+        """Add a peer that offers metadata of this size."""
         candidate = self._candidates.setdefault(size_bytes, _Candidate(size_bytes))
         self._offers[peer] = _Offer(candidate)
 
     def assign(self, peer: Peer, pieces_max: int) -> list[int]:
-        """Return the pieces to ask this peer for now."""
+        """Return the pieces to request from this peer now."""
         if (offer := self._offers.get(peer)) is None:
             return []
         candidate = offer.candidate
         if candidate.mistrusted and (candidate.alone not in (None, peer) or offer.rejected):
-            return []  # another one delivers alone, or this one cannot deliver all
+            return []  # another peer delivers all pieces, or this one has rejected some
         chosen = candidate.take(pieces_max, offer.rejected)
         candidate.asked.update(dict.fromkeys(chosen, peer))
         if chosen and candidate.mistrusted:
@@ -95,9 +95,10 @@ class Assembly:
         return chosen
 
     def receive(self, peer: Peer, piece: int, data: bytes) -> bytes | None:
-        """Take a piece. Return the metadata if it is complete. Raises `PeerError` if this peer alone sent a wrong one.
+        """Add a piece. Return the metadata if it is complete and has the infohash.
 
-        After a wrong hash all pieces are missing again. Those that were asked for before, and come late, are dropped.
+        After a wrong hash all pieces are missing again, and pieces that were requested before are dropped. Raises
+        `PeerError` if all pieces were from this peer.
         """
         candidate = self._offers[peer].candidate
         if candidate.asked.get(piece) != peer:
@@ -119,19 +120,19 @@ class Assembly:
         return None
 
     def reject(self, peer: Peer, piece: int) -> None:
-        """A peer does not deliver this piece. Raises `PeerError` if nothing is left to ask it for."""
+        """Note that a peer refused a piece. Raises `PeerError` if the peer is of no more use."""
         offer = self._offers[peer]
         candidate = offer.candidate
         if candidate.asked.get(piece) == peer:
             del candidate.asked[piece]
             candidate.missing.append(piece)
         offer.rejected.add(piece)
-        # After a wrong hash one peer has to deliver all pieces, which this one does not.
+        # After a wrong hash one peer has to deliver all pieces, and this one has refused one.
         if candidate.mistrusted or len(offer.rejected) == candidate.count:
             raise PeerError(PeerFailure.NO_METADATA, "the peer rejects requests")
 
     def remove_peer(self, peer: Peer) -> None:
-        """A peer is gone. What it has delivered stays, unless it was to deliver all."""
+        """Remove a peer that is gone. Its pieces are kept, unless it was the only one that may deliver."""
         if (offer := self._offers.pop(peer, None)) is None:
             return
         candidate = offer.candidate
@@ -143,7 +144,7 @@ class Assembly:
         self._forget_candidates()
 
     def _forget_candidates(self) -> None:
-        """Keep those with peers, and of the others the one with most pieces: peers that left must not fill memory."""
+        """Drop the candidates without peers, except the one with the most pieces: they must not fill the memory."""
         offered = {offer.candidate.size_bytes for offer in self._offers.values()}
         left = [candidate for size, candidate in self._candidates.items() if size not in offered]
         best = max(left, key=lambda candidate: len(candidate.pieces), default=None)
@@ -152,7 +153,7 @@ class Assembly:
                 del self._candidates[candidate.size_bytes]
 
     def clear(self) -> None:
-        """Let go of all pieces and peers."""
+        """Drop all pieces and peers."""
         self._offers.clear()
         self._candidates.clear()
 

@@ -2,13 +2,13 @@
 
     CONNECTING --connected--> HANDSHAKE --68 bytes--> EXTENSIONS --their dict--> PIECES --> (closed by the owner)
 
-The owner connects, passes on what arrives, sends `bytes_to_send`, and asks for pieces with `request`. Every method
-that takes what a peer did raises `PeerError` when the conversation is over; the owner then takes the events that are
-left, and closes the connection.
-`now` is monotonic seconds. Each stage has its deadline, and the conversation as a whole has one.
+The owner connects, passes on the bytes that arrive, sends `bytes_to_send`, and requests pieces with `request`. The
+methods `receive_*` and `handle_timer` raise `PeerError` when the conversation has failed. The owner then handles the
+remaining events and closes the connection.
+`now` is monotonic seconds. Each stage has a deadline, and so has the whole conversation.
 
-Bounded: bytes and messages that we did not ask for, requests that wait, rejects that we send. So a peer can make us
-hold one message and a few pieces, whatever it sends.
+Bounded: unrequested bytes and messages, open requests, and the rejects that we send. So whatever a peer sends, we hold
+at most one message and a few pieces in memory.
 """
 
 from __future__ import annotations
@@ -41,34 +41,37 @@ from lycosa.dht.core.metadata.wire import (
 )
 
 METADATA_BYTES_MAX = 10 * 1024 * 1024
-"""Of an info dict: half a million pieces, or a hundred thousand files. bitmagnet has the same, libtorrent 3 MiB."""
+"""Maximum size of an info dict: half a million pieces, or 100,000 files. bitmagnet: the same; libtorrent: 3 MiB."""
 
 REQUESTS_MAX = 8
-"""Requests that wait for their piece: 128 KiB. libtorrent asks for 2 at a time, and answers hundreds."""
+"""Maximum number of open requests: 128 KiB. libtorrent sends 2 at a time, and answers hundreds."""
 
 REQUEST_COST_BYTES = PIECE_BYTES + 256
-"""What a peer may send for one request."""
+"""Maximum number of bytes that a peer may send for one request."""
 
 UNASKED_BYTES_MAX = 1024 * 1024 + 64 * 1024
-"""What a peer may send unasked: the largest bitfield, and a busy minute of haves."""
+"""Maximum number of bytes that a peer may send unrequested: the largest bitfield, and a busy minute of haves."""
 
 UNASKED_MESSAGES_MAX = 2048
-"""Haves, unchokes, keep-alives, requests to us, unknown messages. Honest peers send some dozens in this time."""
+"""Maximum number of unrequested messages: haves, unchokes, keep-alives, requests to us, unknown ones.
+
+Honest peers send a few dozen.
+"""
 
 REJECTS_SENT_MAX = 64
-"""Requests of a peer to us that get the reject of BEP 9. Further ones get nothing."""
+"""Maximum number of a peer's requests that are rejected as BEP 9 demands. Further ones are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageLimits:
-    """Seconds that a stage may take."""
+    """Maximum seconds for each stage."""
 
     connect_s: float = 5.0
-    """A SYN is repeated after 1 and 3 seconds."""
+    """TCP repeats a SYN after 1 and 3 seconds."""
     handshake_s: float = 10.0
     """For the handshake, and again for the extension handshake."""
     piece_s: float = 15.0
-    """From a request, or a piece, to the next piece. Transmission collects its answers for four seconds or more."""
+    """From a request or a piece to the next piece. Transmission delays its answers by four seconds or more."""
     total_s: float = 60.0
     """For the whole conversation."""
 
@@ -80,14 +83,14 @@ class MetadataOffered(NamedTuple):
 
 
 class PieceReceived(NamedTuple):
-    """A piece that we asked for, of the right size."""
+    """A requested piece of the right size arrived."""
 
     piece: int
     data: bytes
 
 
 class PieceRejected(NamedTuple):
-    """The peer does not deliver this piece."""
+    """The peer refused to deliver this piece."""
 
     piece: int
 
@@ -102,7 +105,7 @@ PeerEvent = MetadataOffered | PieceReceived | PieceRejected | DhtPortReceived
 
 
 class Stage(Enum):
-    """How far the conversation is."""
+    """The stage of a conversation."""
 
     CONNECTING = "connecting"
     HANDSHAKE = "handshake"
@@ -111,7 +114,7 @@ class Stage(Enum):
 
 
 class Conversation:
-    """One peer. `dht_port`: the UDP port of our node, which we tell peers that have one."""
+    """The conversation with one peer. `dht_port`: the UDP port of our node, which we send to peers with a node."""
 
     def __init__(
         self,
@@ -139,10 +142,10 @@ class Conversation:
         self._requested: set[int] = set()
         self._has_dht_port = False
 
-    # --- what the owner does
+    # --- actions of the owner
 
     def bytes_to_send(self) -> bytes:
-        """Return what is to be sent, once."""
+        """Return the bytes to send, each only once."""
         data = bytes(self._to_send)
         self._to_send.clear()
         return data
@@ -153,11 +156,11 @@ class Conversation:
 
     @property
     def requests_free(self) -> int:
-        """How many more pieces can be requested now."""
+        """Number of pieces that can be requested now."""
         return REQUESTS_MAX - len(self._requested)
 
     def request(self, piece: int, now: float) -> None:
-        """Ask for a piece. Only in the stage PIECES, and while requests are free."""
+        """Request a piece. Allowed only in the stage PIECES and while `requests_free` is positive."""
         assert self.stage is Stage.PIECES
         assert self.requests_free > 0
         if not self._requested:
@@ -166,11 +169,11 @@ class Conversation:
         self._bytes_left += REQUEST_COST_BYTES
         self._to_send += encode_metadata_message(self._metadata_id, REQUEST, piece)
 
-    # --- what happens to it
+    # --- events
 
     def next_timer(self) -> float:
         """Return when `handle_timer` must be called."""
-        # Without open requests a peer only waits for us.
+        # Without open requests the peer is waiting for us, so only the total time counts.
         waits = self.stage is Stage.PIECES and not self._requested
         return self._ends_at if waits else min(self._stage_ends_at, self._ends_at)
 
@@ -180,12 +183,12 @@ class Conversation:
             raise PeerError(PeerFailure.TIMEOUT, f"no progress: {self.stage.value}")
 
     def receive_connected(self, now: float) -> None:
-        """The connection is there: send our handshake."""
+        """Send our handshake: the connection is established."""
         self._enter(Stage.HANDSHAKE, now)
         self._to_send += encode_handshake(self._infohash, self._peer_id, dht=self._dht_port is not None)
 
     def receive_bytes(self, data: bytes, now: float) -> None:
-        """Take what the peer sent. Raises `PeerError`."""
+        """Handle bytes from the peer. Raises `PeerError`."""
         allowed = data[: self._bytes_left]
         self._bytes_left -= len(allowed)
         rest = self._receive_handshake(allowed, now) if self.stage is Stage.HANDSHAKE else allowed
@@ -196,7 +199,7 @@ class Conversation:
         if len(allowed) < len(data):
             raise PeerError(PeerFailure.FLOOD, "more bytes than asked for")
 
-    # --- inside
+    # --- internal
 
     def _enter(self, stage: Stage, now: float) -> None:
         self.stage = stage
@@ -208,7 +211,7 @@ class Conversation:
             raise PeerError(PeerFailure.FLOOD, "more messages than asked for")
 
     def _receive_handshake(self, data: bytes, now: float) -> bytes:
-        """Collect the handshake. Return the bytes behind it."""
+        """Collect the handshake. Return the bytes after it."""
         missing = HANDSHAKE_BYTES - len(self._handshake)
         self._handshake += data[:missing]
         if not PREAMBLE.startswith(self._handshake[: len(PREAMBLE)]):  # do not wait for the rest of something else
@@ -241,7 +244,7 @@ class Conversation:
                 self._events.append(DhtPortReceived(port))
 
     def _receive_extension_handshake(self, payload: bytes, now: float) -> None:
-        """Take the first one that offers metadata. Later ones may only change the number of its messages."""
+        """Use the first handshake that offers metadata. Later ones may only change the id of metadata messages."""
         theirs = decode_extension_handshake(payload)
         if theirs.metadata_id is not None:
             self._metadata_id = theirs.metadata_id
@@ -278,7 +281,7 @@ class Conversation:
             self._events.append(PieceReceived(message.piece, message.data))
 
     def _reject(self, piece: int) -> None:
-        """BEP 9: a peer without the metadata must reject requests."""
+        """Reject a request: BEP 9 demands this of a peer without the metadata."""
         if self._rejects_left and self._metadata_id:
             self._rejects_left -= 1
             self._to_send += encode_metadata_message(self._metadata_id, REJECT, piece)

@@ -1,4 +1,4 @@
-"""Why a peer did not deliver metadata: the one error of this folder, with a reason that can be counted."""
+"""Why a peer did not deliver metadata: the only error of this folder, with a reason that can be counted."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class PeerFailure(StrEnum):
     WRONG_HASH = "wrong hash"  # what the peer delivered does not have the infohash
     NOT_PUBLIC = "not public"  # a private or reserved address: never contacted
     PAUSED = "paused"  # it failed before: not contacted for a while
-    LIMITED = "limited"  # its host had all its connections of this minute
+    LIMITED = "limited"  # its host has reached the limit of connections per minute
     LOCAL = "local"  # our own system is out of sockets or ports
 
 
 class PeerError(LycosaError):
-    """A peer did not deliver. The only error that the machines of this folder raise for what a peer sends."""
+    """A peer did not deliver. The modules of this folder raise no other error, whatever a peer sends."""
 
     def __init__(self, reason: PeerFailure, message: str = "") -> None:
         super().__init__(message or reason.value)

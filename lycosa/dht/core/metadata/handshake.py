@@ -23,7 +23,7 @@ VERSION_2_BIT = (7, 0x10)
 
 
 class PeerHandshake(NamedTuple):
-    """What a peer said in its handshake."""
+    """The content of a peer's handshake."""
 
     infohash: bytes
     peer_id: bytes
@@ -33,7 +33,7 @@ class PeerHandshake(NamedTuple):
 
 
 def encode_handshake(infohash: bytes, peer_id: bytes, *, dht: bool) -> bytes:
-    """Return our handshake. It offers the extension protocol always and the DHT if we have a node."""
+    """Return our handshake. It offers the extension protocol and, with `dht`, the DHT."""
     reserved = bytearray(8)
     for (index, bit), offered in ((EXTENSIONS_BIT, True), (DHT_BIT, dht)):
         reserved[index] |= bit if offered else 0

@@ -15,7 +15,7 @@ from lycosa.core.errors import LycosaError
 from lycosa.dht.core.bencode import BencodeError, decode
 
 DEPTH_MAX = 64
-"""Of the info dict: the tree of files is as deep as its folders."""
+"""Maximum depth of the info dict. The tree of files is as deep as the folders."""
 
 LENGTH_MAX = 2**63 - 1
 """Of a file, and of all files together, in bytes."""
@@ -35,7 +35,7 @@ class TorrentFileEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TorrentInfo:
-    """What an info dict says. A hybrid torrent has two infohashes."""
+    """The content of an info dict. A hybrid torrent has two infohashes."""
 
     name: bytes
     files: tuple[TorrentFileEntry, ...]
@@ -55,7 +55,7 @@ class TorrentInfo:
 
     @property
     def infohashes(self) -> tuple[bytes, ...]:
-        """The infohashes by which the DHT knows it: 20 bytes each."""
+        """The infohashes that the DHT uses: 20 bytes each."""
         return tuple(each[:20] for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
 
@@ -109,7 +109,7 @@ def _file_v1(file: Any) -> TorrentFileEntry:
 
 
 def _files_v2(fields: dict[bytes, Any]) -> tuple[TorrentFileEntry, ...]:
-    """Walk the tree of files. Decoding has bounded its depth."""
+    """Return the files in the tree. Its depth was limited when it was decoded."""
     files: list[TorrentFileEntry] = []
 
     def walk(tree: Any, path: tuple[bytes, ...]) -> None:

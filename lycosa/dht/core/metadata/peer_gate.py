@@ -1,8 +1,11 @@
-"""Which peers may be connected to now. Peers are announced by strangers, and anybody can announce anybody.
+"""Decides which peers may be connected to. Anybody can announce any address, so an announce is not trusted.
 
-One connection at a time and at most ten a minute to one host (an IPv4 address, or a /64), so that forged announces
-cannot make us flood a victim; nothing that is private or reserved; a pause after failures, longer each time. All tables
-are bounded. `now` is monotonic seconds.
+- A host (an IPv4 address or an IPv6 /64) gets one connection at a time and at most ten per minute, so that forged
+  announces cannot make us flood a victim.
+- Private and reserved addresses are never contacted.
+- After a failure a peer gets a pause, which doubles with each further failure.
+
+All tables are bounded. `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -14,28 +17,31 @@ from lycosa.dht.core.metadata.failures import PeerFailure
 
 CONNECTIONS_BURST = 5
 CONNECTIONS_PER_S = 5 / 60
-"""To one host. In no 60 seconds there are more than ten: the burst, and what the rate allows after it."""
+"""Maximum rate and burst of connections to one host. Any 60 seconds have at most ten: the burst and five more."""
 
 HOSTS_MAX = 131_072
-"""Hosts whose connections are counted: two minutes at 1,000 new hosts a second. A full table refuses new ones."""
+"""Maximum number of hosts whose connections are counted: two minutes at 1,000 new hosts a second.
+
+A full table refuses unknown hosts.
+"""
 
 PAUSE_S = 60.0
 PAUSE_MAX_S = 3600.0
-"""After a failure, doubled by each further one."""
+"""Pause after a failure, which doubles with each further failure, and its maximum."""
 
 BAN_S = 3600.0
-"""For a host that sent metadata with a wrong hash, or a flood."""
+"""Pause for a host that sent metadata with a wrong hash, or a flood."""
 
 PAUSED_MAX = 65_536
-"""Peers, and hosts, whose failures are remembered. The oldest are forgotten, and tried again too early."""
+"""Maximum number of peers, and of hosts, whose pause is remembered. The oldest are forgotten and tried too early."""
 
 BLAMES_PEER = frozenset({PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL})
 BLAMES_HOST = frozenset({PeerFailure.WRONG_HASH, PeerFailure.FLOOD})
-"""The other failures are about one torrent, and say nothing about the next one."""
+"""All other failures concern one torrent, not the peer or its host."""
 
 
 class PeerGate:
-    """Admits connections to peers, and learns from how they end."""
+    """Admits connections to peers, according to how earlier connections ended."""
 
     def __init__(self, allowed: AllowedNetworks = NONE_ALLOWED) -> None:
         self._allowed = allowed
@@ -68,7 +74,7 @@ class PeerGate:
         return None
 
     def close(self, endpoint: bytes, failure: PeerFailure | None, now: float) -> None:
-        """The connection is closed: with a failure, or None if the metadata are there."""
+        """Note that a connection was closed. `failure` is None if it delivered the metadata."""
         self._connected.discard(site_of(endpoint))
         if failure in BLAMES_HOST:
             self._banned[site_of(endpoint)] = now + BAN_S

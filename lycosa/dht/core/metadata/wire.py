@@ -4,8 +4,8 @@
     1  message id
     -  payload; of an extended message (id 20): one byte, 0 for the extension handshake, then a bencoded dict
 
-We read extended messages and the port of a peer's DHT node. Everything else is skipped without being stored: a peer
-may send its bitfield, haves and unchokes. We send the same two kinds: metadata is fetched, contents never are.
+We read and send two kinds of messages: extended messages and the port of a DHT node. All others are skipped without
+being stored: a peer may send its bitfield, haves and unchokes. Only metadata is fetched, never content.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from lycosa.dht.core.metadata.failures import PeerError, PeerFailure
 PORT = 9
 EXTENDED = 20
 SENT_IDS = frozenset({PORT, EXTENDED})
-"""The messages that we ever send. In particular not 2 (interested) and 6 (request), which ask for contents."""
+"""The messages that we send. In particular never 2 (interested) or 6 (request), which ask for content."""
 
 EXTENSION_HANDSHAKE = 0
 METADATA_ID = 1
-"""The number by which peers address metadata messages to us. Theirs comes with their extension handshake."""
+"""The id of metadata messages that peers send us. The id of those we send is in the peer's extension handshake."""
 
 REQUEST, DATA, REJECT = 0, 1, 2
 
 PIECE_BYTES = 16_384
 MESSAGE_BYTES_MAX = 1024 * 1024
-"""Of a message that is skipped. libtorrent refuses larger ones, too; it is the bitfield of 8 million pieces."""
+"""Maximum size of a skipped message, as in libtorrent: the bitfield of 8 million pieces."""
 
 EXTENDED_BYTES_MAX = 32 * 1024
-"""Of a message that is stored. A piece is half of it; extension handshakes have some hundred bytes."""
+"""Maximum size of a stored message. A piece takes half of this, an extension handshake a few hundred bytes."""
 
 READ_BYTES_MAX = {PORT: 3, EXTENDED: EXTENDED_BYTES_MAX}
-"""The messages that are read, with the maximum of their length field."""
+"""The messages that are read, with the maximum value of their length field."""
 
 DEPTH_MAX = 4
 TOKENS_MAX = 512
-"""Of the dict in an extended message: a client may name dozens of extensions."""
+"""Maximum number of values in the dict of an extended message: a client may name dozens of extensions."""
 
 CLIENT = b"Lycosa"
 
 
 KEEP_ALIVE = -1
-"""In place of a message id: a keep-alive has none."""
+"""Stands for the message id of a keep-alive, which has none."""
 
 
 class PeerMessage(NamedTuple):
-    """A message of a peer. The payload is empty unless it is one of those that are read."""
+    """A message of a peer. The payload of messages that are not read is empty."""
 
     id: int
     payload: bytes = b""
 
 
 class MessageReader:
-    """Splits a stream of bytes into messages. Holds at most what came with one call, and one unfinished message."""
+    """Splits a stream of bytes into messages. Holds at most the bytes of one call and one unfinished message."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -63,13 +63,13 @@ class MessageReader:
         self._skip_bytes = 0
 
     def receive(self, data: bytes) -> None:
-        """Add what came to what is left."""
+        """Add received bytes to the buffer."""
         del self._buffer[: self._at]
         self._at = 0
         self._buffer += data
 
     def next_message(self) -> PeerMessage | None:
-        """Return the next message, None if it is not complete. Raises `PeerError`."""
+        """Return the next message, or None if it is not complete yet. Raises `PeerError`."""
         self._skip()
         start = self._at
         here = len(self._buffer) - start
@@ -98,7 +98,7 @@ class MessageReader:
 
 
 def frame(message_id: int, payload: bytes) -> bytes:
-    """Return a message that may be sent. All messages are built here."""
+    """Return a message in its frame. Every message that is sent is built here; only SENT_IDS are allowed."""
     assert message_id in SENT_IDS
     return b"%b%c%b" % ((1 + len(payload)).to_bytes(4), message_id, payload)
 
@@ -116,7 +116,7 @@ def decode_port(payload: bytes) -> int:
 
 
 class ExtensionHandshake(NamedTuple):
-    """What a peer said of BEP 9. None: it did not mention it."""
+    """The fields of an extension handshake for BEP 9; None for a missing field."""
 
     metadata_id: int | None
     metadata_size_bytes: int | None
@@ -152,12 +152,12 @@ class MetadataMessage(NamedTuple):
 
 
 def encode_metadata_message(metadata_id: int, kind: int, piece: int) -> bytes:
-    """Return a request or a reject, with the number that the peer gave to metadata messages."""
+    """Return a request or a reject. `metadata_id` is the id that the peer chose for metadata messages."""
     return frame(EXTENDED, b"%cd8:msg_typei%de5:piecei%dee" % (metadata_id, kind, piece))
 
 
 def decode_metadata_message(payload: bytes) -> MetadataMessage:
-    """Read a message of BEP 9. The data of a piece follow the dict. Raises `PeerError`."""
+    """Parse a message of BEP 9. The data of a piece follows the dict. Raises `PeerError`."""
     fields, end = _decode_dict(payload)
     kind, piece, total_size = fields.get(b"msg_type"), fields.get(b"piece"), fields.get(b"total_size")
     if not isinstance(kind, int) or not isinstance(piece, int):
@@ -166,7 +166,7 @@ def decode_metadata_message(payload: bytes) -> MetadataMessage:
 
 
 def _decode_dict(payload: bytes) -> tuple[dict[bytes, Any], int]:
-    """Return a bencoded dict and where it ends. Raises `PeerError`."""
+    """Return a bencoded dict and the offset of its end. Raises `PeerError`."""
     try:
         fields, end = decode_prefix(payload, strict=False, max_depth=DEPTH_MAX, max_tokens=TOKENS_MAX)
     except BencodeError as error:
@@ -182,5 +182,5 @@ def pieces_of(size_bytes: int) -> int:
 
 
 def piece_bytes(piece: int, size_bytes: int) -> int:
-    """Return the size of a piece. The last one may be shorter, and may have the full size."""
+    """Return the size of a piece. Only the last one may be shorter."""
     return min(PIECE_BYTES, size_bytes - piece * PIECE_BYTES)

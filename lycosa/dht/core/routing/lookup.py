@@ -1,11 +1,11 @@
 """One iterative search for the nodes closest to a target: find_node, get_peers or sample_infohashes.
 
-A lookup asks the closest candidates it knows, ALPHA at a time, and takes new candidates from their answers. It is over
-when the K closest that answered are closer than all candidates that were not asked. It knows no sockets: the caller
+A lookup queries the closest candidates it knows, ALPHA at a time, and takes new candidates from their answers. It ends
+when the K closest nodes that answered are closer than all candidates that were not queried. It does no I/O: the caller
 takes contacts from `to_ask()` and reports `answered`, `stalled` or `failed` for each.
 
-Answers do not count towards these K, and get no announce, if the id does not fit the address (BEP 42) or if other
-nodes of the same network already do: one party with a few networks cannot surround a target.
+A node does not count as one of these K, and gets no announce, if its id does not fit its address (BEP 42), or if enough
+nodes of its network already count. So one party with a few networks cannot surround a target.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from lycosa.dht.core.limits import QUERIES_BURST
 from lycosa.dht.core.routing.table import K, network_key
 
 ALPHA = 3
-"""Queries in flight (Kademlia)."""
+"""Maximum number of queries in flight (Kademlia)."""
 ASKED_MAX = 200
-"""Queries of a lookup. About 20 are usual with eight million nodes; the rest is for losses and lies."""
+"""Maximum number of queries of a lookup. With eight million nodes about 20 are usual; losses and lies need more."""
 CANDIDATES_MAX = 400
-"""Candidates of a lookup; the farthest are forgotten."""
+"""Maximum number of candidates of a lookup; the farthest are forgotten."""
 CONTACTS_PER_ANSWER_MAX = 2 * K
-"""Contacts taken from an answer. More than K closest ones is not what was asked for; some nodes send 16."""
+"""Maximum number of contacts taken from an answer. An answer should have K; some nodes send 16."""
 HOST_ASKED_MAX = QUERIES_BURST
-"""Queries of a lookup to one host, whatever its ids and ports: more would wait for the limit of that host."""
+"""Maximum number of queries of a lookup to one host, with any ids and ports. More would wait for the host's limit."""
 NETWORK_COUNTED_MAX = 2
-"""Counted answers per IPv4 /24 or IPv6 /48."""
+"""Maximum number of counted answers per IPv4 /24 or IPv6 /48."""
 PEERS_MAX = 10_000
-"""Peers of a lookup: more than BEP 33 lets one infohash have on a node."""
+"""Maximum number of peers of a lookup: more than a node stores for one infohash (BEP 33)."""
 
 
 class CandidateState(enum.Enum):
-    """How far a lookup is with a candidate."""
+    """The state of a candidate in a lookup."""
 
     NEW = enum.auto()
     ASKED = enum.auto()
@@ -49,7 +49,7 @@ UNDECIDED = {CandidateState.NEW, CandidateState.ASKED, CandidateState.STALLED}
 
 
 class Candidate:
-    """A contact of a lookup. `token` is what it gave for an announce."""
+    """A contact of a lookup. `token` is its token for an announce."""
 
     __slots__ = ("contact", "counted", "distance", "state", "token")
 
@@ -62,14 +62,18 @@ class Candidate:
 
 
 class NodeWithToken(NamedTuple):
-    """A node that an announce may go to."""
+    """A node and its token for an announce."""
 
     contact: Contact
     token: bytes
 
 
 class Lookup:
-    """See the module. `is_secure` checks an id against its address, `is_local` names addresses without networks."""
+    """A lookup, see the module.
+
+    `is_secure` returns whether the id of a contact fits its address. `is_local` returns whether an endpoint is exempt
+    from the limits per host and network.
+    """
 
     def __init__(
         self,
@@ -96,7 +100,7 @@ class Lookup:
         self.add(start)
 
     def add(self, contacts: Iterable[Contact]) -> None:
-        """Take new candidates, for example those of an answer."""
+        """Add new candidates, for example from an answer."""
         for contact in contacts:
             compact = contact.id + contact.endpoint
             if compact in self._by_compact or contact.id == self.own_id:
@@ -111,7 +115,7 @@ class Lookup:
         return any(each.contact.endpoint == endpoint for each in self._candidates)
 
     def to_ask(self) -> list[Contact]:
-        """Return the contacts to ask now, which count as asked."""
+        """Return the contacts to query now. They count as queried from now on."""
         found = []
         for candidate in self._undecided()[0]:
             if self._in_flight >= ALPHA or self.asked >= ASKED_MAX:
@@ -126,7 +130,7 @@ class Lookup:
         return found
 
     def answered(self, contact: Contact, contacts: Iterable[Contact], token: bytes = b"") -> None:
-        """Note an answer: the contacts and the token it gave."""
+        """Record an answer with its contacts and its token."""
         candidate = self._take(contact, CandidateState.ANSWERED)
         if candidate is not None:
             candidate.token = token
@@ -134,24 +138,25 @@ class Lookup:
         self.add(list(contacts)[:CONTACTS_PER_ANSWER_MAX])
 
     def add_peers(self, peers: Iterable[bytes]) -> list[bytes]:
-        """Note the endpoints of peers that an answer gave. Returns those that are new."""
+        """Add endpoints of peers from an answer. Return the new ones."""
         new = [peer for peer in dict.fromkeys(peers) if peer not in self.peers][: PEERS_MAX - len(self.peers)]
         self.peers.update(dict.fromkeys(new))
         return new
 
     def stalled(self, contact: Contact) -> None:
-        """Note that an answer is late: another candidate may be asked meanwhile."""
+        """Record that an answer is late: another candidate may be queried meanwhile."""
         candidate = self._by_compact.get(contact.id + contact.endpoint)
         if candidate is not None and candidate.state is CandidateState.ASKED:
             candidate.state = CandidateState.STALLED
             self._in_flight -= 1
 
     def failed(self, contact: Contact) -> None:
-        """Note that this contact will not answer."""
+        """Record that this contact will not answer."""
         self._take(contact, CandidateState.FAILED)
 
     def is_finished(self) -> bool:
-        """Whether nothing is left to ask, and no answer on its way. Stalled ones are waited for until one answered."""
+        """Whether nobody is left to query and no answer is expected. Once a node has answered, late answers are not
+        waited for."""
         if self._in_flight:
             return False
         undecided, counted = self._undecided()
@@ -160,21 +165,21 @@ class Lookup:
         return counted > 0 or all(each.state is not CandidateState.STALLED for each in undecided)
 
     def has_answers(self) -> bool:
-        """Whether any node has answered that counts."""
+        """Whether the answer of any node counts."""
         return any(each.counted for each in self._candidates)
 
     def closest(self) -> list[NodeWithToken]:
-        """Return the K closest nodes that answered and count, the closest first."""
+        """Return the K closest nodes whose answers count, the closest first."""
         counted = (each for each in self._candidates if each.counted)
         return [NodeWithToken(each.contact, each.token) for each, _ in zip(counted, range(K), strict=False)]
 
     def closest_with_token(self) -> list[NodeWithToken]:
-        """Return the K closest nodes that accept an announce (BEP 33: a node without a token does not)."""
+        """Return the K closest nodes that accept an announce: those that sent a token (BEP 33)."""
         counted = (each for each in self._candidates if each.counted and each.token)
         return [NodeWithToken(each.contact, each.token) for each, _ in zip(counted, range(K), strict=False)]
 
     def _undecided(self) -> tuple[list[Candidate], int]:
-        """Return the candidates that are closer than the Kth counted answer, and have not answered; and that count."""
+        """Return the unanswered candidates closer than the Kth counted answer, and the number of counted answers."""
         found = []
         counted = 0
         for candidate in self._candidates:
@@ -202,17 +207,17 @@ class Lookup:
         return candidate
 
     def _may_ask(self, endpoint: bytes) -> bool:
-        """Whether its host was asked seldom enough. On a local network many nodes share an address."""
+        """Whether the limit of queries per host allows another one. Local networks have no limit."""
         return self._asked_of.get(site_of(endpoint), 0) < HOST_ASKED_MAX or self._is_local(endpoint)
 
     def _may_count(self, endpoint: bytes) -> bool:
-        """Whether no node at this address, and few enough in its network, count already."""
+        """Whether the limits of counted answers per address and per network allow another one."""
         if site_of(endpoint) in self._counted_sites:
             return False
         return self._counted_networks.get(network_key(endpoint), 0) < NETWORK_COUNTED_MAX
 
     def _counts(self, contact: Contact) -> bool:
-        """Whether the answer of this contact counts; if so, note it."""
+        """Return whether the answer of this contact counts; if so, count it."""
         endpoint = contact.endpoint
         if not self._is_secure(contact) or not self._may_count(endpoint):
             return False

@@ -1,7 +1,8 @@
-"""What a node asks on its own: it joins, verifies contacts that asked it, pings questionable ones, refreshes buckets.
+"""The queries that a node sends by itself.
 
-`chores` says what is due; the node sends it. All of it is slow on purpose: a node that is left alone asks one query
-every few seconds.
+It joins the network, verifies nodes that queried it, pings questionable contacts and refreshes buckets. `chores`
+returns what is due, and the node sends the queries. The rate is low on purpose: an idle node sends one query every few
+seconds.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.routing.table import RoutingTable
 
 REFRESH_S = 900.0
-"""BEP 5: a bucket that did not change for 15 minutes is refreshed."""
+"""A bucket that has not changed for 15 minutes is refreshed (BEP 5)."""
 REFRESH_SPACING_S = 10.0
 PING_SPACING_S = 5.0
-"""Time between pings of questionable contacts: a full table of 160 is pinged within the 15 minutes."""
+"""Time between two pings of questionable contacts: a full table of 160 contacts takes less than 15 minutes."""
 OFFLINE_PING_SPACING_S = 60.0
 VERIFY_SPACING_S = 0.5
 VERIFICATIONS_MAX = 64
-"""Contacts that wait to be verified. More are dropped: who keeps asking comes again."""
+"""Maximum number of contacts that wait to be verified. Further ones are dropped until they query us again."""
 VERIFY_AGAIN_S = 900.0
 VERIFIED_MAX = 2048
-"""Contacts that are not verified again for VERIFY_AGAIN_S: many cannot be reached, and ask every minute."""
+"""Maximum number of contacts that are remembered as pinged. They are not verified again for VERIFY_AGAIN_S: many
+unreachable nodes query us every minute."""
 JOIN_AGAIN_MIN_S = 15.0
 JOIN_AGAIN_MAX_S = 900.0
-"""A node with fewer than K good contacts joins again after 15 s, then after twice as long, up to 15 minutes."""
+"""A node with fewer than K good contacts joins again after 15 s; the delay doubles each time, up to 15 minutes."""
 
 
 class PingChore(NamedTuple):
@@ -39,7 +41,7 @@ class PingChore(NamedTuple):
 
 
 class SearchChore(NamedTuple):
-    """Search this target. `join`: start with the bootstrap nodes, too."""
+    """Search for this target. `join`: also start with the bootstrap nodes."""
 
     target: bytes
     join: bool
@@ -49,7 +51,7 @@ Chore: TypeAlias = PingChore | SearchChore
 
 
 class Maintenance:
-    """See the module."""
+    """Schedules the queries that a node sends by itself, see the module."""
 
     def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self._random_bytes = random_bytes
@@ -61,7 +63,7 @@ class Maintenance:
         self._join_again_s = JOIN_AGAIN_MIN_S
         self._joining = False
         self.next_timer = math.inf
-        """When `chores` is to be called next."""
+        """When `chores` must be called next."""
 
     def start(self, now: float) -> None:
         self._join_at = now
@@ -69,7 +71,7 @@ class Maintenance:
         self.next_timer = now
 
     def consider(self, contact: Contact, table: RoutingTable, now: float) -> None:
-        """Verify a contact that is only known by its query, or by name, before it may enter the table."""
+        """Schedule a ping of a contact that has not answered us yet. The table adds it only after an answer."""
         if len(self._unverified) >= VERIFICATIONS_MAX or contact.endpoint in self._unverified:
             return
         if self._verified.get(contact.endpoint, -math.inf) + VERIFY_AGAIN_S > now or not table.would_take(contact, now):
@@ -78,7 +80,7 @@ class Maintenance:
         self.next_timer = min(self.next_timer, max(now, self._verify_at))
 
     def joined(self, table: RoutingTable, now: float) -> None:
-        """Note that a search for the own id is over."""
+        """Record that a search for our own id has ended."""
         self._joining = False
         if table.is_populated(now):
             self._join_again_s = JOIN_AGAIN_MIN_S
@@ -88,16 +90,16 @@ class Maintenance:
         self.next_timer = min(self.next_timer, self._join_at)
 
     def moved(self, now: float) -> None:
-        """Note that the own id changed: the neighbours are others."""
+        """Record that our own id has changed, and schedule a search for the new neighbours."""
         self._searched.clear()
         self._join_at = self.next_timer = now
 
     def first_contact(self, now: float) -> None:
-        """Note that the table is no longer empty (BEP 5: search the own id then)."""
+        """Record that the table is no longer empty, and schedule a search for our own id (BEP 5)."""
         self._join_at = self.next_timer = now
 
     def chores(self, table: RoutingTable, now: float, *, reachable: bool, online: bool) -> list[Chore]:
-        """Return what is due, and set `next_timer`. `online`: something was heard lately."""
+        """Return what is due, and set `next_timer`. `online`: a datagram arrived recently."""
         found: list[Chore] = []
         if now >= self._refresh_at:
             found += self._refresh(table, now, reachable=reachable)
@@ -125,7 +127,7 @@ class Maintenance:
         return [PingChore(contact)]
 
     def _refresh(self, table: RoutingTable, now: float, *, reachable: bool) -> list[Chore]:
-        """Search in one bucket: one that did not change, or, if nobody can reach us, any that was not searched."""
+        """Refresh one bucket that has not changed or, if nobody can reach us, has not been searched for REFRESH_S."""
         stale = [
             (changed_at if reachable else self._searched.get(index, changed_at), index)
             for index, changed_at in enumerate(table.changes())

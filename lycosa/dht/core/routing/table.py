@@ -1,18 +1,18 @@
 """Routing table of one address family (BEP 5): contacts that answered us, in buckets by their distance to our id.
 
-The table never sends: methods that hear of a contact return the contact to ping next, if any. The caller pings it and
-reports `responded` or `failed`, whatever comes of it.
+The table sends nothing. Methods that record something about a contact return the contact to ping next, if any. The
+caller pings it and reports `responded` or `failed`.
 
-Bucket i holds ids that share exactly i leading bits with ours; the last bucket, our own, holds all closer ones and is
-the only one that splits. A contact is
+Bucket i has ids that share exactly i leading bits with ours. The last bucket, our own, has all closer ids and is the
+only one that splits. A contact is
 
-- good: heard within 15 minutes, as an answer or (all contacts here have answered before) as a query;
-- questionable: not heard for longer, or restored from a file;
-- bad: failed to answer FAILURES_MAX queries in a row. It is never handed out, and the first to be replaced.
+- good: it sent an answer or a query within 15 minutes (and has answered a query of ours at least once);
+- questionable: the last message is older, or the contact was restored from a file;
+- bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and it is the first to be replaced.
 
-A newcomer to a full bucket waits as a replacement while the least recently heard questionable contact is pinged, twice
-at most. Against one party that fills the table: one contact per IPv4 address and IPv6 /64, and few per network. Secure
-ids (BEP 42) replace others.
+A newcomer to a full bucket waits as a replacement, while the questionable contact with the oldest message is pinged up
+to CHECKS_MAX times. So that one party cannot fill the table, it has one contact per IPv4 address or IPv6 /64, and at
+most NETWORK_CONTACTS_MAX per network. Contacts with secure ids (BEP 42) replace others.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from lycosa.dht.core.endpoints import Contact, site_of
 from lycosa.dht.core.ids import ID_BITS, ID_BYTES
 
 K = 8
-"""Contacts per bucket and in an answer (BEP 5)."""
+"""Maximum number of contacts in a bucket and in an answer (BEP 5)."""
 GOOD_S = 900.0
-"""BEP 5: a contact that was not heard for 15 minutes is questionable."""
+"""A contact without a message for 15 minutes is questionable (BEP 5)."""
 FAILURES_MAX = 3
-"""Lost queries in a row until a contact is bad: at 20 % loss, two are lost in a row in every eighth pair."""
+"""Number of unanswered queries in a row after which a contact is bad. At 20 % packet loss, two in a row are common."""
 CHECKS_MAX = 2
-"""Pings of a questionable contact before it is replaced (BEP 5: try once more)."""
+"""Number of pings of a questionable contact before it is replaced (BEP 5: try once more)."""
 REPLACEMENTS_MAX = 8
-"""Newcomers that wait per bucket; more than k can never be needed at once."""
+"""Maximum number of waiting newcomers per bucket; more than K are never needed."""
 NETWORK_CONTACTS_MAX = 1
-"""Contacts per IPv4 /24 or IPv6 /48. A full table holds 160 of millions of nodes, so honest ones hardly ever share one
-(eMule: 10 in a table, 2 in a bucket)."""
+"""Maximum number of contacts per IPv4 /24 or IPv6 /48. A full table has 160 of millions of nodes, so honest ones hardly
+ever share a network (eMule: 10 in a table, 2 in a bucket)."""
 
 
 class TableEntry:
@@ -63,7 +63,7 @@ class TableEntry:
 
 
 class Bucket:
-    """Up to K entries, and the newcomers that would replace one of them."""
+    """Up to K entries, and the newcomers that wait to replace one of them."""
 
     __slots__ = ("answer", "answer_until", "changed_at", "checked", "checks", "entries", "replacements")
 
@@ -80,7 +80,7 @@ class Bucket:
         return min(entries, key=lambda entry: entry.heard_at, default=None)
 
     def wait(self, newcomer: Contact, now: float) -> Contact | None:
-        """Keep a newcomer until a check decides. Returns the contact to ping."""
+        """Keep a newcomer while a questionable contact is checked. Return the contact to ping, or None."""
         if all(entry.is_good(now) for entry in self.entries):
             return None
         self.replacements.pop(newcomer.id, None)
@@ -90,7 +90,7 @@ class Bucket:
         return self.check_next(now) if self.checked is None else None
 
     def check_next(self, now: float) -> Contact | None:
-        """Return the next contact to ping on behalf of the newcomers; without one, these are discarded."""
+        """Return the next contact that the newcomers might replace, to ping it. Without one, drop the newcomers."""
         if not self.replacements:
             return None
         entry = self.least_recent(entry for entry in self.entries if entry.is_questionable(now))
@@ -102,7 +102,7 @@ class Bucket:
 
 
 class TableCounts(NamedTuple):
-    """How many contacts are in each state."""
+    """The number of contacts in each state."""
 
     good: int
     questionable: int
@@ -116,7 +116,7 @@ def network_key(endpoint: bytes) -> bytes:
 
 
 class ContactIndex:
-    """The entries of a table by id, by site and by network: who keeps whom out."""
+    """The entries of a table by id, by site and by network: these must be unique, or are limited."""
 
     def __init__(self) -> None:
         self.by_id: dict[bytes, TableEntry] = {}
@@ -147,7 +147,7 @@ class ContactIndex:
         return entry if entry is not None and entry.contact.endpoint == endpoint else None
 
     def blocking(self, contact: Contact, network: bytes) -> TableEntry | None:
-        """Return the entry that keeps this contact out: the same id or site, or too many of its network."""
+        """Return an entry that prevents adding this contact: same id, same site, or a network at its limit."""
         entry = self.by_id.get(contact.id) or self._by_site.get(site_of(contact.endpoint))
         if entry is not None or not network:
             return entry
@@ -165,7 +165,11 @@ class ContactIndex:
 
 
 class RoutingTable:
-    """See the module. `is_secure` checks an id against its address, `is_local` names addresses without networks."""
+    """The routing table, see the module.
+
+    `is_secure` returns whether the id of a contact fits its address. `is_local` returns whether an endpoint is exempt
+    from the limit per network.
+    """
 
     def __init__(
         self,
@@ -194,13 +198,13 @@ class RoutingTable:
         return TableCounts(good, len(self._index.by_id) - good - bad, bad, len(self._buckets))
 
     def is_populated(self, now: float) -> bool:
-        """Whether there are as many good contacts as an answer has."""
+        """Whether there are at least K good contacts."""
         return sum(entry.is_good(now) for entry in self._index.by_id.values()) >= K
 
-    # What we hear of contacts.
+    # Messages of contacts.
 
     def queried(self, contact: Contact, now: float) -> bool:
-        """Note a query of this contact. Returns whether it is in the table."""
+        """Record a query of this contact. Return whether the contact is in the table."""
         entry = self._index.by_id.get(contact[0])
         if entry is None or entry.contact.endpoint != contact[1]:
             return False
@@ -208,7 +212,7 @@ class RoutingTable:
         return True
 
     def responded(self, contact: Contact, now: float) -> Contact | None:
-        """Note an answer of this contact, which adds it if there is room. Returns the contact to ping next."""
+        """Record an answer of this contact, and add it if there is room. Return the contact to ping next, or None."""
         entry = self._index.known(contact)
         if entry is None:
             return self._add(contact, now)
@@ -223,7 +227,7 @@ class RoutingTable:
         return None
 
     def failed(self, contact: Contact, now: float) -> Contact | None:
-        """Note that this contact did not answer a query. Returns the contact to ping next."""
+        """Record that this contact did not answer a query. Return the contact to ping next, or None."""
         entry = self._index.known(contact)
         if entry is None:
             return None
@@ -243,7 +247,7 @@ class RoutingTable:
         return bucket.check_next(now)
 
     def unchecked(self, contact: Contact) -> None:
-        """Note that a ping which this table asked for says nothing, because it was not sent or we are offline."""
+        """Record that the result of a ping is unknown, because it was not sent or we are offline."""
         entry = self._index.known(contact)
         if entry is not None:
             bucket = self._bucket(contact.id)
@@ -251,13 +255,13 @@ class RoutingTable:
                 bucket.checked = None
 
     def renamed(self, endpoint: bytes, answered_id: bytes) -> None:
-        """Evict the contact of this endpoint if it answered with another id."""
+        """Remove the contact at this endpoint if it answered with another id."""
         entry = self._index.at(endpoint)
         if entry is not None and entry.contact.id != answered_id:
             self._remove(entry)
 
     def would_take(self, contact: Contact, now: float) -> bool:
-        """Whether an answer of this unknown contact would add it, or start the check of another."""
+        """Whether an answer of this unknown contact would add it, or make the table check a contact to replace."""
         if contact.id in self._index.by_id or contact.id == self.own_id:
             return False
         blocking = self._index.blocking(contact, self._network(contact.endpoint))
@@ -268,10 +272,10 @@ class RoutingTable:
             return True
         return not all(entry.is_good(now) for entry in bucket.entries)
 
-    # What others ask of the table.
+    # Queries of the table.
 
     def closest(self, target: bytes, count: int, now: float) -> list[Contact]:
-        """Return the contacts closest to the target: good ones, then, if these are too few, questionable ones."""
+        """Return the good contacts closest to the target; if they are too few, add the closest questionable ones."""
         good = self._closest_good(target, count, now)
         if len(good) < count:
             others = (entry for entry in self._index.by_id.values() if entry.is_questionable(now))
@@ -285,8 +289,8 @@ class RoutingTable:
     def closest_compact(self, target: bytes, now: float) -> bytes:
         """Return the compact form of the K good contacts closest to the target, in any order.
 
-        The contacts of the target's bucket are closer to it than all others: if they are K good ones, the answer is the
-        same for the whole bucket, until the first of them becomes questionable.
+        The contacts in the target's bucket are closer to it than all others. If all K are good, they are the answer for
+        every target in this bucket, until one of them becomes questionable.
         """
         index = ID_BITS - (int.from_bytes(target) ^ self._own).bit_length()
         bucket = self._buckets[index] if index < len(self._buckets) else self._buckets[-1]
@@ -298,15 +302,15 @@ class RoutingTable:
             return bucket.answer
         return b"".join([entry.compact for entry in self._closest_good(target, K, now)])
 
-    # What keeps the table fresh.
+    # Maintenance.
 
     def questionable(self, now: float) -> Contact | None:
-        """Return the questionable contact that was heard longest ago."""
+        """Return the questionable contact to ping first: the one with the fewest failures, then the oldest message."""
         others = [entry for entry in self._index.by_id.values() if entry.is_questionable(now)]
         return min(others, key=lambda entry: (entry.failures, entry.heard_at)).contact if others else None
 
     def next_questionable_at(self) -> float:
-        """Return when the next contact becomes questionable, in the past if one is; infinity without contacts."""
+        """Return when the next contact becomes questionable. In the past if there is one; infinity without contacts."""
         return min(
             (entry.heard_at + GOOD_S for entry in self._index.by_id.values() if not entry.is_bad()), default=math.inf
         )
@@ -316,7 +320,7 @@ class RoutingTable:
         return [bucket.changed_at for bucket in self._buckets]
 
     def target_in(self, index: int, random: bytes) -> bytes:
-        """Return an id in the range of a bucket, made of 20 random bytes."""
+        """Return a random id in the range of a bucket, from 20 random bytes."""
         free_bits = ID_BITS - index
         value = (self._own >> free_bits << free_bits) | (int.from_bytes(random) & ((1 << free_bits) - 1))
         if index < len(self._buckets) - 1:
@@ -325,7 +329,7 @@ class RoutingTable:
         return value.to_bytes(ID_BYTES)
 
     def refreshed(self, index: int, now: float) -> None:
-        """Note that a search refreshes this bucket."""
+        """Record that a search refreshes this bucket."""
         if index < len(self._buckets):
             self._buckets[index].changed_at = now
 
@@ -341,14 +345,14 @@ class RoutingTable:
             self._add(contact, now, heard_at=-math.inf)
 
     def rebase(self, own_id: bytes, now: float) -> None:
-        """Take another own id: all contacts move to new buckets."""
+        """Change our own id, and move all contacts to new buckets."""
         entries = list(self._index.by_id.values())
         self._clear(own_id, now)
         for entry in entries:
             self._add(entry.contact, now, heard_at=entry.heard_at)
 
     def validate(self) -> None:
-        """Check that the indexes agree, and that every contact is where its id says."""
+        """Check that the indexes agree, and that every contact is in the bucket of its id."""
         entries = [entry for bucket in self._buckets for entry in bucket.entries]
         self._index.validate(entries)
         for bucket in self._buckets:
@@ -358,7 +362,7 @@ class RoutingTable:
             assert bucket.checked is None or bucket.checked in bucket.entries, "an evicted contact is being checked"
         assert self.own_id not in self._index.by_id, "our own id"
 
-    # The rules.
+    # Internal.
 
     def _clear(self, own_id: bytes, now: float) -> None:
         self.own_id = own_id
@@ -441,8 +445,8 @@ class RoutingTable:
     def _closest_good(self, target: bytes, count: int, now: float) -> list[TableEntry]:
         index = min(ID_BITS - (int.from_bytes(target) ^ self._own).bit_length(), len(self._buckets) - 1)
         found: list[TableEntry] = []
-        # The target shares more bits with its own bucket than with any other, as many with all deeper ones, and fewer
-        # with each one before.
+        # In order of distance: the target's bucket, then all later buckets together (their ids share as many bits with
+        # the target), then each earlier bucket.
         rings = [self._buckets[index : index + 1], self._buckets[index + 1 :]]
         rings += [self._buckets[number : number + 1] for number in range(index - 1, -1, -1)]
         for ring in rings:

@@ -1,9 +1,10 @@
 """Archives and drops segments of a crawl in Redis, in all of its partitions.
 
-A segment has work in several partitions, and its pages may have links to others. So it is first closed in all of them:
-from then on it takes no records but links of its own pages. If then two successive rounds over the partitions find no
-work, and nothing has ended between them, there was an instant without any work at all (see `frontier.core.finish`). No
-more can come, and the segment is archived. If a worker is killed in between, it stays closed, and another one goes on.
+A segment has work in several partitions, and its pages may have links into other partitions. So it is first closed in
+all of them: from then on it takes only links of its own pages. Then the partitions are read in rounds. If two
+successive rounds find no work, and nothing has ended between them, there was an instant without any work at all (see
+`frontier.core.finish`). No more can come, and the segment is archived. If a worker is killed before that, the segment
+stays closed, and another worker archives it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CLEAR_OPERATIONS: dict[str, Any] = {"clear_queued": "", "clear_delayed": 0, "cle
 """Operations that clear a dropped segment, each with its initial cursor."""
 
 RETRY_EVERY_S = 10.0
-"""How often (seconds) to try again to archive a segment that a run or a new URL still holds open."""
+"""Seconds between two attempts to archive a segment that a run or a new URL still keeps open."""
 
 
 async def archive(session: Session, segment: str) -> bool:
@@ -47,14 +48,14 @@ class SegmentArchiver:
         self._next_at = 0.0
 
     async def begin_run(self, now: float) -> None:
-        """Keep the segments open into which a run that begins now may push. Finish drops that were interrupted."""
+        """Keep open the segments into which a run that begins now may push. Finish drops that were interrupted."""
         await _finish_drops(self._session)
         first = self._session.partitions[0]
         first.add("begin_run", repr(now))
         await self._session.send([first])
 
     async def archive_followed(self) -> None:
-        """Archive segments without work, as of the last status. Usually there are none, and the server is not asked."""
+        """Archive segments that had no work at the last status. Usually there are none: then no call is made."""
         session = self._session
         if time.monotonic() < self._next_at or not self._finished(session.now):
             return
@@ -67,7 +68,7 @@ class SegmentArchiver:
             self._next_at = time.monotonic() + RETRY_EVERY_S
 
     def _finished(self, horizon: float) -> list[str]:
-        """Return the segments without work that one of their period follows, which starts at `horizon` or before."""
+        """Return the segments without work that have a successor of their period, started at `horizon` or before."""
         partitions = self._session.partitions
         if any(partition.counts.get("outgoing") for partition in partitions):
             return []
@@ -84,13 +85,13 @@ class SegmentArchiver:
 
 
 async def clear_dropped(session: Session, segment: str) -> None:
-    """Delete what is stored of a dropped segment, in steps."""
+    """Delete the stored data of a dropped segment, in steps."""
     for partition in session.partitions:
         await _clear(session, partition, segment)
 
 
 async def _finish_drops(session: Session) -> None:
-    """Finish dropping the segments where the process that dropped them was killed."""
+    """Finish the drops of segments that were interrupted because their process was killed."""
     states = [await stored_states(session, partition) for partition in session.partitions]
     dropped = {name for each in states for name, state in each.items() if state == SegmentState.DROPPED}
     for partition, here in zip(session.partitions, states, strict=True):

@@ -21,7 +21,7 @@ _decode_facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
 async def read_stats(session: Session, offered: int = 0, hosts: int = 0) -> FrontierStats:
-    """Return the counts of the last status, with the reasons. `offered` is the number of records offered by us."""
+    """Return the counts of the last status, with the reasons. `offered` is the number of records that we pushed."""
     total = session.total
     return FrontierStats(
         total("queued") + total("outgoing"),
@@ -52,7 +52,7 @@ async def read_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]
 async def segment_states(session: Session) -> dict[str, str]:
     """Return the state of each segment, by name.
 
-    While it changes, it differs between the partitions. The decision to archive or to drop counts at once.
+    While a state changes, the partitions have different states: the one that is archived or dropped counts.
     """
     states: dict[str, str] = {}
     for partition in session.partitions:

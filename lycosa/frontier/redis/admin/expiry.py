@@ -1,12 +1,12 @@
 """Lets the keys of a finished crawl expire, and makes them permanent again when the crawl goes on.
 
-1. Each partition announces the expiry, the first one only if no worker takes part, each only if nothing is unfinished.
-2. If the announcement of the first partition still holds, the keys get their time to live in small steps, each of them
-   only while its partition still announces the expiry; the key with the announcement comes last.
-3. A worker that joins, and URLs from outside, withdraw the announcements, the first partition's first, make all keys
-   permanent, and go on only if that was done in time. Otherwise the rest of the crawl is deleted.
+1. Each partition announces the expiry if it has no unfinished URLs. The first one also requires that no worker is left.
+2. If the announcement of the first partition still holds, the keys get their time to live in small steps. Each step
+   requires that its partition still announces the expiry. The key with the announcement comes last.
+3. A worker that joins, or a process that pushes URLs, withdraws the announcements, that of the first partition first,
+   and makes all keys permanent. It continues only if that was done in time. Otherwise it deletes the rest of the crawl.
 
-So whichever process dies at whatever point, a crawl with work has all of its keys.
+So a crawl with work has all of its keys, even if any of these processes dies at any point.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 WORKERS_MAX_S = SILENT_S + 0.5
-"""Maximum seconds to wait until workers that were killed count as dead. One that lives lets the crawl expire itself."""
+"""Maximum seconds to wait until killed workers count as dead. If a worker is alive, it lets the crawl expire itself."""
 
 WORKERS_CHECK_S = 0.1
 

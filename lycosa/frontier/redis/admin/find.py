@@ -15,9 +15,9 @@ from lycosa.frontier.redis.worker.session import Session
 
 
 async def find(session: Session, fingerprint: int, host: str, states: Collection[str]) -> list[Row]:
-    """Return a row for each segment that has this fingerprint. With `states`, only rows in these, which may be faster.
+    """Return a row for each segment that has this fingerprint. With `states`, only rows in these states: often faster.
 
-    The crawl may not keep done records: then the row of one has only its state, and the host if it was given.
+    If the crawl does not keep done records, the row of a done record has only its state, and `host` if that was given.
     """
     partitions = [session.partition_of(host)] if host else session.partitions
     segments = await segment_states(session)

@@ -11,18 +11,18 @@ from lycosa.frontier.redis.worker.calls import Retry
 from lycosa.frontier.redis.worker.session import CRAWLS, Session, key_of
 
 SCANNED_AT_ONCE = 1000
-"""About how many keys, of whatever crawl or program, one call looks at."""
+"""Approximate number of keys that one call examines, including keys of other crawls and programs."""
 
 CHECK, UNLESS_IT_HAS_WORKERS, ALWAYS = range(3)
-"""When the operation `delete` marks a partition as one that is being deleted."""
+"""When the operation `delete` marks a partition as being deleted: never, if no worker is left, or always."""
 
 SPECIAL = re.compile(r"([\\*?\[])")
 
 
 async def batches(client: Any, retry: Retry, crawl: str) -> AsyncIterator[list[bytes]]:
-    """Yield the keys of a crawl, in batches of one partition each. Keys that exist throughout are in a batch.
+    """Yield the keys of a crawl, in batches of one partition each.
 
-    Keys that come or go meanwhile may be missing, or come twice.
+    Every key that exists during the whole scan is yielded. Other keys may be missing, and any key may be yielded twice.
     """
     before, after = key_of(crawl, 0).rsplit("0", 1)
     ours = re.compile(rf"{re.escape(before)}\d+{re.escape(after)}")
@@ -50,7 +50,7 @@ async def delete_keys(session: Session) -> None:
     client, retry = session.calls.client, session.calls.retry
     metas = [partition.key + Key.META for partition in session.partitions]
     is_empty = False
-    while not is_empty:  # until a scan finds nothing: a call that was on its way may have written something
+    while not is_empty:  # until a scan finds nothing: a call in transit may have written a key
         is_empty = True
         async for batch in batches(client, retry, session.crawl):
             if batch := [key for key in batch if key.decode(errors="replace") not in metas]:

@@ -63,7 +63,7 @@ class OpenCrawl(NamedTuple):
 async def open_crawl(
     url: str, name: str, report: Callable[[str], None], create: CrawlForm | None = None
 ) -> AsyncIterator[OpenCrawl]:
-    """Open the crawl of this name; "" opens the only crawl on the server. With `create`, create it if it is missing.
+    """Open the crawl with this name; "" opens the only crawl on the server. With `create`, create it if it is missing.
 
     Raises `UsageError` for a bad URL, or if no or several crawls match; `StateError` if the server is away or refuses.
     """

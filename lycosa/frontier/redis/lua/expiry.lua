@@ -1,6 +1,6 @@
 -- The expiry of a finished crawl: see admin/expiry.py. `expires_at` in `meta` says when all keys of the partition expire;
--- it is set before any of them gets its time to live. Who needs the crawl again replaces it with `reviving`, makes all
--- keys permanent, and then removes `reviving`.
+-- it is set before any of them gets its time to live. A process that uses the crawl again replaces it with `reviving`,
+-- makes all keys permanent, and then removes `reviving`.
 
 local LIVE_STATES = { queued = true, leased = true, delayed = true, uncommitted = true, outgoing = true }
 

@@ -32,9 +32,9 @@ local function begin_run(name)
   call('COPY', key.totals, key.run_totals)
 end
 
--- Joins a worker. Arguments: the worker ("" for a new one) and its name; those of `begin_crawl`; the number of policy
--- fields, and the name and value of each; 1 if the worker joins again and continues the run. Returns the id of the worker ("" if it may not join), our layout, and what
--- `begin_crawl` returns.
+-- Joins a worker. Arguments: the worker ("" for a new one) and its name; the arguments of `begin_crawl`; the number of
+-- policy fields, and the name and value of each; 1 if the worker joins again and continues the run. Returns the id of
+-- the worker ("" if it may not join), our layout, and the values that `begin_crawl` returns.
 commands['join'] = function(worker)
   local name, partitions, keep_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
   local found = begin_crawl(argument(), argument(), argument(), argument(), argument())

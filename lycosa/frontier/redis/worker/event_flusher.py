@@ -25,7 +25,7 @@ class EventFlusher:
 
     def flush_soon(self) -> None:
         """Send the waiting verbs soon."""
-        if self._session.callers_clock:  # it stands still: the verbs go with the next exchange
+        if self._session.callers_clock:  # it stands still: the verbs are sent with the next exchange
             return
         self._requested = True
         if self._task is None or self._task.done():

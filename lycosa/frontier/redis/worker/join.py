@@ -42,8 +42,8 @@ async def redis_frontier(
     """Join the crawl of this name and spider, and set it in `member`. Raises `UsageError` or `StateError`.
 
     `again`: whether this process was a worker of the crawl before, and has expired. `report` is called with a message
-    when a call waits for the server, and when joining changes the limits; `on_created` (default: `report`) with one if
-    this worker has created the crawl. A commit waits until `replicas` replicas have it.
+    when a call waits for the server, and when joining changes the limits. `on_created` (default: `report`) is called
+    with a message if this worker has created the crawl. A commit waits until `replicas` replicas have it.
     """
     server = crawl_server(url, report)
     clients = await server.clients(RetryLimits(RECONNECT_MAX_S if member.crawl else JOIN_MAX_S))

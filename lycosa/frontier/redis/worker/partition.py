@@ -73,7 +73,7 @@ class Partition:
 
     @property
     def waiting_arguments(self) -> int:
-        """The size of what waits for the next exchange: verbs and their arguments."""
+        """The number of verbs and arguments that wait for the next exchange."""
         return len(self._verbs)
 
     def compare_clocks(self, sent: float, now: float) -> None:

@@ -56,7 +56,7 @@ async def limits_of_others(session: Session) -> dict[str, float]:
 
 
 async def limit_messages(session: Session, before: Mapping[str, float], wanted: Mapping[str, float]) -> list[str]:
-    """Return messages about limits that joining changed for the other workers, and limits of others that apply here."""
+    """Return messages about limits that joining has changed for others, and about others' limits that apply here."""
     now = await _limits(session) if before else {}
     was = {name: before.get(name, 0) for name in now}
     changed = [f"{_setting(name, now)} (it was {_value(name, was)})" for name in now if now[name] != was[name]]

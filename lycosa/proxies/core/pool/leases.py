@@ -13,7 +13,10 @@ SESSIONS_MAX = 100_000
 """Maximum number of sessions of a target; beyond that the least recently used one is forgotten."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
-"""The heap is rebuilt when it holds OUTDATED_FACTOR deadlines per lease plus OUTDATED_MIN: renewals leave old ones."""
+"""The heap is rebuilt when it holds more than OUTDATED_FACTOR deadlines per lease, plus OUTDATED_MIN.
+
+A renewal adds a deadline and leaves the old one in the heap.
+"""
 
 TOKENS_PER_S = 1e6
 

@@ -50,7 +50,8 @@ class UseOrder:
         if ready is None:
             ready = self._ready[member.facts.tier] = []
             insort(self.tiers, member.facts.tier)
-        insort(ready, _place(member))
+        rank = member.rank if not member.half_open or not member.only_failed else member.rank + LAST
+        insort(ready, (rank, member.key))
         member.queued = True
 
     def add_waiting(self, member: ProxyTargetState, members: Members) -> None:
@@ -65,7 +66,8 @@ class UseOrder:
         member.waiting = False
         if member.queued:
             ready = self._ready[member.facts.tier]
-            del ready[bisect_left(ready, _place(member))]
+            rank = member.rank if not member.half_open or not member.only_failed else member.rank + LAST
+            del ready[bisect_left(ready, (rank, member.key))]
             member.queued = False
 
     def pop_due(self, now: float, members: Members) -> ProxyTargetState | None:
@@ -127,7 +129,3 @@ def preferred(found: Sequence[ProxyTargetState]) -> int:
     if not found or not found[-1].half_open:  # the usual case: those that only failed would be last
         return len(found)
     return next((place for place, member in enumerate(found) if member.only_failed), 0) or len(found)
-
-
-def _place(member: ProxyTargetState) -> tuple[float, str]:
-    return (member.rank + LAST if member.half_open and member.only_failed else member.rank), member.key

@@ -33,6 +33,7 @@ local policy = unpack_one(ARGV[2])
 --   overdue_at: no lease expires before this time
 --   due_at: no waiting member becomes eligible before this time
 --   tiers: the tiers of its members
+--   has_failing: whether ready members may have been placed behind all others, see `only_failed`
 local target
 
 local function new_target()
@@ -41,6 +42,7 @@ local function new_target()
   target = {
     token = 0, virtual_time = 0, granted = 0, leaked = 0, stale = 0, usable = 0, filled = false, filled_for = 0,
     since = 0, count = 0, each_s = 0, limit_s = 0, held_until = 0, overdue_at = NEVER, due_at = NEVER, tiers = {},
+    has_failing = false,
   }
 end
 
@@ -48,14 +50,15 @@ local function open_target(data)
   target = {}
   target.token, target.virtual_time, target.granted, target.leaked, target.stale, target.usable, target.filled,
     target.since, target.count, target.each_s, target.limit_s, target.held_until, target.overdue_at, target.due_at,
-    target.tiers, target.filled_for = cmsgpack.unpack(data)
+    target.tiers, target.filled_for, target.has_failing = cmsgpack.unpack(data)
   target.filled_for = target.filled_for or 0
+  target.has_failing = target.has_failing ~= false -- states of older versions do not say
 end
 
 local function packed_target()
   return pack(target.token, target.virtual_time, target.granted, target.leaked, target.stale, target.usable,
     target.filled, target.since, target.count, target.each_s, target.limit_s, target.held_until, target.overdue_at,
-    target.due_at, target.tiers, target.filled_for)
+    target.due_at, target.tiers, target.filled_for, target.has_failing)
 end
 
 local stored = call('GET', key.target)
@@ -178,7 +181,10 @@ local function place(member)
   else
     member.rank = math.max(member.rank, target.virtual_time)
     add_tier(member.tier)
-    local count, rank = ready_counts[member.tier], member.rank + (only_failed(member) and LAST or 0)
+    local count, rank = ready_counts[member.tier], member.rank
+    if only_failed(member) then
+      rank, target.has_failing = rank + LAST, true
+    end
     ready_counts[member.tier] = count + call('ZADD', ready_keys[member.tier], rank, member.key)
     member.queued = true
   end

@@ -163,7 +163,9 @@ end
 -- Returns how many of the ready members of a tier, or of `found` if given, may be drawn: those that only failed if all
 -- did.
 local function preferred(tier, found)
+  if not target.has_failing then return found and #found or ready_counts[tier] end -- the usual case
   local count = call('ZCOUNT', ready_keys[tier], '-inf', '(' .. LAST)
+  if #target.tiers == 1 and count == ready_counts[tier] then target.has_failing = false end
   if not found then return count > 0 and count or ready_counts[tier] end
   if count == ready_counts[tier] then return #found end
   for place_found, name in ipairs(found) do

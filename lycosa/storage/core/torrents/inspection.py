@@ -12,7 +12,7 @@ from lycosa.storage.core.torrents.deny import DenyRules
 from lycosa.storage.core.torrents.names import (
     COMMENT_MAX,
     bounded_files,
-    clean_stored_path,
+    clean_stored_paths,
     clean_text,
 )
 from lycosa.storage.core.torrents.rules import CompilePattern, RuleFile
@@ -46,7 +46,9 @@ class Inspector:
 
 def clean_record(record: TorrentRecord) -> TorrentRecord:
     """Return the record with names that are safe to show. One without a name is named after its file or infohash."""
-    files = tuple(StoredFile(clean_stored_path(path), size_bytes) for path, size_bytes in bounded_files(record.files))
+    files = bounded_files(record.files)
+    paths = clean_stored_paths([file.path for file in files])
+    files = tuple(StoredFile(path, file.size_bytes) for path, file in zip(paths, files, strict=True))
     first = files[0].path.partition("/")[0] if files else ""
     name = clean_text(record.name) or first.strip("_") or record.keys[0].hex()
     return replace(record, name=name, files=files, comment=clean_text(record.comment, COMMENT_MAX))

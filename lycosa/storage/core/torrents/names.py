@@ -38,8 +38,8 @@ _MARKS = re.compile(f"({_MARK}{{{MARKS_MAX}}}){_MARK}+")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):")
-_UNSAFE_PATH = re.compile(r"(?:^|/)(?:\.{0,2}(?:/|$)|[A-Za-z]:| )|\\|  | (?:/|$)")
-"""What `clean_path` would change in a short path of printable ASCII."""
+_UNSAFE_PATHS = re.compile(r"[^ -~\n]|(?:^|/)(?:\.{0,2}(?:/|$)|[A-Za-z]:| )|\\|  | (?:/|$)", re.MULTILINE)
+"""What `clean_path` would change in short paths."""
 
 
 def clean_text(text: str, max_length: int = NAME_MAX) -> str:
@@ -66,12 +66,15 @@ def clean_path(parts: Sequence[str]) -> str:
     return path if len(path) <= PATH_MAX else f"{path[: PATH_MAX - NAME_MAX - 3].rstrip('/ ')}{CUT}/{cleaned[-1]}"
 
 
-def clean_stored_path(path: str) -> str:
-    """Return a path of a record, whose parts have "/" between them, as `clean_path` does."""
-    is_short = len(path) <= NAME_MAX and path.count("/") < PARTS_MAX
-    if is_short and path.isascii() and path.isprintable() and not _UNSAFE_PATH.search(path):
-        return path
-    return clean_path(path.split("/"))
+def clean_stored_paths(paths: Sequence[str]) -> list[str]:
+    """Return the paths of a record, whose parts have "/" between them, as `clean_path` does."""
+    if not paths:
+        return []
+    joined = "\n".join(paths)
+    are_short = max(map(len, paths)) <= NAME_MAX and max(path.count("/") for path in paths) < PARTS_MAX
+    if joined.count("\n") == len(paths) - 1 and are_short and not _UNSAFE_PATHS.search(joined):
+        return list(paths)
+    return [clean_path(path.split("/")) for path in paths]
 
 
 def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:

@@ -12,7 +12,7 @@ from lycosa.storage.core.torrents.names import (
     PATH_MAX,
     bounded_files,
     clean_path,
-    clean_stored_path,
+    clean_stored_paths,
     clean_text,
 )
 
@@ -72,7 +72,7 @@ def test_clean_names_stay_as_they_are():
         text = "".join(chance.choices("ab. /\u0301\u200b\u200d\u061c\u202eक\ufe0f👩\ud800:", k=chance.randrange(12)))
         for cleaned in (clean_text(text), clean_text(text * 60), clean_path([text])):
             assert clean_text(cleaned, 9999) == cleaned, repr(text)
-            assert clean_stored_path(clean_path([cleaned])) == clean_path([cleaned]), repr(text)
+            assert clean_stored_paths([clean_path([cleaned])]) == [clean_path([cleaned])], repr(text)
 
 
 def test_paths_are_bounded():
@@ -88,9 +88,11 @@ def test_a_path_of_a_record_is_cleaned_in_the_same_way():
     """Most paths need no change, and take a shorter way."""
     chance = random.Random(19)
     for _ in range(3000):
-        parts = ["".join(chance.choices("ab./\\: C\u202e界", k=chance.randrange(6))) for _ in range(3)]
+        parts = ["".join(chance.choices("ab./\\: C\n\u202e界", k=chance.randrange(6))) for _ in range(3)]
         path = "/".join(parts)
-        assert clean_stored_path(path) == clean_path(path.split("/")), repr(path)
+        cleaned = clean_path(path.split("/"))
+        assert clean_stored_paths([path]) == [cleaned], repr(path)
+        assert clean_stored_paths(["a/b.txt", path]) == ["a/b.txt", cleaned], repr(path)
 
 
 def test_too_many_files_become_one_entry_of_their_size():
