@@ -9,8 +9,12 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from lycosa.core.errors import IndexFailure
 from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.ports import Index
@@ -91,6 +95,29 @@ def test_what_changes_during_a_rebuild_is_in_the_new_index_and_in_the_old_one(tm
         assert await indexer.catch_up() == 0
 
     run(tmp_path, scenario)
+
+
+def test_an_index_with_words_by_older_rules_is_rebuilt(tmp_path):
+    async def fill(store: RecordStore, index: TantivyIndex, indexer: TorrentIndexer):
+        await store.put([small(n) for n in range(5)], NOW)
+        await indexer.catch_up()
+        assert not index.outdated
+
+    async def update() -> None:
+        store = SqliteRecordStore(tmp_path / "torrents.sqlite")
+        await store.open()
+        newer = replace(TORRENTS, words=TORRENTS.words + 1)
+        index = TantivyIndex(tmp_path / "index", newer, write=True)
+        indexer = TorrentIndexer(index, store)
+        assert (index.outdated, await indexer.catch_up(), index.outdated) == (True, 5, False)
+        assert await indexer.catch_up() == 0
+        await indexer.close()
+        await store.close()
+
+    run(tmp_path, fill)
+    asyncio.run(update())
+    with pytest.raises(IndexFailure, match="was built by a newer Lycosa"):
+        TantivyIndex(tmp_path / "index", TORRENTS)
 
 
 PROGRAM = """

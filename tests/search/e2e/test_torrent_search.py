@@ -12,13 +12,18 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from lycosa.storage.ports import RecordStore
 from lycosa.storage.records.sqlite import SqliteRecordStore
 from tests.cli.command import Running, assert_one_line, lycosa, start_command
+from tests.conftest import need
+from tests.dht.e2e.nodes import ON_LOOPBACK
 from tests.search.site.torrents.sample_torrents import HASHES, NOW, SAMPLES
+from tests.servers.bittorrent import LIBTORRENT, find_libtorrent
+from tests.servers.torrent_swarm import torrent_swarm
 
 DEADLINE_S = 60.0
 
@@ -101,6 +106,17 @@ def test_the_index_is_rebuilt_while_the_site_runs(folder):
         rebuilt = lycosa("index", "--state", "state", "--rebuild", cwd=folder)
         assert "torrents indexed" in rebuilt.stderr
         assert found(address, "%E8%8B%B1%E9%9B%84") == [HASHES[2]]
+
+
+def test_what_a_crawl_finds_is_searched_while_it_runs(tmp_path):
+    need(LIBTORRENT, find_libtorrent())
+    with torrent_swarm(sessions=5, torrents=6) as swarm:
+        join = ("--bind", "127.0.0.78:0", "--bootstrap", swarm.bootstrap, "--profile", "server", *ON_LOOPBACK)
+        with running(tmp_path, "dht", "crawl", "--index", str(tmp_path / "state/index"), *join) as crawl:
+            assert crawl.until((tmp_path / "state/index/lycosa-index.json").exists), crawl.stderr
+            with serving(tmp_path) as (_, address):
+                name = quote(f'"{swarm.torrents[0].name}"')
+                wait_for(address, name, [swarm.torrents[0].v1.hex()])
 
 
 @pytest.mark.parametrize(
