@@ -31,6 +31,7 @@ def crawl_metrics(view: TorrentCrawlView) -> list[Metric]:
             ],
         ),
         _gauge("coverage_ratio", "The part of the key space that this sweep has covered.", [({}, now.coverage)]),
+        _gauge("known_ratio", "Estimated part of the network's infohashes that are known.", [({}, now.known_share)]),
         _counter("sweeps", "Complete sweeps over the key space.", [({}, now.sweeps)]),
         _gauge("connections", "Open connections to peers.", [({}, now.connections)]),
         _gauge("connections_max", "Maximum of open connections to peers.", [({}, now.connections_max)]),

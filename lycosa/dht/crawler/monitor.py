@@ -76,6 +76,7 @@ class CrawlMonitor:
             done=status.frontier.done,
             in_work=status.frontier.leased,
             coverage=status.coverage,
+            known_share=status.known_share,
             sweeps=status.sweeps,
             good_contacts=good,
             other_contacts=sum(each.contacts.questionable + each.contacts.bad for each in nodes),

@@ -49,6 +49,7 @@ def snapshot_at(at: float) -> CrawlSnapshot:
         done=tenths // 2,
         in_work=300,
         coverage=min(at / 10_000, 1.0),
+        known_share=0.4,
         good_contacts=1200,
         other_contacts=31,
         reachability=Reachability.REACHABLE,

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
-from lycosa.dht.crawler.core.retries import JITTER, POSTPONED_S, RETRY_DELAYS_S, last_failure, retry_at
+from lycosa.dht.crawler.core.retries import JITTER, POSTPONED_MAX_S, POSTPONED_S, RETRY_DELAYS_S, last_failure, retry_at
 
 FAILURE = CrawlOutcome.NO_PEERS
 
@@ -31,9 +31,10 @@ def test_the_time_of_a_retry_says_why_the_last_try_failed(failure: CrawlOutcome)
         assert last_failure(at) is failure
 
 
-def test_what_our_own_limits_postponed_comes_back_in_a_minute_but_not_for_ever() -> None:
-    at = [retry_at(attempts, 1000.0, 0.0, CrawlOutcome.POSTPONED) - 1000.0 for attempts in (0, 9, 10)]
-    assert at == pytest.approx([POSTPONED_S, POSTPONED_S, RETRY_DELAYS_S[-1]], abs=1.0)
+@pytest.mark.parametrize("failure", [CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP])
+def test_what_our_own_limits_postponed_comes_back_soon_and_then_more_seldom(failure: CrawlOutcome) -> None:
+    delays = [retry_at(attempts, 1000.0, 0.0, failure) - 1000.0 for attempts in (0, 1, 9, 1000)]
+    assert delays == pytest.approx([POSTPONED_S, 2 * POSTPONED_S, 10 * POSTPONED_S, POSTPONED_MAX_S], abs=1.0)
 
 
 def test_other_times_say_nothing() -> None:
