@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis as driver
 
+from lycosa.proxies.redis.scripts import POOL_SCRIPT, TARGET_SCRIPT
 from tests.proxies.sim import test_pool_script, test_target_script
 
 HISTORIES_MAX = 100
@@ -225,6 +226,12 @@ def is_detected(redis: Any, make_history: Callable[..., Any], change: Callable[[
                 print(f"seed {seed}: {error}"[:300])
                 return True
     return False
+
+
+def test_the_scripts_have_the_pieces_that_mutants_replace() -> None:
+    for mutants, script in ((POOL, POOL_SCRIPT), (TARGET, TARGET_SCRIPT)):
+        for old, new in mutants.values():
+            replace_once(old, new)(script.text)
 
 
 @pytest.mark.prove
