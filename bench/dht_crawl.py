@@ -1,11 +1,12 @@
-"""The crawler of the DHT: `python bench/dht_crawl.py [--part discovery|triage]... [--known N]... [--write]`.
+"""The crawler of the DHT: `python bench/dht_crawl.py [--part PART]... [--known N]... [--write]`.
 
     discovery   a million synthetic infohashes on 2,000 nodes in virtual time (tests/dht/sim/discovery.py): the share
                 found against time, beside an ideal that knows all nodes; memory of the sweep with all tables full
-    triage      infohashes a second that are looked up in the queue and added to it, with N known, a third of them
-                done and two thirds failed; 95 of 100 are known, drawn at random; memory; bytes on disk
+    triage      infohashes a second that are looked up in the queue and added to it, with N known; 95 of 100 are known,
+                drawn at random; memory
+    disk        bytes of an infohash in the queue that is done, and of one that has failed
 
-`--folder DIR` keeps the queue of triage, and goes on with it. Exit 1: a floor is not held.
+Exit 1: a floor is not held.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import report
-from dht_triage import GROUP
 from finishing import deferred_signals, ended, finish, in_order
 from running import ROOT, Figures, count, progress
 
@@ -35,8 +35,9 @@ from lycosa.dht.crawler.core.sampler_trust import SamplerTrust
 from lycosa.dht.crawler.core.sweep import Ask, Search, Sweep
 from tests.dht.sim.discovery import Discovery, KeySpace, OracleSweep, Population, bootstrap
 
-PARTS = ("discovery", "triage")
+PARTS = ("discovery", "triage", "disk")
 KNOWN = (10_000_000, 30_000_000)
+DISK_INFOHASHES = 300_000
 SEED = 19
 MINUTES = (2, 5, 10, 30, 60, 120, 240, 360)
 NEAR_MIN = 0.9
@@ -55,9 +56,13 @@ def main() -> int:
         blocks["dht-discovery"] = discovery_table(curve)
         floors += discovery_verdicts(curve)
     if "triage" in chosen.part:
-        runs = measure_triage([known // chosen.divisor for known in chosen.known], chosen.folder)
+        runs = measure_triage([known // chosen.divisor for known in chosen.known])
         blocks["dht-triage"] = triage_table(runs)
         floors += triage_verdicts(runs)
+    if "disk" in chosen.part:
+        with tempfile.TemporaryDirectory() as folder:
+            at = _child("disk", Path(folder), DISK_INFOHASHES // chosen.divisor)
+        blocks["dht-queue-disk"] = disk_table(at)
     return finish("dht-crawl", blocks, floors, write=chosen.write, quick=chosen.quick)
 
 
@@ -65,7 +70,6 @@ def _options() -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--part", action="append", choices=PARTS, help="only this part (default: all)")
     options.add_argument("--known", action="append", type=count, help="known infohashes, in ascending order")
-    options.add_argument("--folder", type=Path, help="keep the queue of triage here, and use it again")
     options.add_argument("--quick", action="store_true", help="a hundredth of everything: does it work at all?")
     options.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     chosen = options.parse_args()
@@ -142,15 +146,14 @@ def discovery_verdicts(figures: Figures) -> list[report.Verdict]:
 # --- triage
 
 
-def measure_triage(known: Sequence[int], folder: Path | None) -> dict[int, Figures]:
+def measure_triage(known: Sequence[int]) -> dict[int, Figures]:
     """Return the figures for each number of known infohashes. Each step has a process of its own."""
     runs: dict[int, Figures] = {}
     with tempfile.TemporaryDirectory() as temporary:
-        queue = folder or Path(temporary)
         for number in known:
-            filled = _child("fill", queue, number // GROUP * GROUP)
-            progress(f"{number:,} known: {filled['bytes']:.0f} bytes each")
-            runs[number] = filled | _child("measure", queue, number // GROUP * GROUP)
+            queue = Path(temporary) / str(number)
+            _child("fill", queue, number)
+            runs[number] = _child("measure", queue, number)
             progress(f"{number:,} known: {runs[number]['rate']:,.0f}/s, {runs[number]['anonymous_mb']:.0f} MB")
     return runs
 
@@ -170,14 +173,28 @@ def _child(role: str, folder: Path, known: int) -> Figures:
 def triage_table(runs: dict[int, Figures]) -> str:
     """Return the table."""
     lines = [
-        "| known | infohashes/s | CPU us each | memory MB | with mapped files | opened in s | bytes on disk each |",
+        "| known | infohashes/s | CPU us each | memory MB | with mapped files | opened in s | all read in s of CPU |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for known, at in runs.items():
         speed = f"{at['rate']:,.0f} | {at['cpu_us']:.1f}"
         memory = f"{at['anonymous_mb']:.0f} | {at['resident_mb']:.0f}"
-        lines.append(f"| {known:,} | {speed} | {memory} | {at['open_s']:.1f} | {at['bytes']:.0f} |")
+        lines.append(f"| {known:,} | {speed} | {memory} | {at['open_s']:.1f} | {at['load_s']:.0f} |")
     return "\n".join(lines)
+
+
+def disk_table(at: Figures) -> str:
+    """Return the bytes of each kind."""
+    done, failed = at["done_bytes"], at["failed_bytes"]
+    return "\n".join(
+        [
+            "| in the queue | bytes on disk each |",
+            "|---|---:|",
+            f"| done | {done:.0f} |",
+            f"| failed, waits for its next try | {failed:.0f} |",
+            f"| a torrent with two failures beside it | {done + 2 * failed:.0f} |",
+        ]
+    )
 
 
 def triage_verdicts(runs: dict[int, Figures]) -> list[report.Verdict]:

@@ -1,17 +1,21 @@
-"""Fills the queue of a crawl with infohashes, and measures triage: `dht_triage.py fill|measure FOLDER KNOWN`.
+"""The queue of a crawl with millions of infohashes: `dht_triage.py fill|measure|disk FOLDER NUMBER`.
 
-Of three infohashes one is done and two have failed; those wait for days, with different numbers of failures behind
-them. `dht_crawl.py` starts this.
+    fill      make a queue that knows so many infohashes. Only the tables that triage reads are written, in bulk
+    measure   how fast triage is against it
+    disk      bytes of an infohash that is done, and of one that has failed, in queues that work as in a crawl
+
+`dht_crawl.py` starts this.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -19,22 +23,30 @@ from running import ROOT, Figures, progress
 
 sys.path.insert(0, str(ROOT))
 
+from lycosa.core.bloom import Filter
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.core.endpoints import Contact
-from lycosa.dht.crawler.core.hash_records import LEASED_MAX, POLICY, SAMPLED, to_record
+from lycosa.dht.crawler.core.hash_records import LEASED_MAX, POLICY, SAMPLED, fingerprint, to_record
 from lycosa.dht.crawler.core.hints import Hints
 from lycosa.dht.crawler.core.retries import retry_at
 from lycosa.dht.crawler.queue import COMMIT_EVERY_S, HashQueue
 from lycosa.dht.crawler.triage import Triage
+from lycosa.frontier.lsm.filters import FilterFile
 from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.frontier.lsm.lmdb import DELAYED_KEY, SEEN_L1, table_number
+from lycosa.frontier.lsm.rows import ARRIVAL_BYTES
 
-GROUP = LEASED_MAX - LEASED_MAX % 3
 NOW = 1_700_000_000.0
 GROUPS_PER_COMMIT = 5
 SAMPLE = 20
 KNOWN_SHARE = 0.95
 SAMPLES = 50_000
 """Samples of 20 that are made before the clock starts."""
+ASKED_FOR = 200_000
+"""Known infohashes that samples name. The others only have fingerprints: nobody can tell the difference."""
+PARTS = 1 << 16
+DONE_MARK = bytes(ARRIVAL_BYTES)
+FAILED_MARK = b"s" + DELAYED_KEY.pack(0, 0)
 
 
 def infohash(number: int) -> bytes:
@@ -54,41 +66,71 @@ def memory_mb(field: str) -> float:
 
 
 async def fill(folder: Path, known: int) -> Figures:
-    """Add infohashes until so many are known."""
+    """Write fingerprints in their order: of three one is done and two have failed."""
+    asked_for = sorted(fingerprint(infohash(number)).to_bytes(8) for number in range(ASKED_FOR))
+    await run_queue(folder, [infohash(-1 % (1 << 64))], share_done=1.0)
     frontier = embedded_frontier(folder, POLICY, now=NOW)
-    chance = random.Random(known)
-    stats = await frontier.stats()
-    began = time.perf_counter()
-    for group, start in enumerate(range(stats.done + stats.delayed, known, GROUP), 1):
-        await frontier.push([to_record(infohash(number), SAMPLED) for number in range(start, start + GROUP)])
-        for number, lease in enumerate(await frontier.lease(GROUP, NOW)):
-            if number % 3:
+    memtable, filter_ = frontier.store.memtable, Filter()
+    for part in range(PARTS):
+        prefix = part.to_bytes(2)
+        count = (known - ASKED_FOR) * (part + 1) // PARTS - (known - ASKED_FOR) * part // PARTS
+        noise = os.urandom(6 * count)
+        keys = [prefix + noise[at : at + 6] for at in range(0, len(noise), 6)]
+        while asked_for and asked_for[0].startswith(prefix):
+            keys.append(asked_for.pop(0))
+        keys.sort()
+        marks = (DONE_MARK, FAILED_MARK, FAILED_MARK)
+        memtable.database.put(table_number(SEEN_L1), [(key, marks[n % 3]) for n, key in enumerate(keys)])
+        filter_.update(map(int.from_bytes, keys))
+        if part % 1024 == 1023:
+            memtable.database.commit()
+            progress(f"{part / PARTS:.0%} written")
+    FilterFile(folder, 0, sync=False).save(filter_, memtable.applied)
+    memtable.database.commit()
+    await frontier.close()
+    return {"known": known}
+
+
+async def run_queue(folder: Path, infohashes: Sequence[bytes], share_done: float) -> None:
+    """Queue infohashes and try them, as a crawl does. Those that fail wait for some days."""
+    chance = random.Random(len(infohashes))
+    frontier = embedded_frontier(folder, POLICY, now=NOW)
+    for group, start in enumerate(range(0, len(infohashes), LEASED_MAX), 1):
+        await frontier.push([to_record(each, SAMPLED) for each in infohashes[start : start + LEASED_MAX]])
+        for lease in await frontier.lease(LEASED_MAX, NOW):
+            if chance.random() < share_done:
+                await frontier.ack(lease, "fetched", (), NOW)
+            else:
                 at = retry_at(chance.randrange(3, 8), NOW, chance.random(), CrawlOutcome.NO_PEERS)
                 await frontier.nack(lease, "no_peers", at, NOW)
-            else:
-                await frontier.ack(lease, "fetched", (), NOW)
         if group % GROUPS_PER_COMMIT == 0:
             await frontier.commit({"sweep": start})
-        if group % 500 == 0:
-            progress(f"{start:,} after {time.perf_counter() - began:.0f} s")
-    await frontier.commit({"sweep": known})
+    await frontier.commit({"sweep": 0})
     frontier.store.checkpoint()
-    stats = await frontier.stats()
     await frontier.close()
-    return {"known": stats.done + stats.delayed, "bytes": disk_bytes(folder) / (stats.done + stats.delayed)}
 
 
-def samples(known: int) -> Iterator[list[bytes]]:
+async def disk(folder: Path, number: int) -> Figures:
+    """Return the bytes of each kind."""
+    figures = {}
+    for name, share_done in (("done", 1.0), ("failed", 0.0)):
+        await run_queue(folder / name, [infohash(each) for each in range(number)], share_done)
+        figures[f"{name}_bytes"] = disk_bytes(folder / name) / number
+        progress(f"{name}: {figures[f'{name}_bytes']:.0f} bytes")
+    return figures
+
+
+def samples() -> Iterator[list[bytes]]:
     """Yield what nodes send: 95 of 100 are known, drawn at random, which is the worst case for any cache."""
     chance, new = random.Random(time.time_ns()), time.time_ns()
     for _ in range(SAMPLES):
         yield [
-            infohash(chance.randrange(known)) if chance.random() < KNOWN_SHARE else infohash(new := new + 1)
+            infohash(chance.randrange(ASKED_FOR)) if chance.random() < KNOWN_SHARE else infohash(new := new + 1)
             for _ in range(SAMPLE)
         ]
 
 
-async def measure(folder: Path, known: int) -> Figures:
+async def measure(folder: Path, _: int) -> Figures:
     """Return how fast triage is, with a commit every half second."""
     began = time.perf_counter()
     frontier = embedded_frontier(folder, POLICY, now=NOW)
@@ -96,8 +138,11 @@ async def measure(folder: Path, known: int) -> Figures:
     queue, funnel = HashQueue(frontier, lambda: NOW, random.random), Funnel()
     triage = Triage(queue, Hints(), funnel)
     sampler = Contact(b"n" * 20, b"\x14\0\0\1\x1a\xe1")
-    named = list(samples(known))
-    before_mb = memory_mb("RssAnon")
+    loading = time.process_time()
+    assert not queue.unknown([infohash(number) for number in range(ASKED_FOR)])
+    loading = time.process_time() - loading
+    loaded_mb = memory_mb("RssAnon")
+    named = list(samples())
     wall, cpu = time.perf_counter(), time.process_time()
     commit_at = wall + COMMIT_EVERY_S
     for sample in named:
@@ -110,13 +155,14 @@ async def measure(folder: Path, known: int) -> Figures:
     total = SAMPLES * SAMPLE
     found = funnel.counts[CrawlOutcome.KNOWN] / total
     assert abs(found - KNOWN_SHARE) < 0.01, f"{found:.1%} known"
-    used_mb = memory_mb("RssAnon")
+    sampled_mb = total * (len(infohash(0)) + sys.getsizeof(b"") + 8) / 1e6
     figures = {
         "rate": total / wall,
         "cpu_us": cpu / total * 1e6,
-        # Without the samples themselves, which a crawl does not keep.
-        "anonymous_mb": used_mb - total * (33 + 20 + 8) / 1e6,
-        "before_mb": before_mb,
+        "load_s": loading,
+        "loaded_mb": loaded_mb,
+        # Without the samples, which a crawl does not keep.
+        "anonymous_mb": memory_mb("RssAnon") - sampled_mb,
         "resident_mb": memory_mb("VmRSS"),
         "open_s": open_s,
     }
@@ -126,9 +172,9 @@ async def measure(folder: Path, known: int) -> Figures:
 
 def main() -> None:
     """Do one step, and print its figures."""
-    role, folder, known = sys.argv[1:]
-    work = {"fill": fill, "measure": measure}[role]
-    print(json.dumps(asyncio.run(work(Path(folder), int(known)))))
+    role, folder, number = sys.argv[1:]
+    work = {"fill": fill, "measure": measure, "disk": disk}[role]
+    print(json.dumps(asyncio.run(work(Path(folder), int(number)))))
 
 
 if __name__ == "__main__":

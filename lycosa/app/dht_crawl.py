@@ -86,7 +86,11 @@ def node_settings(profile_name: str) -> dict[str, Any]:
     files = raise_open_files_limit(profile.connections_max + OTHER_FILES)
     connections_max = max(1, min(profile.connections_max, files - OTHER_FILES))
     return {
-        "limits": NodeLimits(bytes_per_s=profile.bytes_per_s, new_addresses_per_minute=profile.new_addresses),
+        "limits": NodeLimits(
+            bytes_per_s=profile.bytes_per_s,
+            new_addresses_per_minute=profile.new_addresses,
+            connections_per_minute=profile.connections,
+        ),
         "fetch_limits": FetchLimits(connections_max=connections_max),
         "report_infohashes": True,
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -84,8 +84,8 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return the fingerprints that are known, as far as memory tells. The disk may know others."""
 
-    def contains(self, segment: str, fingerprints: Collection[int]) -> AbstractSet[int]:
-        """Return the fingerprints that are known, in memory or on disk. Archived segments may return none."""
+    def stored(self, segment: str, prefix: bytes) -> list[bytes]:
+        """Return the fingerprints on disk that start with `prefix`, as 8 bytes each."""
 
     def put_back(self, key: Key, record: UrlRecord) -> float:
         """LEASED -> QUEUED. Return its rank, `NOT_READY` if its segment was dropped."""
@@ -166,7 +166,7 @@ class LocalFrontier(Generic[Key]):
         self._unsaved_hosts = self._leases.unsaved_hosts
         self._opened_at = now
         self._offered = self._added = 0
-        self.known, self.contains = store.known, store.contains
+        self.known, self.stored = store.known, store.stored
         opened_at = 0.0 if math.isinf(now) else now
         self.scheduler.update_clock(opened_at)
         self.add_work(store.promote_due(opened_at))

@@ -6,7 +6,7 @@ Nothing survives the process; `commit` stores the positions in memory and archiv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -111,12 +111,12 @@ class MemoryFrontierStore:
             return NOT_READY
         return self._enqueue(segment, self._arrivals, record)
 
-    def known(self, segment: str, fingerprints: Collection[int]) -> AbstractSet[int]:
+    def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         live = self._live.get(segment)
         return set(fingerprints) & live.seen.keys() if live else set()
 
-    def contains(self, segment: str, fingerprints: Collection[int]) -> AbstractSet[int]:
-        return self.known(segment, fingerprints)
+    def stored(self, segment: str, prefix: bytes) -> list[bytes]:
+        return []
 
     def take(self, host: str) -> tuple[Key, UrlRecord, float | None] | None:
         for segment in self._serving():

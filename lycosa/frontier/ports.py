@@ -147,11 +147,11 @@ class Frontier(VisitFrontier, Protocol):
         """Discard uncommitted changes, and close the store."""
 
 
-class ExactFrontier(Frontier, Protocol):
-    """A frontier of one process, which can look up many fingerprints faster than it pushes records."""
+class ReadableFrontier(Frontier, Protocol):
+    """A frontier of one process, whose fingerprints can be read."""
 
-    def contains(self, segment: str, fingerprints: Collection[int]) -> AbstractSet[int]:
-        """Return all of the fingerprints that were pushed before. Reads the disk."""
+    def stored(self, segment: str, prefix: bytes) -> list[bytes]:
+        """Return the fingerprints on disk that start with `prefix`, as 8 bytes each. Memory has those pushed lately."""
 
 
 class FrontierOperations(Protocol):

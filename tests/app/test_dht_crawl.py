@@ -95,3 +95,22 @@ def test_a_state_is_for_one_crawl_at_a_time(tmp_path: Path) -> None:
                 await anext(crawl(arguments, state=tmp_path))
 
     run_on(asyncio.new_event_loop, scenario())
+
+
+def test_a_torrent_that_rules_refuse_is_denied_instead_of_stored(tmp_path: Path) -> None:
+    rules = tmp_path / "mine.toml"
+    rules.write_text('[[deny]]\nreason = "not here"\nwords = ["00000007"]\n')
+
+    async def scenario() -> None:
+        async with network() as arguments, aclosing(crawl(arguments, state=tmp_path, rules=[rules])) as torrents:
+            crawling = asyncio.ensure_future(anext(torrents))
+            async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
+                while (refusal := await store.refusal(INFOHASH, 0.0)) is None:
+                    assert not crawling.done()
+                    await asyncio.sleep(0.02)
+                assert refusal.reason == "not here"
+                assert await store.count() == 0
+            crawling.cancel()
+            await asyncio.wait([crawling])
+
+    run_on(asyncio.new_event_loop, scenario())

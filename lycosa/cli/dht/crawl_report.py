@@ -37,7 +37,7 @@ def live_lines(view: Any, width: int = 200) -> list[str]:
         ),
         (
             f"discovered {now.discovered:,} ({_rate(rates.discovered)}): {now.total(CrawlOutcome.NEW):,} new,"
-            f" {now.total(CrawlOutcome.KNOWN):,} known"
+            f" {now.total(CrawlOutcome.KNOWN):,} known; about {now.known_share:.0%} of what the nodes have"
         ),
         (
             f"tried {now.tried:,} ({_rate(rates.tried)}): {now.fetched:,} fetched,"
@@ -121,6 +121,7 @@ def summary_json(view: Any) -> str:
             "queue": {"queued": now.queued + now.in_work, "delayed": now.delayed, "done": now.done},
             "sweeps": now.sweeps,
             "coverage": round(now.coverage, 6),
+            "known_share": round(now.known_share, 6),
             "good_contacts": now.good_contacts,
             "reachable": now.reachability.value,
             "held_back_by": [{"brake": each.brake.value, "text": each.text} for each in view.findings],

@@ -191,6 +191,7 @@ class NodeLimits:
         answers_burst: int = ANSWERS_BURST,
         queries_per_s: float = QUERIES_PER_S,
         queries_burst: int = QUERIES_BURST,
+        connections_per_minute: int | None = None,
     ) -> None:
         self.bytes_per_s, self.new_addresses_per_minute = bytes_per_s, new_addresses_per_minute
         self.waits: Counter[QueryLimit] = Counter()
@@ -200,6 +201,8 @@ class NodeLimits:
         self._bandwidth = BandwidthCap(bytes_per_s)
         self._reserve_bytes = QUERIES_RESERVE * BANDWIDTH_BURST_S * bytes_per_s
         self._new_addresses = NewAddressCap(new_addresses_per_minute)
+        connections = new_addresses_per_minute if connections_per_minute is None else connections_per_minute
+        self._connections = TokenBucket(connections / 60, max(1.0, connections * NEW_ADDRESSES_BURST_S / 60))
 
     def admits(self, source: bytes, now: float) -> bool:
         """Return whether a query from this endpoint may be answered; if so, count it."""
@@ -210,8 +213,14 @@ class NodeLimits:
         return self._bandwidth.take(size_bytes, now, reserve=self._reserve_bytes)
 
     def may_connect(self, endpoint: bytes, now: float) -> bool:
-        """Return whether a TCP connection may be opened; if so, count its address, beside those of UDP."""
-        allowed = self._new_addresses.allow(TCP + endpoint, now)
+        """Return whether a TCP connection may be opened; if so, count its address, beside those of UDP.
+
+        Connections have a rate of their own: there are always more peers to try, and queries must have their share.
+        """
+        allowed = self._connections.take(1, now)
+        if allowed and not self._new_addresses.allow(TCP + endpoint, now):
+            self._connections.put_back(1)
+            allowed = False
         self.waits[QueryLimit.NEW_ADDRESSES] += not allowed
         return allowed
 

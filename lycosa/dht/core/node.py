@@ -39,7 +39,7 @@ from lycosa.dht.core.routing.maintenance import Maintenance, PingChore
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.secure_id import ExternalAddressVotes, is_exempt, is_secure, secure_id
 from lycosa.dht.core.tokens import SECRET_BYTES, TokenIssuer
-from lycosa.dht.core.transactions import OutgoingQueries, OutgoingQuery, SilentEndpoints, Transactions
+from lycosa.dht.core.transactions import REFUSED, OutgoingQueries, OutgoingQuery, SilentEndpoints, Transactions
 
 EVENTS_MAX = 10_000
 """Events that wait for the shell; the oldest go first."""
@@ -157,7 +157,7 @@ class DhtNode:
     def handle_timer(self, now: float) -> None:
         self._outgoing.flush(now)
         for query in self._outgoing.take_refused():
-            self._unanswered(query, "refused by the limits of this node", now)
+            self._unanswered(query, REFUSED, now)
         for query, failed in self._transactions.overdue(now):
             if failed:
                 self._fail(query, now)

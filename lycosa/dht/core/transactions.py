@@ -28,6 +28,8 @@ WAITING_MAX = 1024
 """Maximum number of queries that wait for the limits."""
 WAITING_MAX_S = 20.0
 """A query that would have to wait longer is refused."""
+REFUSED = "refused by the limits of this node"
+"""The reason of such a query: it says nothing of the node that it was for."""
 SILENCES_MAX = 3
 SILENT_S = 900.0
 """If an endpoint did not answer SILENCES_MAX times in a row, lookups ignore it for this time when others name it."""

@@ -34,7 +34,7 @@ from lycosa.dht.crawler.store import StoreStage
 from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
 from lycosa.frontier.core.model import FrontierStats
-from lycosa.frontier.ports import ExactFrontier
+from lycosa.frontier.ports import ReadableFrontier
 from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.ports import RecordStore
 
@@ -46,6 +46,7 @@ class TorrentCrawlStatus(NamedTuple):
     frontier: FrontierStats
     in_work: int
     coverage: float
+    known_share: float
     sweeps: int
     all_lookups_used: bool
     store_waiting: int
@@ -59,7 +60,7 @@ class TorrentCrawl:
     def __init__(
         self,
         session: DhtSession,
-        frontier: ExactFrontier,
+        frontier: ReadableFrontier,
         store: RecordStore,
         inspect: Inspect,
         now: Callable[[], float],
@@ -95,13 +96,14 @@ class TorrentCrawl:
 
     async def status(self) -> TorrentCrawlStatus:
         """Return the counts."""
-        coverage, sweeps = (self._sweep.coverage, self._sweep.sweeps) if self._sweep else (0.0, 0)
+        sweep, now = self._sweep, asyncio.get_running_loop().time()
         return TorrentCrawlStatus(
             self.funnel,
             await self._queue.stats(),
             self._peers.in_work,
-            coverage,
-            sweeps,
+            sweep.coverage if sweep else 0.0,
+            sweep.known_share(now) if sweep else 0.0,
+            sweep.sweeps if sweep else 0,
             self._peers.all_lookups_used,
             self._store.waiting,
             self._store.busy_s,

@@ -6,8 +6,9 @@ import asyncio
 
 from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
-from lycosa.dht.core.events import Event, InfohashesSampled, PeerAnnounced, PeersWanted
+from lycosa.dht.core.events import Event, InfohashesSampled, PeerAnnounced, PeersWanted, QueryFinished
 from lycosa.dht.core.operations import NodeBusy
+from lycosa.dht.core.transactions import REFUSED
 from lycosa.dht.crawler.budget import Budget
 from lycosa.dht.crawler.core.profiles import Profile
 from lycosa.dht.crawler.core.sweep import Ask, Rest, Search, Sweep
@@ -93,6 +94,8 @@ class SweepStage:
                     sampled=len(answer.samples),
                     new=new,
                 )
+            elif isinstance(answer, QueryFinished) and answer.error == REFUSED:
+                self.sweep.postponed(ask, clock())
             else:
                 closer = answer.closer if isinstance(answer, InfohashesSampled) else ()
                 self.sweep.failed(ask, closer, clock())

@@ -7,11 +7,11 @@ from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.core.endpoints import family
 from lycosa.dht.core.limits import QueryLimit
 from lycosa.dht.crawler.core.slowness import Brake
-from lycosa.dht.crawler.monitor import CrawlView
+from lycosa.dht.crawler.monitor import TorrentCrawlView
 from lycosa.dht.metrics import PREFIX, node_metrics
 
 
-def crawl_metrics(view: CrawlView) -> list[Metric]:
+def crawl_metrics(view: TorrentCrawlView) -> list[Metric]:
     """Return the metrics of a crawl and of its nodes."""
     now, brakes = view.snapshot, {each.brake for each in view.findings}
     return [
@@ -31,6 +31,7 @@ def crawl_metrics(view: CrawlView) -> list[Metric]:
             ],
         ),
         _gauge("coverage_ratio", "The part of the key space that this sweep has covered.", [({}, now.coverage)]),
+        _gauge("known_ratio", "Estimated part of the network's infohashes that are known.", [({}, now.known_share)]),
         _counter("sweeps", "Complete sweeps over the key space.", [({}, now.sweeps)]),
         _gauge("connections", "Open connections to peers.", [({}, now.connections)]),
         _gauge("connections_max", "Maximum of open connections to peers.", [({}, now.connections_max)]),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lycosa.dht.core.events import NodeStatus, Reachability
-from lycosa.dht.crawler.core.slowness import Finding, why_slow
+from lycosa.dht.crawler.core.slowness import BrakeFinding, why_slow
 from lycosa.dht.crawler.core.snapshot import CrawlHistory, CrawlRates, CrawlSnapshot, rates_between
 from lycosa.dht.crawler.crawl import TorrentCrawl
 from lycosa.dht.crawler.store import WAITING_MAX
@@ -19,13 +19,13 @@ from lycosa.dht.session import DhtSession, is_loopback
 EVERY_S = 5.0
 
 
-class CrawlView(NamedTuple):
+class TorrentCrawlView(NamedTuple):
     """A crawl as users see it. `findings` say what holds it back; `nodes` are the endpoints of its nodes."""
 
     snapshot: CrawlSnapshot
     elapsed_s: float
     rates: CrawlRates
-    findings: list[Finding]
+    findings: list[BrakeFinding]
     nodes: list[tuple[bytes, NodeStatus]]
 
 
@@ -36,7 +36,7 @@ class CrawlMonitor:
         self._crawl, self._session, self._folder = crawl, session, folder
         self._started = asyncio.get_running_loop().time()
         self.history = CrawlHistory()
-        self._findings: list[Finding] = []
+        self._findings: list[BrakeFinding] = []
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
@@ -46,21 +46,21 @@ class CrawlMonitor:
             self._findings = why_slow(self.history.minute_ago(snapshot), snapshot)
             await asyncio.sleep(EVERY_S)
 
-    async def look(self) -> CrawlView:
+    async def look(self) -> TorrentCrawlView:
         """Return how the crawl is doing now."""
         snapshot = await self._take()
         before = self.history.minute_ago(snapshot)
         return self._view(snapshot, rates_between(before, snapshot), why_slow(before, snapshot))
 
-    async def end(self) -> CrawlView:
+    async def end(self) -> TorrentCrawlView:
         """Return how the crawl did: the rates of the whole run, and what held it back before it was stopped."""
         snapshot = await self._take()
         first = self.history.points[0] if self.history.points else snapshot
         return self._view(snapshot, rates_between(first, snapshot), self._findings)
 
-    def _view(self, snapshot: CrawlSnapshot, rates: CrawlRates, findings: list[Finding]) -> CrawlView:
+    def _view(self, snapshot: CrawlSnapshot, rates: CrawlRates, findings: list[BrakeFinding]) -> TorrentCrawlView:
         nodes = list(zip(self._session.endpoints, self._session.status(), strict=True))
-        return CrawlView(snapshot, snapshot.at - self._started, rates, findings, nodes)
+        return TorrentCrawlView(snapshot, snapshot.at - self._started, rates, findings, nodes)
 
     async def _take(self) -> CrawlSnapshot:
         status, limits, fetcher = await self._crawl.status(), self._session.limits, self._session.fetcher
@@ -76,6 +76,7 @@ class CrawlMonitor:
             done=status.frontier.done,
             in_work=status.frontier.leased,
             coverage=status.coverage,
+            known_share=status.known_share,
             sweeps=status.sweeps,
             good_contacts=good,
             other_contacts=sum(each.contacts.questionable + each.contacts.bad for each in nodes),

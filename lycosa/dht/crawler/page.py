@@ -18,7 +18,7 @@ from lycosa.dht.core.endpoints import IPV4, family
 from lycosa.dht.core.events import Reachability
 from lycosa.dht.crawler.core.snapshot import CrawlHistory, CrawlRates, CrawlSnapshot
 from lycosa.dht.crawler.metrics import crawl_metrics
-from lycosa.dht.crawler.monitor import CrawlMonitor, CrawlView
+from lycosa.dht.crawler.monitor import CrawlMonitor, TorrentCrawlView
 from lycosa.infra.web.charts import LineChart, line_chart
 from lycosa.infra.web.http_server import ServerResponse
 from lycosa.infra.web.metrics_page import metrics_pages
@@ -173,7 +173,7 @@ class CrawlPage:
         fields = {"content-type": "text/html; charset=utf-8", "cache-control": "no-store", **HEADERS}
         return ServerResponse(200, html.encode(), fields)
 
-    def render(self, view: CrawlView, history: CrawlHistory, *, refreshes: bool) -> str:
+    def render(self, view: TorrentCrawlView, history: CrawlHistory, *, refreshes: bool) -> str:
         """Return the page of this view."""
         now = view.snapshot
         nodes = [("IPv4" if family(endpoint) == IPV4 else "IPv6", status) for endpoint, status in view.nodes]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
-from lycosa.dht.crawler.core.hash_records import LEASED_MAX, fingerprint, to_record
+from lycosa.dht.crawler.core.hash_records import LEASED_MAX, to_record
+from lycosa.dht.crawler.core.known_hashes import KnownHashes
 from lycosa.dht.crawler.core.retries import retry_at
 from lycosa.frontier.core.model import FrontierStats, Lease
-from lycosa.frontier.ports import ExactFrontier
+from lycosa.frontier.ports import ReadableFrontier
 
 COMMIT_EVERY_S = 0.5
 """An infohash is durable at most a second after its discovery."""
@@ -22,8 +24,9 @@ SWEEP = "sweep"
 class HashQueue:
     """See the module. `now` returns unix seconds, `chance` a number from 0 to 1."""
 
-    def __init__(self, frontier: ExactFrontier, now: Callable[[], float], chance: Callable[[], float]) -> None:
+    def __init__(self, frontier: ReadableFrontier, now: Callable[[], float], chance: Callable[[], float]) -> None:
         self._frontier, self.now, self._chance = frontier, now, chance
+        self._known = KnownHashes(partial(frontier.stored, ""))
         self._changed = asyncio.Event()
 
     async def sweep_position(self) -> int:
@@ -31,14 +34,14 @@ class HashQueue:
         return (await self._frontier.positions()).get(SWEEP, 0)
 
     def unknown(self, infohashes: Iterable[bytes]) -> list[bytes]:
-        """Return those that were never queued, each once."""
-        by_fingerprint = {fingerprint(each): each for each in infohashes}
-        known = self._frontier.contains("", by_fingerprint.keys())
-        return [infohash for each, infohash in by_fingerprint.items() if each not in known]
+        """Return those that are not known to have been queued, each once. `push` drops the few that were."""
+        return self._known.unknown(infohashes)
 
     async def push(self, infohashes: Collection[bytes], priority: int) -> int:
         """Queue the new ones. Return their number."""
-        added = await self._frontier.push([to_record(each, priority) for each in infohashes])
+        records = [to_record(each, priority) for each in infohashes]
+        added = await self._frontier.push(records)
+        self._known.add([each.fingerprint for each in records])
         if added:
             self._changed.set()
         return added

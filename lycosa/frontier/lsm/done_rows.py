@@ -11,8 +11,7 @@ def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: V
     """Return an encoded `DoneRow`."""
     url = record.url
     start = url.find("/", 8)
-    # What is no HTTP URL begins with its host key, as those of infohashes do.
-    path = url[start:] if start > 0 else url.removeprefix(record.host)
+    path = url[start:] if start > 0 else packed(url.removeprefix(record.host))
     row = (record.fingerprint, host, path, record.depth, CODES.get(reason, reason), int(at))
     plain = not (record.priority or record.redirects or record.dont_filter or record.guarded)
     if plain and record.extras is None and validators is None:
@@ -26,7 +25,7 @@ def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
     return UrlRecord(
         RECORD_VERSION,
         row.fingerprint,
-        origin(host) + row.path,
+        origin(host) + (row.path.hex() if isinstance(row.path, bytes) else row.path),
         host,
         segment,
         row.depth,
@@ -37,6 +36,15 @@ def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
         validators=row.validators,
         guarded=row.guarded,
     )
+
+
+def packed(name: str) -> str | bytes:
+    """Return half as many bytes for a hexadecimal name: an infohash, which is no URL but has a host key in front."""
+    try:
+        packed = bytes.fromhex(name)
+    except ValueError:
+        return name
+    return packed if packed.hex() == name else name
 
 
 def origin(host: str) -> str:

@@ -28,6 +28,7 @@ from lycosa.frontier.core.rows import Matcher
 from lycosa.frontier.core.segments import segment_order
 from lycosa.frontier.core.states import Event, Policy, State, requeue, step
 from lycosa.frontier.local import NOT_READY, HostWork, LocalFrontier
+from lycosa.frontier.lsm.delayed_rows import decode_delayed
 from lycosa.frontier.lsm.done_rows import record_of
 from lycosa.frontier.lsm.lmdb import DATA, DEAD, DELAYED, DELAYED_KEY, DONE, KINDS, QUEUE, QUEUE_KEY, table_number
 from lycosa.frontier.lsm.open_segment import OTHER, OpenSegment, count, view
@@ -43,7 +44,7 @@ QUEUED_MAX = 10_000
 
 DECODERS: dict[int, Callable[[bytes], Any]] = {
     QUEUE: decode_record,
-    DELAYED: decode_record,
+    DELAYED: decode_delayed,
     DONE: decode_done,
     DEAD: decode_dead,
 }
@@ -184,7 +185,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         if mark is None:
             return None
         if mark[:1] == b"s" and len(mark) > ARRIVAL_BYTES:
-            delayed = self.memtable.get(DELAYED_TABLE, mark[1:], decode_record)
+            delayed = self.memtable.get(DELAYED_TABLE, mark[1:], decode_delayed)
             return self._row(DELAYED_TABLE, mark[1:], delayed) if delayed else None
         for table, decode in ((segment.done, decode_done), (segment.dead, decode_dead)):
             ended = self.memtable.get(table, mark, decode)

@@ -23,6 +23,7 @@ L0_SHARE = 32
 """L0 may hold more than L0_MAX if L1 is large: up to 1/L0_SHARE of the rows of L1."""
 
 SCAN_ROWS = 10_000
+ROWS_MAX = 1 << 31
 NEWEST = b"newest"
 META_TABLE = table_number(META)
 
@@ -50,19 +51,6 @@ class Levels:
             or get(seen + self._newest - SEEN_L1, key) is not None
             or (self.compacting and get(seen + self._older - SEEN_L1, key) is not None)
         )
-
-    def present(self, seen: int, fingerprints: Iterable[int]) -> set[int]:
-        """Return those of the fingerprints that are stored."""
-        pack, present = FINGERPRINT.pack, self._database.present
-        missing = sorted([pack(each) for each in fingerprints])
-        found = present(seen, missing)
-        for kind in (self._newest, self._older) if self.compacting else (self._newest,):
-            if len(found) == len(missing):
-                break
-            level = seen + kind - SEEN_L1
-            known = set(found)
-            found += present(level, [each for each in missing if each not in known])
-        return {FINGERPRINT.unpack(each)[0] for each in found}
 
     def find(self, seen: int, fingerprint: int) -> bytes | None:
         """Return the row of a fingerprint."""
@@ -111,6 +99,12 @@ class Levels:
                 if all(self._database.get(other, key) is None for other in earlier):
                     yield FINGERPRINT.unpack(key)[0]
             earlier.append(level)
+
+    def keys(self, seen: int, prefix: bytes) -> list[bytes]:
+        """Return the fingerprints that start with `prefix`; some twice while rows are moved."""
+        tables = (seen, seen + SEEN_L0A - SEEN_L1, seen + SEEN_L0B - SEEN_L1)
+        rows_after = self._database.rows_after
+        return [key for table in tables for key, _ in rows_after(table, prefix, prefix, ROWS_MAX)]
 
     def _rotate(self) -> None:
         self._set_newest(self._older)

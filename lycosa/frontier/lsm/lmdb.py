@@ -13,7 +13,7 @@ segment.
     META         name               -> counters, segments, newest L0 table, latest log generation that LMDB has
     HOSTS        host key           -> [host id, started_at, blocked_until, address, until, queued]
     NAMES        host id            -> host key
-    DELAYED      DELAYED_KEY        -> record        due (milliseconds), arrival number
+    DELAYED      DELAYED_KEY        -> record, or `delayed_rows.ShortRow`; due (milliseconds), arrival number
     FACTS        host key           -> `HostFacts`
 """
 
@@ -76,11 +76,6 @@ class Database:
         except lmdb.Error as error:
             raise self._error(error) from error
         return found
-
-    def present(self, table: int, keys: Sequence[bytes]) -> list[bytes]:
-        """Return those of the keys that have a row; faster if they are sorted."""
-        with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
-            return [key for key, _ in cursor.getmulti(keys)]
 
     def rows_after(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return at most `limit` rows whose keys follow `after` and start with `prefix`."""

@@ -7,7 +7,7 @@ filter therefore never drops a URL.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from lycosa.core.bloom import Filter
@@ -75,7 +75,7 @@ class OpenSegment:
         self._recent.add(fingerprint)
         return True
 
-    def known(self, fingerprints: Collection[int], memtable: Memtable) -> set[int]:
+    def known(self, fingerprints: Sequence[int], memtable: Memtable) -> set[int]:
         """Return the fingerprints that are known, as far as memory tells. The disk may know others."""
         wanted = set(fingerprints)
         found = (wanted & self._recent) | (wanted & self._older)
@@ -83,19 +83,6 @@ class OpenSegment:
             rows = writes.get(self.seen)
             if rows:
                 found |= wanted & rows.keys()
-        return found
-
-    def contains(self, fingerprints: Collection[int], memtable: Memtable) -> set[int]:
-        """Return all of the fingerprints that are known. The disk is asked for those that the filter may know."""
-        found = self.known(fingerprints, memtable)
-        rest = {*fingerprints} - found
-        maybe: set[int] = set()
-        for bits in self.filter.bits:
-            maybe.update([each for each in rest if each in bits])
-            rest -= maybe
-        if maybe:
-            self.maybes += len(maybe)
-            found |= memtable.levels.present(self.seen, maybe)
         return found
 
     def update_filter(self) -> None:

@@ -6,6 +6,7 @@ A done URL keeps only what is needed to fetch it again: 60 bytes plus its path.
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
@@ -23,14 +24,15 @@ CODES = {str(status): status for status in range(100, 600)}
 
 
 class DoneRow(msgspec.Struct, array_like=True, frozen=True):
-    """A done URL. `at` is in unix seconds; `path` is the URL without its origin; `host` is the host id.
+    """A done URL. `at` is in unix seconds; `path` is the URL without its origin, bytes if it is hexadecimal; `host` is
+    the host id.
 
     The row of a plain link ends after `at`.
     """
 
     fingerprint: int
     host: int
-    path: str
+    path: Any
     depth: int
     reason: int | str
     at: int

@@ -11,7 +11,7 @@ depends on the number of active hosts, not of URLs. `memtable` describes where r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
 from pathlib import Path
@@ -21,6 +21,7 @@ import msgspec
 from lycosa.core.bloom import EXPECTED
 from lycosa.frontier.core.model import FrontierStats, UrlRecord
 from lycosa.frontier.local import NOT_READY, HostWork
+from lycosa.frontier.lsm.delayed_rows import decode_delayed, delayed_row
 from lycosa.frontier.lsm.done_rows import done_row
 from lycosa.frontier.lsm.filters import append_to_all
 from lycosa.frontier.lsm.hosts import HostTable
@@ -123,9 +124,9 @@ class LmdbCrawlStore:
         live = self.registry.live.get(segment)
         return live.known(fingerprints, self.memtable) if live else set()
 
-    def contains(self, segment: str, fingerprints: Collection[int]) -> AbstractSet[int]:
+    def stored(self, segment: str, prefix: bytes) -> list[bytes]:
         live = self.registry.live.get(segment)
-        return live.contains(fingerprints, self.memtable) if live else set()
+        return self.memtable.levels.keys(live.seen, prefix) if live else []
 
     def take(self, host: str) -> tuple[bytes, UrlRecord, float | None] | None:
         serving = self.registry.serving
@@ -268,7 +269,7 @@ class LmdbCrawlStore:
 
     def _delay(self, segment: OpenSegment, record: UrlRecord, arrival: int) -> None:
         key = DELAYED_KEY.pack(math.ceil(record.not_before * 1000), arrival)
-        self.memtable.put(DELAYED_TABLE, key, record)
+        self.memtable.put(DELAYED_TABLE, key, delayed_row(record))
         if not record.dont_filter:
             self.memtable.put(segment.seen, record.fingerprint, b"s" + key)
         self._delayed.put(key, record)
@@ -301,8 +302,9 @@ class LmdbCrawlStore:
         return [HostWork(record.host, segment.rank, 1)] if segment.started else []
 
     def _read_ahead(self, window: Window) -> bool:
-        limit = DELAYED_MAX if window is self._delayed else self._limit
-        return window.first(self.memtable, self._leased, decode_record, limit) is not None
+        if window is self._delayed:
+            return window.first(self.memtable, self._leased, decode_delayed, DELAYED_MAX) is not None
+        return window.first(self.memtable, self._leased, decode_record, self._limit) is not None
 
     def _next_rank(self, host: str) -> float | None:
         for segment in self.registry.serving:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from lycosa.frontier.lsm.delayed_rows import decode_delayed
 from lycosa.frontier.lsm.lmdb import DELAYED, table_number
 from lycosa.frontier.lsm.memtable import Memtable
 from lycosa.frontier.lsm.open_segment import OpenSegment
@@ -37,7 +38,7 @@ def find_problems(memtable: Memtable, live: Sequence[OpenSegment], report: Calla
 
 def _check_all(memtable: Memtable, live: Sequence[OpenSegment], report: Callable[[str], None]) -> Iterator[str]:
     delayed: dict[str, int] = {}
-    for key, record in _read(memtable, table_number(DELAYED), decode_record, report):
+    for key, record in _read(memtable, table_number(DELAYED), decode_delayed, report):
         if isinstance(record, str):
             yield record
             continue

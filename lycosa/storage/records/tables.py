@@ -115,7 +115,16 @@ class TableRecordStore(ChangesTable, PopularityTable):
 
     async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
         keys = _denied_keys(infohashes, hashed)
-        return await self._run(lambda: self._deny(keys, reason), write=True)
+        removed = await self._run(lambda: self._deny(keys, reason), write=True)
+        # From now on none of them is stored. What a hashed one means is found in a scan, which locks nothing.
+        names = {key for key in keys if len(key) == HASHED_BYTES}
+        last = 0
+        while names and (some := await self.infohashes(last, SCAN_ROWS)):
+            found = await self._in_thread(partial(_named, some, names))
+            if found:
+                removed += await self._run(partial(self._deny, found, reason), write=True)
+            last = some[-1][0]
+        return removed
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
         keys = _denied_keys(infohashes, hashed)
@@ -254,13 +263,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
             self._execute(f"DELETE FROM torrent_hashes WHERE {condition}", [*prefixes, *some])
 
     def _deny(self, keys: set[bytes], reason: str) -> int:
-        ids = set(self._ids(key for key in keys if len(key) != HASHED_BYTES).values())
-        hashed = {key for key in keys if len(key) == HASHED_BYTES}
-        last = 0
-        while hashed and (some := self._hashes(last, SCAN_ROWS)):
-            ids |= {number for number, names in some if any(hashed_key(name) in hashed for name in names)}
-            last = some[-1][0]
-        removed = self._remove(sorted(ids))
+        removed = self._remove(sorted(set(self._ids(key for key in keys if len(key) != HASHED_BYTES).values())))
         hidden = [key for names in removed.values() for key in names]
         self._ban([*keys, *hidden], Standing.DENIED, FOREVER, reason)  # both infohashes of a hybrid torrent
         return len(removed)
@@ -293,6 +296,11 @@ def _encoded(records: Sequence[TorrentRecord]) -> list[tuple[TorrentRecord, byte
 
 def _keys(hashes: Iterable[bytes | None]) -> tuple[bytes, ...]:
     return tuple(key_of(bytes(each)) for each in hashes if each is not None)
+
+
+def _named(torrents: Iterable[tuple[int, tuple[bytes, ...]]], names: set[bytes]) -> set[bytes]:
+    """Return the infohashes whose hashed form is among these."""
+    return {key for _, keys in torrents for key in keys if hashed_key(key) in names}
 
 
 def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[bytes]:

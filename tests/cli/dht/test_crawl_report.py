@@ -16,7 +16,7 @@ LIMIT = (
 def test_a_terminal_shows_the_stages_the_node_and_what_holds_the_crawl_back() -> None:
     assert live_lines(view(600)) == [
         "10 min: 3,000 torrents stored (300/min), sweep 1 at 6.0%",
-        "discovered 78,000 (7,800/min): 48,000 new, 30,000 known",
+        "discovered 78,000 (7,800/min): 48,000 new, 30,000 known; about 40% of what the nodes have",
         "tried 12,000 (1,200/min): 3,000 fetched, 6,000 without peers, 3,000 whose peers failed",
         "queue 36,000, 300 in work, 6,000 to try later",
         "node 1,200 good contacts, reachable, out 90 queries/s 9.0 kB/s, in 20 kB/s, 180 of 500 connections",

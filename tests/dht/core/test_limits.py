@@ -175,6 +175,18 @@ def test_connections_and_queries_share_the_new_addresses_of_a_minute():
     assert 500 <= busiest <= 600
 
 
+def test_connections_leave_queries_their_share_of_the_new_addresses():
+    limits = NodeLimits(new_addresses_per_minute=600, connections_per_minute=280)
+    connections, waits = 0, []
+    for step in range(50 * 300):
+        now = step / 50
+        connections += limits.may_connect(endpoint(step), now)  # there are always more peers
+        if step % 25 == 0:
+            waits.append(limits.query_wait_s(endpoint(100_000 + step), now))
+    assert connections / 5 == pytest.approx(280, rel=0.05)
+    assert waits.count(0.0) > 0.99 * len(waits)
+
+
 def test_an_endpoint_counts_once_for_queries_and_once_for_connections():
     limits = NodeLimits(new_addresses_per_minute=12)
     assert limits.query_wait_s(HOST, 0.0) == 0.0

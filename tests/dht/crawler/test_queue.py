@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.crawler.core.hash_records import ANNOUNCED, POLICY, SAMPLED, infohash_of
+from lycosa.dht.crawler.core.retries import last_failure
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.frontier.core.model import Selection
 from lycosa.frontier.lsm.frontier import embedded_frontier
-from lycosa.frontier.ports import ExactFrontier
+from lycosa.frontier.lsm.store import DELAYED_TABLE
+from lycosa.frontier.ports import ReadableFrontier
 
 HASHES = [bytes([number]) * 19 + b"x" for number in range(5)]
 NOW = 1_000_000.0
@@ -127,7 +131,7 @@ def test_an_infohash_that_is_done_is_listed_with_its_infohash(tmp_path: Path) ->
 class NotingQueue(HashQueue):
     """Tells when a commit is done."""
 
-    def __init__(self, frontier: ExactFrontier) -> None:
+    def __init__(self, frontier: ReadableFrontier) -> None:
         super().__init__(frontier, lambda: NOW, lambda: 0.0)
         self.committed = asyncio.Event()
 
@@ -152,6 +156,27 @@ def test_an_infohash_is_durable_within_a_second(tmp_path: Path) -> None:
         await frontier.close()  # as a crash: what was not committed is lost
         again = At(tmp_path)
         assert await again.leased() == HASHES
+        await again.frontier.close()
+
+    asyncio.run(run())
+
+
+def test_an_infohash_that_failed_takes_few_bytes_and_is_read_back_as_it_was(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = At(tmp_path)
+        await at.queue.push(HASHES[:1], ANNOUNCED)
+        [lease] = await at.queue.lease(1)
+        await at.queue.failed(lease, CrawlOutcome.NO_PEERS)
+        await at.queue.commit(0)
+        at.frontier.store.checkpoint()
+        [(_, row)] = at.frontier.store.memtable.database.rows_after(DELAYED_TABLE, b"", b"", 10)
+        assert len(row) < 60
+        await at.frontier.close()
+        again = At(tmp_path)
+        again.now += 100.0
+        [retried] = await again.queue.lease(1)
+        assert retried.record == replace(lease.record, attempts=1, not_before=retried.record.not_before)
+        assert last_failure(retried.record.not_before) is CrawlOutcome.NO_PEERS
         await again.frontier.close()
 
     asyncio.run(run())

@@ -9,7 +9,7 @@ from lycosa.dht.core.limits import QueryLimit
 from lycosa.dht.core.routing.table import TableCounts
 from lycosa.dht.crawler.core.slowness import why_slow
 from lycosa.dht.crawler.core.snapshot import CrawlHistory, CrawlSnapshot, rates_between
-from lycosa.dht.crawler.monitor import CrawlView
+from lycosa.dht.crawler.monitor import TorrentCrawlView
 
 NODE = NodeStatus(
     node_id=bytes(20),
@@ -49,6 +49,7 @@ def snapshot_at(at: float) -> CrawlSnapshot:
         done=tenths // 2,
         in_work=300,
         coverage=min(at / 10_000, 1.0),
+        known_share=0.4,
         good_contacts=1200,
         other_contacts=31,
         reachability=Reachability.REACHABLE,
@@ -77,10 +78,10 @@ def history(seconds: int) -> CrawlHistory:
     return found
 
 
-def view(seconds: int) -> CrawlView:
+def view(seconds: int) -> TorrentCrawlView:
     """Return the view of such a crawl."""
     now = snapshot_at(float(seconds))
     before = history(seconds).minute_ago(now)
-    return CrawlView(
+    return TorrentCrawlView(
         now, float(seconds), rates_between(before, now), why_slow(before, now), [(pack("0.0.0.0", 6881), NODE)]
     )

@@ -30,7 +30,7 @@ from tests.dht.e2e.nodes import ON_LOOPBACK
 from tests.servers.bittorrent import LIBTORRENT, find_libtorrent
 from tests.servers.torrent_swarm import TorrentSwarm, torrent_swarm
 
-SESSIONS, TORRENTS = (30, 500) if PROVE else (8, 24)
+SESSIONS, TORRENTS = (30, 500) if PROVE else (12, 24)
 KILLS, LIFE_MAX_S = (100, 4.0) if PROVE else (10, 1.0)
 CRAWL_MAX_S = 1800.0 if PROVE else 120.0
 ADDRESS = "127.0.0.77"
@@ -117,11 +117,11 @@ def assert_complete(swarm: TorrentSwarm, folder: Path) -> None:
     assert silent_nodes(swarm) == []
 
 
+@pytest.mark.skipif(not PROVE, reason="the next test shows the same on a small network")
 def test_every_torrent_is_stored_once(swarm: TorrentSwarm, tmp_path: Path) -> None:
     with crawl(swarm, tmp_path) as process:
         until_all_are_stored(process, tmp_path)
         counts = end(process)
-    print(process.stderr)
     assert_complete(swarm, tmp_path)
     infohashes = sum(len(each.keys) for each in stored(tmp_path))
     assert TORRENTS <= counts.total() <= infohashes

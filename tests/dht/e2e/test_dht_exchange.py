@@ -113,6 +113,20 @@ def test_several_sources_at_once_and_infohashes_for_the_crawl(tmp_path: Path) ->
     assert asyncio.run(queued()) == {"ab" * 20, "cd" * 20}
 
 
+def test_records_are_imported_beside_a_crawl_and_infohashes_are_not(tmp_path: Path) -> None:
+    write_lines(tmp_path / "all.jsonl", 1)
+    (tmp_path / "magnets").write_text("ab" * 20)
+
+    async def main() -> None:
+        async with open_hash_frontier(tmp_path / "a", float(NOW)):
+            done = lycosa("dht", "import", "all.jsonl", "magnets", "--state", "a", cwd=tmp_path)
+            assert done.returncode == 3
+            assert "the state is open in process" in assert_one_line(done.stderr)
+
+    asyncio.run(main())
+    assert len(stored(tmp_path / "a")) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from lycosa.core.errors import UsageError
 from lycosa.dht.exchange import bitmagnet
 from lycosa.dht.exchange.bitmagnet import BitmagnetSource
+from lycosa.dht.exchange.importing import NO_QUEUE
 from lycosa.storage.core.torrent_record import StoredFile
+from tests.cli.command import assert_one_line, lycosa
 from tests.conftest import need
 from tests.dht.exchange.torrents import Imported
 from tests.servers.postgresql import POSTGRESQL, find_postgresql, postgresql_server
@@ -123,6 +126,21 @@ def test_many_torrents_are_read_in_pages_and_private_ones_are_refused(
     imported = Imported().run(source)
     assert (imported.counts.new, dict(imported.counts.refused), source.total) == (19, {"private": 1}, 20)
     assert all(len(row.record.files) == 3 for row in asyncio.run(imported.store.torrents(0, 50)))
+
+
+def test_the_command_imports_from_one_database_into_another(server: str, database: Any, tmp_path: Path) -> None:
+    add(database, 1, "multi", ["a"])
+    add(database, 2, "no_info", [])
+    database.execute("DROP DATABASE IF EXISTS lycosa")
+    database.execute("CREATE DATABASE lycosa")
+    source, target = url(server), url(server).replace("/postgres?", "/lycosa?")
+    done = lycosa("dht", "import", source, "--store", target, cwd=tmp_path)
+    expected = f"1 torrent imported, 0 known already, 1 not stored (1 {NO_QUEUE})\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+    assert lycosa("dht", "export", "--store", target, "--format", "csv", cwd=tmp_path).stdout.count("torrent 1") == 1
+    wrong = lycosa("dht", "import", source, "--store", source, cwd=tmp_path)
+    assert wrong.returncode == 3
+    assert "has other tables named torrents" in assert_one_line(wrong.stderr)
 
 
 def test_nothing_can_be_written_there(server: str, database: Any) -> None:

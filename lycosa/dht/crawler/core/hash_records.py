@@ -9,6 +9,7 @@ from lycosa.frontier.core.states import Policy
 
 HOST = "dht:"
 """The one host of all infohashes. A crawl is polite to nodes and peers by their addresses, not by infohash."""
+FINGERPRINT_BYTES = 8
 LEASED_MAX = 2000
 """Infohashes in work at once, in the largest profile."""
 LEASE_S = 365 * 86_400.0
@@ -21,7 +22,7 @@ WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
 
 def fingerprint(infohash: bytes) -> int:
     """Return 64 bits that nobody can aim at: others choose infohashes, and may want to hide one behind another."""
-    return int.from_bytes(blake2b(infohash, digest_size=8).digest())
+    return int.from_bytes(blake2b(infohash, digest_size=FINGERPRINT_BYTES).digest())
 
 
 def to_record(infohash: bytes, priority: int = SAMPLED) -> UrlRecord:

@@ -35,7 +35,7 @@ class Profile:
     lookups: int
     scrapes: int
     connections: int
-    """TCP connections to peers. Not a limit of their own: they take what is left of the new addresses."""
+    """TCP connections to peers."""
     harvested: int
     """Infohashes that others asked our node for. Anybody can ask for anything."""
     connections_max: int

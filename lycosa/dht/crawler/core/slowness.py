@@ -53,7 +53,7 @@ class Brake(StrEnum):
     QUEUE = "queue"
 
 
-class Finding(NamedTuple):
+class BrakeFinding(NamedTuple):
     """One cause, and what it means for the user."""
 
     brake: Brake
@@ -76,12 +76,12 @@ class Span(NamedTuple):
         return self.now.total(*outcomes) - self.before.total(*outcomes)
 
 
-def why_slow(before: CrawlSnapshot, now: CrawlSnapshot) -> list[Finding]:
+def why_slow(before: CrawlSnapshot, now: CrawlSnapshot) -> list[BrakeFinding]:
     """Return what holds the crawl back, the most important first; nothing if it runs freely or has just begun."""
     span = Span(before, now)
     if span.elapsed_s < SPAN_MIN_S:
         return []
-    return [Finding(brake, text) for brake, rule in RULES for text in rule(span)]
+    return [BrakeFinding(brake, text) for brake, rule in RULES for text in rule(span)]
 
 
 def _disk(span: Span) -> Iterator[str]:

@@ -29,6 +29,8 @@ class CrawlSnapshot:
     in_work: int = 0
     coverage: float = 0.0
     """The part of the key space that this sweep has gone through, from 0 to 1."""
+    known_share: float = 0.0
+    """An estimate of the part of the network's infohashes that the crawl knows."""
     sweeps: int = 0
     good_contacts: int = 0
     other_contacts: int = 0

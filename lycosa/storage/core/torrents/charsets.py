@@ -1,6 +1,6 @@
 """The text of names in torrents, which may be in any encoding: UTF-8, or an old one that is not declared, or wrongly.
 
-Valid UTF-8 is UTF-8: hardly any other text of more than a few letters is. Else each known encoding decodes all names of
+Valid UTF-8 is UTF-8: hardly any other text of more than a few letters is. Else each known encoding decodes the names of
 the torrent together, and the one whose characters are the most common in its languages wins. A declared encoding needs
 to be only nearly as plausible as the best one.
 """
@@ -45,15 +45,26 @@ _HANGUL = (
 def decode_names(names: Sequence[bytes], declared: str = "") -> list[str]:
     """Return the text of the names of one torrent. `declared` is the label of an encoding, if there is one."""
     decoded = [_utf_8(name) for name in names]
-    unknown = [name for name, text in zip(names, decoded, strict=True) if text is None]
-    if not unknown:
+    if None not in decoded:
         return [text or "" for text in decoded]
-    codec = guess_codec(b"\n".join(unknown)[:SAMPLE_MAX], declared)
-    return [name.decode(codec, "replace") if text is None else text for name, text in zip(names, decoded, strict=True)]
+    unknown = [text is None or _may_be_another(text) for text in decoded]
+    codec = guess_codec(
+        b"\n".join(name for name, is_unknown in zip(names, unknown, strict=True) if is_unknown), declared
+    )
+    return [
+        name.decode(codec, "replace") if is_unknown or text is None else text
+        for name, text, is_unknown in zip(names, decoded, unknown, strict=True)
+    ]
+
+
+def _may_be_another(text: str) -> bool:
+    """Return whether UTF-8 of two bytes a letter may be another encoding, where names beside it are: 片头 in GBK is."""
+    return not text.isascii() and max(text) < "\u0800"
 
 
 def guess_codec(sample: bytes, declared: str = "") -> str:
     """Return the codec of Python in which these bytes are the most plausible names."""
+    sample = sample[:SAMPLE_MAX]
     label = webencodings.lookup(declared[:40]) if declared else None
     wanted = {"gbk": "gb18030"}.get(label.name, label.codec_info.name) if label else ""
     best, best_score = "cp1252", BROKEN

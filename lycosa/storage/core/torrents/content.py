@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from lycosa.storage.core.content_facts import LANGUAGES, OTHER, ContentFacts, ContentType
@@ -76,6 +76,7 @@ class ContentRules:
         self._patterns: list[tuple[Pattern, int]] = []
         self._ascii_patterns: list[tuple[Pattern, int]] = []
         self._categories: list[_Category] = []
+        self._languages = WordIndex([pair for rules, _ in files for pair in _language_words(rules)])
         clear: list[tuple[str, int]] = []
         for rules, compile_pattern in files:
             for number, section in enumerate(rules.content, len(self._rules)):
@@ -130,7 +131,7 @@ class ContentRules:
                     if value is not None:
                         groups.setdefault(group, value)
         lines = max((self._rules[rule].resolution for rule in rules), default=0)
-        return _Found(rules, groups, _year(words), _resolution(groups) or lines, self._languages(rules, words))
+        return _Found(rules, groups, _year(words), _resolution(groups) or lines, self._named_languages(words))
 
     def _shares(self, files: Iterable[StoredFile]) -> dict[int, float]:
         """Return the shares of the bytes by the rules of their extensions."""
@@ -152,13 +153,12 @@ class ContentRules:
         scores[ContentType.UNKNOWN] = 0.0
         return ContentType(scores.index(max(scores)))
 
-    def _languages(self, rules: Iterable[int], words: Sequence[str]) -> tuple[str, ...]:
-        if not any(self._rules[rule].languages for rule in rules):
+    def _named_languages(self, words: Sequence[str]) -> tuple[str, ...]:
+        if not self._languages.find(words):
             return ()
         is_latin = all(word < FIRST_RUN for word in words)
         end = next((at for at, word in enumerate(words) if is_latin and at and _TITLE_END.fullmatch(word)), 0)
-        named = {language for rule in self._index.find(words[end:]) for language in self._rules[rule].languages}
-        return tuple(sorted(named, key=LANGUAGES.index))
+        return tuple(sorted(set(self._languages.find(words[end:])), key=LANGUAGES.index))
 
     def _category(self, content_type: ContentType, tags: set[str], resolution: int) -> int:
         for each in self._categories:
@@ -169,6 +169,10 @@ class ContentRules:
 
 _TITLE_END = re.compile(r"(?:19|20)[0-9]{2}|[0-9]{3,4}[pi]|s[0-9]{1,2}(?:e[0-9]+)?")
 _MOVING = (ContentType.VIDEO, ContentType.ADULT)
+
+
+def _language_words(rules: RuleFile) -> Iterator[tuple[str, str]]:
+    return ((word, language) for language, words in rules.languages.items() for word in words)
 
 
 def _size(file: StoredFile) -> int:

@@ -3,6 +3,7 @@
     [words.NAME]    a list of words, hashed words and patterns that rules share
     [[deny]]        refuses torrents: a list of its own, or lists that must all be in one name; `unless` excepts
     [[content]]     what words, patterns and extensions of file names say: a type with a weight, and facts
+    [languages]     words by the language that they name
     [[category]]    Newznab's number for a type with tags and a resolution; the first that fits counts
     [[test]]        a name and what the rules must say of it
 
@@ -69,7 +70,6 @@ class ContentSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     weight: float = 1.0
     tags: list[str] = []
     resolution: int = 0
-    languages: list[str] = []
 
 
 class CategorySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -105,6 +105,7 @@ class RuleFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     words: dict[str, WordSection] = {}
     deny: list[DenySection] = []
     content: list[ContentSection] = []
+    languages: dict[str, list[str]] = {}
     category: list[CategorySection] = []
     test: list[TestSection] = []
 
@@ -145,6 +146,6 @@ def _unknown_names(rules: RuleFile) -> Iterator[tuple[str, str]]:
     for place, kind in typed:
         if kind is not None and kind not in TYPES:
             yield place, f"{kind!r} is no type: write one of {', '.join(TYPES)}"
-    for at, content in enumerate(rules.content):
-        if unknown := set(content.languages) - set(LANGUAGES):
-            yield f"content[{at}]", f"{min(unknown)!r} is no language: write one of {', '.join(LANGUAGES)}"
+    for language in rules.languages:
+        if language not in LANGUAGES:
+            yield "languages", f"{language!r} is no language: write one of {', '.join(LANGUAGES)}"

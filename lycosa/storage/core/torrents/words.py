@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from hashlib import blake2b
+from operator import add
 from typing import Generic, TypeVar
 
 from lycosa.core.errors import UsageError
@@ -25,6 +25,10 @@ HASHED = re.compile(r"([1-9][0-9]?)-([0-9a-f]{16})")
 FIRST_RUN = "\u2e80"
 """From here on, writing has no spaces between words."""
 
+UNLISTED_MAX = 1 << 16
+"""Words that are remembered as not listed, about 8 MB."""
+
+_DIGEST = blake2b(digest_size=8, person=b"torrent word")
 _SEPARATORS = str.maketrans("._【】\u00d7", "  []x")
 _ASCII_WORDS = re.compile(r"[a-z0-9]+")
 _WORDS = re.compile(
@@ -55,9 +59,10 @@ def hashed_word(word: str) -> str:
     return f"{len(joined)}-{_digest(joined).hex()}"
 
 
-@lru_cache(1 << 16)
 def _digest(word: str) -> bytes:
-    return blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8, person=b"torrent word").digest()
+    digest = _DIGEST.copy()
+    digest.update(word.encode("utf-8", "surrogatepass"))
+    return digest.digest()
 
 
 class WordIndex(Generic[T]):
@@ -67,6 +72,7 @@ class WordIndex(Generic[T]):
         self._by_first: dict[str, list[tuple[tuple[str, ...], T]]] = {}
         self._inside: dict[str, list[T]] = {}
         self._hashed: dict[int, dict[bytes, list[T]]] = {}
+        self._unlisted: set[str] = set()
         for word, value in clear:
             self._add(word, value)
         for word, value in hashed:
@@ -88,23 +94,37 @@ class WordIndex(Generic[T]):
         return found + self._find_hashed(words) if self._hashed and words else found
 
     def _find_hashed(self, words: Sequence[str]) -> list[T]:
-        """Look up words, neighbours joined, and pieces of runs, as far as their lengths are listed, each once."""
+        """Look up words, neighbours joined, and pieces of runs, each once.
+
+        Names have the same words again and again, so those that are not listed are remembered.
+        """
+        if words and max(words) < FIRST_RUN:
+            pairs = [*map(add, words, words[1:])]
+            joined = {*words, *pairs, *map(add, pairs, words[2:])}
+        else:
+            joined = self._joined_with_runs(words)
         found: list[T] = []
         by_length = self._hashed
-        following = [*words[1:], FIRST_RUN]
-        joined = {word for word in words if len(word) in by_length}
-        for first, second in set(zip(words, following, strict=True)):
-            if second < FIRST_RUN and first < FIRST_RUN and len(first) + len(second) in by_length:
-                joined.add(first + second)
-        for first, second, third in set(zip(words, following, [*following[1:], FIRST_RUN], strict=True)):
-            length = len(first) + len(second) + len(third)
-            if length in by_length and max(first, second, third) < FIRST_RUN:
-                joined.add(first + second + third)
-        for run in {word for word in words if word >= FIRST_RUN}:
-            joined.update(run[at : at + length] for length in by_length for at in range(len(run) - length + 1))
-        for word in joined:
-            found += by_length[len(word)].get(_digest(word), ())
+        unknown = {word for word in joined - self._unlisted if len(word) in by_length}
+        for word in [*unknown]:
+            if values := by_length[len(word)].get(_digest(word)):
+                found += values
+                unknown.discard(word)
+        if len(self._unlisted) > UNLISTED_MAX:
+            self._unlisted.clear()
+        self._unlisted |= unknown
         return found
+
+    def _joined_with_runs(self, words: Sequence[str]) -> set[str]:
+        """Return words and neighbours that are no runs, and the pieces of runs whose lengths are listed."""
+        following = [*words[1:], FIRST_RUN]
+        joined = set(words)
+        joined |= {one + two for one, two in zip(words, following, strict=True) if max(one, two) < FIRST_RUN}
+        threes = zip(words, following, [*following[1:], FIRST_RUN], strict=True)
+        joined |= {one + two + three for one, two, three in threes if max(one, two, three) < FIRST_RUN}
+        for run in {word for word in words if word >= FIRST_RUN}:
+            joined.update(run[at : at + length] for length in self._hashed for at in range(len(run) - length + 1))
+        return joined
 
     def _add(self, word: str, value: T) -> None:
         parts = words_of(normalized(word))

@@ -16,8 +16,8 @@ RULES = {
         {"type": "video", "weight": 3, "patterns": [r"s(?P<season>[0-9]+)e(?P<episode>[0-9]+)", r"第(?P<season>\w)季"]},
         {"type": "video", "resolution": 2160, "words": ["4k"]},
         {"type": "video", "patterns": [r"(?P<lines>[0-9]+)p\b"]},
-        {"languages": ["fr"], "words": ["french"]},
     ],
+    "languages": {"fr": ["french"]},
     "category": [{"number": 1, "type": "audio", "tags": ["lossless"]}, {"number": 2, "type": "audio"}],
 }
 

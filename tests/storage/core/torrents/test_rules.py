@@ -23,7 +23,7 @@ from lycosa.storage.core.torrents.rules import read_rules
         ({"deny": [{"reason": "r", "all": ["x"]}]}, "there is no list [words.x], in `deny[0]`"),
         ({"words": {"x": {"file": "../etc/passwd"}}}, "write its name without a folder, in `words.x`"),
         ({"content": [{"type": "movie"}]}, "'movie' is no type: write one of unknown, video"),
-        ({"content": [{"languages": ["xx"]}]}, "'xx' is no language"),
+        ({"languages": {"xx": ["word"]}}, "'xx' is no language: write one of en, zh"),
         ({"category": [{"number": 1, "type": "nothing"}]}, "'nothing' is no type"),
     ],
 )

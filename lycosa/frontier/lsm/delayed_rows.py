@@ -1,0 +1,53 @@
+"""The rows of delayed records. Those of infohashes, of which a crawl may have ten million, take half the bytes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
+from lycosa.frontier.lsm.done_rows import packed
+from lycosa.frontier.lsm.rows import decode_record, encode
+
+SHORT = b"\0"
+"""The second byte of a short row. In the row of a record it is the version, which is never 0."""
+
+
+class ShortRow(msgspec.Struct, array_like=True, frozen=True):
+    """A record without segment and extras, whose URL is its host key and `name` in hexadecimal digits."""
+
+    short: int
+    fingerprint: int
+    name: bytes
+    host: str
+    not_before: float
+    attempts: int
+    priority: int
+
+
+_decode_short = msgspec.msgpack.Decoder(ShortRow).decode
+
+
+def delayed_row(record: UrlRecord) -> UrlRecord | bytes:
+    """Return what is stored of a delayed record."""
+    name = packed(record.url.removeprefix(record.host))
+    if isinstance(name, str):
+        return record
+    row = ShortRow(0, record.fingerprint, name, record.host, record.not_before, record.attempts, record.priority)
+    return encode(row) if _record_of(row) == record else record
+
+
+def decode_delayed(value: bytes) -> UrlRecord:
+    """Return the record of a row."""
+    return _record_of(_decode_short(value)) if value[1:2] == SHORT else decode_record(value)
+
+
+def _record_of(row: ShortRow) -> UrlRecord:
+    return UrlRecord(
+        RECORD_VERSION,
+        row.fingerprint,
+        row.host + row.name.hex(),
+        row.host,
+        priority=row.priority,
+        not_before=row.not_before,
+        attempts=row.attempts,
+    )
