@@ -59,9 +59,9 @@ class Fts5Index:
     def outdated(self) -> bool:
         return self._folder.outdated
 
-    def add(self, entries: Sequence[IndexEntry]) -> None:
+    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         with self._failures("refuses documents"):
-            self._writing().add(entries)
+            self._writing().add(entries, new=new)
 
     def remove(self, keys: Sequence[str | int]) -> None:
         with self._failures("refuses documents"):
@@ -175,9 +175,10 @@ class _Writer:
         self._schema = schema
         self._database = _connect(path, schema)
 
-    def add(self, entries: Sequence[IndexEntry]) -> None:
+    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         for entry in entries:
-            self.remove([entry.key])
+            if not new:
+                self.remove([entry.key])
             texts = [entry.texts.get(name, "") for name in self._schema.texts]
             numbers = [entry.numbers.get(name) for name in self._schema.numbers]
             row = self._insert("entries", [None, entry.key, entry.stored, *numbers])

@@ -22,8 +22,8 @@ class Index(Protocol):
     def outdated(self) -> bool:
         """Whether its texts were analyzed by older rules: searches may miss documents until it is rebuilt."""
 
-    def add(self, entries: Sequence[IndexEntry]) -> None:
-        """Add or replace documents by key; visible after `commit`."""
+    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
+        """Add or replace documents by key; visible after `commit`. `new`: the index has none of them."""
 
     def remove(self, keys: Sequence[str | int]) -> None:
         """Remove documents; visible after `commit`."""
@@ -62,8 +62,8 @@ class Index(Protocol):
 class NewIndex(Protocol):
     """An index that is being filled to replace another one."""
 
-    def add(self, entries: Sequence[IndexEntry]) -> None:
-        """Add or replace documents by key."""
+    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
+        """Add or replace documents by key. `new`: the index has none of them."""
 
     def remove(self, keys: Sequence[str | int]) -> None:
         """Remove documents."""

@@ -79,10 +79,10 @@ class TantivyIndex:
     def outdated(self) -> bool:
         return self._folder.outdated
 
-    def add(self, entries: Sequence[IndexEntry]) -> None:
+    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         writer = self._writing()
         with failures(self.path, "refuses documents"):
-            _add(writer, entries)
+            _add(writer, entries, new)
 
     def remove(self, keys: Sequence[str | int]) -> None:
         writer = self._writing()
@@ -210,10 +210,10 @@ class Rebuilt:
             folder.remove_others()
             _, self._writer = _open_for_writing(folder.generation(generation), schema, REBUILD_THREADS)
 
-    def add(self, entries: Sequence[IndexEntry]) -> None:
+    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         """See `Index.add`."""
         with failures(self._path, "refuses documents"):
-            _add(self._writer, entries)
+            _add(self._writer, entries, new)
 
     def remove(self, keys: Sequence[str | int]) -> None:
         """See `Index.remove`."""
@@ -261,9 +261,10 @@ def _fields(schema: Schema) -> tantivy.Schema:
     return builder.build()
 
 
-def _add(writer: tantivy.IndexWriter, entries: Sequence[IndexEntry]) -> None:
+def _add(writer: tantivy.IndexWriter, entries: Sequence[IndexEntry], new: bool) -> None:
     for entry in entries:
-        writer.delete_documents_by_term("key", _short(entry.key))
+        if not new:
+            writer.delete_documents_by_term("key", _short(entry.key))
         writer.add_document(_document(entry))
 
 

@@ -61,11 +61,11 @@ class TorrentIndexer:
         rebuilt = await self._call(self._index.rebuild)
         after_id = 0
         while batch := await self._store.scan(after_id, BATCH):
-            await self._call(_add, rebuilt, batch)
+            await self._call(_add, rebuilt, batch, True)
             after_id = batch[-1].id
             self.indexed += len(batch)
             # In turns with the scan: what changed after its row was scanned replaces it.
-            await self._follow(rebuilt)
+            await self._follow(rebuilt, after_id)
         await self._call(self._index.adopt, rebuilt)
         await self._call(self._index.commit, {SCANNED: COMPLETE})
 
@@ -80,37 +80,41 @@ class TorrentIndexer:
     async def _fill(self) -> None:
         after_id = self._index.positions().get(SCANNED, 0)
         scanned: list[Change] = []
+        # An index that was being filled may have more than its position says.
+        is_new = not await self._call(self._index.count)
+        rows = 0
         while after_id != COMPLETE:
             batch = await self._store.scan(after_id, BATCH)
-            await self._call(_add, self._index, batch)
+            await self._call(_add, self._index, batch, is_new)
             scanned += [each._replace(torrent=None) for each in batch if each.token]
             after_id = batch[-1].id if batch else COMPLETE
+            rows += len(batch)
             self.indexed += len(batch)
-            if not batch or len(scanned) >= COMMIT_ROWS:
+            if not batch or rows >= COMMIT_ROWS:
                 await self._call(self._index.commit, {SCANNED: after_id})
                 await self._store.acknowledge(scanned)
-                scanned = []
+                scanned, rows = [], 0
 
-    async def _follow(self, *others: NewIndex) -> int:
-        """Index one batch of changes, and commit it. Others get it, too."""
+    async def _follow(self, rebuilt: NewIndex | None = None, scanned_id: int = 0) -> int:
+        """Index one batch of changes, and commit it. An index that is rebuilt gets those of the rows that it has."""
         changes = await self._store.changes(BATCH)
         if changes:
-            await self._call(self._apply, [self._index, *others], changes)
+            await self._call(_apply, self._index, changes)
+            if rebuilt is not None:
+                await self._call(_apply, rebuilt, [change for change in changes if change.id <= scanned_id])
+            await self._call(self._index.commit, {})
             await self._store.acknowledge(changes)
             self.indexed += len(changes)
         return len(changes)
 
-    def _apply(self, indexes: Sequence[NewIndex], changes: Sequence[Change]) -> None:
-        entries = _entries([change.torrent for change in changes if change.torrent is not None])
-        removed = [change.id for change in changes if change.torrent is None]
-        for index in indexes:
-            index.add(entries)
-            index.remove(removed)
-        self._index.commit({})
 
-
-def _add(index: NewIndex, changes: Sequence[Change]) -> None:
+def _apply(index: NewIndex, changes: Sequence[Change]) -> None:
     index.add(_entries([change.torrent for change in changes if change.torrent is not None]))
+    index.remove([change.id for change in changes if change.torrent is None])
+
+
+def _add(index: NewIndex, changes: Sequence[Change], is_new: bool) -> None:
+    index.add(_entries([change.torrent for change in changes if change.torrent is not None]), new=is_new)
 
 
 def _entries(torrents: Sequence[StoredTorrent]) -> list[IndexEntry]:

@@ -74,7 +74,7 @@ def _within(units: Iterable[str], limit_bytes: int) -> tuple[list[str], int]:
     """Return the first units that have room, and the room that is left."""
     kept = []
     for unit in units:
-        limit_bytes -= (len(unit) if unit.isascii() else len(unit.encode())) - unit.count(" ") + 1
+        limit_bytes -= 1 + (len(unit) if unit.isascii() else len(unit.encode()) - unit.count(" "))
         if limit_bytes < 0:
             break
         kept.append(unit)

@@ -123,7 +123,7 @@ def test_a_rebuilt_index_replaces_the_old_one_for_readers_at_once(tmp_path, engi
         with closing(type(index)(tmp_path, TORRENTS)) as reader:
             for kept in (ENTRIES[:2], ENTRIES[2:]):
                 rebuilt = index.rebuild()
-                rebuilt.add(kept)
+                rebuilt.add(kept, new=True)
                 rebuilt.add(ENTRIES[:1])
                 rebuilt.remove([1])
                 before = set(find(reader))

@@ -1,4 +1,4 @@
-"""`lycosa index`, `lycosa site` and a store, as processes: what is stored is found, whoever is killed."""
+"""`lycosa index`, `lycosa site` and a store, as processes: what is stored is found, and kill -9 loses nothing."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def serving(folder: Path) -> Iterator[tuple[Running, str]]:
         yield site, re.search(r"Search site: (http://\S+)", site.stdout.decode())[1]
 
 
-def test_what_is_stored_is_found_whoever_is_killed(folder):
+def test_what_is_stored_is_found_though_indexer_and_site_are_killed(folder):
     with running(folder, "index", "--follow") as indexer:
         assert indexer.until(lambda: "2 torrents indexed" in indexer.stderr)
         with serving(folder) as (site, address):

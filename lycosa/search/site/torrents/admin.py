@@ -21,7 +21,7 @@ from starlette.responses import RedirectResponse, Response
 
 from lycosa.core.errors import UsageError
 from lycosa.infra.web.listening import is_remote
-from lycosa.search.site.torrents.limits import RateLimit, client_of, too_many
+from lycosa.search.site.torrents.limits import RequestLimit, client_of, too_many
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.search.site.torrents.params import infohash_of
 from lycosa.search.site.torrents.passwords import is_password
@@ -62,8 +62,8 @@ class _Limits:
     """A limit for each client and one for all together."""
 
     def __init__(self, per_minute: float, at_once: int) -> None:
-        self._each = RateLimit(per_minute, at_once, time.monotonic)
-        self._all = RateLimit(per_minute * ALL_FACTOR, at_once * ALL_FACTOR, time.monotonic)
+        self._each = RequestLimit(per_minute, at_once, time.monotonic)
+        self._all = RequestLimit(per_minute * ALL_FACTOR, at_once * ALL_FACTOR, time.monotonic)
 
     def wait_s(self, request: Request) -> float:
         return self._each.wait_s(client_of(request)) or self._all.wait_s(ALL_CLIENTS)

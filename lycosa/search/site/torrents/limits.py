@@ -20,7 +20,7 @@ LOOPBACKS = {"127.0.0.1", "::/64"}
 """The clients on this machine, among them proxies that do not say for whom they ask."""
 
 
-class RateLimit:
+class RequestLimit:
     """Allows each client `burst` requests at once, and `per_minute` on average."""
 
     def __init__(self, per_minute: float, burst: int, now: Callable[[], float]) -> None:
@@ -65,7 +65,7 @@ class ClientLimit:
 
     def __init__(self, app: ASGIApp, per_minute: float, burst: int) -> None:
         self._app = app
-        self._limit = RateLimit(per_minute, burst, time.monotonic)
+        self._limit = RequestLimit(per_minute, burst, time.monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app

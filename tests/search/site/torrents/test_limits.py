@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from lycosa.search.site.torrents.limits import CLIENTS_MAX, RateLimit, client_of
+from lycosa.search.site.torrents.limits import CLIENTS_MAX, RequestLimit, client_of
 
 
 def request(host: str) -> Request:
@@ -11,7 +11,7 @@ def request(host: str) -> Request:
 
 def test_a_client_may_do_some_at_once_and_so_many_a_minute():
     now = 0.0
-    limit = RateLimit(60, 3, lambda: now)
+    limit = RequestLimit(60, 3, lambda: now)
     assert [limit.wait_s("a") for _ in range(4)] == [0, 0, 0, 1]
     assert limit.wait_s("b") == 0
     now = 1.0
@@ -21,7 +21,7 @@ def test_a_client_may_do_some_at_once_and_so_many_a_minute():
 
 
 def test_memory_is_limited():
-    limit = RateLimit(60, 1, lambda: 0.0)
+    limit = RequestLimit(60, 1, lambda: 0.0)
     for n in range(CLIENTS_MAX + 10):
         limit.wait_s(str(n))
     assert len(limit._clients) == CLIENTS_MAX
