@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis as driver
 
+from lycosa.proxies.redis.scripts import POOL_SCRIPT, TARGET_SCRIPT
 from tests.proxies.sim import test_pool_script, test_target_script
 
 HISTORIES_MAX = 100
@@ -113,7 +114,9 @@ TARGET = {
     "a new member comes first": ("key = name, rank = target.virtual_time", "key = name, rank = 0"),
     "the virtual time stands still": ("  target.virtual_time = math.max(target.virtual_time, member.rank)\n", ""),
     "all members cost the same": ("member.rank = member.rank + cost(member)", "member.rank = member.rank + 1"),
-    "the first member is always drawn": ("math.floor(draw * math.min(draw_size, #found)) + 1", "1"),
+    "the first member is always drawn": ("math.floor(draw * math.min(draw_size, preferred(tier, found))) + 1", "1"),
+    "members that only failed keep their place": ("rank, target.has_failing = rank + LAST, true", "rank = rank"),
+    "members that only failed may be drawn": ("rank, target.has_failing = rank + LAST, true", "rank = rank + LAST"),
     "a session gets any proxy": ("if kept and (is_usable(kept) or kept.lease_count > 0) then", "if false then"),
     "a session keeps a banned proxy": ("if kept and (is_usable(kept) or kept.lease_count > 0) then", "if kept then"),
     "a session never ends": (
@@ -223,6 +226,12 @@ def is_detected(redis: Any, make_history: Callable[..., Any], change: Callable[[
                 print(f"seed {seed}: {error}"[:300])
                 return True
     return False
+
+
+def test_the_scripts_have_the_pieces_that_mutants_replace() -> None:
+    for mutants, script in ((POOL, POOL_SCRIPT), (TARGET, TARGET_SCRIPT)):
+        for old, new in mutants.values():
+            replace_once(old, new)(script.text)
 
 
 @pytest.mark.prove

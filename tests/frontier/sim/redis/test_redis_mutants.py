@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from lycosa.frontier.redis.scripts import WORKER_SCRIPT
 from tests.frontier.sim.redis.history import History
 from tests.frontier.sim.redis.test_redis_history import shrink_script
 
@@ -20,7 +21,14 @@ MUTANTS = {
     ),
     "a turn is given back whatever came in between": ("if turn and host.next_at == turn.next_at then", "if turn then"),
     "a turn is given back though the host is blocked": ("math.max(turn.at, host.paused_until)", "turn.at"),
-    "a contacted host gets its turn back": ("contacted == '0' and", "contacted == '1' and"),
+    "a contacted host gets its turn back at the ack": (
+        "return schedule(host) end\n  finish(host, lease.address, token, contacted == '0' and",
+        "return schedule(host) end\n  finish(host, lease.address, token, contacted == '1' and",
+    ),
+    "a contacted host gets its turn back after the transfer": (
+        "finish(entity(lease.host), lease.address, token, contacted == '0' and",
+        "finish(entity(lease.host), lease.address, token, contacted == '1' and",
+    ),
     "a split moves the wrong fingerprints": ("% (half * 2) == new then moving", "% half == new then moving"),
     "a split forgets what it moves": ("call('SADD', to, unpack(part))", ""),
     "a set is used before it exists": ("return number < sets and number or hash % half", "return number"),
@@ -107,7 +115,10 @@ MUTANTS = {
         "if name then return finish(entity(name), address, worker .. '|' .. claim) end",
         "if name then return end",
     ),
-    "a callback keeps its place while it claims": ("  finish(entity(lease.host), lease.address, token)\n", ""),
+    "a callback keeps its place": (
+        "  finish(entity(lease.host), lease.address, token, contacted == '0' and lease or nil)\n",
+        "",
+    ),
     "an expired worker has reported the starts of its claims": (
         "    assume_started(entity(string.match(claims[i + 1], '^[^\\n]*')), worker .. '|' .. claims[i])\n",
         "",
@@ -144,6 +155,11 @@ MUTANTS = {
     "a host that moves was never contacted": ("if host.started_at > 0 and meta('ip_delay') > 0 then", "if false then"),
     "claims pass each other at an address": ("if first and first ~= host then at", "if false then at"),
 }
+
+
+def test_the_script_has_the_pieces_that_mutants_replace() -> None:
+    text = WORKER_SCRIPT.text.decode()
+    assert [name for name, (old, _) in MUTANTS.items() if text.count(old) != 1] == []
 
 
 @pytest.mark.prove
