@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from lycosa.app.search import erase_index, open_index
 from lycosa.frontier.state_dir import StateDir
 from lycosa.proxies.folder.folder import PoolFolder
-from lycosa.search import tantivy
-from lycosa.search.tantivy import TantivyIndex
+from lycosa.search.ports import DocumentIndex
 from lycosa.storage.sinks.file import FileSink
 
 
@@ -34,7 +34,7 @@ class Erased:
     """An index that was erased."""
 
     def __init__(self, path: Path) -> None:
-        tantivy.erase(path)
+        erase_index(path)
 
     def close(self) -> None:
         """Do nothing: it is closed already."""
@@ -48,8 +48,8 @@ class Checked(Erased):
         asyncio.run(FileSink(path).check())
 
 
-def index(path: Path) -> TantivyIndex:
-    return TantivyIndex(path, write=True)
+def index(path: Path) -> DocumentIndex:
+    return open_index(path, write=True)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from lycosa.search.tantivy import TantivyIndex
+from lycosa.app.search import open_index
+from lycosa.search.ports import DocumentIndex
 from tests.cli.command import Running, start_command
 from tests.servers.tree import grow, word
 
@@ -21,7 +22,7 @@ def newest_page(output: Path) -> int:
     return int(json.loads(line)["url"].rsplit("/", 1)[1])
 
 
-def seconds_until_found(index: TantivyIndex, number: int, run: Running) -> float:
+def seconds_until_found(index: DocumentIndex, number: int, run: Running) -> float:
     started = time.monotonic()
     assert run.until(lambda: index.search(word(number)).total == 1), run.stderr
     return time.monotonic() - started
@@ -33,7 +34,7 @@ def test_pages_are_found_while_the_crawl_runs(tmp_path):
         command = ["crawl", tree.url, "-o", output, "--index", tmp_path / "index", "--concurrency", 16]
         with start_command(*command, cwd=tmp_path) as run:
             assert run.until(lambda: output.exists() and b"\n" in output.read_bytes()), run.stderr
-            index = TantivyIndex(tmp_path / "index")
+            index = open_index(tmp_path / "index")
             try:
                 times_s = [seconds_until_found(index, newest_page(output), run) for _ in range(SAMPLES)]
             finally:
