@@ -87,6 +87,7 @@ IMAGE = base64.b64decode(
 )
 TORRENT = '{"infohash_v1": "%s", "name": "acme leak", "files": [{"path": "a", "size_bytes": 1}]}' % ("ab" * 20)
 PREPARED = {
+    "README.md": [f"echo '{TORRENT}' | lycosa dht import - --state torrents", "lycosa index --state torrents"],
     "docs/proxy-checks.md": [
         "lycosa proxies add list.txt --pool proxies",
         "lycosa proxies add list.txt --pool redis://localhost:6379/0",
