@@ -31,7 +31,7 @@ from tests.servers.bittorrent import LIBTORRENT, find_libtorrent
 from tests.servers.torrent_swarm import TorrentSwarm, torrent_swarm
 
 SESSIONS, TORRENTS = (30, 500) if PROVE else (12, 48)
-KILLS, LIFE_S = (100, (0.2, 4.0)) if PROVE else (10, (0.2, 2.0))
+KILLS, LIFE_S = (100, (0.2, 4.0)) if PROVE else (10, (0.2, 1.6))
 CRAWL_MAX_S = 1800.0 if PROVE else 120.0
 ADDRESS = "127.0.0.77"
 POLL_S = 0.05
