@@ -8,7 +8,7 @@
      4 metadata    from several peers, bounded together                             metadata.py
      5 content     clean names, rules, what the torrent holds                       content.py
      6 store       in batches; then the infohash is done                            store.py
-     7 popularity  seeders and leechers of what is stored                           popularity.py
+     7 popularity  seeders and leechers of what is stored; what is named again      popularity.py seen.py
 
 A stage awaits the next one, which bounds every hand-off; only what others announce or want is dropped if it is too
 much. Each stage has its share of what the profile of the crawl allows.
@@ -30,6 +30,7 @@ from lycosa.dht.crawler.metadata import MetadataStage
 from lycosa.dht.crawler.peers import PeersStage
 from lycosa.dht.crawler.popularity import PopularityStage
 from lycosa.dht.crawler.queue import HashQueue
+from lycosa.dht.crawler.seen import SeenStage
 from lycosa.dht.crawler.store import StoreStage
 from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
@@ -70,7 +71,8 @@ class TorrentCrawl:
         self.funnel = funnel = Funnel()
         self._session, self._profile, hints = session, profile, Hints()
         self._queue = queue = HashQueue(frontier, now, chance)
-        self._triage = Triage(queue, hints, funnel)
+        self._seen = SeenStage(store, now)
+        self._triage = Triage(queue, hints, funnel, self._seen.add)
         self._harvest = HarvestStage(session, self._triage, funnel, profile)
         self._store = StoreStage(store, queue, funnel)
         content = ContentStage(inspect, store, queue, self._store, funnel)
@@ -84,7 +86,7 @@ class TorrentCrawl:
         position = await self._queue.sweep_position()
         self._sweep = sweep = Sweep(asyncio.get_running_loop().time(), position)
         sweeping = SweepStage(self._session, sweep, self._triage, self._queue, self._profile)
-        stages = (sweeping, self._harvest, self._peers, self._store, self._popularity)
+        stages = (sweeping, self._harvest, self._peers, self._store, self._popularity, self._seen)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for stage in stages:

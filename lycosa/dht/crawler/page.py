@@ -177,7 +177,6 @@ class CrawlPage:
         """Return the page of this view."""
         now = view.snapshot
         nodes = [("IPv4" if family(endpoint) == IPV4 else "IPv6", status) for endpoint, status in view.nodes]
-        points = history.points
         return self._template.render(
             name=self._name,
             now=now,
@@ -190,7 +189,7 @@ class CrawlPage:
                 if now.total(each)
             ],
             charts=draw_charts(history),
-            chart_span_s=points[-1].at - points[0].at if points else 0.0,
+            chart_span_s=history.points[-1].at - history.points[1].at if len(history.points) > 1 else 0.0,
             reachable=REACHABILITY_TEXTS[now.reachability],
             reachability={each: text for each, (text, _) in REACHABILITY_TEXTS.items()},
             nodes=nodes,

@@ -24,6 +24,8 @@ from lycosa.frontier.core.model import Lease
 from lycosa.storage.core.torrent_record import Standing
 from lycosa.storage.ports import RecordStore
 
+SAMPLERS_ASKED_MAX = 3
+"""Samplers that are asked before the lookup."""
 LOOKUPS_MAX = 100
 """Iterative lookups at once; the node has room for 1,000 operations."""
 LOOKUP_WAIT_MAX_S = 30.0
@@ -131,7 +133,7 @@ class PeersStage:
         """Return the metadata, with the fetch that holds them. Raises `TryFailed`."""
         named = dict.fromkeys(hint.peers)
         closer: dict[Contact, None] = {}
-        for sampler in hint.samplers:
+        for sampler in self._samplers.least_busy(hint.samplers)[:SAMPLERS_ASKED_MAX]:
             answer = await self._samplers.ask(sampler, infohash)
             if answer is not None:
                 named |= dict.fromkeys(answer.peers)

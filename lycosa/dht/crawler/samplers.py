@@ -7,6 +7,7 @@ nobody waits in vain for the others.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from lycosa.dht.core.endpoints import Contact, site_of
 from lycosa.dht.core.events import PeersNamed
@@ -37,6 +38,14 @@ class SamplerQueries:
         self._session = session
         self._hosts: dict[bytes, _Host] = {}
         self._asks = asyncio.Semaphore(ASKS_MAX)
+
+    def least_busy(self, samplers: Iterable[Contact]) -> list[Contact]:
+        """Return the samplers, those first for whose host the fewest wait."""
+        return sorted(samplers, key=self._waiting_for)
+
+    def _waiting_for(self, sampler: Contact) -> int:
+        host = self._hosts.get(site_of(sampler.endpoint))
+        return host.users if host is not None else 0
 
     async def ask(self, sampler: Contact, infohash: bytes) -> PeersNamed | None:
         """Return what the sampler says of an infohash, None if it is silent or too many wait for it."""

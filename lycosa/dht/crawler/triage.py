@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.core.endpoints import Contact
@@ -17,10 +17,16 @@ MALFORMED = frozenset(bytes([each]) * ID_BYTES for each in range(256))
 
 
 class Triage:
-    """See the module."""
+    """See the module. `note_known` gets what was queued before, and may be stored."""
 
-    def __init__(self, queue: HashQueue, hints: Hints, funnel: Funnel) -> None:
-        self._queue, self._hints, self._funnel = queue, hints, funnel
+    def __init__(
+        self,
+        queue: HashQueue,
+        hints: Hints,
+        funnel: Funnel,
+        note_known: Callable[[Iterable[bytes]], None] = lambda _: None,
+    ) -> None:
+        self._queue, self._hints, self._funnel, self._note_known = queue, hints, funnel, note_known
 
     async def take(
         self,
@@ -39,6 +45,7 @@ class Triage:
         plausible = [each for each in named if each not in MALFORMED]
         unknown = self._queue.unknown(plausible)
         if source is not CrawlOutcome.WANTED:
+            self._note_known(set(plausible).difference(unknown) if unknown else plausible)
             for infohash in {*unknown, *self._hints.among(plausible)}:
                 self._hints.add(infohash, sampler, peer)
         new = await self._queue.push(unknown, PRIORITIES[source]) if unknown else 0

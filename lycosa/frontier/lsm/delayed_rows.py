@@ -8,8 +8,8 @@ from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
 from lycosa.frontier.lsm.done_rows import packed
 from lycosa.frontier.lsm.rows import decode_record, encode
 
-SHORT = b"\0"
-"""The second byte of a short row. In the row of a record it is the version, which is never 0."""
+SHORT = b"\x97\0"
+"""How a short row begins: an array of 7, whose first value is 0. A record begins with its version, which is never 0."""
 
 
 class ShortRow(msgspec.Struct, array_like=True, frozen=True):
@@ -38,7 +38,7 @@ def delayed_row(record: UrlRecord) -> UrlRecord | bytes:
 
 def decode_delayed(value: bytes) -> UrlRecord:
     """Return the record of a row."""
-    return _record_of(_decode_short(value)) if value[1:2] == SHORT else decode_record(value)
+    return _record_of(_decode_short(value)) if value[:2] == SHORT else decode_record(value)
 
 
 def _record_of(row: ShortRow) -> UrlRecord:

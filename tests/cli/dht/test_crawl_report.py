@@ -8,9 +8,7 @@ from lycosa.cli.dht.crawl_report import PlainReport, live_lines, summary_json, s
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from tests.dht.crawler.views import view
 
-LIMIT = (
-    "held back: waiting: 120 queries, for the limit of addresses that are contacted anew in a minute (see --profile)"
-)
+LIMIT = "held back: 120 queries waiting for the limit of addresses that are contacted anew in a minute (see --profile)"
 
 
 def test_a_terminal_shows_the_stages_the_node_and_what_holds_the_crawl_back() -> None:

@@ -53,7 +53,7 @@ def test_the_page_says_how_the_crawl_does_and_what_holds_it_back() -> None:
         "300 a minute",
         "running for 10 min",
         "6.0%",
-        "waiting: 120 queries, for the limit of addresses",
+        "120 queries waiting for the limit of addresses",
     ):
         assert shown in html, shown
     assert "torrents &lt;1&gt;" in html

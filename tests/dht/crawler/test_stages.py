@@ -28,6 +28,7 @@ from lycosa.dht.crawler.discover import SweepStage
 from lycosa.dht.crawler.popularity import PopularityStage
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.samplers import SamplerQueries
+from lycosa.dht.crawler.seen import SeenStage
 from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
 from lycosa.frontier.lsm.frontier import embedded_frontier
@@ -214,6 +215,25 @@ def test_the_position_of_the_sweep_waits_until_the_infohashes_are_queued(tmp_pat
             assert (await queue.stats()).queued == 1
             task.cancel()
             await asyncio.wait([task])
+        await frontier.close()
+
+    asyncio.run(run())
+
+
+def test_stored_torrents_that_are_named_again_are_seen_that_day(tmp_path: Path) -> None:
+    async def run() -> None:
+        day_s = 86_400
+        store, queue_at = MemoryRecordStore(), NOW + 2 * day_s
+        await store.put([to_torrent_record(METADATA, 1)], NOW)
+        frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
+        seen = SeenStage(store, lambda: queue_at)
+        triage = Triage(HashQueue(frontier, lambda: NOW, random.random), Hints(), Funnel(), seen.add)
+        for _ in range(2):  # the first time it is new to the queue
+            await triage.take([INFOHASH, OTHER], CrawlOutcome.SAMPLED)
+            await seen.flush()
+        row = await store.get(INFOHASH)
+        assert row is not None
+        assert row.seen == queue_at // day_s * day_s
         await frontier.close()
 
     asyncio.run(run())

@@ -11,8 +11,8 @@ from lycosa.dht.crawler.core.sampler_trust import SamplerTrust
 
 HINTS_MAX = 100_000
 """Infohashes with hints, about 40 MB. Without its hint, an infohash costs a lookup."""
-SAMPLERS_MAX = 3
-"""Of the eight nodes that store an infohash. The latest ones are kept: they were there last."""
+SAMPLERS_MAX = 8
+"""As many nodes store an infohash. The latest ones are kept: they were there last."""
 PEERS_MAX = 4
 
 

@@ -144,7 +144,7 @@ def _limits(span: Span) -> Iterator[str]:
     queries, fetches = span.now.waiting_queries, span.now.waiting_fetches
     waiting = [format_count(number, noun) for number, noun in ((queries, "query"), (fetches, "connection")) if number]
     if waiting and waits[limit]:
-        yield f"waiting: {' and '.join(waiting)}, for {LIMIT_TEXTS[limit]}"
+        yield f"{' and '.join(waiting)} waiting for {LIMIT_TEXTS[limit]}"
 
 
 def _backlog(span: Span) -> Iterator[str]:

@@ -14,9 +14,10 @@ def sampler(number: int, node_id: bytes = b"") -> Contact:
 
 def test_several_samplers_are_remembered_the_latest_first_each_once() -> None:
     hints = Hints()
-    for number in (1, 2, 3, 4, 2):
+    for number in (*range(1, SAMPLERS_MAX + 2), 5):
         hints.add(INFOHASH, sampler(number), None)
-    assert hints.take(INFOHASH).samplers == (sampler(2), sampler(4), sampler(3))[:SAMPLERS_MAX]
+    latest = [5, *(number for number in range(SAMPLERS_MAX + 1, 1, -1) if number != 5)]
+    assert hints.take(INFOHASH).samplers == tuple(map(sampler, latest))
 
 
 def test_the_new_id_of_a_sampler_replaces_its_old_one() -> None:

@@ -78,7 +78,7 @@ SLOW = {
     ),
     Brake.LIMIT: (
         replace(FREE, waiting_queries=120, waits={QueryLimit.HOST: 5, QueryLimit.NEW_ADDRESSES: 500}),
-        ("waiting: 120 queries, for the limit of addresses that are contacted anew in a minute (see --profile)"),
+        ("120 queries waiting for the limit of addresses that are contacted anew in a minute (see --profile)"),
     ),
     Brake.BACKLOG: (
         replace(FREE, queued=10_001),
