@@ -29,7 +29,7 @@ def test_every_named_test_exists():
 
 
 def test_every_sentence_of_bep_5_with_must_or_should_has_a_test():
-    table = page().split("with *must* or *should*", 1)[1].split("\n\nWhat it says without", 1)[0]
+    table = page().split("with *must* or *should*", 1)[1].split("\n\nOther demands of BEP 5", 1)[0]
     rows = [
         line.split(" | ") for line in table.splitlines() if line.startswith("| ") and not line.startswith("| BEP 5")
     ]
