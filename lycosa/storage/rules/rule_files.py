@@ -26,7 +26,7 @@ PATTERN_MEMORY = 1 << 20
 """Bytes that RE2 may take for a pattern: `(.{1000}){1000}` is refused."""
 S = TypeVar("S", bound=WordSection)
 
-_PACKAGE = Path(__file__).with_name("rule_sets")
+PACKAGE = Path(__file__).with_name("rule_sets")
 
 
 def make_inspector(paths: Iterable[Path] = ()) -> Inspector:
@@ -36,7 +36,7 @@ def make_inspector(paths: Iterable[Path] = ()) -> Inspector:
         inspector_of(path)  # its mistakes are reported with its name
         added.append((load_rules(path), compile_pattern))
     own = [CONTENT, ABUSE] if all(rules.abuse_rules for rules, _ in added) else [CONTENT]
-    return Inspector([*((load_rules(_PACKAGE / name), compile_own) for name in own), *added])
+    return Inspector([*((load_rules(PACKAGE / name), compile_own) for name in own), *added])
 
 
 def inspector_of(path: Path) -> Inspector:
