@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 META_KEYS = {
-    "download_timeout": "longest time for the transfer, in seconds, instead of `timeout`",
+    "download_timeout": "maximum time for the transfer, in seconds, instead of `timeout`",
     "download_delay": "seconds from the start of this request to the next one to its host",
-    "download_maxsize": "largest body, in bytes, instead of `max_body`; 0 for no limit",
+    "download_maxsize": "maximum size of the body, in bytes, instead of `max_body`; 0 for no limit",
     "download_fail_on_dataloss": "False: a body that is cut off is a response, not a failure",
     "proxy": "the proxy of this request, a URL; empty for none",
     "proxy_target": "the target for which a proxy is leased, a text; by default the registrable domain of the host",
@@ -21,16 +21,16 @@ META_KEYS = {
     "redirect_times": "set by us, for callbacks: the redirects that led here",
     "redirect_urls": "set by us: the URLs that were redirected to this one, oldest first",
     "redirect_reasons": "set by us: the statuses of these redirects",
-    "handle_httpstatus_list": "statuses besides 2xx that the callback wants to see",
-    "handle_httpstatus_all": "the callback sees every status",
-    "cookiejar": "the jar of its cookies: a text or a number; yield it on in the meta of further requests",
+    "handle_httpstatus_list": "statuses besides 2xx that the callback handles",
+    "handle_httpstatus_all": "the callback handles every status",
+    "cookiejar": "the jar of its cookies: a text or a number; pass it on in the meta of further requests",
     "dont_merge_cookies": "no cookies are sent from the jar, and none stored",
     "dont_cache": "the HTTP cache is not used",
     "dont_obey_robotstxt": "robots.txt is ignored",
     "allow_offsite": "it is fetched even if the scope or `allowed_domains` exclude it",
     "referrer_policy": "the policy of its Referer, instead of the page's policy",
     "response_encoding": "the character encoding of the response, whatever the page says",
-    "autothrottle_dont_adjust_delay": "auto-throttle learns nothing from it",
+    "autothrottle_dont_adjust_delay": "auto-throttle ignores its response",
     "rule": "set by CrawlSpider: the number of the rule that found it",
     "link_text": "set by CrawlSpider: the text of the link",
 }
