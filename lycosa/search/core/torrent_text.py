@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby, islice
 
 from lycosa.search.core.analyzer import is_unspaced, words
@@ -28,9 +28,17 @@ _PUNCTUATION = re.compile(r"[\s!-/:-@\[-`{-~、。「」『』【】《》（）
 def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
     """Return the words of the name and those of the files, separated by spaces."""
     named, left = _within(_units(name[:NAME_MAX]), TEXT_MAX_BYTES)
-    known = dict.fromkeys(named)
-    seasons = (season for unit in named if (season := season_of(unit)))
-    listed, _ = _within(_new(known, seasons, paths), left)
+    known = set(named)
+    listed, left = _within([season for unit in named if (season := season_of(unit))], left)
+    rest = islice(paths, PATHS_MAX)
+    while some := [path[:NAME_MAX] for path in islice(rest, PATHS_AT_ONCE)]:
+        units = dict.fromkeys(_units("\n".join(some)))
+        new = [unit for unit in units if unit not in known and (len(unit) > COUNTER_DIGITS or not unit.isdigit())]
+        kept, left = _within(new, left)
+        listed += kept
+        if len(kept) < len(new):
+            break
+        known.update(new)
     return " ".join(named), " ".join(listed)
 
 
@@ -46,36 +54,24 @@ def title_words(name: str) -> list[str]:
     return found[: TITLE_WORDS_MAX if end is None else end]
 
 
-def _new(known: dict[str, None], seasons: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
-    yield from seasons
-    listed = iter(paths)
-    read = 0
-    while read < PATHS_MAX and (some := [path[:NAME_MAX] for path in islice(listed, PATHS_AT_ONCE)]):
-        read += len(some)
-        for unit in _units("\n".join(some)):
-            if unit not in known and not (len(unit) <= COUNTER_DIGITS and unit.isdigit()):
-                known[unit] = None
-                yield unit
-
-
-def _units(text: str) -> Iterator[str]:
-    """Yield the words. Those of one character, in scripts without spaces, stay together: queries find them adjacent."""
+def _units(text: str) -> list[str]:
+    """Return the words. Those of one character, in scripts without spaces, stay together: they are found adjacent."""
     text = one_spelling(text)
     if text.isascii():
-        yield from words(text)
-        return
+        return words(text)
+    units: list[str] = []
     for piece in _PUNCTUATION.split(text):
         for unspaced, group in groupby(words(piece), is_unspaced):
             run = list(group)
-            yield from [" ".join(run)] if unspaced else run
+            units += [" ".join(run)] if unspaced else run
+    return units
 
 
-def _within(units: Iterable[str], limit_bytes: int) -> tuple[list[str], int]:
+def _within(units: list[str], limit_bytes: int) -> tuple[list[str], int]:
     """Return the first units that have room, and the room that is left."""
-    kept = []
-    for unit in units:
-        limit_bytes -= 1 + (len(unit) if unit.isascii() else len(unit.encode()) - unit.count(" "))
-        if limit_bytes < 0:
-            break
-        kept.append(unit)
-    return kept, max(limit_bytes, 0)
+    left = limit_bytes
+    for place, unit in enumerate(units):
+        left -= 1 + (len(unit) if unit.isascii() else len(unit.encode()) - unit.count(" "))
+        if left < 0:
+            return units[:place], 0
+    return units, left
