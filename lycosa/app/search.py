@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.search import index_folder
-from lycosa.search.core.schema import PAGES
+from lycosa.search.core.schema import PAGES, TORRENTS
 from lycosa.search.pages import PageIndex
 from lycosa.search.ports import DocumentIndex
 from lycosa.search.tantivy import TantivyIndex
@@ -15,6 +16,18 @@ from lycosa.search.tantivy import TantivyIndex
 def open_index(path: Path, *, write: bool = False) -> DocumentIndex:
     """Open the index of pages in a folder. With `write`, create it if it does not exist, and take its writer lock."""
     return PageIndex(TantivyIndex(path, PAGES, write=write))
+
+
+def index_stats(path: Path) -> tuple[int, dict[str, int]]:
+    """Return the number of documents, and the position in each source: none if the index is of torrents."""
+    marker = index_folder.marker_of(path)
+    if marker is not None and marker.kind == TORRENTS.kind:
+        from lycosa.app.torrent_search import open_torrent_index  # slow to import
+
+        with closing(open_torrent_index(path)) as torrents:
+            return torrents.count(), {}
+    with closing(open_index(path)) as pages:
+        return pages.count(), pages.positions()
 
 
 def erase_index(path: Path) -> None:

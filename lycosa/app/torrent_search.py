@@ -12,7 +12,7 @@ from lycosa.core.errors import UsageError
 from lycosa.search import fts5, tantivy
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.fts5 import Fts5Index
-from lycosa.search.index_folder import engine_of
+from lycosa.search.index_folder import marker_of
 from lycosa.search.ports import Index
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
@@ -39,7 +39,8 @@ def open_torrent_index(folder: Path, *, write: bool = False, engine: str | None 
     """
     if not write and not folder.exists():
         raise UsageError(f"{folder} does not exist: `lycosa index` with the same --state or --store makes it")
-    return ENGINES[engine or engine_of(folder) or tantivy.ENGINE](folder, TORRENTS, write=write)
+    marker = marker_of(folder)
+    return ENGINES[engine or (marker.engine if marker else tantivy.ENGINE)](folder, TORRENTS, write=write)
 
 
 @asynccontextmanager

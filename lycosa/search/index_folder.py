@@ -132,10 +132,10 @@ class IndexFolder:
             self._lock = None
 
 
-def engine_of(path: Path) -> str | None:
-    """Return the engine of the index in this folder; None if there is no index."""
+def marker_of(path: Path) -> Marker | None:
+    """Return what the index in this folder is; None if there is none."""
     try:
-        return msgspec.json.decode((path / MARKER).read_bytes(), type=Marker).engine
+        return msgspec.json.decode((path / MARKER).read_bytes(), type=Marker)
     except (OSError, msgspec.MsgspecError):
         return None
 

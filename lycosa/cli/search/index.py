@@ -87,11 +87,10 @@ def build(files: Sequence[str], index_dir: str | None, fresh: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
 def stats(index_dir: str | None, as_json: bool) -> None:
     """Show how many documents an index has, its size, and the position in each source file."""
-    from lycosa.app.search import open_index
+    from lycosa.app.search import index_stats
 
     folder = index_folder(index_dir)
-    with closing(open_index(folder)) as index:
-        documents, positions = index.count(), index.positions()
+    documents, positions = index_stats(folder)
     size_bytes = sum(_size(file) for file in folder.rglob("*"))
     if as_json:
         print(json.dumps({"documents": documents, "size_bytes": size_bytes, "positions": positions}, indent=2))

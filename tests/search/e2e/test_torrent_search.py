@@ -101,6 +101,7 @@ def test_what_is_stored_is_found_though_indexer_and_site_are_killed(folder):
 
 def test_the_index_is_rebuilt_while_the_site_runs(folder):
     assert lycosa("index", "--state", "state", "--engine", "fts5", cwd=folder).returncode == 0
+    assert "documents  2" in lycosa("index", "stats", "--index", "state/index", cwd=folder).stdout
     with serving(folder) as (_, address):
         change(folder, SAMPLES[2])
         rebuilt = lycosa("index", "--state", "state", "--rebuild", cwd=folder)

@@ -17,15 +17,16 @@ JITTER = 0.2
 
 
 POSTPONED_S, POSTPONED_MAX_S = 60.0, 6 * 3600.0
-"""When our own limits were the reason, which may be over in a minute: for each try so much more, up to the maximum. A
-host with thousands of torrents takes days for all of them; within hours a node may name the infohash again."""
+"""When our own limits were the reason, which may be over in a minute; after POSTPONED_SOON tries for each so much more,
+up to the maximum. A host with thousands of torrents takes days for all; within hours a node may name one again."""
+POSTPONED_SOON = 10
 OUR_OWN = {CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP}
 
 
 def retry_at(attempts: int, now: float, chance: float, failure: CrawlOutcome) -> float:
     """Return the time of the next try after `attempts` failures before this one; `chance` is from 0 to 1."""
     if failure in OUR_OWN:
-        delay_s = min(POSTPONED_S * (attempts + 1), POSTPONED_MAX_S)
+        delay_s = min(POSTPONED_S * max(1, attempts - POSTPONED_SOON + 2), POSTPONED_MAX_S)
     else:
         delay_s = RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S) - 1)]
     return math.ceil(now + delay_s * (1 + JITTER * chance)) + failure / 1000

@@ -1,4 +1,4 @@
-"""Requests for takedown, and the pages of administrators: requests, and the deny-list.
+"""Requests for takedown, and the pages of administrators: requests, deny-list and API keys.
 
 Administration is off until somebody has a password. It is refused over plain HTTP from other machines, unless the
 operator allows it. Forms carry the token of their session, and the cookie is sent by this site's own pages only.
@@ -33,7 +33,7 @@ COOKIE = "lycosa_session"
 BODY_MAX_BYTES = 64 * 1024
 FIELDS_MAX = 20
 INFOHASHES_MAX = 100
-REASON_MAX, CONTACT_MAX = 4000, 200
+REASON_MAX, CONTACT_MAX, KEY_NAME_MAX = 4000, 200, 60
 LOGINS_PER_MINUTE, LOGINS_AT_ONCE = 2, 5
 TAKEDOWNS_PER_MINUTE, TAKEDOWNS_AT_ONCE = 0.2, 5
 ALL_CLIENTS = "all"
@@ -87,7 +87,12 @@ class Administration:
             "/admin/logout": self._for_administrators(self._logout),
             "/admin/takedowns": self._for_administrators(self._decide),
             "/admin/deny": self._for_administrators(self._deny),
+            "/admin/keys": self._for_administrators(self._keys),
         }
+
+    async def accepts(self, request: Request) -> bool:
+        """Return whether a program may search: it needs a key if there are any."""
+        return await asyncio.to_thread(self._site.accepts_key, request.query_params.get("apikey", "")[:200])
 
     async def takedown(self, request: Request) -> Response:
         """Show the form of a request for takedown, or take one."""
@@ -141,11 +146,24 @@ class Administration:
         return response
 
     async def _requests(self, request: Request, session: AdminSession) -> Response:
+        return await self._overview(request, session, SAID.get(request.query_params.get("said", ""), ""))
+
+    async def _overview(self, request: Request, session: AdminSession, said: str) -> Response:
         takedowns = await asyncio.to_thread(self._site.takedowns)
-        said = request.query_params.get("said", "")
+        keys = await asyncio.to_thread(self._site.api_keys)
         return self._pages.page(
-            request, "admin.html", session=session, takedowns=takedowns, said=SAID.get(said, ""), iso_time=iso_time
+            request, "admin.html", session=session, takedowns=takedowns, keys=keys, said=said, iso_time=iso_time
         )
+
+    async def _keys(self, request: Request, session: AdminSession) -> Response:
+        form = await _form_of(request)
+        name = form.get("name", "").strip()[:KEY_NAME_MAX]
+        if form.get("action") == "remove":
+            await asyncio.to_thread(self._site.remove_api_key, name)
+            return RedirectResponse("/admin?said=key-removed", 303)
+        key = await asyncio.to_thread(self._site.add_api_key, name, time.time()) if name else None
+        said = f"The key of {name}, which is shown only now: {key}" if key else "A key needs a name of its own."
+        return await self._overview(request, session, said)
 
     async def _logout(self, request: Request, _session: AdminSession) -> Response:
         await asyncio.to_thread(self._site.close_session, request.cookies.get(COOKIE, ""))
@@ -223,6 +241,7 @@ SAID = {
     "denied": "The torrents were removed, and stay away.",
     "allowed": "The torrents may be stored again.",
     "none": "There was no infohash: nothing was changed.",
+    "key-removed": "The key was removed.",
     "gone": "This request was decided before.",
 }
 

@@ -81,7 +81,8 @@ class TorrentApi:
 
 def describe(base: str) -> dict[str, Any]:
     """Return the OpenAPI description."""
-    words = {"q": ("What to find: words and filters, as in the search box.", _text(QUERY_MAX))}
+    key = {"apikey": ("Key from an administrator, if the site has keys.", _text(200))}
+    words = {**key, "q": ("What to find: words and filters, as in the search box.", _text(QUERY_MAX))}
     filters = {name: (f"ValueFilter, as `{name}:` in the search box.", _text(VALUE_MAX)) for name in FIELDS}
     order = {
         "sort": ("What results are sorted by.", {"type": "string", "enum": [*SORTS]}),
@@ -103,10 +104,12 @@ def describe(base: str) -> dict[str, Any]:
         "info": {"title": "Torrent search", "version": __version__},
         "servers": [{"url": base}],
         "paths": {
-            "/api/search": _path("Search", "Found", [400, 503], {**words, **filters, **order, **page}),
-            "/api/counts": _path("Count types and languages", "Counts", [400, 503], {**words, **filters}),
-            "/api/suggest": _path("Complete a word", "Completions", [503], words),
-            "/api/torrents/{infohash}": _path("Get a torrent", "TorrentWithFiles", [400, 404, 410, 503], {}, infohash),
+            "/api/search": _path("Search", "Found", [400, 401, 503], {**words, **filters, **order, **page}),
+            "/api/counts": _path("Count types and languages", "Counts", [400, 401, 503], {**words, **filters}),
+            "/api/suggest": _path("Complete a word", "Completions", [401, 503], words),
+            "/api/torrents/{infohash}": _path(
+                "Get a torrent", "TorrentWithFiles", [400, 401, 404, 410, 503], key, infohash
+            ),
         },
         "components": {"schemas": _SCHEMAS},
     }

@@ -35,12 +35,14 @@ from lycosa.search.site.torrents.feeds import TorrentFeeds
 from lycosa.search.site.torrents.limits import ClientLimit
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.search.site.torrents.statistics import Statistics
-from lycosa.search.site.torrents.torznab import Torznab
+from lycosa.search.site.torrents.torznab import Torznab, bad_credentials
 from lycosa.search.torrents import TorrentSearch
 
 ROBOTS = "User-agent: *\nDisallow: /search\nDisallow: /torrent/\nDisallow: /api/\nDisallow: /torznab/\n"
 COMPRESSED_MIN_BYTES = 1024
 PER_MINUTE, BURST = 240.0, 120
+KEYED = {"/api/search", "/api/counts", "/api/suggest", "/api/torrents/{infohash}", "/torznab/api"}
+"""What programs need a key for."""
 
 Answer = Callable[[Request], Awaitable[Response]]
 
@@ -57,6 +59,7 @@ def build_torrent_site(
     statistics = Statistics(search)
     pages = TorrentPages(search, statistics, templates)
     feeds, api, torznab = TorrentFeeds(search, title), TorrentApi(search, pages), Torznab(search, title)
+    administration = Administration(admin, pages) if admin else None
     routes = {
         "/": pages.home,
         "/search": pages.search,
@@ -79,8 +82,8 @@ def build_torrent_site(
     }
     app = Starlette(
         routes=[
-            *(Route(path, _conditional(answer)) for path, answer in routes.items()),
-            *_admin_routes(admin, pages),
+            *(Route(path, _conditional(_keyed(path, answer, administration))) for path, answer in routes.items()),
+            *_admin_routes(administration),
             Route("/robots.txt", lambda _: PlainTextResponse(ROBOTS)),
             Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 301)),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
@@ -97,9 +100,22 @@ def build_torrent_site(
     return app
 
 
-def _admin_routes(admin: AdminParts | None, pages: TorrentPages) -> list[Route]:
-    answers = Administration(admin, pages).pages() if admin else {}
+def _admin_routes(administration: Administration | None) -> list[Route]:
+    answers = administration.pages() if administration else {}
     return [Route(path, _unkept(answer), methods=["GET", "POST"]) for path, answer in answers.items()]
+
+
+def _keyed(path: str, answer: Answer, administration: Administration | None) -> Answer:
+    """Refuse programs without a key, if the site has keys. People need none, nor the description of the API."""
+    if administration is None or path not in KEYED:
+        return answer
+
+    async def respond(request: Request) -> Response:
+        if await administration.accepts(request):
+            return await answer(request)
+        return bad_credentials() if path.startswith("/torznab/") else JSONResponse({"error": "wrong apikey"}, 401)
+
+    return respond
 
 
 def _unkept(answer: Answer) -> Answer:

@@ -2,6 +2,7 @@
 
     users       name, Argon2 hash of the password
     sessions    hash of the token in the cookie, name, token of its forms, when it ends
+    api_keys    hash of the key, name, when it was made
     takedowns   when, infohashes, reason, contact (until it is decided), what was decided, and when
 
 Its methods block. Nothing about visitors is kept.
@@ -30,6 +31,7 @@ TABLES = (
     "CREATE TABLE users (name TEXT PRIMARY KEY, password TEXT NOT NULL) WITHOUT ROWID",
     """CREATE TABLE sessions (token BLOB PRIMARY KEY, name TEXT NOT NULL, form_token TEXT NOT NULL,
         ends REAL NOT NULL) WITHOUT ROWID""",
+    "CREATE TABLE api_keys (key BLOB PRIMARY KEY, name TEXT NOT NULL UNIQUE, made INTEGER NOT NULL) WITHOUT ROWID",
     """CREATE TABLE takedowns (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, infohashes TEXT NOT NULL,
         reason TEXT NOT NULL, contact TEXT NOT NULL, decision TEXT NOT NULL, decided INTEGER)""",
     f"PRAGMA application_id={FORMAT}",
@@ -98,6 +100,26 @@ class SiteStore:
     def close_session(self, token: str) -> None:
         """End a session."""
         self._run("DELETE FROM sessions WHERE token = ?", [_hashed(token)])
+
+    def add_api_key(self, name: str, now: float) -> str | None:
+        """Make a key for a program. Return it: it is not stored. None if there is one of this name."""
+        key = secrets.token_urlsafe(24)
+        query = "INSERT INTO api_keys VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING name"
+        return key if self._run(query, [_hashed(key), name, int(now)]) else None
+
+    def remove_api_key(self, name: str) -> None:
+        """Remove a key: it is refused from the next request on."""
+        self._run("DELETE FROM api_keys WHERE name = ?", [name])
+
+    def api_keys(self) -> list[str]:
+        """Return the names of the keys."""
+        return [name for (name,) in self._run("SELECT name FROM api_keys ORDER BY name")]
+
+    def accepts_key(self, key: str) -> bool:
+        """Return whether a program with this key may search: any may while there are no keys."""
+        query = "SELECT count(*), coalesce(sum(key = ?), 0) FROM api_keys"
+        [(keys, found)] = self._run(query, [_hashed(key)])
+        return not keys or bool(found)
 
     def add_takedown(self, infohashes: Sequence[str], reason: str, contact: str, decision: str, now: float) -> None:
         """Store a request. Raises `UsageError` if too many wait."""

@@ -46,8 +46,9 @@ UNAVAILABLE = {
     "register",
     "user",
 }
-MISSING, INCORRECT, UNKNOWN_FUNCTION, NOT_AVAILABLE, FAILED = 200, 201, 202, 203, 900
+CREDENTIALS, MISSING, INCORRECT, UNKNOWN_FUNCTION, NOT_AVAILABLE, FAILED = 100, 200, 201, 202, 203, 900
 DESCRIPTIONS = {
+    CREDENTIALS: "Incorrect user credentials",
     MISSING: "Missing parameter",
     INCORRECT: "Incorrect parameter",
     UNKNOWN_FUNCTION: "No such function",
@@ -102,6 +103,11 @@ class Torznab:
         except IndexFailure as failure:
             raise _Refused(INCORRECT, str(failure)) from None
         return _results(base_url(request), self._title, found.torrents, found.total, wanted.offset)
+
+
+def bad_credentials() -> Response:
+    """Return the answer to a request with a wrong key."""
+    return _error(CREDENTIALS)
 
 
 def _request(values: Mapping[str, str], accepted: tuple[str, ...]) -> TorrentRequest:

@@ -149,3 +149,20 @@ def test_administration_is_off_until_there_is_a_password(run_site):
         for path in ("/admin", "/admin/login"):
             answer = site.server.get(path)
             assert (answer.status, "lycosa site --add-admin NAME" in answer.text) == (403, True)
+
+
+def test_programs_need_a_key_as_soon_as_there_is_one(site):
+    search, torznab = "/api/search?q=show", "/torznab/api?t=search&q=show"
+    assert site.server.get(search).status == 200
+    cookie, token = log_in(site.server)
+    page = post(site.server, "/admin/keys", cookie, token=token, name="sonarr", action="add").text
+    key = re.search(r"shown only now: (\S+?)</p>", page)[1]
+    assert (site.server.get(search).status, site.server.get(search + "&apikey=guess").status) == (401, 401)
+    assert '<error code="100"' in site.server.get(torznab).text
+    assert site.server.get(f"{search}&apikey={key}").status == 200
+    assert HASHES[0] in site.server.get(f"{torznab}&apikey={key}").text
+    assert site.server.get("/search?q=show").status == 200, "people need none"
+    again = post(site.server, "/admin/keys", cookie, token=token, name="sonarr", action="add").text
+    assert "A key needs a name of its own" in again
+    post(site.server, "/admin/keys", cookie, token=token, name="sonarr", action="remove")
+    assert site.server.get(search).status == 200
