@@ -207,7 +207,7 @@ async def crawl(
 
 
 class _Deliveries:
-    """Hands stored torrents that are new to a loop. The crawl waits until they are taken."""
+    """Delivers new stored torrents to a loop. The crawl waits until they are taken."""
 
     def __init__(self) -> None:
         self._ready: deque[StoredTorrent] = deque()

@@ -26,7 +26,7 @@ PATIENCE_S = 1.0
 """How long an answer is expected before a search. Most come within half a second, and a third never come."""
 
 
-class Lane:
+class SweepLane:
     """The ids from `start` to `end`. `position` is where it is: the nodes up to there were asked, or wait."""
 
     def __init__(self, start: int, end: int, position: int) -> None:
@@ -107,8 +107,8 @@ class Lane:
         self._asked_at = now
 
 
-def lanes(count: int, progress: int = 0, progress_bits: int = 0) -> list[Lane]:
+def lanes(count: int, progress: int = 0, progress_bits: int = 0) -> list[SweepLane]:
     """Return so many equal parts of the key space, a power of two, each at `progress` / 2**`progress_bits`."""
     width = KEY_SPACE // count
     done = width * progress >> progress_bits
-    return [Lane(start, start + width, start + done) for start in range(0, KEY_SPACE, width)]
+    return [SweepLane(start, start + width, start + done) for start in range(0, KEY_SPACE, width)]

@@ -27,7 +27,7 @@ from lycosa.dht.core.endpoints import Contact, site_of
 from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.limits import QUERIES_BURST, QUERIES_PER_S
 from lycosa.dht.core.routing.table import K
-from lycosa.dht.crawler.core.lane import KEY_BITS, KEY_SPACE, Lane, lanes
+from lycosa.dht.crawler.core.lane import KEY_BITS, KEY_SPACE, SweepLane, lanes
 
 POSITION_BITS = 62
 LANES_BITS = 4
@@ -221,7 +221,7 @@ class Sweep:
             if not (was_passed or contact.endpoint in self._in_flight):
                 lane.add(key, contact, self._spacing)
 
-    def _lane_of(self, key: int) -> Lane:
+    def _lane_of(self, key: int) -> SweepLane:
         return self._lanes[key * len(self._lanes) >> KEY_BITS]
 
     def _next_on_the_way(self, now: float) -> Step:
@@ -246,7 +246,7 @@ class Sweep:
         lane.is_searching = True
         return Search(lane.position.to_bytes(ID_BYTES))
 
-    def _next_of_lane(self, lane: Lane, now: float) -> Step | None:
+    def _next_of_lane(self, lane: SweepLane, now: float) -> Step | None:
         while not lane.must_wait(now, self._spacing):
             target = lane.next_target(self._spacing)
             if target is not None:

@@ -25,7 +25,7 @@ from lycosa.search.site.torrents.limits import RequestLimit, client_of, too_many
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.search.site.torrents.params import infohash_of
 from lycosa.search.site.torrents.passwords import is_password
-from lycosa.search.site.torrents.site_store import SESSION_S, Session, SiteStore
+from lycosa.search.site.torrents.site_store import SESSION_S, AdminSession, SiteStore
 from lycosa.search.site.torrents.views import iso_time
 from lycosa.storage.ports import RecordStore
 
@@ -40,7 +40,7 @@ ALL_CLIENTS = "all"
 ALL_FACTOR = 20
 """All clients together may do so much more than one: many machines do not get further than few."""
 _INFOHASH = re.compile(r"(?<![0-9a-zA-Z])(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{40})(?![0-9a-zA-Z])")
-Page = Callable[[Request, Session], Awaitable[Response]]
+Page = Callable[[Request, AdminSession], Awaitable[Response]]
 
 
 class AdminOptions(NamedTuple):
@@ -145,17 +145,17 @@ class Administration:
         response.set_cookie(COOKIE, token, SESSION_S, path="/admin", secure=is_secure, httponly=True, samesite="strict")
         return response
 
-    async def _requests(self, request: Request, session: Session) -> Response:
+    async def _requests(self, request: Request, session: AdminSession) -> Response:
         return await self._overview(request, session, SAID.get(request.query_params.get("said", ""), ""))
 
-    async def _overview(self, request: Request, session: Session, said: str) -> Response:
+    async def _overview(self, request: Request, session: AdminSession, said: str) -> Response:
         takedowns = await asyncio.to_thread(self._site.takedowns)
         keys = await asyncio.to_thread(self._site.api_keys)
         return self._pages.page(
             request, "admin.html", session=session, takedowns=takedowns, keys=keys, said=said, iso_time=iso_time
         )
 
-    async def _keys(self, request: Request, session: Session) -> Response:
+    async def _keys(self, request: Request, session: AdminSession) -> Response:
         form = await _form_of(request)
         name = form.get("name", "").strip()[:KEY_NAME_MAX]
         if form.get("action") == "remove":
@@ -165,13 +165,13 @@ class Administration:
         said = f"The key of {name}, which is shown only now: {key}" if key else "A key needs a name of its own."
         return await self._overview(request, session, said)
 
-    async def _logout(self, request: Request, _session: Session) -> Response:
+    async def _logout(self, request: Request, _session: AdminSession) -> Response:
         await asyncio.to_thread(self._site.close_session, request.cookies.get(COOKIE, ""))
         response = RedirectResponse("/admin/login", 303)
         response.delete_cookie(COOKIE, path="/admin")
         return response
 
-    async def _decide(self, request: Request, _session: Session) -> Response:
+    async def _decide(self, request: Request, _session: AdminSession) -> Response:
         form = await _form_of(request)
         number, accepts = form.get("id", ""), form.get("decision") == "accepted"
         found = None
@@ -185,7 +185,7 @@ class Administration:
         await asyncio.to_thread(self._site.decide, found.id, decision, time.time())
         return RedirectResponse(f"/admin?said={decision}", 303)
 
-    async def _deny(self, request: Request, _session: Session) -> Response:
+    async def _deny(self, request: Request, _session: AdminSession) -> Response:
         form = await _form_of(request)
         infohashes = [bytes.fromhex(each) for each in _infohashes(form.get("infohashes", ""))]
         if not infohashes:
@@ -264,7 +264,7 @@ async def _form_of(request: Request) -> dict[str, str]:
     return form
 
 
-async def _has_token(request: Request, session: Session) -> bool:
+async def _has_token(request: Request, session: AdminSession) -> bool:
     sent = (await _form_of(request)).get("token", "")
     return secrets.compare_digest(sent.encode(errors="replace"), session.form_token.encode())
 

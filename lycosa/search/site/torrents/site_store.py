@@ -39,7 +39,7 @@ TABLES = (
 )
 
 
-class Session(NamedTuple):
+class AdminSession(NamedTuple):
     """A session of an administrator. Its forms carry `form_token`."""
 
     name: str
@@ -91,11 +91,11 @@ class SiteStore:
         self._run("INSERT INTO sessions VALUES (?, ?, ?, ?)", row)
         return token
 
-    def session(self, token: str, now: float) -> Session | None:
+    def session(self, token: str, now: float) -> AdminSession | None:
         """Return the session of a cookie."""
         query = "SELECT name, form_token FROM sessions WHERE token = ? AND ends > ?"
         rows = self._run(query, [_hashed(token), now])
-        return Session(*rows[0]) if rows else None
+        return AdminSession(*rows[0]) if rows else None
 
     def close_session(self, token: str) -> None:
         """End a session."""
