@@ -20,7 +20,13 @@ SITE_FILE = "site.sqlite"
 
 @asynccontextmanager
 async def open_torrent_site(
-    location: RecordsLocation, folder: Path, title: str, *, hide_at_once: bool = False, over_http: bool = False
+    location: RecordsLocation,
+    folder: Path,
+    title: str,
+    *,
+    base: str = "",
+    hide_at_once: bool = False,
+    over_http: bool = False,
 ) -> AsyncIterator[object]:
     """Open the site, as an ASGI application. Raises `UsageError` if there are no torrents or no index."""
     async with AsyncExitStack() as stack:
@@ -28,9 +34,8 @@ async def open_torrent_site(
         index = stack.enter_context(closing(open_torrent_index(folder)))
         site = stack.enter_context(closing(open_site_store(folder)))
         search = TorrentSearch(index, store, Clock().now)
-        yield build_torrent_site(
-            search, title=title, admin=AdminParts(site, store, AdminOptions(hide_at_once, over_http))
-        )
+        admin = AdminParts(site, store, AdminOptions(hide_at_once, over_http))
+        yield build_torrent_site(search, title=title, base=base, admin=admin)
 
 
 def open_site_store(folder: Path) -> SiteStore:

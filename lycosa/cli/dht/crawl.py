@@ -159,6 +159,7 @@ async def _indexing(opened: Any, folder: str | None) -> AsyncIterator[None]:
     async with torrent_indexer(opened.store, Path(folder)) as indexer:
         opened.beside.append(indexer.run)
         yield
+        await indexer.catch_up()
 
 
 async def _show(monitor: Any) -> None:

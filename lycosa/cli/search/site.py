@@ -30,6 +30,9 @@ PORT = 8080
     "--allow-remote", is_flag=True, help="Allow a --host that other machines can reach: everybody there can search."
 )
 @click.option("--title", default="Lycosa", show_default=True, metavar="S", help="Title of the site.")
+@click.option(
+    "--base-path", default="", metavar="PATH", help="Path of the torrents' site on a server with others: /torrents."
+)
 @click.option("--add-admin", metavar="NAME", help="Set the password of an administrator of the torrents, and end.")
 @click.option("--hide-at-once", is_flag=True, help="Remove torrents when a visitor asks, before anybody decides.")
 @click.option("--admin-over-http", is_flag=True, help="Allow administration from other machines without HTTPS.")
@@ -39,6 +42,7 @@ def command(
     port: int | None,
     host: str,
     title: str,
+    base_path: str,
     add_admin: str | None,
     *,
     allow_remote: bool,
@@ -69,7 +73,7 @@ def command(
         address = listener.getsockname()
         line = f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})"
         if location.state or location.store:
-            options = torrents.SiteOptions(index_dir, title, hide_at_once, admin_over_http)
+            options = torrents.SiteOptions(index_dir, title, base_path, hide_at_once, admin_over_http)
             return torrents.serve_torrents(location, options, listener, line)
         with closing(open_index(index_folder(index_dir))) as index:
             print(line, flush=True)

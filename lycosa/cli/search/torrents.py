@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from pathlib import Path
@@ -11,10 +12,13 @@ from typing import Any, NamedTuple
 import click
 
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
+from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count, format_duration
 
 REPORT_S = 10.0
 """Seconds between two lines of an indexer that follows a store."""
+
+BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
 
 def index_torrents(location: Any, index_dir: str | None, engine: str | None, *, follow: bool, rebuild: bool) -> int:
@@ -75,6 +79,7 @@ class SiteOptions(NamedTuple):
 
     index_dir: str | None
     title: str
+    base_path: str
     hide_at_once: bool
     admin_over_http: bool
 
@@ -90,8 +95,11 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str) 
     from lycosa.cli.serving import Server
 
     folder = index_folder(location, options.index_dir)
+    base = options.base_path.rstrip("/")
+    if base and not BASE_PATH.fullmatch(base):
+        raise UsageError(f"--base-path {options.base_path}: write a path such as /torrents")
     decided = {"hide_at_once": options.hide_at_once, "over_http": options.admin_over_http}
-    async with open_torrent_site(location, folder, options.title, **decided) as site:
+    async with open_torrent_site(location, folder, options.title, base=base, **decided) as site:
         print(line, flush=True)
         server = Server(site)
         await server.serve(sockets=[listener])

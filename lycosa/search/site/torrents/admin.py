@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from lycosa.core.errors import UsageError
 from lycosa.infra.web.listening import is_remote
@@ -140,9 +140,17 @@ class Administration:
         if not await asyncio.to_thread(is_password, hashed, password):
             return self._pages.page(request, "admin_login.html", 403, problem="This name and password do not fit.")
         token = await asyncio.to_thread(self._site.open_session, name, time.time())
-        response = RedirectResponse("/admin", 303)
+        response = self._pages.redirect("/admin")
         is_secure = request.url.scheme == "https"
-        response.set_cookie(COOKIE, token, SESSION_S, path="/admin", secure=is_secure, httponly=True, samesite="strict")
+        response.set_cookie(
+            COOKIE,
+            token,
+            SESSION_S,
+            path=self._pages.path("/admin"),
+            secure=is_secure,
+            httponly=True,
+            samesite="strict",
+        )
         return response
 
     async def _requests(self, request: Request, session: AdminSession) -> Response:
@@ -160,15 +168,15 @@ class Administration:
         name = form.get("name", "").strip()[:KEY_NAME_MAX]
         if form.get("action") == "remove":
             await asyncio.to_thread(self._site.remove_api_key, name)
-            return RedirectResponse("/admin?said=key-removed", 303)
+            return self._pages.redirect("/admin?said=key-removed")
         key = await asyncio.to_thread(self._site.add_api_key, name, time.time()) if name else None
         said = f"The key of {name}, which is shown only now: {key}" if key else "A key needs a name of its own."
         return await self._overview(request, session, said)
 
     async def _logout(self, request: Request, _session: AdminSession) -> Response:
         await asyncio.to_thread(self._site.close_session, request.cookies.get(COOKIE, ""))
-        response = RedirectResponse("/admin/login", 303)
-        response.delete_cookie(COOKIE, path="/admin")
+        response = self._pages.redirect("/admin/login")
+        response.delete_cookie(COOKIE, path=self._pages.path("/admin"))
         return response
 
     async def _decide(self, request: Request, _session: AdminSession) -> Response:
@@ -178,23 +186,23 @@ class Administration:
         if number.isascii() and number.isdigit() and len(number) < 16:
             found = await asyncio.to_thread(self._site.takedown, int(number))
         if found is None:
-            return RedirectResponse("/admin?said=gone", 303)
+            return self._pages.redirect("/admin?said=gone")
         if accepts:  # before it is noted: a crash in between leaves it waiting
             await self._store.deny(map(bytes.fromhex, found.infohashes), reason=f"takedown {found.id}")
         decision = "accepted" if accepts else "refused"
         await asyncio.to_thread(self._site.decide, found.id, decision, time.time())
-        return RedirectResponse(f"/admin?said={decision}", 303)
+        return self._pages.redirect(f"/admin?said={decision}")
 
     async def _deny(self, request: Request, _session: AdminSession) -> Response:
         form = await _form_of(request)
         infohashes = [bytes.fromhex(each) for each in _infohashes(form.get("infohashes", ""))]
         if not infohashes:
-            return RedirectResponse("/admin?said=none", 303)
+            return self._pages.redirect("/admin?said=none")
         if form.get("action") == "allow":
             await self._store.allow(infohashes)
-            return RedirectResponse("/admin?said=allowed", 303)
+            return self._pages.redirect("/admin?said=allowed")
         await self._store.deny(infohashes, reason=form.get("reason", "")[:REASON_MAX])
-        return RedirectResponse("/admin?said=denied", 303)
+        return self._pages.redirect("/admin?said=denied")
 
     def _for_administrators(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
@@ -203,7 +211,7 @@ class Administration:
             token = request.cookies.get(COOKIE, "")
             session = await asyncio.to_thread(self._site.session, token, time.time()) if token else None
             if session is None:
-                return RedirectResponse("/admin/login", 303)
+                return self._pages.redirect("/admin/login")
             if request.method == "POST" and not await _has_token(request, session):
                 return self._pages.message(
                     request, 403, "This form is out of date", "Go back, reload the page, and try again."

@@ -22,8 +22,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from lycosa.core.errors import LycosaError
@@ -48,16 +48,22 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 def build_torrent_site(
-    search: TorrentSearch, *, title: str = "Lycosa", admin: AdminParts | None = None, per_minute: float = PER_MINUTE
+    search: TorrentSearch,
+    *,
+    title: str = "Lycosa",
+    base: str = "",
+    admin: AdminParts | None = None,
+    per_minute: float = PER_MINUTE,
 ) -> Starlette:
     """Return the site as an ASGI application. Without `admin` there are no takedowns and no administration.
 
-    `per_minute` limits the requests of each client of another machine; it may make BURST at once.
+    `base` is the path below which the site is, such as "/torrents"; "" for all of the server. `per_minute` limits the
+    requests of each client of another machine; it may make BURST at once.
     """
     templates = page_templates(TEMPLATES)
     templates.globals.update(site=title, takedowns=admin is not None)
     statistics = Statistics(search)
-    pages = TorrentPages(search, statistics, templates)
+    pages = TorrentPages(search, statistics, templates, base)
     feeds, api, torznab = TorrentFeeds(search, title), TorrentApi(search, pages), Torznab(search, title)
     administration = Administration(admin, pages) if admin else None
     routes = {
@@ -80,22 +86,23 @@ def build_torrent_site(
         "/suggest": feeds.suggestions,
         "/healthz": api.health,
     }
+    paths: list[BaseRoute] = [
+        *(Route(path, _conditional(_keyed(path, answer, administration))) for path, answer in routes.items()),
+        *_admin_routes(administration),
+        Route("/robots.txt", lambda _: PlainTextResponse(ROBOTS)),
+        Route("/favicon.ico", lambda _: pages.redirect("/static/favicon.svg", 301)),
+        Mount("/static", StaticFiles(directory=STATIC), name="static"),
+    ]
     app = Starlette(
-        routes=[
-            *(Route(path, _conditional(_keyed(path, answer, administration))) for path, answer in routes.items()),
-            *_admin_routes(administration),
-            Route("/robots.txt", lambda _: PlainTextResponse(ROBOTS)),
-            Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 301)),
-            Mount("/static", StaticFiles(directory=STATIC), name="static"),
-        ],
+        routes=[Mount(base, routes=paths)] if base else paths,
         exception_handlers={
-            HTTPException: _http_error(pages),
-            LycosaError: _failure(pages),
-            Exception: _crash(pages),
+            HTTPException: _http_error(pages, base),
+            LycosaError: _failure(pages, base),
+            Exception: _crash(pages, base),
         },
     )
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES)
-    app.add_middleware(ClientLimit, per_minute=per_minute, burst=BURST)
+    app.add_middleware(ClientLimit, per_minute=per_minute, burst=BURST, free=f"{base}/static/")
     app.add_middleware(SecurityHeaders)
     return app
 
@@ -144,25 +151,25 @@ def _conditional(answer: Answer) -> Answer:
     return respond
 
 
-def _http_error(pages: TorrentPages) -> Callable[[Request, Exception], Response]:
+def _http_error(pages: TorrentPages, base: str) -> Callable[[Request, Exception], Response]:
     def respond(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _answer(pages, request, error.status_code, error.detail)
+        return _answer(pages, base, request, error.status_code, error.detail)
 
     return respond
 
 
-def _failure(pages: TorrentPages) -> Callable[[Request, Exception], Response]:
-    return lambda request, error: _answer(pages, request, 503, str(error))
+def _failure(pages: TorrentPages, base: str) -> Callable[[Request, Exception], Response]:
+    return lambda request, error: _answer(pages, base, request, 503, str(error))
 
 
-def _crash(pages: TorrentPages) -> Callable[[Request, Exception], Response]:
-    return lambda request, _error: _answer(pages, request, 500, "Internal error")
+def _crash(pages: TorrentPages, base: str) -> Callable[[Request, Exception], Response]:
+    return lambda request, _error: _answer(pages, base, request, 500, "Internal error")
 
 
-def _answer(pages: TorrentPages, request: Request, status: int, text: str) -> Response:
+def _answer(pages: TorrentPages, base: str, request: Request, status: int, text: str) -> Response:
     """Return an error for people or for programs. Starlette logs the traceback of an internal error."""
-    if request.url.path.startswith(("/api/", "/search.")):
+    if request.url.path.removeprefix(base).startswith(("/api/", "/search.")):
         return JSONResponse({"error": text}, status)
     heading = {404: "This page does not exist", 500: "Internal error", 503: "The search does not work"}.get(
         status, text

@@ -95,7 +95,7 @@ def xml_attribute(text: str) -> str:
 
 def base_url(request: Request) -> str:
     """Return the address of the site as the client knows it, without a slash at the end."""
-    return str(request.base_url).rstrip("/")
+    return f"{request.url.scheme}://{request.url.netloc}{request.scope.get('root_path', '')}"
 
 
 def torrent_json(torrent: StoredTorrent, *, files: bool = False) -> dict[str, object]:

@@ -61,15 +61,15 @@ def too_many(wait_s: float) -> Response:
 
 
 class ClientLimit:
-    """ASGI middleware that limits the requests of each client of another machine, except those for static files."""
+    """ASGI middleware that limits the requests of each client of another machine, except below the path `free`."""
 
-    def __init__(self, app: ASGIApp, per_minute: float, burst: int) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, per_minute: float, burst: int, free: str) -> None:
+        self._app, self._free = app, free
         self._limit = RequestLimit(per_minute, burst, time.monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
-        if scope["type"] == "http" and not scope["path"].startswith("/static/"):
+        if scope["type"] == "http" and not scope["path"].startswith(self._free):
             client = client_of(Request(scope))
             if client not in LOOPBACKS and (wait_s := self._limit.wait_s(client)):
                 app = too_many(wait_s)

@@ -96,9 +96,10 @@ class FacetLink(NamedTuple):
 class TorrentPages:
     """See the module."""
 
-    def __init__(self, search: TorrentSearch, statistics: Statistics, templates: jinja2.Environment) -> None:
-        self._search, self._statistics, self._templates = search, statistics, templates
+    def __init__(self, search: TorrentSearch, statistics: Statistics, templates: jinja2.Environment, base: str) -> None:
+        self._search, self._statistics, self._templates, self._base = search, statistics, templates, base
         templates.globals.update(
+            root=base,
             query_max=QUERY_MAX,
             choices=CHOICES,
             labels=LABELS,
@@ -121,7 +122,7 @@ class TorrentPages:
         try:
             params = search_params(request.query_params)
             wanted = params.request()
-            found, counts = await asyncio.gather(self._search.search(wanted), self._search.count_values(wanted))
+            found, counts = await asyncio.gather(self._search.search(wanted), self._counts(params))
         except IndexFailure as failure:
             return self.page(request, "torrent_unclear.html", 400, query=_typed(request), reason=str(failure))
         highlighter = Highlighter(found.parsed.query) if found.parsed.query else None
@@ -140,8 +141,14 @@ class TorrentPages:
             number=params.page,
             last=last,
             numbers=page_numbers(params.page, last),
-            link=lambda page: f"/search?{params.query(page=page)}",
+            link=lambda page: self.path(f"/search?{params.query(page=page)}"),
         )
+
+    async def _counts(self, params: SearchParams) -> dict[str, dict[str, int]]:
+        if not params.is_empty:
+            return await self._search.count_values(params.request())
+        numbers = await self._statistics.get()  # to count all of them takes longest
+        return {"type": numbers.types, "language": numbers.languages}
 
     async def torrent(self, request: Request) -> Response:
         """Show all about a torrent; 410 if it was taken down."""
@@ -150,7 +157,7 @@ class TorrentPages:
         if infohash is None or torrent is None:
             return await self.missing(request, infohash)
         if request.path_params["infohash"] != infohash_hex(torrent):
-            return RedirectResponse(f"/torrent/{infohash_hex(torrent)}", 301)
+            return self.redirect(f"/torrent/{infohash_hex(torrent)}", 301)
         text = request.query_params.get("q", "")[:QUERY_MAX]
         query, others = self._search.parsed(text), await self._other_releases(torrent)
         highlighter = Highlighter(query) if query else None
@@ -200,12 +207,20 @@ class TorrentPages:
         headers = {"content-language": language.code, "vary": "Accept-Language, Cookie"}
         return HTMLResponse(text, status, headers)
 
+    def path(self, path: str) -> str:
+        """Return the path of a page, below that of the site."""
+        return self._base + path
+
+    def redirect(self, path: str, status: int = 303) -> Response:
+        """Send the visitor to another page."""
+        return RedirectResponse(self.path(path), status)
+
     async def choose_language(self, request: Request) -> Response:
         """Keep the language that a visitor chooses, in a cookie."""
         code = request.path_params["code"]
         if code not in LANGUAGES_OF_SITE:
             return self.message(request, 404, "This page does not exist", "Try the search box.")
-        response = RedirectResponse("/", 303)
+        response = self.redirect("/")
         response.set_cookie(LANGUAGE_COOKIE, code, LANGUAGE_KEPT_S, httponly=True, samesite="lax")
         return response
 

@@ -45,6 +45,31 @@ def test_a_takedown_holds_from_the_next_request_everywhere(tmp_path):
         assert "Nothing found" in server.get("/search?q=show").text
 
 
+def test_a_site_below_a_path_links_to_itself(tmp_path):
+    with torrent_site(tmp_path, base="/some/torrents") as (server, _store, _run):
+        for path in (
+            "/",
+            "/search?q=common",
+            f"/torrent/{HASHES[1]}?q=show",
+            "/browse",
+            "/statistics",
+            "/api",
+            "/nowhere",
+        ):
+            page = server.get(f"/some/torrents{path}").text
+            links = re.findall(r'(?:href|src|action)="(/[^"]*)"', page)
+            assert len(links) > 5
+            assert all(link.startswith("/some/torrents/") for link in links), links
+            for link in links[:12]:
+                assert server.get(link.replace("&amp;", "&")).status in {200, 303}, link
+        assert (
+            server.get("/some/torrents/torrent/" + HASHES[0].upper()).headers["location"].startswith("/some/torrents/")
+        )
+        assert f"{server.url}/some/torrents/torrent/{HASHES[1]}" in server.get("/some/torrents/search.rss?q=show").text
+        assert json.loads(server.get("/some/torrents/api/nowhere").text) == {"error": "Not Found"}
+        assert server.get("/search?q=show").status == 404
+
+
 def test_an_unchanged_answer_is_not_sent_again(site):
     first = site.get("/search?q=common&page=2")
     assert first.headers["cache-control"] == "no-cache"
