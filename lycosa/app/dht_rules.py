@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -9,10 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.dht_state import QUEUE, RecordsLocation, open_records
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count
 from lycosa.dht.core.magnet import parse_magnet
+from lycosa.frontier.state_dir import SOCKET
 from lycosa.infra.clock import Clock
 from lycosa.infra.line_files import READ_ERRORS, numbered_lines
 from lycosa.storage.core.torrent_record import HASHED_BYTES, TorrentRecord
@@ -20,7 +22,8 @@ from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.core.torrents.rule_tests import failures
 from lycosa.storage.core.torrents.rules import RuleFile
 from lycosa.storage.core.torrents.words import hashed_word
-from lycosa.storage.rules.installed import InstalledRules, install_rules
+from lycosa.storage.ports import RecordStore
+from lycosa.storage.rules.installed import LOOK_EVERY_S, InstalledRules, install_rules
 from lycosa.storage.rules.rule_files import inspector_of, load_rules, make_inspector
 
 __all__ = ["Applied", "apply_rules", "change_denied", "check_name", "hashed_word", "read_infohashes", "test_rules"]
@@ -29,6 +32,8 @@ PAGE_ROWS = 500
 """Torrents that are read at once."""
 DENIED_AT_ONCE = 10_000
 LINE_MAX = 64 * 1024
+MARGIN_S = 1.0
+"""How long a crawl takes at most to store what it has inspected already."""
 
 
 class Applied(NamedTuple):
@@ -66,23 +71,45 @@ async def apply_rules(
     if path is not None and (mistakes := test_rules(path)[1]):
         raise UsageError(f"{path}: {format_count(len(mistakes), 'test')} of it failed, the first: {mistakes[0]}")
     refusal = inspector_of(path).refusal if path else InstalledRules(state, (), Clock().now).refusal
-    read = refused = after = 0
     async with open_records(location) as store:
+        scan = _Scan(store, refusal, report, show, dry_run=dry_run)
         if path is not None and state is not None and not dry_run:
-            install_rules(path, state)  # before what is stored: a crawl that runs may store more
-        while page := await store.torrents(after, PAGE_ROWS):
+            install_rules(path, state)
+            await scan.run()
+            if (state / QUEUE / SOCKET).exists():  # a crawl runs, and stores by the old rules until it looks again
+                await asyncio.sleep(LOOK_EVERY_S + MARGIN_S)
+        await scan.run()
+    return Applied(scan.read, scan.refused)
+
+
+class _Scan:
+    """Goes through the stored torrents; a second run goes on with those that came since."""
+
+    def __init__(
+        self,
+        store: RecordStore,
+        refusal: Callable[[TorrentRecord], str],
+        report: Callable[[TorrentRecord, str], None],
+        show: Callable[[int, int], None],
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._store, self._refusal, self._report, self._show, self._dry_run = store, refusal, report, show, dry_run
+        self.read = self.refused = self._after = 0
+
+    async def run(self) -> None:
+        while page := await self._store.torrents(self._after, PAGE_ROWS):
             denied: dict[str, list[bytes]] = defaultdict(list)
             for torrent in page:
-                if reason := refusal(torrent.record):
-                    report(torrent.record, reason)
-                    refused += 1
+                if reason := self._refusal(torrent.record):
+                    self._report(torrent.record, reason)
+                    self.refused += 1
                     denied[reason] += torrent.record.keys
             for reason, infohashes in denied.items():
-                if not dry_run:
-                    await store.deny(infohashes, reason=reason)
-            read, after = read + len(page), page[-1].id
-            show(refused, read)
-    return Applied(read, refused)
+                if not self._dry_run:
+                    await self._store.deny(infohashes, reason=reason)
+            self.read, self._after = self.read + len(page), page[-1].id
+            self._show(self.refused, self.read)
 
 
 async def change_denied(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import re
 import time
 from pathlib import Path
@@ -66,6 +67,14 @@ def test_no_name_makes_a_pattern_of_the_package_slow():
     for name in hostile:
         inspector.inspect(record_named(name))
     assert time.process_time() - started < 1.0
+
+
+def test_no_name_is_too_strange():
+    inspector, chance = make_inspector(), random.Random(19)
+    letters = [*map(chr, range(0x3000)), *"第季集話회화期十s1e0p.[]-()/\\\ud800\U0001f469\U0010ffff"]
+    for _ in range(300):
+        names = ["".join(chance.choices(letters, k=chance.randrange(40))) for _ in range(3)]
+        inspector.inspect(record_named(*names))
 
 
 def test_the_patterns_of_the_package_mean_the_same_to_re2():

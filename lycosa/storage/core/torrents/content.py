@@ -198,7 +198,7 @@ def _number(groups: dict[str, str], name: str, most: int) -> int | None:
     if not text:
         return None
     if text[0] < FIRST_RUN:
-        number = int(text)
+        number = int(text) if text.isascii() and text.isdigit() else most + 1
     elif "十" in text:
         tens, _, ones = text.partition("十")
         number = _DIGITS.get(tens, 1) * 10 + _DIGITS.get(ones, 0)

@@ -44,6 +44,11 @@ def test_seasons_and_episodes_are_of_videos_alone():
     assert facts("x 第三季")[4:6] == (3, None)
 
 
+def test_a_group_that_is_no_number_says_nothing():
+    more = {"content": [{"type": "video", "weight": 9, "patterns": ["part (?P<season>[a-z0-9]+)"]}]}
+    assert [facts(f"part {text}", more=more).season for text in ("7", "two", "9" * 50)] == [7, None, None]
+
+
 def test_a_resolution_in_lines_counts_more_than_a_word_and_is_the_next_usual_one():
     assert facts("x 4k").resolution == 2160
     assert facts("x 4k remaster 1080p").resolution == 1080

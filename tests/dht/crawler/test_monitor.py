@@ -1,0 +1,32 @@
+"""Whether others reach the nodes of a crawl: the best one counts, and those that are not meant to be do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lycosa.dht.core.endpoints import pack
+from lycosa.dht.core.events import Reachability
+from lycosa.dht.crawler.monitor import reachability_of
+from tests.dht.crawler.views import NODE
+
+REACHABLE, UNKNOWN, UNREACHABLE = Reachability.REACHABLE, Reachability.UNKNOWN, Reachability.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [
+        ([("192.0.2.1", REACHABLE)], REACHABLE),
+        ([("192.0.2.1", UNREACHABLE), ("2001:db8::1", REACHABLE)], REACHABLE),
+        ([("192.0.2.1", UNREACHABLE), ("2001:db8::1", UNKNOWN)], UNKNOWN),
+        ([("192.0.2.1", UNREACHABLE)], UNREACHABLE),
+        ([("127.0.0.1", UNREACHABLE)], UNKNOWN),
+        ([("127.0.0.1", UNREACHABLE), ("192.0.2.1", UNREACHABLE)], UNREACHABLE),
+    ],
+)
+def test_the_node_that_is_reached_best_counts(nodes: list[tuple[str, Reachability]], found: Reachability) -> None:
+    endpoints = [pack(host, 6881) for host, _ in nodes]
+    statuses = [replace(NODE, reachability=each) for _, each in nodes]
+    assert reachability_of(endpoints, statuses, is_read_only=False) is found
+    assert reachability_of(endpoints, statuses, is_read_only=True) is UNKNOWN
