@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
+from lycosa.search.site.torrents.admin import AdminParts
+from lycosa.search.site.torrents.passwords import hash_password
+from lycosa.search.site.torrents.site_store import SiteStore
 from tests.search.e2e.browsing import contrast, luminance, screen, style, texts, wait
 from tests.search.site.torrents.sample_torrents import HASHES, torrent_site
 from tests.servers.web_server import Server
@@ -49,6 +53,26 @@ def test_search_filter_page_and_details(browser, site, scripts):
         assert texts(browser, ".tree .file") == ["en.srt", "Great.Show.S01E02.mkv"]
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_a_takedown_from_the_form_to_the_administrator(browser, tmp_path):
+    pytest.importorskip("argon2")
+    with closing(SiteStore(tmp_path / "site.sqlite")) as kept:
+        kept.set_password("ada", hash_password("correct horse battery"))
+        with torrent_site(tmp_path, admin=lambda store: AdminParts(kept, store)) as (server, _store, _run):
+            browser.get(f"{server.url}/takedown?infohash={HASHES[0]}")
+            browser.find_element(By.NAME, "reason").send_keys("It is mine.")
+            browser.find_element(By.CSS_SELECTOR, "main button").click()
+            wait(browser, lambda each: texts(each, "h1") == ["Request received"])
+            browser.get(f"{server.url}/admin")
+            browser.find_element(By.NAME, "name").send_keys("ada")
+            browser.find_element(By.NAME, "password").send_keys("correct horse battery", Keys.ENTER)
+            wait(browser, lambda each: texts(each, "h1") == ["Administration"])
+            assert texts(browser, ".reason") == ["It is mine."]
+            browser.find_element(By.CSS_SELECTOR, ".request .apply").click()
+            wait(browser, lambda each: texts(each, "[role=status]") == ["The torrents were removed, and stay away."])
+            browser.get(f"{server.url}/torrent/{HASHES[0]}")
+            assert texts(browser, "h1") == ["This torrent was removed"]
 
 
 def test_keys_alone_lead_to_a_torrent(browser, site):
