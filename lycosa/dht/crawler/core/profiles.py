@@ -45,8 +45,8 @@ class Profile:
     peers_per_try: int
     """Peers that are connected to before an infohash is left for later."""
     queued_max: int
-    """With more infohashes in the queue the sweep rests: half an hour of tries. Announces are forgotten after 45 minutes,
-    and the nodes that named them could say nothing when their turn comes."""
+    """With more infohashes in the queue the sweep rests: half an hour of tries. Nodes forget announces after 45 minutes,
+    and could say nothing when the turn of an infohash comes."""
 
     @property
     def planned_addresses(self) -> int:
