@@ -45,7 +45,7 @@ class Profile:
     peers_per_try: int
     """Peers that are connected to before an infohash is left for later."""
     queued_max: int
-    """With more infohashes in the queue the sweep rests: half an hour of tries. Nodes forget announces after 45 minutes,
+    """With more infohashes queued the sweep rests: half an hour of tries. Nodes forget announces after 45 minutes,
     and could say nothing when the turn of an infohash comes."""
 
     @property
