@@ -30,8 +30,8 @@ from tests.dht.e2e.nodes import ON_LOOPBACK
 from tests.servers.bittorrent import LIBTORRENT, find_libtorrent
 from tests.servers.torrent_swarm import TorrentSwarm, torrent_swarm
 
-SESSIONS, TORRENTS = (30, 500) if PROVE else (12, 48)
-KILLS, LIFE_S = (100, (0.2, 4.0)) if PROVE else (10, (0.2, 1.6))
+SESSIONS, TORRENTS = (30, 500) if PROVE else (12, 36)
+KILLS, LIFE_MAX_S = (100, 4.0) if PROVE else (10, 0.8)
 CRAWL_MAX_S = 1800.0 if PROVE else 120.0
 ADDRESS = "127.0.0.77"
 POLL_S = 0.05
@@ -135,7 +135,8 @@ def test_a_crawl_that_is_killed_again_and_again_loses_none_and_stores_none_twice
     chance = random.Random(seed)
     for _ in range(KILLS):
         with crawl(swarm, tmp_path) as process:
-            assert process.kill_at(time.monotonic() + chance.uniform(*LIFE_S)), process.stderr
+            assert process.until(lambda process=process: "joining" in process.stderr), process.stderr
+            assert process.kill_at(time.monotonic() + chance.uniform(0.0, LIFE_MAX_S)), process.stderr
     with crawl(swarm, tmp_path) as process:
         until_all_are_stored(process, tmp_path)
         end(process)

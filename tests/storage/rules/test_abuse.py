@@ -9,7 +9,7 @@ from lycosa.storage.rules.rule_files import make_inspector
 from tests.storage.rules.name_corpus import names
 from tests.storage.rules.records import record_named
 
-NAMES = 10_000
+NAMES = 4_000
 SEED = 19
 
 
@@ -20,6 +20,6 @@ def test_names_that_are_hard_to_tell_are_not_refused():
     for kind, name in islice(names(SEED), NAMES):
         counts[kind] += 1
         refused[kind] += bool(inspector.refusal(record_named(name)))
-    assert min(counts.values()) > 50
+    assert min(counts.values()) > 20
     assert refused.pop("home_video") <= counts["home_video"] / 100
     assert refused.total() == 0, f"seed {SEED}: {refused}"

@@ -45,7 +45,8 @@ class Profile:
     peers_per_try: int
     """Peers that are connected to before an infohash is left for later."""
     queued_max: int
-    """With more infohashes in the queue the sweep rests: the nodes that named them would be gone before their turn."""
+    """With more infohashes queued the sweep rests: half an hour of tries. Nodes forget announces after 45 minutes,
+    and could say nothing when the turn of an infohash comes."""
 
     @property
     def planned_addresses(self) -> int:
@@ -75,7 +76,7 @@ HOME = Profile(
     connections_max=200,
     in_work_max=100,
     peers_per_try=8,
-    queued_max=10_000,
+    queued_max=3_000,
 )
 """For a line with a home router, whose tables hold some thousand connections."""
 SERVER = Profile(
@@ -90,7 +91,7 @@ SERVER = Profile(
     connections_max=4_000,
     in_work_max=2_000,
     peers_per_try=20,
-    queued_max=100_000,
+    queued_max=50_000,
 )
 """For a machine with a public address and no NAT on the way."""
 PROFILES = {each.name: each for each in (HOME, SERVER)}
