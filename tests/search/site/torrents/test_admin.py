@@ -151,6 +151,17 @@ def test_administration_is_off_until_there_is_a_password(run_site):
             assert (answer.status, "lycosa site --add-admin NAME" in answer.text) == (403, True)
 
 
+def test_other_machines_need_https_for_administration(site):
+    from_afar = {"X_Forwarded_For": "203.0.113.5"}
+    answer = site.server.request("GET", "/admin/login", **from_afar)
+    assert (answer.status, "Not over plain HTTP" in answer.text) == (403, True)
+    answer = site.server.request("GET", "/admin/login", **from_afar, X_Forwarded_Proto="https")
+    assert (answer.status, "Log in" in answer.text) == (200, True)
+    fields = urlencode({"name": "ada", "password": PASSWORD})
+    answer = site.server.request("POST", "/admin/login", fields, **FORM, **from_afar, X_Forwarded_Proto="https")
+    assert "; Secure" in answer.headers["set-cookie"]
+
+
 def test_programs_need_a_key_as_soon_as_there_is_one(site):
     search, torznab = "/api/search?q=show", "/torznab/api?t=search&q=show"
     assert site.server.get(search).status == 200

@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from lycosa.search.site.torrents.app import BURST
 from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES, torrent_site
 
 PAGES = [
@@ -110,6 +111,18 @@ def test_unknown_paths_and_methods_are_refused_for_people_and_for_programs(site)
     assert site.get("/search.exe?q=show").status == 404
     assert site.request("POST", "/search").status == 405
     assert "Disallow: /torrent/" in site.get("/robots.txt").text
+
+
+def test_clients_of_other_machines_are_limited(tmp_path):
+    from_afar = {"X_Forwarded_For": "203.0.113.77"}
+    with torrent_site(tmp_path, per_minute=1) as (server, _store, _run):
+        answers = [server.request("GET", "/robots.txt", **from_afar) for _ in range(BURST + 2)]
+        assert [answer.status for answer in answers[:BURST]] == [200] * BURST
+        assert answers[-1].status == 429
+        assert int(answers[-1].headers["retry-after"]) > 1
+        assert server.request("GET", "/robots.txt", X_Forwarded_For="203.0.113.78").status == 200
+        assert server.request("GET", "/static/site.css", **from_afar).status == 200
+        assert server.get("/robots.txt").status == 200
 
 
 def test_any_bytes_in_a_query_are_answered(site):
