@@ -86,7 +86,7 @@ class _Site:
         self._index = index
         self._templates = page_templates(TEMPLATES)
         self._templates.filters["counted"] = counted
-        self._templates.globals.update(site=title, query_max=QUERY_MAX, t=str, language={"code": "en"}, root="")
+        self._templates.globals.update(site=title, query_max=QUERY_MAX, t=str, language={"code": "en"}, root="", suggests=False)
 
     def home(self, request: Request) -> Response:
         try:

@@ -55,6 +55,13 @@ def test_search_filter_page_and_details(browser, site, scripts):
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
+def test_words_are_completed_while_one_types(browser, site):
+    browser.get(site.url)
+    browser.find_element(By.ID, "q").send_keys("common alb")
+    values = "return [...document.querySelectorAll('#suggestions option')].map(option => option.value)"
+    wait(browser, lambda each: each.execute_script(values) == ["common album"])
+
+
 def test_a_takedown_from_the_form_to_the_administrator(browser, tmp_path):
     pytest.importorskip("argon2")
     with closing(SiteStore(tmp_path / "site.sqlite")) as kept:

@@ -100,6 +100,7 @@ class TorrentPages:
         self._search, self._statistics, self._templates, self._base = search, statistics, templates, base
         templates.globals.update(
             root=base,
+            suggests=True,
             query_max=QUERY_MAX,
             choices=CHOICES,
             labels=LABELS,
