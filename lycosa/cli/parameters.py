@@ -33,7 +33,7 @@ class NonEmptyText(click.types.StringParamType):
         return str(value)
 
 
-class Size(click.ParamType):
+class Size(click.types.IntParamType):
     """A number of bytes: 500000, 10GB or 10G (powers of 1000), 1.5GiB (powers of 1024)."""
 
     name = "size"

@@ -58,8 +58,8 @@ class HashQueue:
 
     async def failed(self, lease: Lease, failure: CrawlOutcome) -> None:
         """Try this one again later."""
-        now = self.now()
-        at = retry_at(lease.record.attempts, now, self._chance(), failure)
+        now, record = self.now(), lease.record
+        at = retry_at(record.attempts, now, self._chance(), failure, record.not_before)
         await self._frontier.nack(lease, failure.name.lower(), at, now)
         self._changed.set()
 

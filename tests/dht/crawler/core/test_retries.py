@@ -31,11 +31,27 @@ def test_the_time_of_a_retry_says_why_the_last_try_failed(failure: CrawlOutcome)
         assert last_failure(at) is failure
 
 
+def tries(*failures: CrawlOutcome) -> list[float]:
+    """Return the delays of tries that fail in this way, one after another."""
+    at, delays = 0.0, []
+    for attempts, failure in enumerate(failures):
+        now = 1_790_000_000.0 + attempts
+        at = retry_at(attempts, now, 0.0, failure, at)
+        assert last_failure(at) is failure
+        delays.append(at - now)
+    return delays
+
+
 @pytest.mark.parametrize("failure", [CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP])
 def test_what_our_own_limits_postponed_comes_back_soon_and_then_more_seldom(failure: CrawlOutcome) -> None:
-    delays = [retry_at(attempts, 1000.0, 0.0, failure) - 1000.0 for attempts in (0, 9, 10, 11, 1000)]
+    delays = tries(*[failure] * 1100)
     expected = [POSTPONED_S, POSTPONED_S, 2 * POSTPONED_S, 3 * POSTPONED_S, POSTPONED_MAX_S]
-    assert delays == pytest.approx(expected, abs=1.0)
+    assert [delays[n] for n in (0, 9, 10, 11, 1099)] == pytest.approx(expected, abs=1.0)
+
+
+def test_what_our_own_limits_postponed_counts_for_no_failure_of_the_torrent() -> None:
+    delays = tries(FAILURE, *[CrawlOutcome.POSTPONED] * 20, FAILURE, CrawlOutcome.NO_LOOKUP, FAILURE)
+    assert [delays[0], delays[21], delays[23]] == pytest.approx(RETRY_DELAYS_S[:3], abs=1.0)
 
 
 def test_other_times_say_nothing() -> None:
