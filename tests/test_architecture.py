@@ -529,7 +529,7 @@ def test_the_tree_in_the_design_has_exactly_the_existing_files():
     for folder, names in tree.items():
         inside = (PACKAGE / folder).iterdir()
         existing = {path.stem for path in inside if (path.suffix == ".py" or path.is_dir()) and path.stem[0] != "_"}
-        existing -= {"lua", "rule_sets", "templates", "static"}
+        existing -= {"lua", "languages", "rule_sets", "templates", "static"}
         assert names == existing, f"lycosa/{folder}: the tree and the package differ"
     assert set(tree) == {path.relative_to(PACKAGE).as_posix() for path in folders() if path != PACKAGE}
 
