@@ -77,6 +77,10 @@ def essence(record: TorrentRecord) -> tuple[object, ...]:
     return record.infohash_v1 or b"", record.infohash_v2 or b"", record.name, record.size_bytes, len(record.files)
 
 
+def until_it_joins(process: Running) -> None:
+    assert process.until(lambda: "joining" in process.stderr), process.stderr
+
+
 def until_all_are_stored(process: Running, folder: Path) -> None:
     deadline = time.monotonic() + CRAWL_MAX_S
     while len(stored(folder)) < TORRENTS:
@@ -117,7 +121,7 @@ def assert_complete(swarm: TorrentSwarm, folder: Path) -> None:
     assert silent_nodes(swarm) == []
 
 
-@pytest.mark.skipif(not PROVE, reason="the next test shows the same on a small network")
+@pytest.mark.skipif(not PROVE, reason="make prove")
 def test_every_torrent_is_stored_once(swarm: TorrentSwarm, tmp_path: Path) -> None:
     with crawl(swarm, tmp_path) as process:
         until_all_are_stored(process, tmp_path)
@@ -135,9 +139,10 @@ def test_a_crawl_that_is_killed_again_and_again_loses_none_and_stores_none_twice
     chance = random.Random(seed)
     for _ in range(KILLS):
         with crawl(swarm, tmp_path) as process:
-            assert process.until(lambda process=process: "joining" in process.stderr), process.stderr
+            until_it_joins(process)
             assert process.kill_at(time.monotonic() + chance.uniform(0.0, LIFE_MAX_S)), process.stderr
     with crawl(swarm, tmp_path) as process:
+        until_it_joins(process)
         until_all_are_stored(process, tmp_path)
         end(process)
     assert_complete(swarm, tmp_path)
