@@ -16,7 +16,8 @@ from lycosa.dht.crawler.queue import HashQueue
 from tests.cli.command import assert_one_line, lycosa
 from tests.storage.torrents import torrent
 
-NOW = float(int(time.time()))
+NOW = float(int(time.time())) + 3600.0
+"""Later than any time at which a test may run: the next try is not due."""
 STORED, FAILED, QUEUED, UNSEEN = (torrent(n).infohash_v1 for n in range(4))
 HYBRID = torrent(9, v2=True)
 
