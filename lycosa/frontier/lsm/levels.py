@@ -23,7 +23,7 @@ L0_SHARE = 32
 """L0 may hold more than L0_MAX if L1 is large: up to 1/L0_SHARE of the rows of L1."""
 
 SCAN_ROWS = 10_000
-ROWS_MAX = 1 << 31
+ALL_ROWS = 1 << 31
 NEWEST = b"newest"
 META_TABLE = table_number(META)
 
@@ -104,7 +104,7 @@ class Levels:
         """Return the fingerprints that start with `prefix`; some twice while rows are moved."""
         tables = (seen, seen + SEEN_L0A - SEEN_L1, seen + SEEN_L0B - SEEN_L1)
         rows_after = self._database.rows_after
-        return [key for table in tables for key, _ in rows_after(table, prefix, prefix, ROWS_MAX)]
+        return [key for table in tables for key, _ in rows_after(table, prefix, prefix, ALL_ROWS)]
 
     def _rotate(self) -> None:
         self._set_newest(self._older)
