@@ -176,7 +176,7 @@ def test_a_node_with_saved_contacts_starts_without_a_name_server(
                 ["127.0.0.2:0"], bootstrap=["a..b:9"], allow_private=ALLOWED, state=tmp_path
             ) as second:
                 assert await second.joined() == 1
-        assert "no address found; is the name right, and the network up?; joining through the contacts" in caplog.text
+        assert "no address found; is the name right, and the network up?; joining through the saved contacts" in caplog.text
 
     asyncio.run(run())
 
