@@ -86,7 +86,9 @@ class _Site:
         self._index = index
         self._templates = page_templates(TEMPLATES)
         self._templates.filters["counted"] = counted
-        self._templates.globals.update(site=title, query_max=QUERY_MAX, t=str, language={"code": "en"}, root="", suggests=False)
+        self._templates.globals.update(site=title, query_max=QUERY_MAX)
+        # What the pages of torrents have and these do not: other languages, a path of their own, suggestions.
+        self._templates.globals.update(t=str, language={"code": "en"}, root="", suggests=False)
 
     def home(self, request: Request) -> Response:
         try:
