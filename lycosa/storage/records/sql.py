@@ -34,8 +34,19 @@ def open_sql_records(url: str, policy: RecordPolicy | None = None) -> SqlRecordS
     if scheme in {"postgresql", "postgres"}:
         return PostgresqlRecordStore(url, shown, policy)
     if scheme in {"mysql", "mariadb"}:
+        _check(url, shown)
         return MysqlRecordStore(url, shown, policy)
     raise UsageError(f"{shown} is no database for records: write postgresql://HOST/DATABASE or mysql://HOST/DATABASE")
+
+
+def _check(url: str, shown: str) -> None:
+    """Refuse a URL that cannot be divided, without its parts: any of them may be of the password."""
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise UsageError(
+            f"{shown}: write mysql://USER:PASSWORD@HOST:PORT/DATABASE, and signs such as / in the password as %2F"
+        ) from None
 
 
 class SqlRecordStore(TableRecordStore):

@@ -479,3 +479,12 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(url):
 def test_an_unknown_scheme_is_refused_with_what_to_write():
     with pytest.raises(UsageError, match="write postgresql://"):
         open_sql_records("oracle://host/database")
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://u:secret@host:33o6/d", "mysql://u:secret/%@host/d", "mysql://u:se[cret@host/d"]
+)
+def test_a_mysql_url_that_cannot_be_divided_is_refused_without_its_password(url):
+    with pytest.raises(UsageError, match="write mysql://USER") as error:
+        open_sql_records(url)
+    assert "se" not in str(error.value).partition(": write")[0]
