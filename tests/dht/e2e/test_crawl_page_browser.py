@@ -16,7 +16,8 @@ from lycosa.dht.crawler import page
 from lycosa.dht.crawler.page import crawl_pages
 from lycosa.infra.web.small_site import serve_pages
 from tests.dht.crawler.test_page import FixedMonitor
-from tests.search.e2e.test_site_browser import NARROW, browser, chromium, screen
+from tests.search.e2e.browsing import NARROW, screen
+from tests.search.e2e.conftest import browser, chromium
 
 __all__ = ["browser", "chromium"]
 

@@ -17,7 +17,8 @@ from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.memory.pool import LocalPool
 from tests.proxies.api.test_pages import EVIL, PAGES, FakeClock, fill
-from tests.search.e2e.test_site_browser import NARROW, browser, chromium, screen
+from tests.search.e2e.browsing import NARROW, screen
+from tests.search.e2e.conftest import browser, chromium
 from tests.servers.web_server import Server, running
 
 __all__ = ["browser", "chromium"]

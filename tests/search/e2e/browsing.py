@@ -8,6 +8,9 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 DEADLINE_S = 30
 
+NARROW = 360
+"""Width of a phone, in pixels."""
+
 
 def screen(browser: WebDriver, width: int = 1200, scheme: str = "light") -> None:
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}

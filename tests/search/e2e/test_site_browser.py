@@ -8,14 +8,13 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.search.e2e.browsing import contrast, luminance, screen, style, texts, wait
+from tests.search.e2e.browsing import NARROW, contrast, luminance, screen, style, texts, wait
 from tests.search.indexes import create_pages
 from tests.search.site.sample_site import sample_pages, serving
 from tests.servers.web_server import Server
 
 pytestmark = pytest.mark.browser
 
-NARROW = 360
 PAGES = (
     "/",
     "/search?q=common&page=4",

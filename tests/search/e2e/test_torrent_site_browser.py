@@ -13,13 +13,12 @@ from selenium.webdriver.support.select import Select
 from lycosa.search.site.torrents.admin import AdminParts
 from lycosa.search.site.torrents.passwords import hash_password
 from lycosa.search.site.torrents.site_store import SiteStore
-from tests.search.e2e.browsing import contrast, luminance, screen, style, texts, wait
+from tests.search.e2e.browsing import NARROW, contrast, luminance, screen, style, texts, wait
 from tests.search.site.torrents.sample_torrents import HASHES, torrent_site
 from tests.servers.web_server import Server
 
 pytestmark = pytest.mark.browser
 
-NARROW = 360
 PAGES = ("/", "/search?q=show", "/search?q=common&page=2", "/search?q=zebra", f"/torrent/{HASHES[1]}?q=show")
 PAGES += (f"/torrent/{HASHES[3]}", "/browse", "/statistics", "/api")
 
