@@ -16,13 +16,8 @@ LATER_S = 600.0
 SAY_AGAIN_S = 3600.0
 """What holds a crawl back may come and go with every line."""
 REFUSED = (CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED_BY_RULES, CrawlOutcome.REFUSED)
-FAILED = (
-    CrawlOutcome.NO_PEERS,
-    CrawlOutcome.NO_METADATA,
-    CrawlOutcome.BAD_INFO,
-    CrawlOutcome.POSTPONED,
-    CrawlOutcome.NO_LOOKUP,
-)
+POSTPONED = (CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP)
+FAILED = (CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO, *POSTPONED)
 
 
 def live_lines(view: Any, width: int = 200) -> list[str]:
@@ -92,7 +87,8 @@ def summary_lines(view: Any) -> list[str]:
             f"tried: {now.tried:,}; fetched: {now.total(CrawlOutcome.FETCHED_FROM_SAMPLER):,} at once,"
             f" {now.total(CrawlOutcome.FETCHED_AFTER_LOOKUP):,} after a lookup; failed: {now.total(*FAILED):,}"
             f" ({now.total(CrawlOutcome.NO_PEERS):,} without peers, {now.total(CrawlOutcome.NO_METADATA):,} whose"
-            f" peers failed, {now.total(CrawlOutcome.BAD_INFO):,} without a torrent in it)"
+            f" peers failed, {now.total(*POSTPONED):,} held back by our limits,"
+            f" {now.total(CrawlOutcome.BAD_INFO):,} without a torrent in it)"
         ),
         (
             f"already stored: {now.total(CrawlOutcome.ALREADY_STORED, CrawlOutcome.STORED_BEFORE):,};"

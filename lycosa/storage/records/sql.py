@@ -96,6 +96,8 @@ class SqlRecordStore(TableRecordStore):
         return self._connect()
 
     def _error(self, error: Exception) -> LycosaError | None:
+        if isinstance(error, RuntimeError):  # of pymysql: a login that needs one more package
+            return StorageError(f"{self._shown}: the database of torrents cannot be used: {error}")
         if not isinstance(error, (self._module.Error, OSError)):
             return None
         reason = str(error.args[-1] if error.args else error).strip().partition("\n")[0]

@@ -50,6 +50,15 @@ def test_the_summary_says_what_became_of_the_infohashes() -> None:
     assert lines[5] == LIMIT
 
 
+def test_the_summary_says_what_every_failed_try_failed_for() -> None:
+    found = view(600)
+    found.snapshot.counts.update({CrawlOutcome.POSTPONED: 20, CrawlOutcome.NO_LOOKUP: 2, CrawlOutcome.BAD_INFO: 1})
+    assert summary_lines(found)[2].endswith(
+        "failed: 9,023 (6,000 without peers, 3,000 whose peers failed, 22 held back by our limits,"
+        " 1 without a torrent in it)"
+    )
+
+
 def test_the_summary_for_programs_has_every_outcome() -> None:
     summary = json.loads(summary_json(view(600)))
     assert set(summary["outcomes"]) == {each.name.lower() for each in CrawlOutcome}
