@@ -16,6 +16,7 @@ from typing import NamedTuple
 from lycosa.core.errors import IndexFailure
 from lycosa.core.units import parse_size
 from lycosa.search.core.query import QUERY_MAX, SearchQuery, parse_query
+from lycosa.search.core.release_names import one_spelling
 from lycosa.search.core.request import ValueFilter
 from lycosa.search.core.schema import NUMBER_MAX
 from lycosa.search.core.torrent_text import torrent_words
@@ -52,6 +53,7 @@ EXAMPLES = {
 }
 
 _FILTER = re.compile(rf"(?<!\S)(?P<field>{'|'.join([*NUMBERS, *KEYWORDS])}):(?P<value>[^\s\"]+)", re.IGNORECASE)
+_EXCLUSION = re.compile(r"(\s-)")
 _SITE = re.compile(r"(?<!\S)(-?)site:", re.IGNORECASE)
 _RANGE = re.compile(r"(?P<sign>[<>]=?)?(?P<low>[^<>=.]*(?:\.\d[^<>=.]*)?)(?:(?P<dots>\.\.)(?P<high>.*))?")
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
@@ -87,6 +89,8 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
             filters.append(_required(name, value.strip(), now))
     if not rest and (filters or not text.strip()):
         return TorrentQuery(None, tuple(filters))
+    # "web dl" is one word of a name: it is spelled before the parts are taken apart, but not across an exclusion.
+    rest = "".join(one_spelling(part) for part in _EXCLUSION.split(rest))
     return TorrentQuery(parse_query(rest, torrent_words), tuple(filters))
 
 

@@ -58,3 +58,16 @@ def test_nothing_finds_everything_and_releases_have_one_spelling():
     assert parse_torrent_query("  ", NOW) == TorrentQuery(None)
     assert parse_torrent_query("Show S1E2 h.264", NOW).query.plain_words == ("show", "s01e02", "h264")
     assert parse_torrent_query("site:x", NOW).query.plain_words == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("season 1", "s01"), ("S01 E02", "s01e02"), ("h 265", "h265"), ("web dl", "webdl"), ("blu ray", "bluray")],
+)
+def test_a_spelling_of_two_words_needs_no_quotation_marks(text, wanted):
+    assert parse_torrent_query(f"show {text} x", NOW).query.plain_words == ("show", wanted, "x")
+
+
+def test_an_exclusion_is_not_part_of_a_spelling():
+    assert parse_torrent_query("season -1", NOW).query.plain_words == ("season",)
+    assert [term.words for term in parse_torrent_query("show -web dl", NOW).query.excluded] == [("webdl",)]
