@@ -84,10 +84,10 @@ class Administration:
             "/takedown": self.takedown,
             "/admin": self._for_administrators(self._requests),
             "/admin/login": self.login,
-            "/admin/logout": self._for_administrators(self._logout),
-            "/admin/takedowns": self._for_administrators(self._decide),
-            "/admin/deny": self._for_administrators(self._deny),
-            "/admin/keys": self._for_administrators(self._keys),
+            "/admin/logout": self._for_administrators(self._logout, changes=True),
+            "/admin/takedowns": self._for_administrators(self._decide, changes=True),
+            "/admin/deny": self._for_administrators(self._deny, changes=True),
+            "/admin/keys": self._for_administrators(self._keys, changes=True),
         }
 
     async def accepts(self, request: Request) -> bool:
@@ -96,7 +96,7 @@ class Administration:
 
     async def takedown(self, request: Request) -> Response:
         """Show the form of a request for takedown, or take one."""
-        if request.method == "GET":
+        if request.method != "POST":
             return self._form(request, request.query_params.get("infohash", "")[:64])
         if wait_s := self._takedowns.wait_s(request):
             return too_many(wait_s)
@@ -130,7 +130,7 @@ class Administration:
         """Show the login, or log in."""
         if refused := self._refused(request):
             return refused
-        if request.method == "GET":
+        if request.method != "POST":
             return self._pages.page(request, "admin_login.html", problem="")
         if wait_s := self._logins.wait_s(request):
             return too_many(wait_s)
@@ -204,7 +204,7 @@ class Administration:
         await self._store.deny(infohashes, reason=form.get("reason", "")[:REASON_MAX])
         return self._pages.redirect("/admin?said=denied")
 
-    def _for_administrators(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    def _for_administrators(self, page: Page, *, changes: bool = False) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
             if refused := self._refused(request):
                 return refused
@@ -212,6 +212,8 @@ class Administration:
             session = await asyncio.to_thread(self._site.session, token, time.time()) if token else None
             if session is None:
                 return self._pages.redirect("/admin/login")
+            if changes and request.method != "POST":  # only a form has a token
+                return self._pages.redirect("/admin")
             if request.method == "POST" and not await _has_token(request, session):
                 return self._pages.message(
                     request, 403, "This form is out of date", "Go back, reload the page, and try again."

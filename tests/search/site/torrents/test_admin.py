@@ -144,6 +144,18 @@ def test_nobody_gets_in_without_the_password_or_the_token(site):
     assert answers[-1].status == 429
 
 
+def test_only_forms_change_something(site):
+    assert site.server.request("HEAD", "/takedown").status == 200
+    cookie, _token = log_in(site.server)
+    assert site.server.request("HEAD", "/admin/login").status == 200
+    fields = urlencode({"infohashes": HASHES[0]})
+    for path in ("/admin/deny", "/admin/logout"):
+        answer = site.server.request("GET", path, fields, Cookie=cookie, **FORM)
+        assert (answer.status, answer.headers["location"]) == (303, "/admin")
+    assert site.server.get(f"/torrent/{HASHES[0]}").status == 200
+    assert site.server.request("GET", "/admin", Cookie=cookie).status == 200
+
+
 def test_administration_is_off_until_there_is_a_password(run_site):
     with run_site() as site:
         for path in ("/admin", "/admin/login"):
