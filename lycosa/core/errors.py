@@ -23,7 +23,8 @@
     |-- NoMetadata            no peer delivered the info dict of a torrent
     |-- BadMessage            bytes that are not HTTP/1 or SOCKS, or are ambiguous
     |-- Forbidden             a client of the gateway may not do this: destination, port, login
-    |-- IndexFailure          the search index is missing, foreign, or refuses the query
+    |-- IndexFailure          the search index is missing or foreign
+    |   `-- BadQuery          the query cannot be read
     |-- FetchError            a transfer failed; `retry` says whether another attempt can help
     |   |-- ConnectFailed     no address or no connection: the host is at fault
     |   |   `-- ProxyFailed   no connection to a proxy, or (`behind`) from the proxy to the host
@@ -164,6 +165,10 @@ class Forbidden(LycosaError):
 
 class IndexFailure(LycosaError):
     """The search index cannot be used."""
+
+
+class BadQuery(IndexFailure):
+    """The query cannot be read, or is out of bounds."""
 
 
 @public

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lycosa.core.errors import IndexFailure
+from lycosa.core.errors import BadQuery
 from lycosa.search.core.analyzer import fold, normalize
 from lycosa.search.core.query import SearchQuery, check_page
 from lycosa.search.core.request import SearchRequest
@@ -60,7 +60,7 @@ class FoundTorrents(NamedTuple):
 
 
 class TorrentSearch:
-    """See the module. Raises `IndexFailure` for a query that cannot be read, `StateError` if the store fails."""
+    """See the module. Raises `BadQuery`; `IndexFailure` and `StateError` if index or store fail."""
 
     def __init__(self, index: Index, store: RecordStore, now: Callable[[], float]) -> None:
         self._index, self._store, self._now = index, store, now
@@ -70,7 +70,7 @@ class TorrentSearch:
         started = time.perf_counter()
         check_page(request.limit, request.offset)
         if request.sort not in {"", *SORTS}:
-            raise IndexFailure(f"sort {request.sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
+            raise BadQuery(f"sort {request.sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
         parsed = parse_torrent_query(request.text, self._now(), request.fields)
         wanted = _index_request(request, parsed)
         found = await asyncio.to_thread(self._index.find, wanted)
@@ -103,7 +103,7 @@ class TorrentSearch:
 
     def parsed(self, text: str) -> SearchQuery | None:
         """Return the words of a query; None if it has none, or cannot be read."""
-        with suppress(IndexFailure):
+        with suppress(BadQuery):
             return parse_torrent_query(text, self._now()).query
         return None
 

@@ -8,7 +8,7 @@
     site:example.org   on this host or its subdomains
 
 Everything else is read as words, such as an unknown prefix, an unclosed quotation mark, or an operator alone.
-`parse_query` raises `IndexFailure`, with a one-line message, if the query has no word or exceeds the bounds below.
+`parse_query` raises `BadQuery`, with a one-line message, if the query has no word or exceeds the bounds below.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from lycosa.core.errors import IndexFailure
+from lycosa.core.errors import BadQuery
 from lycosa.search.core.analyzer import is_unspaced, words
 from lycosa.search.core.results import SearchPage
 
@@ -86,9 +86,9 @@ Split = Callable[[str], list[str]]
 
 
 def parse_query(query: str, split: Split = words) -> SearchQuery:
-    """Parse a query, whose parts `split` divides into words. Raises `IndexFailure` if it has no word, or too many."""
+    """Parse a query, whose parts `split` divides into words. Raises `BadQuery` if it has no word, or too many."""
     if len(query) > QUERY_MAX:
-        raise IndexFailure(f"the query has {len(query)} characters: use at most {QUERY_MAX}")
+        raise BadQuery(f"the query has {len(query)} characters: use at most {QUERY_MAX}")
     text = query.translate(_PUNCTUATION)
     if text.count('"') % 2:  # drop the unclosed quotation mark
         head, _, tail = text.rpartition('"')
@@ -97,19 +97,19 @@ def parse_query(query: str, split: Split = words) -> SearchQuery:
     if not parsed.clauses and not parsed.excluded:  # the query consists only of operators, such as OR
         parsed = _parse(text, split, operators=False)
     if not parsed.clauses:
-        raise IndexFailure(_explain_no_words(query, parsed))
+        raise BadQuery(_explain_no_words(query, parsed))
     count = sum(len(term.words) for clause in (*parsed.clauses, parsed.excluded) for term in clause)
     if count > QUERY_WORDS_MAX:
-        raise IndexFailure(f"the query has {count} words: use at most {QUERY_WORDS_MAX}")
+        raise BadQuery(f"the query has {count} words: use at most {QUERY_WORDS_MAX}")
     return parsed
 
 
 def check_page(limit: int, offset: int) -> None:
-    """Raise `IndexFailure` if a page of results is out of bounds."""
+    """Raise `BadQuery` if a page of results is out of bounds."""
     if not 1 <= limit <= LIMIT_MAX:
-        raise IndexFailure(f"limit {limit} is out of range: use 1 to {LIMIT_MAX}")
+        raise BadQuery(f"limit {limit} is out of range: use 1 to {LIMIT_MAX}")
     if not 0 <= offset <= OFFSET_MAX:
-        raise IndexFailure(f"offset {offset} is out of range: use 0 to {OFFSET_MAX}, and a narrower query beyond that")
+        raise BadQuery(f"offset {offset} is out of range: use 0 to {OFFSET_MAX}, and a narrower query beyond that")
 
 
 def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from lycosa.core.errors import IndexFailure
+from lycosa.core.errors import BadQuery
 from lycosa.core.units import parse_size
 from lycosa.search.core.query import QUERY_MAX, SearchQuery, parse_query
 from lycosa.search.core.release_names import one_spelling
@@ -70,10 +70,10 @@ class TorrentQuery(NamedTuple):
 def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None = None) -> TorrentQuery:
     """Parse a query. `fields` are further filters, by the names of the query language.
 
-    Raises `IndexFailure` if the query has too many words, or one of the fields cannot be read.
+    Raises `BadQuery` if the query has too many words, or one of the fields cannot be read.
     """
     if len(text) > QUERY_MAX:
-        raise IndexFailure(f"the query has {len(text)} characters: use at most {QUERY_MAX}")
+        raise BadQuery(f"the query has {len(text)} characters: use at most {QUERY_MAX}")
     filters: list[ValueFilter] = []
 
     def take(found: re.Match[str]) -> str:
@@ -97,7 +97,7 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
 def _required(name: str, value: str, now: float) -> ValueFilter:
     made = _filter(name, value, now)
     if made is None:
-        raise IndexFailure(f"{name} {value[:40]!r} cannot be read: write {name}:{EXAMPLES[name]}")
+        raise BadQuery(f"{name} {value[:40]!r} cannot be read: write {name}:{EXAMPLES[name]}")
     return made
 
 

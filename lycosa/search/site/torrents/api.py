@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lycosa import __version__
-from lycosa.core.errors import IndexFailure, LycosaError
+from lycosa.core.errors import BadQuery, LycosaError
 from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
 from lycosa.search.site.torrents.feeds import base_url, search_json, torrent_json
 from lycosa.search.site.torrents.pages import TorrentPages
@@ -33,7 +33,7 @@ class TorrentApi:
             limit = max(number(request.query_params, "limit", LIMIT, API_LIMIT_MAX), 1)
             offset = number(request.query_params, "offset", 0, OFFSET_MAX)
             found = await self._search.search(replace(params.request(), limit=limit, offset=offset))
-        except IndexFailure as failure:
+        except BadQuery as failure:
             return JSONResponse({"error": str(failure)}, 400)
         return JSONResponse({**search_json(params.text, found), "limit": limit, "offset": offset})
 
@@ -41,7 +41,7 @@ class TorrentApi:
         """Return how many results have each type and language."""
         try:
             return JSONResponse(await self._search.count_values(search_params(request.query_params).request()))
-        except IndexFailure as failure:
+        except BadQuery as failure:
             return JSONResponse({"error": str(failure)}, 400)
 
     async def suggest(self, request: Request) -> Response:

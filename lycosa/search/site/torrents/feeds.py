@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from lycosa.core.errors import IndexFailure
+from lycosa.core.errors import BadQuery
 from lycosa.core.units import format_size
 from lycosa.search.site.torrents.params import API_LIMIT_MAX, SearchParams, number, search_params
 from lycosa.search.site.torrents.views import facts_of_torrent, infohash_hex, iso_time, magnet_uri
@@ -49,7 +49,7 @@ class TorrentFeeds:
             params = search_params(request.query_params)
             limit = max(number(request.query_params, "limit", ITEMS, API_LIMIT_MAX), 1)
             found = await self._search.search(replace(params.request(), limit=limit, strict=True))
-        except IndexFailure as failure:
+        except BadQuery as failure:
             return JSONResponse({"error": str(failure)}, 400)
         base = base_url(request)
         if form == "json":

@@ -10,7 +10,7 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from lycosa.core.errors import IndexFailure
+from lycosa.core.errors import BadQuery, IndexFailure
 from lycosa.core.units import format_size
 from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import QUERY_MAX
@@ -124,7 +124,7 @@ class TorrentPages:
             params = search_params(request.query_params)
             wanted = params.request()
             found, counts = await asyncio.gather(self._search.search(wanted), self._counts(params))
-        except IndexFailure as failure:
+        except BadQuery as failure:
             return self.page(request, "torrent_unclear.html", 400, query=_typed(request), reason=str(failure))
         highlighter = Highlighter(found.parsed.query) if found.parsed.query else None
         last = min(PAGE_MAX, -(-found.total // PAGE_SIZE))

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 
-from lycosa.core.errors import IndexFailure
+from lycosa.core.errors import BadQuery
 from lycosa.search.core.query import OFFSET_MAX
 from lycosa.search.torrents import SORTS, TorrentRequest
 
@@ -49,20 +49,20 @@ class SearchParams(NamedTuple):
 
 
 def search_params(values: QueryParams) -> SearchParams:
-    """Read the parameters of a search. Raises `IndexFailure` for one that is wrong."""
+    """Read the parameters of a search. Raises `BadQuery` for one that is wrong."""
     fields = {name: _short(name, values[name].strip()) for name in FIELDS if values.get(name, "").strip()}
     sort = values.get("sort", "")
     if sort not in {"", *SORTS}:
-        raise IndexFailure(f"sort {sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
+        raise BadQuery(f"sort {sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
     page = min(max(number(values, "page", 1, 10**9), 1), PAGE_MAX)
     return SearchParams(values.get("q", "").strip(), fields, sort, values.get("order") == "asc", page)
 
 
 def number(values: QueryParams, name: str, default: int, most: int) -> int:
-    """Return a whole number. Raises `IndexFailure` if it is none, or too large."""
+    """Return a whole number. Raises `BadQuery` if it is none, or too large."""
     text = values.get(name, "") or str(default)
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
-        raise IndexFailure(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")
+        raise BadQuery(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")
     return int(text)
 
 
@@ -78,5 +78,5 @@ def infohash_of(text: str) -> bytes | None:
 
 def _short(name: str, value: str) -> str:
     if len(value) > VALUE_MAX:
-        raise IndexFailure(f"{name} has {len(value)} characters: use at most {VALUE_MAX}")
+        raise BadQuery(f"{name} has {len(value)} characters: use at most {VALUE_MAX}")
     return value

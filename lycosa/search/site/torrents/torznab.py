@@ -14,7 +14,7 @@ from email.utils import formatdate
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lycosa.core.errors import IndexFailure, LycosaError
+from lycosa.core.errors import BadQuery, LycosaError
 from lycosa.search.core.query import OFFSET_MAX
 from lycosa.search.site.torrents.feeds import TORRENT_TYPE, XML, base_url, xml_attribute, xml_text
 from lycosa.search.site.torrents.views import facts_of_torrent, infohash_hex, magnet_uri
@@ -100,7 +100,7 @@ class Torznab:
             return _results(base_url(request), self._title, [], 0, wanted.offset)
         try:
             found = await self._search.search(wanted)
-        except IndexFailure as failure:
+        except BadQuery as failure:
             raise _Refused(INCORRECT, str(failure)) from None
         return _results(base_url(request), self._title, found.torrents, found.total, wanted.offset)
 

@@ -165,3 +165,16 @@ def test_any_bytes_in_a_query_are_answered(site):
 )
 def test_query_bombs_are_refused_or_answered(site, query):
     assert site.get(f"/search?{query}").status in {200, 400}
+
+
+def test_without_its_index_the_site_says_so_and_does_not_blame_the_query(tmp_path):
+    with torrent_site(tmp_path) as (server, _store, _run):
+        (tmp_path / "index").rename(tmp_path / "away")
+        try:
+            for path in ("/search?q=great", "/search.json?q=great", "/search.rss?q=great", "/api/search?q=great"):
+                assert server.get(path).status == 503
+            assert 'code="900"' in server.get("/torznab/api?t=search&q=great").text
+            assert server.get(f"/torrent/{HASHES[0]}").status == 200, "the store has it"
+        finally:
+            (tmp_path / "away").rename(tmp_path / "index")
+        assert server.get("/search?q=great").status == 200
