@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from lycosa.app.dht_state import RecordsLocation
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.search import fts5, tantivy
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.fts5 import Fts5Index
@@ -40,7 +40,10 @@ def open_torrent_index(folder: Path, *, write: bool = False, engine: str | None 
     if not write and not folder.exists():
         raise UsageError(f"{folder} does not exist: `lycosa index` with the same --state or --store makes it")
     marker = marker_of(folder)
-    return ENGINES[engine or (marker.engine if marker else tantivy.ENGINE)](folder, TORRENTS, write=write)
+    name = engine or (marker.engine if marker else tantivy.ENGINE)
+    if name not in ENGINES:
+        raise IndexFailure(f"the index {folder} is of the unknown engine {name[:20]!r}: update Lycosa")
+    return ENGINES[name](folder, TORRENTS, write=write)
 
 
 @asynccontextmanager
