@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -29,6 +30,13 @@ PORT = 8080
 @click.option(
     "--allow-remote", is_flag=True, help="Allow a --host that other machines can reach: everybody there can search."
 )
+@click.option(
+    "--server-name",
+    "server_names",
+    multiple=True,
+    metavar="NAME",
+    help="Host name of the site behind a reverse proxy; may be given again. Requests under other names are refused.",
+)
 @click.option("--title", default="Lycosa", show_default=True, metavar="S", help="Title of the site.")
 @click.option(
     "--base-path", default="", metavar="PATH", help="Path of the torrents' site on a server with others: /torrents."
@@ -45,6 +53,7 @@ def command(
     base_path: str,
     add_admin: str | None,
     *,
+    server_names: tuple[str, ...],
     allow_remote: bool,
     hide_at_once: bool,
     admin_over_http: bool,
@@ -71,12 +80,21 @@ def command(
     listening = closing(listen(host, first_port, f"--host {host}", access, any_port=port is None))
     with listening as listener:
         address = listener.getsockname()
+        guarded = _guard(address[0], server_names)
         line = f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})"
         if location.state or location.store:
             options = torrents.SiteOptions(index_dir, title, base_path, hide_at_once, admin_over_http)
-            return torrents.serve_torrents(location, options, listener, line)
+            return torrents.serve_torrents(location, options, listener, line, guarded)
         with closing(open_index(index_folder(index_dir))) as index:
             print(line, flush=True)
-            server = Server(build_search_site(index, title))
+            server = Server(guarded(build_search_site(index, title)))
             server.run(sockets=[listener])
             return INTERRUPTED if server.interrupted else DONE
+
+
+def _guard(address: str, names: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Return what makes a site refuse other host names. One that other machines can reach may have any name."""
+    from lycosa.infra.web.host_guard import HostGuard
+    from lycosa.infra.web.listening import is_remote
+
+    return lambda site: site if is_remote(address) and not names else HostGuard(site, names)

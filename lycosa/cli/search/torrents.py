@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,12 +85,12 @@ class SiteOptions(NamedTuple):
     admin_over_http: bool
 
 
-def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str) -> int:
-    """Serve the site of a store until a signal."""
-    return asyncio.run(_serve(location, options, listener, line))
+def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str, guarded: Callable[[Any], Any]) -> int:
+    """Serve the site of a store until a signal. `guarded` refuses what the site must not answer."""
+    return asyncio.run(_serve(location, options, listener, line, guarded))
 
 
-async def _serve(location: Any, options: SiteOptions, listener: Any, line: str) -> int:
+async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, guarded: Callable[[Any], Any]) -> int:
     from lycosa.app.torrent_search import index_folder
     from lycosa.app.torrent_site import open_torrent_site
     from lycosa.cli.serving import Server
@@ -101,7 +102,7 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str) 
     decided = {"hide_at_once": options.hide_at_once, "over_http": options.admin_over_http}
     async with open_torrent_site(location, folder, options.title, base=base, **decided) as site:
         print(line, flush=True)
-        server = Server(site)
+        server = Server(guarded(site))
         await server.serve(sockets=[listener])
         return INTERRUPTED if server.interrupted else DONE
 

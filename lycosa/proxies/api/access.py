@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 
+from lycosa.infra.web.host_guard import host_of, is_loopback_name
 from lycosa.infra.web.pages import Receive, Scope, Send
 from lycosa.proxies.api.params import json_response
 from lycosa.proxies.api.schemas import ErrorResponse
-from lycosa.proxies.core.api_key import is_loopback
 
 PUBLIC_PATHS = frozenset({"/healthz", "/api/openapi.json", "/favicon.ico"})
 SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -62,7 +62,7 @@ class Guard:
 
     def _is_local(self, scope: Scope, headers: Headers) -> bool:
         client = scope.get("client")
-        return is_loopback(_host(headers.get("host", ""))) and (client is None or is_loopback(client[0]))
+        return is_loopback_name(host_of(headers.get("host", ""))) and (client is None or is_loopback_name(client[0]))
 
 
 def _request_key(headers: Headers, *, basic: bool) -> bytes | None:
@@ -91,12 +91,6 @@ def _is_cross_site(headers: Headers) -> bool:
         return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
     except ValueError:
         return True
-
-
-def _host(text: str) -> str:
-    """Return a Host header without its port."""
-    bare, _, port = text.rpartition(":")
-    return bare if bare and port.isdecimal() and not (text.startswith("[") and text.endswith("]")) else text
 
 
 def _deny(path: str, status: int, problem: str, headers: dict[str, str] | None = None) -> Response:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
 from lycosa.core.errors import UsageError
 
 KEY_MIN = 16
 """Minimum length of a key, in characters."""
-
-LOCAL_NAMES = frozenset({"localhost"})
 
 
 def checked_key(key: str, where: str) -> str:
@@ -17,11 +13,3 @@ def checked_key(key: str, where: str) -> str:
     if not (key.isascii() and key.isprintable() and " " not in key and len(key) >= KEY_MIN):
         raise UsageError(f"{where}: write {KEY_MIN} or more ASCII letters and digits, e.g. by: openssl rand -hex 16")
     return key
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or name, without port, is certainly this machine."""
-    try:
-        return ip_address(host.strip("[]").partition("%")[0]).is_loopback
-    except ValueError:
-        return host.lower().rstrip(".") in LOCAL_NAMES

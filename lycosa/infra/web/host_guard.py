@@ -1,0 +1,48 @@
+"""Refuses requests under host names that are not ours, which prevents DNS rebinding.
+
+A web page can let its own name point to 127.0.0.1 and then read what a server of this machine answers, because for the
+browser both are one site. Such requests have the name of that page in their Host header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+
+from lycosa.infra.web.pages import Receive, Scope, Send
+
+LOCAL_NAMES = frozenset({"localhost"})
+
+
+class HostGuard:
+    """ASGI middleware that answers 421 unless the Host is a loopback address, localhost, or one of `names`."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], names: Iterable[str] = ()) -> None:
+        self._app = app
+        self._names = {name.lower().rstrip(".") for name in names}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_ours(host_of(Headers(scope=scope).get("host", ""))):
+            refusal = PlainTextResponse("not a name of this server: its operator can add it with --server-name\n", 421)
+            return await refusal(scope, receive, send)
+        return await self._app(scope, receive, send)
+
+    def _is_ours(self, host: str) -> bool:
+        return is_loopback_name(host) or host.lower().rstrip(".") in self._names
+
+
+def host_of(header: str) -> str:
+    """Return a Host header without its port."""
+    bare, _, port = header.rpartition(":")
+    return bare if bare and port.isdecimal() and not (header.startswith("[") and header.endswith("]")) else header
+
+
+def is_loopback_name(host: str) -> bool:
+    """Return whether an address or name, without port, is certainly this machine."""
+    try:
+        return ip_address(host.strip("[]").partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") in LOCAL_NAMES
