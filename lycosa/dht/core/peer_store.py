@@ -40,7 +40,6 @@ class StoredPeer(NamedTuple):
 
     endpoint: bytes
     seed: bool
-    announced_at: float
 
 
 class Swarm:
@@ -118,7 +117,7 @@ class PeerStore:
         known = swarm.peers.get(address)
         if known is None or known.endpoint != endpoint or known.seed != seed:
             swarm.changed()
-        swarm.peers[address] = StoredPeer(endpoint, seed, now)
+        swarm.peers[address] = StoredPeer(endpoint, seed)
         self._order[infohash + address] = now
         return True
 

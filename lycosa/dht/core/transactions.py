@@ -68,9 +68,6 @@ class OutgoingQuery:
         """Return the contact that the query is sent to; None if only the endpoint is known."""
         return None if self.expected_id is None else Contact(self.expected_id, self.endpoint)
 
-    def was_sent(self) -> bool:
-        return not math.isnan(self.sent_at)
-
 
 class QueryListener(Protocol):
     """Is notified when its queries are answered or have failed, and possibly when they are stalled before that."""
