@@ -429,7 +429,7 @@ class MetadataFetcher:
         return max(0, free_bytes // PIECE_BYTES) if self._first_for_bytes is fetch else 0
 
     def _count_bytes(self, fetch: MetadataFetch) -> None:
-        """Count what a fetch holds now. What it has released goes to the fetches that wait."""
+        """Update the count of bytes that a fetch holds. If it released some, let waiting fetches continue."""
         held_bytes = fetch.held_bytes if fetch.is_done else fetch.assembly.held_bytes
         change = held_bytes - fetch.counted_bytes
         fetch.counted_bytes = held_bytes

@@ -327,7 +327,7 @@ async def open_node(
     read_only      send queries, but answer none (BEP 43)
     allow_private  networks that are contacted although they are not public, such as 127.0.0.0/8
     report_infohashes  give each infohash that others announce or want to `DhtSession.listeners`
-    limits         of queries, bytes and new addresses, for all nodes together
+    limits         limits of queries, bytes and new addresses, for all nodes together
     fetch_limits   of connections to peers
 
     Raises `UsageError` and `StateError`.
@@ -371,7 +371,7 @@ def _open_shell(
 
 
 def _fetcher(session: DhtSession, config: NodeConfig, limits: FetchLimits | None) -> MetadataFetcher:
-    """Return the fetcher: it connects from the address of the node if there is one, and tells peers of the node."""
+    """Return the fetcher. It connects from the node's address, if there is only one, and tells peers about the node."""
 
     def meet(endpoint: bytes) -> None:
         with suppress(NodeBusy):

@@ -88,7 +88,7 @@ def full_shell(refusals: int) -> DatagramShell:
     bound = bind_udp(pack("127.0.0.1", 0))
     sock = FullSocket(fileno=bound.detach())
     sock.refusals = refusals
-    # Loopback is not allowed: the node does not ask who asks it.
+    # Loopback is not allowed, so the node does not ping the senders of queries.
     shell = DatagramShell(DhtNode(pack_address(sock.getsockname()), NodeConfig(), os.urandom), sock, lambda _: None)
     shell.node.start(None, [], shell.now())
     return shell

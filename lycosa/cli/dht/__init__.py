@@ -7,7 +7,7 @@ import click
 from lycosa.cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "node": "Run a DHT node and show how it is doing.",
+    "node": "Run a DHT node and show its state.",
     "crawl": "Find torrents and store their metadata.",
     "explain": "Explain why a torrent is not stored, or since when it is.",
     "stats": "Show what a crawl has stored and queued.",

@@ -95,7 +95,7 @@ def run_with_node(
     action: Callable[[Any], Coroutine[Any, Any, int]],
     settings: Callable[[], dict[str, Any]] = dict,
 ) -> int:
-    """Open a node, run `action(session)`, and return its exit code. After a signal the exit code is that of the signal.
+    """Open a node, run `action(session)`, and return its exit code; after a signal, the exit code for the signal.
 
     `settings` returns more arguments of `open_node`.
 

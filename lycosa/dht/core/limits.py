@@ -37,7 +37,7 @@ REFUSED_WAIT_S = 1.0
 BANDWIDTH_BURST_S = 2.0
 """Maximum burst of an idle node, in seconds at the full rate."""
 QUERIES_RESERVE = 0.25
-"""The part of the burst that answers leave to queries: a flood of queries must not silence our own."""
+"""The part of the burst that is reserved for our queries: answers to a flood must not use it up."""
 TCP = b"tcp"
 """Before the endpoint of a connection: a router on the way keeps an entry for each protocol."""
 NEW_ADDRESSES_BURST_S = 10.0
@@ -225,7 +225,7 @@ class NodeLimits:
         return allowed
 
     def query_wait_s(self, endpoint: bytes, now: float) -> float:
-        """Return how long a query to this endpoint must wait; if it need not, count it."""
+        """Return how long a query to this endpoint must wait. If it is 0, count the query."""
         host_at, bytes_at = self._queries.ready_at(endpoint, now), self._bandwidth.ready_at(QUERY_BYTES, now)
         if max(host_at, bytes_at) > now:
             self.waits[QueryLimit.HOST if host_at >= bytes_at else QueryLimit.BANDWIDTH] += 1

@@ -42,7 +42,7 @@ from lycosa.dht.core.tokens import SECRET_BYTES, TokenIssuer
 from lycosa.dht.core.transactions import REFUSED, OutgoingQueries, OutgoingQuery, SilentEndpoints, Transactions
 
 EVENTS_MAX = 10_000
-"""Events that wait for the shell; the oldest go first."""
+"""Maximum number of events that wait for the shell; beyond it the oldest are dropped."""
 STRANGERS_EVENTS_MAX = EVENTS_MAX // 2
 """Above it, what strangers announce and want is no event: it must not push out the results of our own operations."""
 OFFLINE_S = 30.0
@@ -176,7 +176,7 @@ class DhtNode:
         return self._operations.find_node(target, now)
 
     def get_peers(self, infohash: bytes, now: float, **options: Unpack[PeersOptions]) -> int:
-        """Search peers: LookupProgress for each group, then LookupFinished. See `PeersOptions`."""
+        """Search for peers. Events: LookupProgress for new peers, then LookupFinished. See `PeersOptions`."""
         return self._operations.get_peers(infohash, now, **options)
 
     def announce(self, infohash: bytes, port: int | None, now: float, *, seed: bool = False) -> int:

@@ -23,7 +23,7 @@ class NodeConfig:
     external_ip: bytes = b""
     """Our packed public IP address, if it is known. By default it is learned from the answers of other nodes."""
     sample_interval_s: int = SAMPLE_INTERVAL_S
-    """How long the sample of our infohashes stays the same, and indexers stay away (BEP 51)."""
+    """Seconds for which the sample of our infohashes stays the same and indexers should not ask again (BEP 51)."""
     report_infohashes: bool = False
     """Report as events which infohashes others announce or want peers of."""
 

@@ -53,7 +53,7 @@ OPERATIONS_MAX = 1000
 SAMPLED_MAX = 20_000
 """Maximum number of nodes whose interval (BEP 51) is remembered. A sweep of all nodes keeps its own record."""
 START_CONTACTS = 16
-"""Contacts of the table that a lookup starts with: K, and as many for those that are gone."""
+"""Number of contacts with which a lookup starts: K, and as many again to replace contacts that are gone."""
 
 Send = Callable[[OutgoingQuery, float], None]
 Emit = Callable[[OperationEvent], None]

@@ -1,8 +1,7 @@
 """The info dict of a torrent: version 1 (BEP 3), version 2 (BEP 52), or both (hybrid).
 
-Names and paths stay the bytes that they are: a torrent may use any encoding. Where it has them in UTF-8 besides
-(name.utf-8, path.utf-8), those are taken. The hashes are those of the bytes that
-came, which are never decoded and encoded again.
+Names and paths stay bytes: a torrent may use any encoding. Its UTF-8 variants (name.utf-8, path.utf-8) are preferred.
+The infohashes are computed from the received bytes, not from a decoded and encoded copy.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ DEPTH_MAX = 64
 """Maximum depth of the info dict. The tree of files is as deep as the folders."""
 
 LENGTH_MAX = 2**63 - 1
-"""Of a file, and of all files together, in bytes."""
+"""Maximum length of a file, and of all files together, in bytes."""
 
 
 class BadInfo(LycosaError):

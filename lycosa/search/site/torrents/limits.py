@@ -1,4 +1,4 @@
-"""How often a client may ask. Addresses are in memory only, and forgotten when their allowance is full again."""
+"""Limits the requests of each client. Addresses are kept in memory only, until their allowance is full again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RequestLimit:
 
 
 def client_of(request: Request) -> str:
-    """Return who asks: an IPv4 address or an IPv6 network."""
+    """Return the client of a request: an IPv4 address or an IPv6 network."""
     host = request.client.host if request.client else ""
     try:
         address = ipaddress.ip_address(host)
