@@ -18,9 +18,12 @@ from lycosa.core.units import format_count
 _FILE = click.Path(path_type=Path)
 
 
-@click.group("rules")
-def command() -> None:
-    """Refuse torrents by their names, and tell what torrents hold, by rules of your own (docs/torrent-rules.md)."""
+@click.group("rules", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Refuse torrents by their names, and recognise what torrents hold, by your own rules (docs/torrent-rules.md)."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 @command.command("test")

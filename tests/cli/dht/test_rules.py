@@ -122,3 +122,9 @@ def test_a_mistake_is_one_line(folder: Path, arguments: tuple[str, ...], message
     done = lycosa("dht", *arguments, cwd=folder)
     assert done.returncode == 2
     assert message in assert_one_line(done.stderr)
+
+
+def test_rules_without_a_command_show_the_help(tmp_path: Path) -> None:
+    done = lycosa("dht", "rules", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: lycosa dht rules" in done.stdout
