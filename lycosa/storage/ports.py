@@ -72,73 +72,81 @@ class KeyStore(Protocol):
 
 
 class RecordStore(Protocol):
-    """The metadata of torrents, which is looked up again. Several processes may write to one store.
+    """Stores the metadata of torrents. Several processes may write to one store.
 
-    Infohashes are 20 or 32 bytes; of the latter, the first 20 count. What a call has changed is durable when it
-    returns; a call that raises has stored nothing by halves and may be repeated. Raises `StorageError`, `StorageFull`.
+    Infohashes have 20 or 32 bytes; only the first 20 are compared. Changes are durable when a call returns. A call
+    that raises leaves no half-written record, and may be repeated. Raises `StorageError`, `StorageFull`.
     """
 
     async def open(self) -> None:
-        """Open the store, create it if there is none. Raises `StateError` for one that is not ours."""
+        """Open the store; create it if it does not exist. Raises `StateError` if Lycosa did not create it."""
 
     async def standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
-        """Return those of the infohashes that are stored or must not be stored, before anything is asked."""
+        """Return the infohashes that are stored or must not be stored: their metadata need not be requested."""
 
     async def refusal(self, infohash: bytes, now: float) -> Refusal | None:
         """Return why an infohash may not be stored; None if it may."""
 
     async def count(self) -> int:
-        """Return the number of torrents. It takes about a second for ten million."""
+        """Return the number of torrents. Takes about a second for ten million."""
 
     async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
-        """Store records that are new and allowed. Known ones are completed; those that prove to be one, merged."""
+        """Store the records that are new and allowed. Known records are completed.
+
+        If a record shows that two stored torrents are the same, they are merged.
+        """
 
     async def get(self, infohash: bytes) -> StoredTorrent | None:
-        """Look a torrent up by either infohash."""
+        """Return the torrent with this infohash of either version; None if it is not stored."""
 
     async def mark_seen(self, infohashes: Sequence[bytes], now: float) -> None:
-        """Note that the stored ones of these torrents were seen now."""
+        """Note that these torrents were seen now. Infohashes that are not stored are ignored."""
 
     async def set_popularity(self, counts: Sequence[Popularity]) -> None:
-        """Store counts of peers, of stored torrents alone. An older count than the stored one is ignored."""
+        """Store peer counts. Counts of unknown torrents, and counts older than the stored one, are ignored."""
 
     async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
-        """Return the infohashes, 20 bytes each, of torrents whose peers were never counted, then of those whose last
-        count is the oldest, and older than `before`. Large stores look for new ones every few minutes only.
+        """Return the infohashes, 20 bytes each, of torrents whose peers are to be counted.
+
+        Torrents that were never counted come first, then those with the oldest counts before `before`. A large store
+        searches for more torrents only every few minutes.
         """
 
     async def changes(self, limit: int) -> list[Change]:
-        """Return rows that were stored, changed or removed and not acknowledged since, each once.
+        """Return rows that were stored, changed or removed, and not acknowledged since. Each row appears once.
 
-        Rows that were removed before they were returned here for the first time are left out.
+        A row that was removed before this method ever returned it is left out.
         """
 
     async def acknowledge(self, changes: Sequence[Change]) -> None:
         """Forget these changes. A row that changed again in the meantime stays."""
 
     async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
-        """Return the torrents with the next larger ids, in this order: to rebuild an index, to export."""
+        """Return the next torrents after this id, in order of id. Used to rebuild an index and to export."""
 
     async def by_id(self, ids: Sequence[int]) -> list[StoredTorrent]:
-        """Return those of the torrents that are still stored, in any order."""
+        """Return the torrents with these ids, in any order. Ids that are no longer stored are left out."""
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
-        """Return the torrents with the next larger ids as changes, to fill a new index: token 0 if none is pending."""
+        """Return the next torrents after this id as changes, to fill an index. Token 0 means no pending change."""
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
-        """Return the next larger ids with their infohashes, 20 bytes each: to fill a filter in memory."""
+        """Return the next ids after this one with their infohashes, 20 bytes each. Used to fill a filter in memory."""
 
     async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
         """Remove torrents, and never store them again. `hashed`: see `hashed_key`. Return how many were removed."""
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
-        """Undo `deny` and eviction for these infohashes. What was removed stays removed."""
+        """Undo `deny` and eviction for these infohashes. Removed torrents are not restored."""
 
     async def evict(self, count: int, now: float) -> int:
-        """Remove torrents with the fewest seeders, the longest unseen first. They stay away for EVICTED_S."""
+        """Remove torrents with the fewest seeders, those unseen for longest first. Return how many were removed.
+
+        They are not stored again for EVICTED_S.
+        """
 
     async def used_bytes(self) -> int:
-        """Return the space that the store takes, with its log."""
+        """Return the disk space that the store takes, including its log."""
 
     async def close(self) -> None:
         """Release the store."""

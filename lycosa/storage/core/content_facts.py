@@ -1,4 +1,4 @@
-"""What a torrent holds, as far as its names say: the facts by which torrents are filtered and browsed."""
+"""What the names of a torrent say about its content. Searches filter and browse by these facts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LANGUAGES = (
     "kn", "pa",
 )
 # fmt: on
-"""ISO 639-1 codes. The places are stored: new ones are added at the end."""
+"""ISO 639-1 codes. Their positions are stored, so new codes are added at the end."""
 OTHER = 8000
-"""The category of what nothing is known of: Newznab's Other."""
+"""Newznab's category Other, for unknown content."""
 
 
 class ContentType(IntEnum):
@@ -32,9 +32,9 @@ class ContentType(IntEnum):
 
 
 class ContentFacts(NamedTuple):
-    """What names say. `category` is Newznab's number; `resolution` is in lines, such as 1080; 0 is unknown.
+    """Facts found in names. `category` is Newznab's number; `resolution` is in lines, such as 1080. 0 is unknown.
 
-    A whole season has a season and no episode; of several episodes, the first one counts.
+    A whole season has a season and no episode. A range of episodes is stored as its first episode.
     """
 
     type: ContentType = ContentType.UNKNOWN
@@ -46,7 +46,7 @@ class ContentFacts(NamedTuple):
     languages: tuple[str, ...] = ()
 
     def to_numbers(self) -> tuple[int, ...]:
-        """Return small numbers from 0 that a store keeps, FACT_NUMBERS of them."""
+        """Return the facts as FACT_NUMBERS small non-negative integers, for a store."""
         seasons = (0 if each is None else each + 1 for each in (self.season, self.episode))
         mask = sum(1 << LANGUAGES.index(each) for each in self.languages)
         return (self.type.value, self.category, self.resolution, self.year, *seasons, mask)
@@ -56,7 +56,7 @@ FACT_NUMBERS = len(ContentFacts().to_numbers())
 
 
 def facts_of(numbers: Sequence[int]) -> ContentFacts:
-    """Return the facts from `to_numbers`. Raises `ValueError`."""
+    """Return the facts from the numbers of `to_numbers`. Raises `ValueError`."""
     kind, category, resolution, year, season, episode, mask = numbers
     languages = tuple(each for place, each in enumerate(LANGUAGES) if mask >> place & 1)
     places = [each - 1 if each else None for each in (season, episode)]

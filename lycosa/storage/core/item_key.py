@@ -9,8 +9,8 @@ class ItemKey(NamedTuple):
     """Item `number` (from 0) of a page. A page that is fetched again yields the same keys.
 
     `fingerprint` is the fingerprint of the page's request (64 bits); `segment` is the part of the crawl that the page
-    is in. `repeatable` pages (dont_filter) are fetched every time they are requested, and each time their items are
-    new.
+    belongs to. A `repeatable` page (dont_filter) is fetched every time it is requested, and its items count as new
+    each time.
     """
 
     url: str

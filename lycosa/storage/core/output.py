@@ -1,4 +1,4 @@
-"""Where items go, as users write it: FILE by its suffix, FILE:FORMAT, `-`, `-:FORMAT`, or a stream in Redis. Pure.
+"""Parses the outputs that users name: FILE (format by suffix), FILE:FORMAT, `-`, `-:FORMAT`, or a Redis stream. Pure.
 
 items.jsonl   items.csv.gz   items.txt:jsonl   -:csv   redis://host:6379/0?stream=items
 """
@@ -49,7 +49,7 @@ class OutputTarget(NamedTuple):
 
 
 def parse_output(text: str) -> OutputTarget:
-    """Return the output that a user names. Raises `UsageError`."""
+    """Parse one output. Raises `UsageError`."""
     if is_address(text):
         read_address(text)
         return OutputTarget("", stream=text)
@@ -83,6 +83,6 @@ def _format_of(suffix: str) -> tuple[str, str]:
 
 
 def parse_outputs(texts: str | Sequence[str] | None) -> list[OutputTarget]:
-    """Return the outputs that a user names, standard output for none. Raises `UsageError`."""
+    """Parse outputs; the default is standard output. Raises `UsageError`."""
     named = [texts] if isinstance(texts, str) else texts
     return [parse_output(text) for text in named or [STANDARD_OUTPUT]]

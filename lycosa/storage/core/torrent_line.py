@@ -1,4 +1,4 @@
-"""Torrents as text: lines of JSON, which imports and exports exchange, rows of CSV, and magnet links.
+"""Torrents as text: JSON lines (for imports and exports), CSV rows and magnet links.
 
     {"infohash_v1": "<40 hex>", "infohash_v2": "<64 hex>", "name": "...", "size_bytes": 7, "piece_bytes": 16384,
      "files": [{"path": "folder/a.txt", "size_bytes": 7}], "private": true, "comment": "...", "created": 1700000000,
@@ -6,8 +6,8 @@
      "seen": 1700000000, "content": {"type": "video", "category": 2040, ...}}
 
 Times are unix seconds. A line needs one infohash, `name` and `files`; other fields may be absent, unknown ones are
-ignored. `size_bytes`, `seen` and `content` are written and not read. Lines may come from anybody: whatever the bytes
-are, `parse_line` raises nothing but `BadTorrentLine`.
+ignored. `size_bytes`, `seen` and `content` are written but not read. Lines are untrusted: whatever the bytes are,
+`parse_line` raises only `BadTorrentLine`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import NUMBER_MAX, Popularity, StoredFile, StoredTorrent, TorrentRecord
 
 LINE_MAX = 32 << 20
-"""Maximum size of a line in bytes: as that of metadata. A torrent of 5,000 files takes about 0.5 MB."""
+"""Maximum size of a line in bytes, the same as for metadata. A torrent of 5,000 files takes about 0.5 MB."""
 PEERS_MAX = 2**31 - 1
 TIME_MAX = 253_402_300_799
-"""The end of the year 9999. Clients have written milliseconds, and worse."""
+"""The end of the year 9999. Some clients write milliseconds, or worse."""
 CSV_FIELDS = (
     *("infohash_v1", "infohash_v2", "name", "size_bytes", "files", "piece_bytes", "private", "comment", "created"),
     *("discovered", "seen", "seeders", "leechers", "counted", "type", "category"),
 )
 
 ALWAYS = {"type", "category"}
-"""The facts about the content that are written even if nothing is known."""
+"""The facts about the content that are written even if they are unknown."""
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 _Peers = Annotated[int, msgspec.Meta(ge=0, le=PEERS_MAX)]
@@ -45,14 +45,14 @@ class BadTorrentLine(LycosaError):
 
 
 class FileFields(msgspec.Struct):
-    """A file of a line."""
+    """A file of a torrent in a line."""
 
     path: str
     size_bytes: _Number
 
 
 class TorrentFields(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The fields of a line that are read."""
+    """The fields that are read from a line."""
 
     infohash_v1: str = ""
     infohash_v2: str = ""
@@ -69,7 +69,7 @@ class TorrentFields(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class WrittenFields(TorrentFields, kw_only=True, omit_defaults=True):
-    """The fields of a line that is written."""
+    """The fields that are written to a line."""
 
     size_bytes: int
     seen: int
@@ -77,7 +77,7 @@ class WrittenFields(TorrentFields, kw_only=True, omit_defaults=True):
 
 
 class ImportedTorrent(NamedTuple):
-    """What a source says of a torrent. `popularity` is None if its peers were never counted."""
+    """A torrent from an import source. `popularity` is None if its peers were never counted."""
 
     record: TorrentRecord
     popularity: Popularity | None = None
@@ -100,7 +100,7 @@ def parse_line(line: bytes, now: int) -> ImportedTorrent:
 
 
 def format_line(torrent: StoredTorrent) -> bytes:
-    """Return the line of a torrent, without its end."""
+    """Return the line of a torrent, without the line end."""
     record = torrent.record
     v1, v2 = _hexadecimal(record)
     return msgspec.json.encode(
@@ -125,7 +125,7 @@ def format_line(torrent: StoredTorrent) -> bytes:
 
 
 def csv_row(torrent: StoredTorrent) -> tuple[str | int | None, ...]:
-    """Return the values of CSV_FIELDS. `files` is their number."""
+    """Return the values of CSV_FIELDS. `files` is the number of files."""
     record = torrent.record
     return (
         *_hexadecimal(record),
@@ -169,12 +169,12 @@ def _imported(fields: TorrentFields, now: int) -> ImportedTorrent:
     counted = plausible_date(fields.counted)
     if counted is None:
         return ImportedTorrent(record)
-    # A count from the future would outlast all later ones.
+    # A count with a date in the future would never be replaced.
     return ImportedTorrent(record, Popularity(record.keys[0], fields.seeders, fields.leechers, min(counted, now)))
 
 
 def _content(facts: ContentFacts | None) -> dict[str, Any]:
-    """Return what is known of the content."""
+    """Return the known facts about the content."""
     if facts is None:
         return {}
     fields = facts._asdict() | {"type": facts.type.name.lower()}

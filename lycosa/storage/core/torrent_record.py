@@ -1,4 +1,4 @@
-"""What is stored of a torrent, and which torrents are stored at all."""
+"""The stored metadata of torrents, and the policy that says which torrents are stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HASHED_BYTES = 32
 NUMBER_MAX = 2**63 - 1
 PEERS_MAX = 65_535
 EVICTED_S = 90 * 86_400
-"""How long an evicted torrent is not stored again."""
+"""Seconds after an eviction in which the torrent is not stored again."""
 
 
 class StoredFile(NamedTuple):
@@ -38,14 +38,14 @@ class TorrentRecord:
     comment: str = ""
     created: int | None = None
     content: ContentFacts | None = None
-    """What its names say; None if nobody has looked."""
+    """Facts found in its names; None if the names were not inspected."""
 
     def __post_init__(self) -> None:
         lengths = [len(each) for each in (self.infohash_v1, self.infohash_v2) if each is not None]
         if not lengths or lengths not in ([20], [32], [20, 32]):
             raise ValueError("a torrent has an infohash of 20 bytes (v1), one of 32 bytes (v2), or both")
         if len(set(self.keys)) != len(lengths):
-            raise ValueError("the infohash of version 1 is the beginning of that of version 2")
+            raise ValueError("the v1 infohash equals the first 20 bytes of the v2 infohash")
         numbers = (self.piece_bytes, self.discovered, self.created or 0, *(file.size_bytes for file in self.files))
         if min(numbers) < 0 or max(numbers) > NUMBER_MAX:
             raise ValueError("sizes and times of a torrent are between 0 and 2^63-1")
@@ -57,7 +57,7 @@ class TorrentRecord:
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """The infohashes as the DHT knows them, 20 bytes each."""
+        """The infohashes as used in the DHT, 20 bytes each."""
         return tuple(key_of(each) for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
 
@@ -70,14 +70,14 @@ class Popularity(NamedTuple):
     counted: int
 
     def limited(self) -> Popularity:
-        """Return it as it is stored: with PEERS_MAX seeders and leechers at most."""
+        """Return the count as it is stored: with at most PEERS_MAX seeders and leechers."""
         seeders, leechers = (min(max(each, 0), PEERS_MAX) for each in (self.seeders, self.leechers))
         return self._replace(seeders=seeders, leechers=leechers)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTorrent:
-    """A stored record. `id` is never given to another torrent. `counted` is None until its peers were counted."""
+    """A stored record. `id` is never reused. `counted` is None until the peers of the torrent are counted."""
 
     id: int
     record: TorrentRecord
@@ -88,7 +88,7 @@ class StoredTorrent:
 
 
 class Standing(Enum):
-    """Why an infohash need not be asked for."""
+    """Why the metadata of an infohash need not be requested."""
 
     STORED = 0
     DENIED = 1
@@ -96,7 +96,7 @@ class Standing(Enum):
 
 
 class Refusal(NamedTuple):
-    """Why an infohash may not be stored, and until when; None for ever. A deny-list may give its reason."""
+    """Why an infohash may not be stored, and until when (unix seconds; None: forever). `reason` is that of `deny`."""
 
     standing: Standing
     until: float | None
@@ -104,7 +104,7 @@ class Refusal(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A row that the index does not have yet. `torrent` is None if the row was removed."""
+    """A new, changed or removed row that is not indexed yet. `torrent` is None if the row was removed."""
 
     id: int
     token: int
@@ -121,7 +121,7 @@ class PutResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordPolicy:
-    """Which torrents are stored. Those of closed trackers (`private`) are not, unless the user wants them."""
+    """Which torrents are stored. Torrents of private trackers are stored only with `store_private`."""
 
     store_private: bool = False
 
@@ -131,19 +131,22 @@ class RecordPolicy:
 
 
 def key_of(infohash: bytes) -> bytes:
-    """Return the 20 bytes by which the DHT and the store know an infohash of either version."""
+    """Return the 20 bytes that identify an infohash of either version in the DHT and in the store."""
     return infohash[:HASH_BYTES]
 
 
 def hashed_key(infohash: bytes) -> bytes:
-    """Return the form in which deny-lists name an infohash without showing it: SHA-256 of its 20 bytes."""
+    """Return the SHA-256 of the 20 bytes. Deny-lists use it to name an infohash without revealing it."""
     return hashlib.sha256(key_of(infohash)).digest()
 
 
 def completed(known: TorrentRecord, new: TorrentRecord) -> TorrentRecord:
-    """Return the known record with what only the new one says: the other infohash, comment, creation date."""
+    """Return the known record, with values that it lacks taken from the new one.
+
+    These are the other infohash, the comment, the creation date, and facts about the content.
+    """
     v2 = known.infohash_v2 or new.infohash_v2
-    # Other crawlers know no version 2, and call the 20 bytes of its infohash that the DHT uses one of version 1.
+    # Crawlers without support for v2 take the truncated v2 infohash, which the DHT uses, for a v1 infohash.
     v1s = [each for each in (known.infohash_v1, new.infohash_v1) if each and not (v2 and each == key_of(v2))]
     return replace(
         known,

@@ -40,7 +40,7 @@ class SqliteKeyStore:
         self._read_only = read_only
         self._database: sqlite3.Connection | None = None
         self._absent = False
-        """Whether there is no file: there is nothing to read until the first flush creates it."""
+        """Whether the file does not exist yet. The first flush creates it."""
         self._waiting: dict[tuple[str, str], bytes | None] = {}
 
     def get(self, table: str, key: str) -> bytes | None:

@@ -1,6 +1,6 @@
-"""What the index does not have yet: the torrents after the last id that it has, and the rows of `torrent_changes`.
+"""The changes that are not indexed yet: torrents after the last indexed id, and rows of `torrent_changes`.
 
-Torrents that were never listed have no such rows: without an index, the table stays empty.
+A torrent gets such a row only after `changes` or `scan` has listed it. Without an index, the table stays empty.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from lycosa.storage.records.database import DatabaseThread
 from lycosa.storage.records.rows import STORED, Row, stored_torrent
 
 UNCHANGED, NEW = 0, 1
-"""Tokens: of a torrent that the index has, and of one that did not change since it was stored."""
+"""The tokens of an indexed torrent, and of one that is not indexed and has not changed since it was stored."""
 TOKEN_BITS = 31
 
 
 class ChangesTable(DatabaseThread):
-    """Its methods run in a transaction."""
+    """The methods must be called in a transaction."""
 
     def _changes(self, limit: int) -> list[Change]:
         indexed, _ = self._progress()
@@ -57,7 +57,7 @@ class ChangesTable(DatabaseThread):
     def _note_changes(self, ids: Iterable[int]) -> None:
         _, listed = self._progress()
         numbers = sorted(number for number in ids if number <= listed)
-        token = NEW + 1 + secrets.randbits(TOKEN_BITS)  # another one each time: late acknowledgements do not hide it
+        token = NEW + 1 + secrets.randbits(TOKEN_BITS)  # always a new one: late acknowledgements do not match it
         self._delete("torrent_changes", "id", numbers)
         self._insert("torrent_changes", [(number, token) for number in numbers])
 
@@ -67,5 +67,5 @@ class ChangesTable(DatabaseThread):
             self._execute("UPDATE torrent_store SET listed_id = ?", [ids[-1]])
 
     def _progress(self) -> Row:
-        """Return the last id that the index has, and the last one that it was given."""
+        """Return the last indexed id, and the last id that was listed for the index."""
         return self._query("SELECT indexed_id, listed_id FROM torrent_store")[0]

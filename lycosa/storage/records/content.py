@@ -2,10 +2,10 @@
 
     version, flags (1 byte each), numbers (varints), text (zstd without its magic number), sizes of the files (bits)
 
-The text has the name, the comment, and the paths in columns (`path_columns`); paths with control characters are stored
-one by one. zstd begins with a dictionary of what is usual in names (`names.dict`; scripts/records-dictionary writes
-it). For more to be usual, words that begin with capitals and those joined by dots or underscores are changed to small
-ones between spaces, and back.
+The text contains the name, the comment, and the paths in columns (`path_columns`). If a name or path has a line end or
+the control character 1, the paths are stored one by one. zstd uses a dictionary of common parts of names (`names.dict`,
+written by scripts/records-dictionary). Capitalised words, and words joined by dots or underscores, are stored as
+lower-case words between spaces and changed back when read: so more of them match the dictionary.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ else:
 VERSION = 1
 MAGIC = b"\x28\xb5\x2f\xfd"
 CONTENT_MAX_BYTES = 1 << 26
-"""Maximum size of the text: a blob that claims more is damaged."""
+"""Maximum size of the decompressed text in bytes. A blob with a larger text is treated as damaged."""
 EPOCH = 1_700_000_000
 NUMBERS = 1 << 64
 LEVEL = 19
@@ -48,7 +48,7 @@ _SWAPS = {DOTS: bytes.maketrans(b". ", b" ."), UNDERSCORES: bytes.maketrans(b"_ 
 
 
 class EncodedText(NamedTuple):
-    """What zstd compresses, and what is needed to read it."""
+    """The text that zstd compresses, with the flags and lengths that are needed to read it."""
 
     flags: int
     lengths: list[int]
@@ -56,7 +56,7 @@ class EncodedText(NamedTuple):
 
 
 def encode_content(record: TorrentRecord) -> bytes:
-    """Return everything of the record but its infohashes."""
+    """Encode the record without its infohashes."""
     flags, lengths, text = encode_text(record)
     power_of_two = record.piece_bytes.bit_count() == 1
     numbers = [record.piece_bytes.bit_length()] if power_of_two else [0, record.piece_bytes]
@@ -74,7 +74,7 @@ def encode_content(record: TorrentRecord) -> bytes:
 
 
 def encode_text(record: TorrentRecord) -> EncodedText:
-    """Return the name, the comment and the paths."""
+    """Encode the name, the comment and the paths."""
     comment, paths = _to_bytes(record.comment), [file.path for file in record.files]
     flags = COMMENTED * bool(comment)
     lines = "\n".join([record.name, *paths])
@@ -91,7 +91,7 @@ def encode_text(record: TorrentRecord) -> EncodedText:
 
 
 def decode_content(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:
-    """Return the record. Raises `StorageError` if the blob is damaged."""
+    """Decode a record. Raises `StorageError` if the blob is damaged."""
     try:
         return _decode(content, infohash_v1, infohash_v2)
     except (ValueError, IndexError, zstd.ZstdError) as error:
@@ -133,7 +133,7 @@ def _decode(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None
 
 
 def _changes(text: bytes) -> int:
-    """Return the changes that bring a text closer to small words between spaces."""
+    """Return the flags of the changes that turn the text into lower-case words between spaces."""
     spaces, dots, underscores = text.count(b" "), text.count(b"."), text.count(b"_")
     first = _first_letters(text)
     capitals = first & int.from_bytes(text.translate(_CAPITAL_SHIFTS))
@@ -144,7 +144,7 @@ def _changes(text: bytes) -> int:
 
 
 def _changed(text: bytes, flags: int) -> bytes:
-    """Return the text with these changes, each of which undoes itself."""
+    """Apply these changes. Applying them again restores the text."""
     if flags & TITLES:
         text = (int.from_bytes(text) ^ _first_letters(text)).to_bytes(len(text))
     for flag, swap in _SWAPS.items():
@@ -154,7 +154,7 @@ def _changed(text: bytes, flags: int) -> bytes:
 
 
 def _first_letters(text: bytes) -> int:
-    """Return SHIFT at the first letter of each word, as one number: a loop over letters would take most of the time."""
+    """Return a number whose bytes are SHIFT at the first letter of each word, else 0. Faster than a loop."""
     letters = int.from_bytes(text.translate(_LETTER_SHIFTS))
     return letters & ~(letters >> 8)
 
@@ -178,7 +178,7 @@ def _compressor() -> zstd.ZstdCompressor:
 
 
 def _decompress(frame: bytes) -> tuple[bytes, bytes]:
-    """Return the text, and what follows it."""
+    """Return the text, and the data after it."""
     decompressor = zstd.ZstdDecompressor(_dictionary())
     text = decompressor.decompress(frame, max_length=CONTENT_MAX_BYTES)
     if not decompressor.eof:
@@ -213,7 +213,7 @@ class _Varints:
                 return number
 
     def facts(self) -> ContentFacts:
-        """Read those of the facts that are not 0, after a number that says which these are."""
+        """Read a bit mask of the facts that are not 0, then these facts."""
         present = self.next()
         return facts_of([self.next() if present >> place & 1 else 0 for place in range(FACT_NUMBERS)])
 

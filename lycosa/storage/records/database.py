@@ -1,6 +1,6 @@
-"""A connection to a database in a thread of its own: a transaction per call, lost connections are made again.
+"""A database connection in its own thread. Each call is a transaction. A lost connection is opened again.
 
-All statements are SQL that every database understands, with ? as the placeholder.
+All statements are SQL that every supported database understands, with ? as the placeholder.
 """
 
 from __future__ import annotations
@@ -23,34 +23,33 @@ VALUES_MAX = 900
 
 
 class DatabaseThread(ABC):
-    """Runs transactions. Adapters say how to connect and what errors mean."""
+    """Runs transactions. Subclasses connect to the database and translate its errors."""
 
     placeholder = "%s"
 
     def __init__(self) -> None:
         self.outage_wait: OutageWait | None = None
-        """Waits while the database is not available; without it, errors are raised at once."""
+        """Waits while the database is unavailable. If it is None, errors are raised at once."""
         self._executor = ThreadPoolExecutor(1, "records")  # one thread: calls take turns, even cancelled ones
         self._connection: Any = None
         self._closed = False
 
     @abstractmethod
     def _connect(self) -> Any:
-        """Return a connection to tables that exist."""
+        """Connect, and create the tables if they do not exist."""
 
     def _begin(self, *, write: bool) -> None:
-        """Begin a transaction."""
         self._execute("BEGIN")
 
     @abstractmethod
     def _error(self, error: Exception) -> LycosaError | None:
-        """Return what an error of the database means; None for any other error."""
+        """Translate an error of the database; return None for any other error."""
 
     async def _run(self, work: Callable[[], Result], *, write: bool = False) -> Result:
         return await self._retried(lambda: self._transaction(work, write))
 
     async def _retried(self, work: Callable[[], Result]) -> Result:
-        """Do it in the thread, again and again while the database is not available."""
+        """Run `work` in the thread; retry it while the database is unavailable."""
         while True:
             if self._closed:
                 raise StorageError("the record store is closed")
@@ -94,7 +93,7 @@ class DatabaseThread(ABC):
         try:
             if self._connection is not None:
                 self._execute("ROLLBACK")
-        except Exception:  # noqa: BLE001  the connection is lost: the next call makes another
+        except Exception:  # noqa: BLE001  the connection is lost: the next call opens another
             self._disconnect()
 
     def _disconnect(self) -> None:

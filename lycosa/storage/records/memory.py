@@ -24,7 +24,7 @@ from lycosa.storage.core.torrent_record import (
 
 
 class MemoryRecordStore:
-    """See `storage.ports.RecordStore`. It grows without limit, unless its user evicts."""
+    """See `storage.ports.RecordStore`. It grows without limit unless `evict` is called."""
 
     def __init__(self, policy: RecordPolicy | None = None) -> None:
         self._policy = policy or RecordPolicy()
@@ -35,7 +35,7 @@ class MemoryRecordStore:
         self._next_id = count(1)
         self._tokens = count(1)
         self._listed = 0
-        """The last id of `changes`."""
+        """The largest id that `changes` or `scan` has returned."""
 
     async def open(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Waits while a database is gone, locked or full, so that a crawl outlives a restart of its server."""
+"""Waits while a database is unavailable, locked or full, so that a crawl survives a restart of its database server."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ PAUSE_MIN_S, PAUSE_MAX_S = 0.5, 30.0
 
 Temporary = StorageUnavailable | StorageFull
 TEMPORARY = (StorageUnavailable, StorageFull)
-"""Errors that may pass."""
+"""Errors that may be temporary."""
 
 
 class OutageWait:
-    """One outage at a time, whatever calls it hits. `say` gets one line when it begins and one when it is over."""
+    """All calls that fail during an outage share it. `say` is called once when it begins and once when it ends."""
 
     def __init__(self, say: Callable[[str], None], give_up_s: float = GIVE_UP_S) -> None:
         self._say, self._give_up_s = say, give_up_s
         self._since: float | None = None
 
     async def wait(self, error: Temporary) -> None:
-        """Wait before the next try, the longer the outage lasts. Raises the error if it has lasted too long."""
+        """Wait before the next attempt, longer the longer the outage lasts. After `give_up_s`, raises the error."""
         now = asyncio.get_running_loop().time()
         if self._since is None:
             self._since = now
             limit = format_duration(self._give_up_s)
-            self._say(f"{error}. What was found waits until the torrents can be stored again, for {limit} at most")
+            self._say(f"{error}. New torrents wait until they can be stored again, for at most {limit}")
         passed = now - self._since
         if passed >= self._give_up_s:
             raise error
         await asyncio.sleep(min(max(passed / 2, PAUSE_MIN_S), PAUSE_MAX_S))
 
     def succeeded(self) -> None:
-        """Note that a call was answered."""
+        """Note that a call succeeded, which ends an outage."""
         if self._since is not None:
             passed = asyncio.get_running_loop().time() - self._since
             self._since = None

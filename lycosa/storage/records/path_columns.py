@@ -1,8 +1,8 @@
-"""The paths of a torrent, column by column, so that zstd finds less to store.
+"""Encodes the paths of a torrent in columns, which zstd compresses better.
 
-Each path is the beginning of the one before it, a middle, and the end of the one before it; a number that is one more
-than that at the same place of the path before is written as NEXT. So a hundred episodes cost little more than their
-titles. Paths contain neither NEXT nor line ends.
+A path is encoded as the lengths of the beginning and the end that it shares with the previous path, and the middle. A
+number that is one more than the number at the same place in the previous path is written as NEXT. So the paths of a
+hundred episodes take little more space than the titles. Paths must not contain NEXT or line ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LINE = b"\n"
 SHARED_MAX = 255
 """Maximum length of a shared beginning or end: one byte holds it."""
 SHARED_MIN = 4
-"""A shorter one is chance: to write its length costs more than to write it again."""
+"""Minimum length of a shared beginning or end: writing the length of a shorter one would not save space."""
 _NUMBERS = re.compile(rb"[0-9]{1,9}")
 _SLOTS = re.compile(rb"[0-9]{1,9}|\x01")
 
@@ -66,13 +66,13 @@ def _filled(slot: bytes, last: bytes) -> bytes:
 
 
 def _following(number: bytes) -> bytes:
-    """Return the next number, at least as wide; nothing if there is none that fits a slot."""
+    """Return the number plus one, in at least as many digits; b"" if that has more than 9 digits."""
     following = b"%0*d" % (len(number), int(number) + 1) if number else b""
     return following if len(following) <= 9 else b""
 
 
 def _shared(one: bytes, other: bytes, last: int) -> int:
-    """Return the length of the shared beginning to write: `last` if it is close to it, since repeats cost nothing."""
+    """Return the shared length to write. It is `last` if that is nearly as long: repeats take no space."""
     if last and one[:last] == other[:last] and one[: last + SHARED_MIN] != other[: last + SHARED_MIN]:
         return last
     if one[:SHARED_MIN] != other[:SHARED_MIN] or len(one) < SHARED_MIN:

@@ -1,7 +1,7 @@
 """When torrents were seen, and how many peers they have.
 
-There is no index: the torrents to evict and those to count next are found in a scan, many at once. An index would take
-half as much again as the table, and a random write for each change.
+The table has no index. A scan finds many torrents at once to evict or to count next. An index would add half the size
+of the table, and a random write for each change.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from lycosa.storage.records.database import DatabaseThread
 from lycosa.storage.records.rows import OFFSET, Row, counted, read_counted, read_worth, worth
 
 DUE_ROWS = 5_000
-"""Number of torrents to count next that a scan remembers."""
+"""Maximum number of torrents to count next that are remembered from a scan."""
 SLOW_SCAN_S = 0.25
 SCAN_PAUSE = 100
-"""After a slow scan, the pause before the next one is so many times as long: it takes 1 % of the time at most."""
+"""The pause after a slow scan, as a multiple of its duration. So scans take at most 1 % of the time."""
 
 
 class PopularityTable(DatabaseThread):
-    """Its methods run in a transaction, except `__init__`."""
+    """The methods except `__init__` must be called in a transaction."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class PopularityTable(DatabaseThread):
         self._update(changed)
 
     def _set_counts(self, latest: dict[int, Popularity]) -> list[int]:
-        """Store these counts unless there are newer ones. Return the ids that have changed."""
+        """Store these counts unless newer ones are stored. Return the ids of the changed torrents."""
         changed = []
         for number, column, counts in list(self._popularity(latest)):
             new = latest[number]
@@ -50,7 +50,7 @@ class PopularityTable(DatabaseThread):
         return [row[0] for row in changed]
 
     def _least_worth(self, count: int) -> list[int]:
-        """Return the ids of the torrents with the fewest seeders, the longest unseen first."""
+        """Return the ids of the torrents with the fewest seeders, those unseen for longest first."""
         query = "SELECT id FROM torrent_popularity ORDER BY worth, id LIMIT ?"
         return [number for (number,) in self._query(query, [count])]
 
@@ -69,7 +69,7 @@ class PopularityTable(DatabaseThread):
         return [tuple(keys[number]) for number in due]
 
     def _still_due(self, border: int, limit: int) -> list[int]:
-        """Return the first of the remembered ids that are due, and forget those before that are not."""
+        """Return the first remembered ids that are still due. Forget the ids before them that are not."""
         due: list[int] = []
         at = 0
         while len(due) < limit and at < len(self._due):

@@ -1,16 +1,16 @@
-"""The tables of a record store, and what their rows say. They are narrow, since there are many.
+"""The tables of a record store, and the encoding of their rows. Rows are small, since there are many.
 
-    torrent_store       one row: the next id, the last id that the index has, the last one that it was given. Writers
-                        lock it first, so they take turns
+    torrent_store       one row: the next id, the last indexed id, the last id listed for the index. Writers lock this
+                        row first, so only one writes at a time
     torrents            id -> both infohashes, content (see `content`); written once
-    torrent_popularity  id -> two numbers of 48 bits that sort as they are asked for: `worth` (seeders, then when seen;
-                        the smallest is evicted first) and `counted` (when its peers were counted, then leechers)
-    torrent_hashes      the first 6 bytes of each infohash, id; the infohash of the torrent decides
-    torrent_denied      20 bytes of an infohash, or its `hashed_key` -> why, and until when
-    torrent_changes     id -> token: what the index does not have yet, besides the torrents after the last id it has
+    torrent_popularity  id -> two 48-bit numbers that sort as queries need: `worth` (seeders, then time last seen; the
+                        smallest is evicted first) and `counted` (time of the peer count, then leechers)
+    torrent_hashes      the first 6 bytes of each infohash, id; a match is compared with the full infohash
+    torrent_denied      20 bytes of an infohash, or its `hashed_key` -> why and until when it may not be stored
+    torrent_changes     id -> token of a change that is not indexed; torrents after the last indexed id need no row
 
-The numbers of 48 bits have 2^47 subtracted: SQLite needs 6 bytes for them, whatever they say. So a row that changes
-keeps its size, and its page stays full.
+2^47 is subtracted from the 48-bit numbers, so that small ones take 6 bytes in SQLite, too. So a row keeps its size when
+it changes, and its page stays full.
 """
 
 from __future__ import annotations
@@ -58,27 +58,27 @@ def stored_torrent(row: Row) -> StoredTorrent:
 
 
 def prefix_of(key: bytes) -> int:
-    """Return the column `prefix` of the 20 bytes of an infohash."""
+    """Return the value of the column `prefix` for the 20 bytes of an infohash."""
     return int.from_bytes(key[:PREFIX_BYTES]) - OFFSET
 
 
 def worth(seeders: int, seen: int) -> int:
-    """Return the column `worth`."""
+    """Return the value of the column `worth`."""
     return (seeders << 32 | _seconds(seen)) - OFFSET
 
 
 def read_worth(column: int) -> tuple[int, int]:
-    """Return the seeders, and when the torrent was seen."""
+    """Return the number of seeders, and when the torrent was seen."""
     return divmod(column + OFFSET, 1 << 32)
 
 
 def counted(at: int, leechers: int) -> int:
-    """Return the column `counted`."""
+    """Return the value of the column `counted`."""
     return (_seconds(at) + 1 << 16 | leechers) - OFFSET
 
 
 def read_counted(column: int) -> tuple[int | None, int]:
-    """Return when the peers were counted, and the leechers."""
+    """Return when the peers were counted (None: never), and the number of leechers."""
     at, leechers = divmod(column + OFFSET, 1 << 16)
     return at - 1 if at else None, leechers
 

@@ -1,6 +1,6 @@
-"""The sizes of a torrent's files in bits: Exp-Golomb codes whose order suits most of them.
+"""Packs the sizes of a torrent's files into bits: Exp-Golomb codes of an order that suits most of the sizes.
 
-Sizes are noise, so there is nothing to compress but the zeros before them: a size takes about a bit more than it has.
+Sizes are nearly random, so only their leading zeros can be saved: a size takes about one bit more than it has.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 ORDER_MASK = 0x3F
 REPEATS = 0x40
-"""In the first byte: a bit before each size says whether it is that of the file before, as with parts of an archive."""
+"""Flag in the first byte: a bit before each size says whether it equals the previous one, as in parts of an archive."""
 
 
 def pack_sizes(sizes: list[int]) -> bytes:
@@ -26,7 +26,7 @@ def pack_sizes(sizes: list[int]) -> bytes:
 
 
 def unpack_sizes(packed: bytes, count: int) -> list[int]:
-    """Return this many sizes. Raises `ValueError` if they are not there."""
+    """Return `count` sizes. Raises `ValueError` if there are fewer."""
     if not count:
         return []
     order, has_repeats = packed[0] & ORDER_MASK, packed[0] & REPEATS
@@ -55,6 +55,6 @@ def _repeats(sizes: list[int], order: int) -> Iterable[str]:
 
 
 def _code(size: int, order: int) -> str:
-    """Return the bits of the size with a 1 before the last `order`, after a zero for each bit beyond these."""
+    """Return the code: size + 2^order in binary, after one zero for each bit beyond the first `order` + 1."""
     bits = f"{size + (1 << order):b}"
     return bits.zfill(2 * len(bits) - order - 1)

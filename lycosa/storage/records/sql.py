@@ -3,7 +3,7 @@
     postgresql://USER:PASSWORD@HOST[:PORT]/DATABASE      further options as in libpq: ?sslmode=verify-full
     mysql://USER:PASSWORD@HOST[:PORT]/DATABASE           MySQL or MariaDB; ?socket=/PATH, ?ca=FILE for TLS
 
-After an error of the connection, the next call connects again. The size of the store is the server's affair.
+After a connection error, the next call connects again. The size of the store is not limited.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lycosa.storage.records.tables import TableRecordStore
 
 CONNECT_S = 10
 ANSWER_MAX_S = 300
-"""Maximum time that a server may take for a statement."""
+"""Maximum seconds that a server may take for a statement."""
 CREATE_LOCK = 0x4C795452
 MYSQL_PORT = 3306
 MYSQL_FULL = {1021, 1041, 1114}
@@ -36,16 +36,16 @@ def open_sql_records(url: str, policy: RecordPolicy | None = None) -> SqlRecordS
     if scheme in {"mysql", "mariadb"}:
         _check(url, shown)
         return MysqlRecordStore(url, shown, policy)
-    raise UsageError(f"{shown} is no database for records: write postgresql://HOST/DATABASE or mysql://HOST/DATABASE")
+    raise UsageError(f"{shown} is not a record database: write postgresql://HOST/DATABASE or mysql://HOST/DATABASE")
 
 
 def _check(url: str, shown: str) -> None:
-    """Refuse a URL that cannot be divided, without its parts: any of them may be of the password."""
+    """Refuse a URL that cannot be parsed. The error of `urlsplit` may contain parts of the password: not shown."""
     try:
         _ = urlsplit(url).port
     except ValueError:
         raise UsageError(
-            f"{shown}: write mysql://USER:PASSWORD@HOST:PORT/DATABASE, and signs such as / in the password as %2F"
+            f"{shown}: write mysql://USER:PASSWORD@HOST:PORT/DATABASE, and characters such as / in the password as %2F"
         ) from None
 
 
@@ -70,7 +70,7 @@ class SqlRecordStore(TableRecordStore):
 
     @abstractmethod
     def _lock_creation(self) -> None:
-        """Wait until no other process creates the tables; until the connection closes."""
+        """Wait for the lock that a process holds while it creates the tables. Closing the connection releases it."""
 
     @abstractmethod
     def _is_full(self, error: Exception) -> bool:
@@ -87,8 +87,8 @@ class SqlRecordStore(TableRecordStore):
             raise ForeignState(
                 f"{self._shown} has other tables named {', '.join(sorted(there))}; give another database"
             )
-        if there != NAMES or not self._query("SELECT 1 FROM torrent_store"):  # else another process made them
-            for name in sorted(there):  # a creation that was interrupted
+        if there != NAMES or not self._query("SELECT 1 FROM torrent_store"):  # else another process has made them
+            for name in sorted(there):  # left by an interrupted creation
                 self._execute(f"DROP TABLE {name}")
             for statement in TABLES:
                 self._execute(statement.format_map(self.types))
@@ -96,7 +96,7 @@ class SqlRecordStore(TableRecordStore):
         return self._connect()
 
     def _error(self, error: Exception) -> LycosaError | None:
-        if isinstance(error, RuntimeError):  # of pymysql: a login that needs one more package
+        if isinstance(error, RuntimeError):  # from pymysql, if a login needs another package
             return StorageError(f"{self._shown}: the database of torrents cannot be used: {error}")
         if not isinstance(error, (self._module.Error, OSError)):
             return None

@@ -1,4 +1,4 @@
-"""A record store in one SQLite file. It keeps to a size, database and write-ahead log together, by eviction."""
+"""A record store in one SQLite file. Eviction limits the total size of the database and its write-ahead log."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from lycosa.storage.records.tables import EVICT_ROWS, TableRecordStore
 FORMAT = int.from_bytes(b"LyTR")
 VERSION = 1
 PAGE_BYTES = 16_384
-"""Records fill large pages better."""
+"""Large pages leave less space unused than small ones."""
 CHECKPOINT_PAGES = 250
 VACUUM_PAGES = 100
 LOG_MAX_BYTES = 12 << 20
-"""Room for the log: what it holds at a checkpoint, and the largest transaction."""
+"""Space reserved for the log: its size at a checkpoint plus the largest transaction."""
 SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
 EVICT_SHARE = 200_000
-"""To make room, a torrent is evicted for each of so many bytes of the maximum, about one in 200: finding them takes a
-scan."""
+"""To make room, one torrent is evicted per this many bytes of the maximum size: about one in 200. Each eviction needs a
+scan, so it removes many."""
 INDEXED = 2
-"""A record takes at most this many times its content, with its rows in the indexes."""
+"""A record with its index rows takes at most this many times the size of its content."""
 
 TYPES = {
     "integer": "INTEGER",
@@ -50,7 +50,8 @@ UNUSABLE = "the records of torrents cannot be used: {}"
 class SqliteRecordStore(TableRecordStore):
     """See `storage.ports.RecordStore`. `max_bytes` limits the files; None for no limit.
 
-    With `sync`, a change is on the disk when its call returns; without, it survives a crash of the process only.
+    With `sync`, a change is on the disk when its call returns. Without, it survives a crash of the process, but it may
+    be lost in a power failure.
     """
 
     types = TYPES
@@ -83,7 +84,7 @@ class SqliteRecordStore(TableRecordStore):
 
     def _error(self, error: Exception) -> LycosaError | None:
         if error_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-            return StorageUnavailable(f"{self.path}: another process writes to the torrents for long")
+            return StorageUnavailable(f"{self.path}: another process has locked the torrents for too long")
         if isinstance(error, (sqlite3.Error, OSError)):
             return storage_error(self.path, error, FULL, UNUSABLE)
         return None
@@ -104,7 +105,7 @@ class SqliteRecordStore(TableRecordStore):
         return (self._pragma("page_count") - self._pragma("freelist_count")) * PAGE_BYTES
 
     def _shrink(self, limit: int) -> None:
-        """Return free pages to the file system if the file is larger than it may be, and cut the log off."""
+        """Return free pages to the file system if the file is too large, and truncate a large log."""
         while (excess := self._pragma("page_count") - limit // PAGE_BYTES) > 0 and self._pragma("freelist_count"):
             self._execute(f"PRAGMA incremental_vacuum({min(excess, VACUUM_PAGES)})").fetchall()
         if self._log_bytes() > CHECKPOINT_PAGES * PAGE_BYTES * 2:

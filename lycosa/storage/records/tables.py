@@ -1,6 +1,6 @@
-"""A record store in the tables of a database, whichever it is. Adapters say how to connect and what its errors mean.
+"""A record store in the tables of a database. Subclasses connect to a database and translate its errors.
 
-The tables: `rows`. All statements are SQL that each of the databases understands.
+The tables are described in `rows`. All statements are SQL that every supported database understands.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from lycosa.storage.records.popularity_table import PopularityTable
 from lycosa.storage.records.rows import NEVER, STORED, Row, prefix_of, stored_torrent, worth
 
 STATEMENT_BYTES = 2 << 20
-"""Maximum size of the blobs in a statement: MariaDB accepts packets of 16 MiB, and a quoted blob may double."""
+"""Maximum bytes of blobs in a statement: MariaDB accepts packets of 16 MiB, and quoting may double a blob."""
 PUT_ROWS = 250
 EVICT_ROWS = 100
-"""Maximum numbers of records stored and evicted in a transaction: they limit the size of the log."""
+"""Maximum numbers of records stored and evicted in a transaction. They limit the size of the log."""
 SCAN_ROWS = 20_000
-"""Number of infohashes read at once to find those that a hashed deny-list names."""
+"""Number of infohashes read at once, to find those in a hashed deny-list."""
 FOREVER = 2**62
 
 
@@ -54,7 +54,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
         """See `used_bytes`."""
 
     async def _make_room(self, content_bytes: int, now: float) -> None:
-        """Remove what is due so that as much more content can be stored. A server has no size to keep to."""
+        """Evict torrents until this much more content can be stored. Does nothing if the size is not limited."""
         return
 
     # ------------------------------------------------------------------------------------------------------ the port
@@ -116,7 +116,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
     async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
         keys = _denied_keys(infohashes, hashed)
         removed = await self._run(lambda: self._deny(keys, reason), write=True)
-        # From now on none of them is stored. What a hashed one means is found in a scan, which locks nothing.
+        # From now on none of these is stored. A scan, which locks nothing, finds the torrents of the hashed ones.
         names = {key for key in keys if len(key) == HASHED_BYTES}
         last = 0
         while names and (some := await self.infohashes(last, SCAN_ROWS)):
@@ -148,7 +148,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
     # -------------------------------------------------------------------------------------------------------- reading
 
     def _ids(self, infohashes: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the ids of the stored torrents by the 20 bytes of an infohash."""
+        """Return the ids of those torrents that are stored, by the 20 bytes of the infohash."""
         keys = {key_of(each) for each in infohashes}
         query = "SELECT t.id, t.v1, t.v2 FROM torrent_hashes h JOIN torrents t ON t.id = h.id WHERE"
         rows = self._select(query, "h.prefix", {prefix_of(key) for key in keys})
@@ -159,7 +159,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return stored_torrent(rows[0]) if rows else None
 
     def _denied(self, keys: Iterable[bytes], now: float) -> dict[bytes, Standing]:
-        """Return those of these keys that may not be stored."""
+        """Return the keys that may not be stored."""
         names = {form: key for key in keys for form in (key, hashed_key(key))}
         rows = self._select("SELECT hash, standing, until FROM torrent_denied WHERE", "hash", names)
         found: dict[bytes, Standing] = {}
@@ -212,7 +212,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return PutResult(next_id - first_id, len(wanted) - len(new), len(encoded) - len(wanted))
 
     def _complete(self, known: dict[int, list[TorrentRecord]], now: int) -> None:
-        """Mark known torrents as seen, add what the new records say beyond them, and merge those that are one."""
+        """Mark known torrents as seen, complete them from the records, and merge torrents that are the same."""
         self._see(known, now)
         stored = {row[0]: row for row in self._select("SELECT id, v1, v2 FROM torrents WHERE", "id", known)}
         for number, records in known.items():
@@ -299,17 +299,17 @@ def _keys(hashes: Iterable[bytes | None]) -> tuple[bytes, ...]:
 
 
 def _named(torrents: Iterable[tuple[int, tuple[bytes, ...]]], names: set[bytes]) -> set[bytes]:
-    """Return the infohashes whose hashed form is among these."""
+    """Return the infohashes whose hashed form is in `names`."""
     return {key for _, keys in torrents for key in keys if hashed_key(key) in names}
 
 
 def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[bytes]:
-    """Return the keys of `denied`: 20 bytes of an infohash, or the 32 bytes of a hashed one."""
+    """Return the keys in `torrent_denied`: 20 bytes of an infohash, or 32 bytes of a hashed one."""
     return {key_of(each) for each in infohashes} | {each[:HASHED_BYTES] for each in hashed}
 
 
 def _by_size(rows: list[Row]) -> Iterator[list[Row]]:
-    """Divide rows whose last value is a blob into statements that every server accepts."""
+    """Divide rows, whose last value is a blob, into statements that every server accepts."""
     some: list[Row] = []
     size = 0
     for row in rows:

@@ -1,6 +1,6 @@
-"""The rules that hold for a state folder: those of the package, of DIR/rules, and of files that its user names.
+"""The rules of a state folder: the built-in ones, those in DIR/rules, and those in files that the user names.
 
-DIR/rules/NAME/    a file of rules, NAME.toml, and the lists of words that it names; without the folder it does not hold
+DIR/rules/NAME/    a rule file, NAME.toml, and the word lists that it names. Remove the folder to remove the rules
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from lycosa.storage.rules.rule_files import list_files, make_inspector
 
 RULES = "rules"
 LOOK_EVERY_S = 5.0
-"""How often changed files are looked for."""
+"""Seconds between checks for changed files."""
 
 
 class InstalledRules:
-    """See the module. `now` counts seconds. Raises `UsageError` for files that cannot be used."""
+    """See the module. `now` returns seconds. Raises `UsageError` for invalid files."""
 
     def __init__(self, state: Path | None, files: Sequence[Path], now: Callable[[], float]) -> None:
         self._folder = state / RULES if state is not None else None
@@ -32,7 +32,7 @@ class InstalledRules:
         self._inspector = make_inspector(self._versions)
 
     def inspect(self, record: TorrentRecord) -> Inspection:
-        """Apply the rules as they are now. Files that became unusable since the start change nothing."""
+        """Apply the current rules. After a change that makes a file invalid, the previous rules stay in use."""
         return self._current().inspect(record)
 
     def refusal(self, record: TorrentRecord) -> str:
@@ -51,13 +51,13 @@ class InstalledRules:
         return self._inspector
 
     def _look(self) -> dict[Path, int]:
-        """Return the files and when they were changed."""
+        """Return the files with the times of their last changes."""
         found = sorted(self._folder.glob("*/*.toml")) if self._folder is not None else []
         return {path: path.stat().st_mtime_ns if path.exists() else 0 for path in [*found, *self._files]}
 
 
 def install_rules(path: Path, state: Path) -> Path:
-    """Copy a file of rules, and its lists of words, to a state folder. Return its new folder. Raises `StateError`."""
+    """Copy a rule file and its word lists to a state folder. Return their new folder. Raises `StateError`."""
     folder = state / RULES / path.stem
     try:
         make_folder(folder)

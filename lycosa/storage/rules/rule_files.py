@@ -1,7 +1,7 @@
-"""Files of rules: those of the package, and those of an operator.
+"""Reads rule files: the built-in ones, and those of an operator.
 
-The patterns of the package's own files are compiled by `re`: they are reviewed, and tested on long names. Those of
-other files are compiled by RE2, whose time grows with the length of a name only, whatever the pattern.
+Built-in patterns are compiled by `re`: they are reviewed, and tested on long names. Patterns of other files are
+compiled by RE2, which searches any pattern in time linear in the length of the name.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from lycosa.storage.core.torrents.words import HASHED
 
 CONTENT, ABUSE = "content.toml", "abuse.toml"
 FILE_MAX_BYTES = 64 << 20
-"""Of a file of rules or words."""
+"""Maximum size of a rule file or word list."""
 PATTERN_MEMORY = 1 << 20
-"""Bytes that RE2 may take for a pattern: `(.{1000}){1000}` is refused."""
+"""Maximum bytes that RE2 may use for a pattern: `(.{1000}){1000}` is refused."""
 S = TypeVar("S", bound=WordSection)
 
 PACKAGE = Path(__file__).with_name("rule_sets")
 
 
 def make_inspector(paths: Iterable[Path] = ()) -> Inspector:
-    """Return what applies the package's rules and then those of these files. Raises `UsageError`."""
+    """Return an inspector with the built-in rules, then those of these files. Raises `UsageError`."""
     added: list[tuple[RuleFile, CompilePattern]] = []
     for path in paths:
-        inspector_of(path)  # its mistakes are reported with its name
+        inspector_of(path)  # reports mistakes with the name of the file
         added.append((load_rules(path), compile_pattern))
     own = [CONTENT, ABUSE] if all(rules.abuse_rules for rules, _ in added) else [CONTENT]
     return Inspector([*((load_rules(PACKAGE / name), compile_own) for name in own), *added])
 
 
 def inspector_of(path: Path) -> Inspector:
-    """Return what applies the rules of one file alone. Raises `UsageError`."""
+    """Return an inspector with the rules of this file only. Raises `UsageError`."""
     try:
         return Inspector([(load_rules(path), compile_pattern)])
     except UsageError as error:
@@ -48,26 +48,26 @@ def inspector_of(path: Path) -> Inspector:
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return the lists of words that a file of rules names. Raises `UsageError`."""
+    """Return the paths of the word lists that a rule file names. Raises `UsageError`."""
     rules = _read_rules(path)
     sections: list[WordSection] = [*rules.words.values(), *rules.deny]
     return [path.parent / section.file for section in sections if section.file]
 
 
 def load_rules(path: Path) -> RuleFile:
-    """Read a file of rules, and the lists of words that it names. Raises `UsageError`."""
+    """Read a rule file, and the word lists that it names. Raises `UsageError`."""
     rules = _read_rules(path)
     words = {name: _with_file(section, path) for name, section in rules.words.items()}
     return msgspec.structs.replace(rules, words=words, deny=[_with_file(each, path) for each in rules.deny])
 
 
 def compile_own(pattern: str) -> Pattern:
-    """Compile a pattern of the package."""
+    """Compile a built-in pattern with `re`."""
     return re.compile(pattern, re.MULTILINE | re.ASCII)
 
 
 def compile_pattern(pattern: str) -> Pattern:
-    """Compile a pattern in linear time. Raises `UsageError`."""
+    """Compile a pattern with RE2. Raises `UsageError`."""
     try:
         import re2
     except ImportError:
@@ -79,7 +79,7 @@ def compile_pattern(pattern: str) -> Pattern:
         compiled: Pattern = re2.compile(f"(?m){pattern}", options)
     except re2.error as error:
         reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
-        raise UsageError(f"the pattern {pattern!r} is not one of RE2: {reason}") from None
+        raise UsageError(f"RE2 cannot compile the pattern {pattern!r}: {reason}") from None
     return compiled
 
 
@@ -105,7 +105,7 @@ def _read(path: Path) -> str:
 
 
 def _with_file(section: S, path: Path) -> S:
-    """Return the section with the words of its file, one a line."""
+    """Return the section with the words of its file, which has one per line."""
     if not section.file:
         return section
     lines = [line.strip() for line in _read(path.parent / section.file).splitlines()]

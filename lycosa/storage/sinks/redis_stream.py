@@ -2,8 +2,8 @@
 
 A position holds the number of the writer (a crawl, or one worker of a shared crawl) and the number of its entries. A
 writer cuts off only the entries that it wrote. Entries are sent in batches, one script call each. A batch that is sent
-several times is added once. The sink waits for a server that is away or full. If a server restarts without the writes
-of its last second, the sink sends the lost batches again, provided it still has them.
+several times is added once. The sink waits while the server is unavailable or full. If a server restarts without the
+writes of its last second, the sink sends the lost batches again, provided it still has them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ITEM_MAX = 256 * 1024**2
 """Maximum bytes of an item; the limit of Redis is twice as high."""
 
 FLUSHES_KEPT = 64
-"""The crawl may return to the positions of this many last flushes: a failover may cost the frontier some seconds."""
+"""The crawl may resume from any of this many last flushes: a failover may lose the frontier's last seconds."""
 
 CLOSE_MAX_S = 0.3
 """Seconds for which `close` waits for a cancelled flush, before it cuts the connection."""
@@ -215,7 +215,7 @@ class RedisStreamSink:
 
     def _close(self) -> None:
         while not self._lock.acquire(timeout=CLOSE_MAX_S):
-            self._server.disconnect()  # the thread of a cancelled flush may still wait for a server that is away
+            self._server.disconnect()  # the thread of a cancelled flush may still wait for the server
         try:
             self._entries, self._size_bytes = [], 0
             self._unsent.clear()

@@ -34,7 +34,7 @@ BUFFER_MAX = 20_000
 """Maximum number of rows held in memory; beyond that, `write` inserts them."""
 
 FLUSHES_KEPT = 64
-"""The crawl may return to the positions of this many last flushes."""
+"""The crawl may resume from any of this many last flushes."""
 
 TABLES = (
     f"PRAGMA application_id={APPLICATION_ID}",

@@ -90,7 +90,7 @@ def test_a_line_that_describes_no_torrent_says_why(line: bytes, reason: str) -> 
         ({"infohash_v1": V1[:-2] + " 7"}, "not 40 hexadecimal digits"),
         ({"infohash_v1": "é" * 40}, "not 40 hexadecimal digits"),
         ({"infohash_v2": V1}, "not 64 hexadecimal digits"),
-        ({"infohash_v1": V2[:40], "infohash_v2": V2}, "beginning"),
+        ({"infohash_v1": V2[:40], "infohash_v2": V2}, "equals the first 20 bytes"),
         ({"files": [{"path": "a", "size_bytes": -1}]}, "size_bytes"),
         ({"files": [{"path": "a", "size_bytes": 2**63}]}, "size_bytes"),
         ({"files": [{"path": "a", "size_bytes": 2**62}] * 2}, "larger than"),

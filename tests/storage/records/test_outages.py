@@ -31,7 +31,7 @@ def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over():
 
     run_virtually(scenario())
     assert said == [
-        "db: gone. What was found waits until the torrents can be stored again, for 10 min at most",
+        "db: gone. New torrents wait until they can be stored again, for at most 10 min",
         "the torrents can be stored again after 1.5 s",
     ]
 

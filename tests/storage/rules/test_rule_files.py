@@ -39,9 +39,9 @@ def test_words_come_from_a_file_beside_the_rules(tmp_path: Path):
         ("a = [", "mine.toml: not TOML: "),
         ('[[deny]]\nreason = "r"\nwords = ["?"]', "mine.toml: '?' is not a word"),
         ('[[deny]]\nreason = "r"\nfile = "none.txt"', "none.txt: cannot be read: no such file or directory"),
-        ('[[deny]]\nreason = "r"\npatterns = ["(a"]', "mine.toml: the pattern '(a' is not one of RE2: "),
-        ('[[deny]]\nreason = "r"\npatterns = ["(?=a)b"]', "is not one of RE2: "),
-        ('[[deny]]\nreason = "r"\npatterns = ["((a{500}){500}){9}"]', "is not one of RE2: "),
+        ('[[deny]]\nreason = "r"\npatterns = ["(a"]', "mine.toml: RE2 cannot compile the pattern '(a': "),
+        ('[[deny]]\nreason = "r"\npatterns = ["(?=a)b"]', "RE2 cannot compile the pattern "),
+        ('[[deny]]\nreason = "r"\npatterns = ["((a{500}){500}){9}"]', "RE2 cannot compile the pattern "),
         (f'[[content]]\npatterns = ["{"a" * 501}"]', "a pattern has at most 500 characters"),
     ],
 )

@@ -1,8 +1,8 @@
-"""The text of names in torrents, which may be in any encoding: UTF-8, or an old one that is not declared, or wrongly.
+"""Decodes names in torrents: UTF-8, or an old encoding that may be undeclared or declared wrongly.
 
-Valid UTF-8 is UTF-8: hardly any other text of more than a few letters is. Else each known encoding decodes the names of
-the torrent together, and the one whose characters are the most common in its languages wins. A declared encoding needs
-to be only nearly as plausible as the best one.
+Bytes that are valid UTF-8 are taken as UTF-8: hardly any text in another encoding is valid UTF-8, unless it has only a
+few letters. Otherwise each known encoding decodes all names of the torrent together, and the encoding whose characters
+are the most common in its languages wins. A declared encoding wins even if it is slightly less plausible.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from functools import cache
 import webencodings
 
 SAMPLE_MAX = 4096
-"""Bytes that are scored."""
+"""Maximum number of bytes that are scored."""
 DECLARED_BONUS = 0.7
 BROKEN = -5.0
 COMMON, USUAL, RARE, MARK, ODD = 3.0, 1.0, -0.5, 0.5, -2.0
-"""Scores of a character: one of the most common ones, one that is taught at school, another one, punctuation, and one
-that hardly occurs in names."""
+"""Scores of a character: very common, taught at school, rare, punctuation, and hardly ever found in names."""
 
 _SIMPLIFIED = (
     "的一是了不在有人这上大来和我个中地为他生要们以到国时就出说会也子学发着对作能可于成用过动主下年多定本公同三分"
@@ -43,7 +42,7 @@ _HANGUL = (
 
 
 def decode_names(names: Sequence[bytes], declared: str = "") -> list[str]:
-    """Return the text of the names of one torrent. `declared` is the label of an encoding, if there is one."""
+    """Decode the names of one torrent. `declared` is the label of the declared encoding; "" if there is none."""
     decoded = [_utf_8(name) for name in names]
     if None not in decoded:
         return [text or "" for text in decoded]
@@ -58,12 +57,15 @@ def decode_names(names: Sequence[bytes], declared: str = "") -> list[str]:
 
 
 def _may_be_another(text: str) -> bool:
-    """Return whether UTF-8 of two bytes a letter may be another encoding, where names beside it are: 片头 in GBK is."""
+    """Return whether text decoded as UTF-8 may be in another encoding, since other names of the torrent are.
+
+    This holds for characters of two bytes in UTF-8: 片头 in GBK is such text.
+    """
     return not text.isascii() and max(text) < "\u0800"
 
 
 def guess_codec(sample: bytes, declared: str = "") -> str:
-    """Return the codec of Python in which these bytes are the most plausible names."""
+    """Return the Python codec that decodes these bytes to the most plausible names."""
     sample = sample[:SAMPLE_MAX]
     label = webencodings.lookup(declared[:40]) if declared else None
     wanted = {"gbk": "gb18030"}.get(label.name, label.codec_info.name) if label else ""
@@ -83,7 +85,7 @@ def _utf_8(name: bytes) -> str | None:
 
 
 def _score(sample: bytes, codec: str, score_of: Callable[[str], float]) -> float:
-    """Return the mean score of the bytes that are not ASCII, nor the second half of a character."""
+    """Return the mean score per byte of the characters that are not ASCII."""
     text = _NOT_ASCII.findall(sample.decode(codec, "replace"))
     sizes = [_width(char, codec) for char in text]
     total = sum(size * (BROKEN if char == "\ufffd" else score_of(char)) for char, size in zip(text, sizes, strict=True))
@@ -93,7 +95,7 @@ def _score(sample: bytes, codec: str, score_of: Callable[[str], float]) -> float
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _NO_WORD = re.compile(r"[а-яёіїєґ][А-ЯЁІЇЄҐ]|[A-Za-z][А-яЁІЇЄҐёіїєґ]|[А-яЁІЇЄҐёіїєґ][A-Za-z]|\w«|»\w")
-"""Not in Cyrillic text: a small letter before a capital one, a Latin letter beside a Cyrillic one, quotes in words."""
+"""Not in Cyrillic text: a small letter before a capital, a Latin letter next to a Cyrillic one, a quote in a word."""
 _NO_WORD_PENALTY = 2.0
 
 
@@ -103,7 +105,7 @@ def _width(char: str, codec: str) -> int:
 
 
 def _han(common: str, codec: str, leads: range) -> Callable[[str], float]:
-    """Return how plausible characters are. `leads`: first bytes of those that are taught at school, in `codec`."""
+    """Return a function that scores characters. `leads`: first bytes, in `codec`, of those taught at school."""
     frequent = frozenset(common)
 
     @cache
@@ -162,4 +164,4 @@ SCORES: dict[str, Callable[[str], float]] = {
     "koi8_r": _cyrillic,
     "cp1252": _latin,
 }
-"""The encodings that are tried, and how plausible each character that is not ASCII is."""
+"""The encodings to try, each with a function that scores a non-ASCII character."""

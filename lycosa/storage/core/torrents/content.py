@@ -1,12 +1,12 @@
-"""What a torrent holds, from its name and the names and sizes of its files, by rules.
+"""Finds out by rules what a torrent holds, from its name and the names and sizes of its files.
 
-Each rule that matches adds its weight to its type, once. Extensions add EXTENSION_WEIGHT for the share of the bytes
-that their files have. The type with the largest sum wins.
+Each rule that matches adds its weight to its type, once. A file extension adds its weight times EXTENSION_WEIGHT times
+the share of bytes in files with this extension. The type with the largest sum wins.
 
-Patterns give numbers by named groups: season, episode, lines (of a picture); the group pack says that it is several
-episodes. Patterns with other letters than ASCII are searched in names with such letters only. The year is the last one
-that is not the first word. A language counts if it is named after the title, where the title ends with a year, an
-episode or a resolution.
+Named groups of patterns give numbers: season, episode, lines (the resolution). The group `pack` marks several episodes.
+Patterns with non-ASCII characters are searched only in names that have some. The year is the last one in the name, but
+never the first word. A language counts only after the title, which ends at the first year, episode or resolution.
+Names without such an end, or with Chinese, Japanese or Korean characters, are searched as a whole.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lycosa.storage.core.torrents.words import FIRST_RUN, WordIndex, normalized,
 
 EXTENSION_WEIGHT = 12
 EXTENSION_MAX = 6
-"""Characters of an extension."""
+"""Maximum number of characters in an extension."""
 YEARS = ("1900", "2039")
 SEASON_MAX, EPISODE_MAX = 2100, 9999
 RESOLUTIONS = (240, 360, 480, 540, 576, 720, 1080, 1440, 2160, 4320)
-"""A picture of other lines counts as the next one up."""
+"""Other numbers of lines are rounded up to the next one."""
 EPISODIC = "tv"
-"""The tag of what has a season or an episode."""
+"""The tag of torrents with a season or an episode."""
 
 _SCRIPTS = (
     ("ja", re.compile("[\u3041-\u309f\u30a1-\u30fa]")),
@@ -46,7 +46,7 @@ _SCRIPTS = (
     ("te", re.compile("[\u0c05-\u0c39]")),
     ("bn", re.compile("[\u0985-\u09b9]")),
 )
-"""The language of a name whose words name none, by its letters. The first one that has two letters counts."""
+"""Languages by letters, for names without a word that names a language. The first with two letters counts."""
 _DIGITS = {"零": 0, "一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10}
 
 
@@ -58,7 +58,7 @@ class _Category(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What the words and patterns of a name say."""
+    """What words and patterns found in a name."""
 
     rules: dict[int, None]
     groups: dict[str, str]
@@ -68,7 +68,7 @@ class _Found(NamedTuple):
 
 
 class ContentRules:
-    """The content rules of files. Categories of later files come first. Raises `UsageError`."""
+    """The content rules of rule files. Categories of later files take precedence. Raises `UsageError`."""
 
     def __init__(self, files: Sequence[tuple[RuleFile, CompilePattern]]) -> None:
         self._rules: list[ContentSection] = []
@@ -94,7 +94,7 @@ class ContentRules:
         self._index = WordIndex(clear)
 
     def facts(self, name: str, files: Sequence[StoredFile] = ()) -> ContentFacts:
-        """Return what the names say."""
+        """Return the facts that the names give."""
         found = self._read(name)
         shares = self._shares(files or (StoredFile(name, 1),))
         rules = {**found.rules, **shares}
@@ -134,7 +134,7 @@ class ContentRules:
         return _Found(rules, groups, _year(words), _resolution(groups) or lines, self._named_languages(words))
 
     def _shares(self, files: Iterable[StoredFile]) -> dict[int, float]:
-        """Return the shares of the bytes by the rules of their extensions."""
+        """Return, for each rule with extensions, the share of the bytes in files with these extensions."""
         sizes: dict[int, int] = defaultdict(int)
         total = 0
         for path, size_bytes in files:
@@ -193,7 +193,7 @@ def _resolution(groups: dict[str, str]) -> int:
 
 
 def _number(groups: dict[str, str], name: str, most: int) -> int | None:
-    """Return a number in digits, or in Chinese ones up to 99."""
+    """Parse a group of ASCII digits, or of Chinese numerals up to 99. None if absent, invalid or above `most`."""
     text = groups.get(name)
     if not text:
         return None

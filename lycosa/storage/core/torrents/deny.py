@@ -1,4 +1,4 @@
-"""Which torrents are refused by words and patterns. A rule is about one name: that of the torrent, or a path in it."""
+"""Refuses torrents by words and patterns. A rule must match in one name: that of the torrent, or one of its paths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lycosa.storage.core.torrents.rules import PATTERN_MAX, CompilePattern, Patt
 from lycosa.storage.core.torrents.words import WordIndex, normalized, words_of
 
 TEXT_MAX = 256 * 1024
-"""Characters of names and paths that are searched."""
+"""Maximum number of characters of names and paths that are searched."""
 
 
 class _Rule(NamedTuple):
@@ -20,7 +20,7 @@ class _Rule(NamedTuple):
 
 
 class DenyRules:
-    """The deny rules of files, whose lists of words are numbered. Raises `UsageError`."""
+    """The deny rules of rule files. Their word lists are numbered. Raises `UsageError`."""
 
     def __init__(self, files: Iterable[tuple[RuleFile, CompilePattern]]) -> None:
         self._rules: list[_Rule] = []
@@ -40,7 +40,7 @@ class DenyRules:
         folders_once = "\n".join(dict.fromkeys(paths.replace("/", "\n").split("\n")))
         text = normalized(paths)
         found = self._with_words(normalized(folders_once)) | self._with_patterns(text)
-        if any(rule.all <= found for rule in self._rules):  # in all names together; now in each by itself
+        if any(rule.all <= found for rule in self._rules):  # in all names together: now check each name alone
             for name in text.split("\n"):
                 found = self._with_words(name) | self._with_patterns(name)
                 for rule in self._rules:
@@ -49,7 +49,7 @@ class DenyRules:
         return ""
 
     def _with_words(self, text: str) -> set[int]:
-        """Return the numbers of the lists that a text has words of."""
+        """Return the numbers of the lists that have a word in the text."""
         return set(self._index.find(words_of(text)))
 
     def _with_patterns(self, text: str) -> set[int]:

@@ -1,4 +1,4 @@
-"""What becomes of a torrent before it is stored, whether it was crawled or imported: cleaned, refused, described."""
+"""Inspects torrents before they are stored: cleans names, applies the deny rules, finds facts about the content."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from lycosa.storage.core.torrents.rules import CompilePattern, RuleFile
 
 
 class Inspection(NamedTuple):
-    """The record as it may be stored, with its content facts. `refused`: the reason why it may not be stored, or ""."""
+    """The cleaned record, with its content facts. `refused` is the reason why it may not be stored; "" if it may."""
 
     record: TorrentRecord
     refused: str = ""
 
 
 class Inspector:
-    """Applies the rules of files, each with the compiler of its patterns. Raises `UsageError`."""
+    """Applies the rules of rule files, each with the function that compiles its patterns. Raises `UsageError`."""
 
     def __init__(self, files: Sequence[tuple[RuleFile, CompilePattern]]) -> None:
         self._deny = DenyRules(files)
         self._content = ContentRules(files)
 
     def inspect(self, record: TorrentRecord) -> Inspection:
-        """Clean the names, apply the deny rules, and find out what the torrent holds."""
+        """Clean the names, apply the deny rules, and find the content facts."""
         cleaned = clean_record(record)
         if reason := self.refusal(cleaned):
             return Inspection(cleaned, reason)
@@ -45,7 +45,7 @@ class Inspector:
 
 
 def clean_record(record: TorrentRecord) -> TorrentRecord:
-    """Return the record with names that are safe to show. One without a name is named after its file or infohash."""
+    """Return the record with names that are safe to show. A missing name becomes the first file or the infohash."""
     files = bounded_files(record.files)
     paths = clean_stored_paths([file.path for file in files])
     files = tuple(StoredFile(path, file.size_bytes) for path, file in zip(paths, files, strict=True))

@@ -1,10 +1,10 @@
-"""Names and paths as they are stored: what strangers wrote, made safe to show, to search and to use as file names.
+"""Cleans names and paths from the network, so that they are safe to show, to search and to use as file names.
 
-- Control characters, overrides of the writing direction and invisible characters are removed; joiners stay between
-  letters of the scripts that need them.
-- White space of any kind is one space. At most MARKS_MAX marks stand on a letter.
+- Control characters, overrides of the writing direction and invisible characters are removed. Joiners stay after
+  letters of the scripts that need them, and after emoji.
+- Each run of white space becomes one space. A letter keeps at most MARKS_MAX combining marks.
 - A path never leads out of its folder: no "..", no root, no drive, no separator inside a part.
-- Lengths and numbers are bounded. Nothing is dropped silently: "…" stands for what was cut.
+- Lengths and numbers of parts and files are limited. "…" marks each cut.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from lycosa.storage.core.torrent_record import NUMBER_MAX, StoredFile
 
 NAME_MAX = 255
-"""Characters of a name, and of a part of a path; file systems take no more."""
+"""Maximum number of characters in a name or in a part of a path: the limit of file systems."""
 PARTS_MAX = 32
-"""Folders in a path, with the file."""
+"""Maximum number of parts in a path, including the file name."""
 PATH_MAX = 1024
 COMMENT_MAX = 4096
 FILES_MAX = 20_000
-"""Files of a torrent; one entry stands for the rest."""
+"""Maximum number of files of a torrent. The last entry stands for all further files."""
 MARKS_MAX = 4
 CUT = "…"
 SUFFIX_MAX = 12
-"""Characters of a file name extension that is kept when a name is cut."""
+"""Maximum length of a file name extension that is kept when a name is cut."""
 
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164"
@@ -39,11 +39,11 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):")
 _UNSAFE_PATHS = re.compile(r"[^ -~\n]|(?:^|/)(?:\.{0,2}(?:/|$)|[A-Za-z]:| )|\\|  | (?:/|$)", re.MULTILINE)
-"""What `clean_path` would change in short paths."""
+"""Matches what `clean_path` would change in a short path."""
 
 
 def clean_text(text: str, max_length: int = NAME_MAX) -> str:
-    """Return one line of text without what cannot be shown; "" if nothing is left."""
+    """Return the text as one line that can be shown; "" if nothing is left."""
     if not (text.isascii() and text.isprintable()):
         text = _SURROGATE.sub("\ufffd", text)
         text = _MARKS.sub(r"\1", _IDLE_JOINER.sub("", _INVISIBLE.sub("", text)))
@@ -52,13 +52,13 @@ def clean_text(text: str, max_length: int = NAME_MAX) -> str:
 
 
 def clean_part(part: str) -> str:
-    """Return one part of a path, without separators; "" for one that would stay in or leave the folder."""
+    """Return one part of a path, without separators; "" for an empty part, "." and ".."."""
     part = clean_text(_SEPARATOR.sub("_", part))
     return "" if part in {"", ".", ".."} else _DRIVE.sub(r"\1_", part)
 
 
 def clean_path(parts: Sequence[str]) -> str:
-    """Return a relative path with "/" between its parts; never an empty one."""
+    """Join the cleaned parts with "/" to a relative path, which is never empty."""
     cleaned = [part for part in map(clean_part, parts) if part] or ["_"]
     if len(cleaned) > PARTS_MAX:
         cleaned = [*cleaned[: PARTS_MAX - 2], CUT, cleaned[-1]]
@@ -67,7 +67,7 @@ def clean_path(parts: Sequence[str]) -> str:
 
 
 def clean_stored_paths(paths: Sequence[str]) -> list[str]:
-    """Return the paths of a record, whose parts have "/" between them, as `clean_path` does."""
+    """Clean the paths of a record, whose parts are separated by "/"."""
     if not paths:
         return []
     joined = "\n".join(paths)
@@ -78,7 +78,7 @@ def clean_stored_paths(paths: Sequence[str]) -> list[str]:
 
 
 def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-    """Return at most FILES_MAX files of the same size in all."""
+    """Return at most FILES_MAX files with the same total size."""
     if len(files) <= FILES_MAX:
         return tuple(files)
     rest = files[FILES_MAX - 1 :]
@@ -87,7 +87,7 @@ def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
 
 
 def _cut(text: str, length: int) -> str:
-    """Cut the middle out, so that the extension of a file name stays."""
+    """Cut a name before its extension, which stays."""
     stem, dot, suffix = text.rpartition(".")
     tail = f".{suffix}" if dot and stem and 0 < len(suffix) <= SUFFIX_MAX and " " not in suffix else ""
     return text[: length - len(CUT) - len(tail)].rstrip() + CUT + tail

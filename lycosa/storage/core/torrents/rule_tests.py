@@ -1,4 +1,4 @@
-"""The tests in files of rules."""
+"""Runs the tests in rule files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COMPARED = ("category", "resolution", "year", "season", "episode")
 
 
 def failures(inspector: Inspector, tests: Iterable[TestSection]) -> Iterator[str]:
-    """Yield what the rules say of the names of tests that is not what was expected."""
+    """Yield a message for each result that a test did not expect."""
     for test in tests:
         files = tuple(StoredFile(path, 1) for path in test.files or [test.name])
         record, refused = inspector.inspect(TorrentRecord(bytes(20), None, test.name, files, 0, 0))

@@ -1,13 +1,14 @@
-"""The rules about names, as an operator writes them (TOML): what is refused, and what the content is.
+"""The format of rule files (TOML). Rules refuse torrents by their names, and say what names mean for the content.
 
-    [words.NAME]    a list of words, hashed words and patterns that rules share
-    [[deny]]        refuses torrents: a list of its own, or lists that must all be in one name; `unless` excepts
-    [[content]]     what words, patterns and extensions of file names say: a type with a weight, and facts
-    [languages]     words by the language that they name
-    [[category]]    Newznab's number for a type with tags and a resolution; the first that fits counts
-    [[test]]        a name and what the rules must say of it
+    [words.NAME]    a list of words, hashed words and patterns that several rules use
+    [[deny]]        refuses torrents: by words of the rule, or if one name has words of every list in `all`, but of
+                    none in `unless`
+    [[content]]     what words, patterns and file extensions mean: a type with a weight, tags and a resolution
+    [languages]     the words that name a language
+    [[category]]    Newznab's number for a type with tags and a resolution; the first match counts
+    [[test]]        a name, and the expected results
 
-Decoding checks every field. Patterns are compiled by the function that the caller passes.
+Decoding checks every field. Patterns are compiled by a function that the caller passes.
 """
 
 from __future__ import annotations
@@ -21,30 +22,30 @@ from lycosa.core.errors import UsageError
 from lycosa.storage.core.content_facts import LANGUAGES, ContentType
 
 PATTERN_MAX = 500
-"""Characters of a pattern."""
+"""Maximum number of characters in a pattern."""
 TYPES = {each.name.lower(): each for each in ContentType}
 
 
 class Match(Protocol):
-    """What was found, as of `re`."""
+    """A match, as in `re`."""
 
     def groupdict(self) -> dict[str, Any]:
         """Return the named groups."""
 
 
 class Pattern(Protocol):
-    """A compiled pattern, of `re` or of a library like it."""
+    """A compiled pattern of `re` or a similar library."""
 
     def search(self, text: str, /) -> Match | None:
         """Return the first match."""
 
 
 CompilePattern = Callable[[str], Pattern]
-"""Compiles a pattern, in which ^ and $ are the ends of a line. Raises `UsageError`."""
+"""Compiles a pattern in which ^ and $ match at the start and end of a line. Raises `UsageError`."""
 
 
 class WordSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Words, all alike. `file` names a file beside this one with a word or a hashed word per line."""
+    """A word list. `file` names a file in the same folder with further words, plain or hashed, one per line."""
 
     words: list[str] = []
     hashed: list[str] = []
@@ -53,7 +54,7 @@ class WordSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class DenySection(WordSection, forbid_unknown_fields=True, frozen=True):
-    """Refuses a torrent if a name has one of the words, or words of each of the lists `all`."""
+    """Refuses a torrent if a name has one of the words, or at least one word of every list in `all`."""
 
     reason: str = ""
     all: list[str] = []
@@ -61,7 +62,7 @@ class DenySection(WordSection, forbid_unknown_fields=True, frozen=True):
 
 
 class ContentSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What it means if a name has one of the words or patterns, or files have one of the extensions."""
+    """What it means if a name has one of the words or patterns, or a file one of the extensions."""
 
     words: list[str] = []
     patterns: list[str] = []
@@ -73,7 +74,7 @@ class ContentSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class CategorySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A category for a type with all of these tags and one of these resolutions, if any are named."""
+    """The category of a type with all of these tags and, unless `resolutions` is empty, one of the resolutions."""
 
     number: int
     type: str
@@ -82,7 +83,7 @@ class CategorySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class TestSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A name, with names of files, and what is expected; what is not named is not compared."""
+    """A name, file names, and the expected results. Missing fields are not compared; `refused` defaults to false."""
 
     __test__ = False
 
@@ -99,7 +100,7 @@ class TestSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class RuleFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A file of rules. `abuse_rules = false` switches the package's rules against abuse material off."""
+    """A rule file. `abuse_rules = false` turns off the built-in rules against abuse material."""
 
     abuse_rules: bool = True
     words: dict[str, WordSection] = {}
@@ -111,7 +112,7 @@ class RuleFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def read_rules(data: Mapping[str, Any]) -> RuleFile:
-    """Return the rules of a decoded file. Raises `UsageError`, which says where the mistake is."""
+    """Return the rules of a decoded file. Raises `UsageError` with the place of the mistake."""
     try:
         rules = msgspec.convert(data, RuleFile)
     except msgspec.ValidationError as error:
@@ -123,19 +124,19 @@ def read_rules(data: Mapping[str, Any]) -> RuleFile:
 
 
 def _mistakes(rules: RuleFile) -> Iterator[tuple[str, str]]:
-    """Yield (place, mistake) of what the types of the fields do not say."""
+    """Yield (place, mistake) for mistakes that the types of the fields do not exclude."""
     for at, deny in enumerate(rules.deny):
         if not deny.reason:
-            yield f"deny[{at}]", "a rule without a reason"
+            yield f"deny[{at}]", "a rule needs a reason"
         if bool(deny.all) == bool(deny.words or deny.hashed or deny.patterns or deny.file):
-            yield f"deny[{at}]", "a rule needs words of its own (words, hashed, patterns, file), or lists (all)"
+            yield f"deny[{at}]", "a rule needs either words (words, hashed, patterns, file) or lists (all)"
         for name in (*deny.all, *deny.unless):
             if name not in rules.words:
                 yield f"deny[{at}]", f"there is no list [words.{name}]"
     sections: list[tuple[str, WordSection]] = [(f"words.{name}", each) for name, each in rules.words.items()]
     for place, section in [*sections, *((f"deny[{at}]", each) for at, each in enumerate(rules.deny))]:
         if "/" in section.file or "\\" in section.file:
-            yield place, "a list of words stands beside its rules: write its name without a folder"
+            yield place, "a word list must be in the folder of its rules: write its name without a folder"
     yield from _unknown_names(rules)
 
 
@@ -145,7 +146,7 @@ def _unknown_names(rules: RuleFile) -> Iterator[tuple[str, str]]:
     typed += [(f"test[{at}]", each.type) for at, each in enumerate(rules.test)]
     for place, kind in typed:
         if kind is not None and kind not in TYPES:
-            yield place, f"{kind!r} is no type: write one of {', '.join(TYPES)}"
+            yield place, f"{kind!r} is not a type: write one of {', '.join(TYPES)}"
     for language in rules.languages:
         if language not in LANGUAGES:
-            yield "languages", f"{language!r} is no language: write one of {', '.join(LANGUAGES)}"
+            yield "languages", f"{language!r} is not a known language: write one of {', '.join(LANGUAGES)}"

@@ -1,11 +1,11 @@
-"""Words of a name, and which words of a list are among them.
+"""Splits names into words, and finds listed words in them.
 
-A name is compared in lower case and compatibility form (NFKC), with spaces for dots and underscores and [] for 【】.
-Words are runs of letters and digits; a run of Chinese, Japanese or Korean characters is one, and listed words are found
-inside it. Listed words may have several parts ("web dl").
+A name is compared in lower case and compatibility form (NFKC), with dots and underscores replaced by spaces, and 【】
+by []. Words are runs of letters and digits. A run of Chinese, Japanese or Korean characters is one word; listed words
+are found inside it. A listed word may have several parts ("web dl").
 
-A word may be listed as its hash, so that a list can be published without its words: `4-0123456789abcdef`, the length of
-the word and 8 bytes of BLAKE2b. Parts, three at most, are hashed without the spaces between them.
+A list may contain the hash of a word, so that it can be published without revealing the word. `4-0123456789abcdef` is
+the length of the word and 8 bytes of BLAKE2b. A hashed word has at most three parts, joined without spaces.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Generic, TypeVar
 from lycosa.core.errors import UsageError
 
 PARTS_MAX = 4
-"""Parts of a listed word."""
+"""Maximum number of parts of a listed word."""
 HASHED = re.compile(r"([1-9][0-9]?)-([0-9a-f]{16})")
 FIRST_RUN = "\u2e80"
-"""From here on, writing has no spaces between words."""
+"""The first character of the scripts that have no spaces between words."""
 
 UNLISTED_MAX = 1 << 16
-"""Words that are remembered as not listed, about 8 MB."""
+"""Maximum number of words remembered as not listed; they take about 8 MB."""
 
 _DIGEST = blake2b(digest_size=8, person=b"torrent word")
 _SEPARATORS = str.maketrans("._【】\u00d7", "  []x")
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def normalized(text: str) -> str:
-    """Return the form of a text that words and patterns are compared with."""
+    """Return the form of a text in which words and patterns are searched."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).casefold()
     return text.lower().translate(_SEPARATORS)
@@ -52,7 +52,7 @@ def words_of(text: str) -> list[str]:
 
 
 def hashed_word(word: str) -> str:
-    """Return the form in which a list names a word without showing it. Raises `UsageError` for what is no word."""
+    """Return the hashed form of a word. Raises `UsageError` unless it has 2 to 99 letters and digits."""
     joined = "".join(words_of(normalized(word)))
     if not 2 <= len(joined) <= 99:
         raise UsageError(f"a hashed word has 2 to 99 letters and digits, not {len(joined)}")
@@ -66,7 +66,7 @@ def _digest(word: str) -> bytes:
 
 
 class WordIndex(Generic[T]):
-    """Values by words, clear and hashed. Raises `UsageError` for what is no word."""
+    """Maps listed words, plain and hashed, to values. Raises `UsageError` for an invalid word."""
 
     def __init__(self, clear: Iterable[tuple[str, T]], hashed: Iterable[tuple[str, T]] = ()) -> None:
         self._by_first: dict[str, list[tuple[tuple[str, ...], T]]] = {}
@@ -81,7 +81,7 @@ class WordIndex(Generic[T]):
         self._inside_pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def find(self, words: Sequence[str]) -> list[T]:
-        """Return the values of the listed words among these, with repetitions."""
+        """Return the values of all listed words in this sequence, with repetitions."""
         found: list[T] = []
         for place, word in enumerate(words):
             if word >= FIRST_RUN:
@@ -94,9 +94,9 @@ class WordIndex(Generic[T]):
         return found + self._find_hashed(words) if self._hashed and words else found
 
     def _find_hashed(self, words: Sequence[str]) -> list[T]:
-        """Look up words, neighbours joined, and pieces of runs, each once.
+        """Look up each word, joined neighbours, and pieces of runs once.
 
-        Names have the same words again and again, so those that are not listed are remembered.
+        The same words occur in many names, so words that are not listed are cached.
         """
         if words and max(words) < FIRST_RUN:
             pairs = [*map(add, words, words[1:])]
@@ -116,7 +116,7 @@ class WordIndex(Generic[T]):
         return found
 
     def _joined_with_runs(self, words: Sequence[str]) -> set[str]:
-        """Return words and neighbours that are no runs, and the pieces of runs whose lengths are listed."""
+        """Return the words, joined neighbours that are not runs, and pieces of runs of the lengths in the list."""
         following = [*words[1:], FIRST_RUN]
         joined = set(words)
         joined |= {one + two for one, two in zip(words, following, strict=True) if max(one, two) < FIRST_RUN}
@@ -129,14 +129,14 @@ class WordIndex(Generic[T]):
     def _add(self, word: str, value: T) -> None:
         parts = words_of(normalized(word))
         if not 1 <= len(parts) <= PARTS_MAX:
-            raise UsageError(f"{word!r} is not a word, nor {PARTS_MAX} words at most")
+            raise UsageError(f"{word!r} does not have 1 to {PARTS_MAX} words")
         if parts[0] < FIRST_RUN:
             self._by_first.setdefault(parts[0], []).append((tuple(parts[1:]), value))
         elif len(parts) == 1:
             self._inside.setdefault(parts[0], []).append(value)
         else:
             raise UsageError(
-                f"{word!r} begins with characters that need no spaces: write one run of them, or a pattern"
+                f"{word!r} begins with Chinese, Japanese or Korean characters: write it without spaces, or a pattern"
             )
 
     def _add_hashed(self, word: str, value: T) -> None:
