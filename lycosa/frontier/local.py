@@ -143,6 +143,9 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     ) -> tuple[RequeueResult, Sequence[HostWork]]:
         """DEAD and DONE -> QUEUED, or a copy into another segment."""
 
+    def requeue_ended(self, fingerprint: int) -> Sequence[HostWork]:
+        """DEAD and DONE -> QUEUED for this fingerprint, in each open segment. Return what was queued."""
+
     def archive(self, segment: str) -> bool:
         """Make a finished segment read only; return False if it is not finished."""
 
@@ -228,6 +231,11 @@ class LocalFrontier(Generic[Key]):
         else:
             self.store.mark_retry(leased.key, fail(record, retry_at))
         return True
+
+    async def requeue(self, fingerprints: Sequence[int]) -> int:
+        work = [each for fingerprint in fingerprints for each in self.store.requeue_ended(fingerprint)]
+        self.add_work([each for each in work if each.rank != NOT_READY])
+        return len(work)
 
     async def release(self, lease: Lease, now: float) -> bool:
         leased = self._leases.end(lease, contacted=True)

@@ -230,6 +230,16 @@ class MemoryFrontierStore:
                 work += [HostWork(row.record.host, rank, 1)] if rank is not None else []
         return RequeueResult(len(work), found.next_cursor), [each for each in work if each.rank != NOT_READY]
 
+    def requeue_ended(self, fingerprint: int) -> Sequence[HostWork]:
+        work: list[HostWork] = []
+        for segment in self._live.values():
+            arrival = segment.seen.get(fingerprint, 0)
+            url = segment.urls.get(arrival)
+            if url is not None and url.state in (State.DONE, State.DEAD):
+                rank = self._requeue_row(f"{segment.number}:{arrival:016x}", _row(segment, url), None)
+                work += [HostWork(url.record.host, rank, 1)] if rank is not None else []
+        return work
+
     def archive(self, segment: str) -> bool:
         live = self._live.get(segment)
         if live is None or _view(live).state is not SegmentState.FINISHED:

@@ -153,6 +153,9 @@ class ReadableFrontier(Frontier, Protocol):
     def stored(self, segment: str, prefix: bytes) -> list[bytes]:
         """Return the fingerprints on disk that start with `prefix`, as 8 bytes each. Memory has those pushed lately."""
 
+    async def requeue(self, fingerprints: Sequence[int]) -> int:
+        """Queue those of these records again that are done or dead, with their attempts reset. Return their number."""
+
 
 class FrontierOperations(Protocol):
     """The operations of `lycosa frontier`: views, and changes that a crawl itself never makes.

@@ -145,6 +145,12 @@ class RecordStore(Protocol):
         They are not stored again for EVICTED_S.
         """
 
+    async def lapsed(self, now: float, limit: int) -> list[bytes]:
+        """Return infohashes, 20 bytes each, that were evicted and may be stored again, until `forget_lapsed`."""
+
+    async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
+        """Forget that these were evicted. Those that were denied or evicted again in the meantime stay so."""
+
     async def used_bytes(self) -> int:
         """Return the disk space that the store takes, including its log."""
 

@@ -9,6 +9,7 @@
      5 content     clean names, rules, what the torrent holds                       content.py
      6 store       in batches; then the infohash is done                            store.py
      7 popularity  seeders and leechers of what is stored; what is named again      popularity.py seen.py
+     8 returns     evicted torrents into the queue again, after 90 days             returns.py
 
 A stage awaits the next one, which bounds every hand-off; only what others announce or want is dropped if it is too
 much. Each stage has its share of what the profile of the crawl allows.
@@ -30,6 +31,7 @@ from lycosa.dht.crawler.metadata import MetadataStage
 from lycosa.dht.crawler.peers import PeersStage
 from lycosa.dht.crawler.popularity import PopularityStage
 from lycosa.dht.crawler.queue import HashQueue
+from lycosa.dht.crawler.returns import ReturnsStage
 from lycosa.dht.crawler.seen import SeenStage
 from lycosa.dht.crawler.store import StoreStage
 from lycosa.dht.crawler.triage import Triage
@@ -79,6 +81,7 @@ class TorrentCrawl:
         metadata = MetadataStage(session.fetcher, queue, content, funnel, profile.peers_per_try)
         self._peers = PeersStage(session, queue, store, hints, metadata, funnel, profile)
         self._popularity = PopularityStage(session, store, now, funnel, profile)
+        self._returns = ReturnsStage(store, queue)
         self._sweep: Sweep | None = None
 
     async def run(self) -> None:
@@ -86,7 +89,7 @@ class TorrentCrawl:
         position = await self._queue.sweep_position()
         self._sweep = sweep = Sweep(asyncio.get_running_loop().time(), position)
         sweeping = SweepStage(self._session, sweep, self._triage, self._queue, self._profile)
-        stages = (sweeping, self._harvest, self._peers, self._store, self._popularity, self._seen)
+        stages = (sweeping, self._harvest, self._peers, self._store, self._popularity, self._seen, self._returns)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for stage in stages:

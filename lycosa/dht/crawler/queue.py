@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
-from lycosa.dht.crawler.core.hash_records import LEASED_MAX, to_record
+from lycosa.dht.crawler.core.hash_records import LEASED_MAX, SAMPLED, fingerprint, to_record
 from lycosa.dht.crawler.core.known_hashes import KnownHashes
 from lycosa.dht.crawler.core.retries import retry_at
 from lycosa.frontier.core.model import FrontierStats, Lease
@@ -45,6 +45,13 @@ class HashQueue:
         if added:
             self._changed.set()
         return added
+
+    async def push_again(self, infohashes: Collection[bytes]) -> None:
+        """Queue infohashes that were fetched once, and those that this queue never had. They are durable then."""
+        await self._frontier.requeue([fingerprint(each) for each in infohashes])
+        await self.push(infohashes, SAMPLED)  # drops those that are queued now
+        await self._frontier.commit({})
+        self._changed.set()
 
     async def lease(self, limit: int) -> list[Lease]:
         """Lease infohashes that are due."""

@@ -98,6 +98,17 @@ class LmdbFrontierStore(LmdbCrawlStore):
                 work += [HostWork(row.record.host, rank, 1)] if rank is not None and rank != NOT_READY else []
         return RequeueResult(requeued, found.next_cursor), work
 
+    def requeue_ended(self, fingerprint: int) -> Sequence[HostWork]:
+        work: list[HostWork] = []
+        for segment in [*self.registry.live.values()]:
+            mark = self.memtable.get(segment.seen, fingerprint, bytes)
+            ended = mark and self._find_ended(segment, mark)
+            if mark and ended:
+                table, row = ended
+                rank = self._requeue_row(f"{table}:{mark.hex()}", row, None)
+                work += [HostWork(row.record.host, rank, 1)] if rank is not None else []
+        return work
+
     def archive(self, segment: str) -> bool:
         live = self.registry.live.get(segment)
         if live is None or view(live.current_row()).state is not SegmentState.FINISHED:
@@ -187,11 +198,16 @@ class LmdbFrontierStore(LmdbCrawlStore):
         if mark[:1] == b"s" and len(mark) > ARRIVAL_BYTES:
             delayed = self.memtable.get(DELAYED_TABLE, mark[1:], decode_delayed)
             return self._row(DELAYED_TABLE, mark[1:], delayed) if delayed else None
+        ended = self._find_ended(segment, mark)
+        return ended[1] if ended else self._find_queued(segment, mark, host)
+
+    def _find_ended(self, segment: OpenSegment, mark: bytes) -> tuple[int, Row] | None:
+        """Return the row of a done or dead URL, and its table."""
         for table, decode in ((segment.done, decode_done), (segment.dead, decode_dead)):
             ended = self.memtable.get(table, mark, decode)
             if ended is not None:
-                return self._row(table, mark, ended)
-        return self._find_queued(segment, mark, host)
+                return table, self._row(table, mark, ended)
+        return None
 
     def _find_queued(self, segment: OpenSegment, arrival: bytes, host: str) -> Row | None:
         """Find a queued URL by its arrival number: try every host and priority that its key may have."""

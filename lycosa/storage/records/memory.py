@@ -120,9 +120,16 @@ class MemoryRecordStore:
     async def evict(self, count: int, now: float) -> int:
         rows = sorted(self._rows.values(), key=lambda row: (row.seeders, row.seen, row.id))[:count]
         keys = [key for row in rows for key in self._remove(row.id)]
-        self._denied = {key: each for key, each in self._denied.items() if each[1] > now}
         self._denied |= dict.fromkeys(keys, (Standing.EVICTED, int(now) + EVICTED_S, ""))
         return len(rows)
+
+    async def lapsed(self, now: float, limit: int) -> list[bytes]:
+        return [key for key in self._denied if self._has_lapsed(key, now)][:limit]
+
+    async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
+        for key in map(key_of, infohashes):
+            if self._has_lapsed(key, now):
+                del self._denied[key]
 
     async def used_bytes(self) -> int:
         return 0
@@ -137,6 +144,10 @@ class MemoryRecordStore:
             if standing in standings:
                 return standing
         return Standing.STORED if key in self._ids else None
+
+    def _has_lapsed(self, key: bytes, now: float) -> bool:
+        standing, until, _ = self._denied.get(key, (None, 0.0, ""))
+        return standing is Standing.EVICTED and until <= now
 
     def _is_denied(self, record: TorrentRecord, now: float) -> bool:
         return any(self._standing(key, now) in {Standing.DENIED, Standing.EVICTED} for key in record.keys)

@@ -137,6 +137,13 @@ class TableRecordStore(ChangesTable, PopularityTable):
             evicted += await self._run(partial(self._evict, some, int(now)), write=True)
         return evicted
 
+    async def lapsed(self, now: float, limit: int) -> list[bytes]:
+        query = "SELECT hash FROM torrent_denied WHERE until <= ? ORDER BY until LIMIT ?"
+        return [bytes(key) for (key,) in await self._run(lambda: self._query(query, [int(now), limit]))]
+
+    async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
+        await self._run(lambda: self._forget_lapsed([key_of(each) for each in infohashes], int(now)), write=True)
+
     async def used_bytes(self) -> int:
         return await self._run(self._used_bytes)
 
@@ -269,10 +276,13 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return len(removed)
 
     def _evict(self, ids: Sequence[int], now: int) -> int:
-        self._execute("DELETE FROM torrent_denied WHERE until <= ?", [now])
         removed = self._remove(ids)
         self._ban((key for keys in removed.values() for key in keys), Standing.EVICTED, now + EVICTED_S, "")
         return len(removed)
+
+    def _forget_lapsed(self, keys: Sequence[bytes], now: int) -> None:
+        rows = self._select("SELECT hash, until FROM torrent_denied WHERE", "hash", keys)
+        self._delete("torrent_denied", "hash", [bytes(key) for key, until in rows if until <= now])
 
     def _ban(self, keys: Iterable[bytes], standing: Standing, until: int, reason: str) -> None:
         unique = sorted(set(keys))

@@ -313,6 +313,31 @@ def test_eviction_takes_the_fewest_seeders_then_the_longest_unseen_and_lasts_90_
     run(open_store, scenario)
 
 
+def test_evicted_torrents_are_named_when_their_time_is_over_until_they_are_forgotten(open_store: Open):
+    records = [torrent(n) for n in range(4)]
+    keys = [record.infohash_v1 for record in records]
+
+    async def scenario(store: RecordStore):
+        for age, record in enumerate(records):
+            await store.put([record], NOW - age)
+        for at in (0, 0, 1):
+            await store.evict(1, NOW + at)
+        over = NOW + EVICTED_S
+        assert await store.lapsed(over - 1, 9) == []
+        assert sorted(await store.lapsed(over, 9)) == sorted(keys[2:])
+        assert len(await store.lapsed(over, 1)) == 1
+        await store.put([records[0]], over)  # further evictions do not make it forget
+        await store.evict(1, over)
+        assert sorted(await store.lapsed(over, 9)) == sorted(keys[2:])
+        await store.deny([keys[3]])
+        await store.forget_lapsed(keys, over)
+        assert await store.lapsed(over, 9) == []
+        assert await store.lapsed(over + 1, 9) == [keys[1]]
+        assert (await store.standing(keys, over))[keys[3]] is Standing.DENIED
+
+    run(open_store, scenario)
+
+
 def test_torrents_are_read_by_id_and_scanned_with_the_tokens_of_their_changes(open_store: Open):
     async def scenario(store: RecordStore):
         await store.put([torrent(n) for n in range(5)], NOW)

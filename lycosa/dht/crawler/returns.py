@@ -1,0 +1,37 @@
+"""Stage 8: queues evicted torrents again when they may be stored again.
+
+The store names them until they are durable in the queue. After a crash between the two they are queued once more, which
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.storage.ports import RecordStore
+
+LOOK_EVERY_S = 60.0
+BATCH = 500
+
+
+class ReturnsStage:
+    """See the module."""
+
+    def __init__(self, store: RecordStore, queue: HashQueue) -> None:
+        self._store, self._queue = store, queue
+
+    async def run(self) -> None:
+        """Queue what is due, until cancelled."""
+        while True:
+            if not await self.queue_some():
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def queue_some(self) -> int:
+        """Queue some of what is due. Return their number."""
+        now = self._queue.now()
+        lapsed = await self._store.lapsed(now, BATCH)
+        if lapsed:
+            await self._queue.push_again(lapsed)
+            await self._store.forget_lapsed(lapsed, now)
+        return len(lapsed)
