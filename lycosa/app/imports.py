@@ -17,8 +17,8 @@ from lycosa.crawl.spiders.spider import Spider
 def import_function(setting: str, word: str, *arguments: str) -> Callable[..., Any]:
     """Import and return a function given as `module:function`. Raises `BadSetting`.
 
-    The module may be a file in the current folder. Each of `arguments` is a list of arguments that the function may
-    have, such as "method, url, body".
+    The module may be a file in the current folder. Each of `arguments` is a signature that is accepted, such as
+    "method, url, body".
     """
     found = _import(setting, word)
     if problem := _problem(found, *arguments):

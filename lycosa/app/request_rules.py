@@ -25,7 +25,7 @@ OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
 def fingerprint_rules_of(settings: Settings, spider: Spider) -> FingerprintRules:
     """Return the fingerprint rules of the setting, with the spider's `key_resolver` if the setting names no function.
 
-    Raises `BadSetting`, or `UsageError` for a `key_resolver` with other arguments.
+    Raises `BadSetting`, or `UsageError` if the `key_resolver` does not take KEY_ARGUMENTS.
     """
     words = split_rules(settings.fingerprint_rules)
     if words == ["none"]:
@@ -42,7 +42,7 @@ def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
 
 
 def spider_fingerprint(common: Fingerprint, spider: str) -> Fingerprint:
-    """Return the fingerprint function of one of several spiders. Each spider fetches a URL independently."""
+    """Return the fingerprint function of one of several spiders. It differs, so that each spider fetches a URL."""
     return partial(_salted, common, spider_salt(spider))
 
 
@@ -69,7 +69,7 @@ def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
     """Return how segments are named: by the setting, else by the spider's `segment_resolver`, if it has one.
 
     A resolver with the argument `now` names the segment of a run; one without it returns the period of each request.
-    Raises `BadSetting`, or `UsageError` for a `segment_resolver` with other arguments.
+    Raises `BadSetting`, or `UsageError` if the `segment_resolver` takes neither of these arguments.
     """
     word = settings.segment
     if ":" in word:

@@ -78,7 +78,7 @@ class LocalOperations(Generic[Key]):
         await (self._commit() if self._commit else self._frontier.commit({}))
 
     async def host(self, host: str) -> HostView | None:
-        # The store lists the hosts after a key: use the greatest key before this one.
+        # The store lists the hosts after a given key: start from the greatest possible key before this host.
         before = host[:-1] + chr(ord(host[-1]) - 1) + LAST
         stored = next(iter(self._store.hosts(before, 1)), None)
         return self._with_activity(stored) if stored and stored.host == host else None
@@ -136,7 +136,7 @@ class LocalOperations(Generic[Key]):
         return self._frontier.drop(segment)
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
-        """Commit first: the store writes everything out, and acks must become durable together with their items."""
+        """Commit first: the store flushes everything, and acks must become durable together with their items."""
         await self.commit()
         return self._store.verify(report)
 

@@ -56,12 +56,12 @@ class RemoteOperations(RpcClient):
     _push = remote(FrontierOperations.push)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Push in slices of SLICE_ROWS, the most that the owner accepts."""
+        """Push in slices of SLICE_ROWS records, the most that the owner accepts in one call."""
         slices = [records[start : start + SLICE_ROWS] for start in range(0, len(records), SLICE_ROWS)]
         return sum([await self._push(part) for part in slices])
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
-        """Verify; `report` is not called: the owner logs the progress."""
+        """Return the errors found. Does not call `report`: the owner logs the progress."""
         found: list[str] = await self.call("verify")
         return found
 
@@ -82,7 +82,7 @@ class RemoteOperations(RpcClient):
 
     @contextmanager
     def _reporting(self, timeout_s: float, work: str = "") -> Iterator[None]:
-        """Report a slow owner: that it does `work`, or how long this process waits for it."""
+        """Tell the user if the owner is slow: what it is doing (`work`), or how long this process waits."""
         timer = asyncio.get_running_loop().call_later(REPORT_AFTER_S, self._report_wait, timeout_s, work)
         try:
             yield
@@ -102,9 +102,9 @@ class RemoteOperations(RpcClient):
 async def connect(
     path: Path, answer_timeout_s: float = ANSWER_TIMEOUT_S, report: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[RemoteOperations]:
-    """Connect to the owner behind the socket `path`. Raises `OSError` if nothing listens there, and `StateError`.
+    """Connect to the owner behind the socket `path`. Raises `OSError` if nothing listens there, or `StateError`.
 
-    `report` is called, once, if the owner takes long to answer.
+    `report` is called if the owner takes long to answer: once, and for each call that reads or writes the whole state.
     """
     operations = RemoteOperations(path, answer_timeout_s, report)
     try:

@@ -74,9 +74,10 @@ class Crawl:
         """How the crawl ended."""
 
     def route(self, name: str | None = None, *, match: str | None = None) -> Callable[[Handler], Handler]:
-        """Decorate a callback, which requests can name.
+        """Register the decorated function as a callback that requests can name.
 
-        It also gets the pages whose URL matches the glob `match`; without `name` and `match`, all other pages.
+        It also gets the pages whose URL matches the glob `match`. A callback without `name` and `match` gets the pages
+        that match no glob.
         """
         if callable(name):
             raise UsageError(f"write @crawl.route() with parentheses above {getattr(name, '__name__', 'the function')}")
@@ -110,7 +111,7 @@ class Crawl:
         return self.summary
 
     async def stream(self) -> AsyncIterator[Any]:
-        """Crawl, and yield items as they are scraped. The crawl pauses until the loop requests the next item."""
+        """Crawl, and yield items as they are scraped. The crawl pauses until the caller requests the next item."""
         self._use()
         channel = ItemChannel()
         self._task = asyncio.create_task(self._crawl(None, channel))
@@ -151,7 +152,7 @@ class Crawl:
     async def _crawl_once(
         self, crawl: CrawlSpec, folder: Path | None, memory: Sink | None, channel: ItemChannel | None, *, rejoins: bool
     ) -> None:
-        """Crawl. `folder` is for a crawl without a state; `rejoins`: the other workers have removed this one."""
+        """Crawl. `folder` is a temporary folder, or None with a state. `rejoins`: whether this worker had expired."""
         settings = crawl.settings
         async with AsyncExitStack() as stack:
             state = StateDir(folder / "state" if folder is not None else state_of(settings, crawl.target))

@@ -117,7 +117,7 @@ async def _serve(sock: socket.socket, task: WorkerTask) -> None:
     except Exception as error:  # noqa: BLE001  the owner ends the crawl and reports the error
         process.visits.fail(error)
     process.is_closing = True
-    await asyncio.sleep(0)  # log handlers send their last lines in this iteration
+    await asyncio.sleep(0)  # log handlers send their last lines in this iteration of the event loop
     process.connection.close()
     await process.disconnected.wait()
 
@@ -141,9 +141,7 @@ async def _visit_pages(process: WorkerProcess) -> None:
         await crawl.close_spiders(close.reason)
         for spec, state in zip(crawl.spiders, states, strict=True):
             if _state_of(spec) != state:
-                log.warning(
-                    "%s.state was changed by callbacks: it is not saved with several processes", spec.spider.name
-                )
+                log.warning("%s.state was changed by callbacks: several processes do not save it", spec.spider.name)
     await crawl.send(engine_stopped)
     await crawl.settle_signals()
     process.visits.report_counts()
@@ -176,7 +174,7 @@ def _context(process: WorkerProcess, crawl: CrawlSpec, leaser: ProxyLeaser | Non
     records = SqliteKeyStore(state / "records.sqlite", read_only=True)
     return CrawlContext(
         known=process.known.contained,
-        sinks=sinks_of(crawl.settings, state / "items.jsonl", crawl.target.name),  # never opened: only prepare items
+        sinks=sinks_of(crawl.settings, state / "items.jsonl", crawl.target.name),  # only prepare items; never opened
         stats=process.stats,
         state_saver=StateSaver(RemoteStore(records, process.connection.send)),
         clock=clock,

@@ -11,8 +11,8 @@
         def parse_book(self, response):
             yield {"title": response.css("h1::text").get()}
 
-A link belongs to the first rule that extracts it. The request stores the number of the rule (`meta["rule"]`), by which
-a resumed crawl finds the rule again, and the text of the link (`meta["link_text"]`).
+A link belongs to the first rule that extracts it. The request stores the number of the rule (`meta["rule"]`) and
+the text of the link (`meta["link_text"]`). A resumed crawl finds the rule by its number.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Rule:
     """Selects the links to follow, and says how to handle their pages. Methods are given by name or as functions.
 
     `callback(response, **cb_kwargs)` returns items and requests of a page. `follow`: whether the links of that page are
-    followed too; by default only without a callback. `process_links(links)` returns the links to keep.
+    followed too; the default is True if there is no callback. `process_links(links)` returns the links to keep.
     `process_request(request, response)` returns the request for a link on that response, or None to skip it.
     `errback(failure)` is the errback of the requests.
     """

@@ -36,7 +36,7 @@ NESTED_MAX = 10
 """Maximum depth of sitemap indexes inside indexes."""
 
 SITEMAP_TRANSFER_MAX = 64 * 2**20
-"""Maximum size of a sitemap in bytes, larger than that of a page."""
+"""Maximum size of a sitemap in bytes; the limit for pages is smaller."""
 
 NO_ROBOTS = [401, 403, 404, 410]
 """Statuses of a missing or forbidden robots.txt. `/sitemap.xml` is tried then."""
@@ -90,7 +90,7 @@ class SitemapSpider(Spider):
                 yield _sitemap_request(url, handle_httpstatus_list=NO_ROBOTS)
 
     def sitemap_filter(self, entries: Iterable[SitemapEntry]) -> Iterable[SitemapEntry]:
-        """Return the entries of a sitemap or index that are used. Override this to skip some."""
+        """Return the entries of a sitemap or index to use. Override this to skip some."""
         return entries
 
     def _parse_sitemap(self, response: Response) -> Iterable[Request]:

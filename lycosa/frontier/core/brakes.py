@@ -10,14 +10,14 @@ from lycosa.frontier.core.fair_queue import NO_WORK
 from lycosa.frontier.core.scheduler import Host
 
 HOSTS_MAX = 1_000
-"""With more hosts nothing is reported: checking all of them takes too long, and they rarely all wait."""
+"""Maximum number of hosts of a report. Checking more takes too long, and so many rarely all wait."""
 
 
 class Brakes(NamedTuple):
     """`text` says what all hosts with work wait for; "" if one of them may be contacted now.
 
-    `work_s`: the minimum time that the delays and blocks of the hosts need for what is queued. `blocked_until`:
-    when the first of the hosts with work may be contacted, if all of them are blocked; else 0.
+    `work_s`: the seconds that the queued work takes at least, because of the delays and blocks of its hosts.
+    `blocked_until`: when the first of the hosts with work may be contacted, if all of them are blocked; else 0.
     """
 
     text: str = ""
@@ -26,7 +26,7 @@ class Brakes(NamedTuple):
 
 
 def brakes_of(hosts: Collection[Host], concurrency: int, now: float) -> Brakes:
-    """Return what keeps these hosts from being contacted at `now`. At most `concurrency` transfers for each."""
+    """Return what keeps these hosts from being contacted at `now`. Each may have at most `concurrency` transfers."""
     if len(hosts) > HOSTS_MAX:
         return Brakes()
     busy = [host for host in hosts if host.rank != NO_WORK]

@@ -43,7 +43,7 @@ _CMD_EXE = re.compile(r"""[^"']*\^"|[^\n]*\^[ \t]*\r?\n""")
 
 
 class BadCurl(UsageError, ValueError):
-    """Not a curl command that can be read."""
+    """The command is not curl, or cannot be converted."""
 
 
 class Curlable(Protocol):

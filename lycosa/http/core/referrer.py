@@ -11,7 +11,7 @@ from lycosa.http.core.origin import origin_of, path_and_query_of
 FULL, ORIGIN, NOTHING = "full", "origin", ""
 
 POLICIES = {
-    # sent to:                          the same origin, another origin, http from https
+    # sent to                           the same origin, another origin, http (by an https page)
     "no-referrer": (NOTHING, NOTHING, NOTHING),
     "no-referrer-when-downgrade": (FULL, FULL, NOTHING),
     "same-origin": (FULL, NOTHING, NOTHING),
@@ -25,7 +25,7 @@ POLICIES = {
 }
 
 REFERRER_MAX = 4096
-"""Maximum characters of a URL that is sent in full; for a longer one only the origin is sent."""
+"""Maximum number of characters of a URL sent in full. Only the origin of longer URLs is sent."""
 
 
 class Referrer:

@@ -30,7 +30,7 @@ class LuaScript:
     The files in `blocks` are enclosed in do ... end, because Lua allows only 200 local variables in a scope.
 
     It replaces redis-py's `register_script`, which answers NOSCRIPT with SCRIPT LOAD and a second EVALSHA. This has
-    four problems. On a cluster SCRIPT LOAD goes to all masters, so the call fails if any of them is away. Some managed
+    four problems. On a cluster SCRIPT LOAD goes to all masters, so the call fails if any of them is down. Some managed
     servers refuse the command. After a failover between the two calls, the second one gets NOSCRIPT again. A pipeline
     of a cluster does not accept registered scripts. EVAL goes to the server of the keys only, and runs the script in
     the same round trip.
@@ -68,7 +68,7 @@ class LuaScript:
         return ("EVALSHA", self.checksum, len(keys), *keys, *arguments)
 
     def run(self, client: Any, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run it in one round trip; in two if the server does not know the script. Raises `driver_errors`."""
+        """Run it in one round trip, or two if the server does not know it. Raises the errors of `driver_errors()`."""
         command = self.command(keys, arguments)
         try:
             return client.execute_command(*command)

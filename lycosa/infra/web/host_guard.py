@@ -1,7 +1,7 @@
 """Refuses requests under host names that are not ours, which prevents DNS rebinding.
 
-A web page can let its own name point to 127.0.0.1 and then read what a server of this machine answers, because for the
-browser both are one site. Such requests have the name of that page in their Host header.
+A web site can make its host name resolve to 127.0.0.1. Its pages can then read the responses of a server on this
+machine, because the browser takes both for one origin. Such requests have the name of that site in their Host header.
 """
 
 from __future__ import annotations

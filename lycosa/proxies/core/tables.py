@@ -1,10 +1,10 @@
-"""Convert tables of a project's files to a type, and check them. An error is one line that says what to write.
+"""Convert TOML tables to a type, and check them. An error is one line that says what to write.
 
     proxies.checks.timeout: write a number from 0.1 to 300, or a duration such as "10m"
     proxies.sources[2]: there is no 'evry': did you mean every?
 
-The type is a dataclass or `msgspec.Struct`. Its constraints are `msgspec.Meta`, whose `description` replaces the text
-that is generated from them. Besides what msgspec accepts, a single value is accepted for a list, and a duration such as
+The type is a dataclass or `msgspec.Struct`. Its constraints are `msgspec.Meta`; a `description` there replaces the
+generated text in errors. Besides what msgspec accepts, a single value is accepted for a list, and a duration such as
 "10m" for a number of seconds.
 """
 
@@ -65,7 +65,7 @@ def refuse_unknown(keys: Collection[object], known: Collection[str], place: str)
 
 
 def shown(value: object) -> str:
-    """Return a wrong value as errors quote it."""
+    """Return a wrong value as quoted in errors: at most SHOWN_MAX characters."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 

@@ -20,7 +20,7 @@ from lycosa.proxies.ports import ProxyPool
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 30.0
-"""Seconds to wait for an answer of the owner, plus the `wait_s` of the call. After that the owner counts as hung."""
+"""Maximum seconds to wait for the owner, besides the `wait_s` of the call. After that the owner counts as hung."""
 
 HELLO_TIMEOUT_S = 5.0
 
@@ -81,7 +81,7 @@ class RemotePool(RpcClient, PoolMethods):
 
 
 async def connect(path: Path) -> RemotePool:
-    """Return the pool behind a socket. Raises OSError or `OwnerGone` if no process serves it, and `StateError`."""
+    """Return the pool behind a socket. Raises OSError or `OwnerGone` if no process serves it, or `StateError`."""
     pool = RemotePool(path)
     await pool.connect(HELLO_TIMEOUT_S)
     return pool

@@ -21,7 +21,7 @@ from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, Target
 from lycosa.proxies.views import HEALTH_FIELDS, refuse_bad_count, view_everywhere, view_on_target, why_none
 
 EVERYWHERE = frozenset({Blame.PROXY, Blame.UNFIT})
-"""After these outcomes all targets lose the proxy, and may be filled with another one."""
+"""After these outcomes no target can use the proxy, so all targets may get another one."""
 
 
 class LocalPool:

@@ -1,4 +1,4 @@
-"""Sends waiting verbs after a short delay, all together, if no other call takes them before."""
+"""Sends queued verbs (commands to a partition) together after a short delay, unless another call sends them first."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lycosa.core.errors import StateError
 from lycosa.frontier.redis.worker.session import Session
 
 FLUSH_MIN_S = 0.005
-"""Minimum seconds for which verbs wait for others."""
+"""Minimum time for which verbs are collected before they are sent."""
 
 
 class EventFlusher:
-    """Sends the waiting verbs of a session after `delay_s`, unless an exchange sends them before."""
+    """Sends the queued verbs of a session after `delay_s`, unless an exchange sends them first."""
 
     def __init__(self, session: Session, delay_s: float) -> None:
         self._session = session
@@ -24,15 +24,15 @@ class EventFlusher:
         self._task: asyncio.Task[None] | None = None
 
     def flush_soon(self) -> None:
-        """Send the waiting verbs soon."""
-        if self._session.callers_clock:  # it stands still: the verbs are sent with the next exchange
+        """Send the queued verbs after the delay."""
+        if self._session.callers_clock:  # this clock does not advance: the next exchange sends the verbs
             return
         self._requested = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush_later())
 
     async def flush_facts(self, host: str = "") -> None:
-        """Send the new facts of this host soon; at once with a caller's clock, which stands still."""
+        """Send the new facts of this host soon; immediately if the clock is the caller's, which does not advance."""
         if host:
             self._unsent_hosts.add(host)
         if self._session.callers_clock:
@@ -55,7 +55,7 @@ class EventFlusher:
             wait_s = self._delay_s
             while wait_s > 0:
                 await asyncio.sleep(wait_s)
-                # An exchange may have taken the verbs; those that wait now are newer.
+                # An exchange may have sent the verbs meanwhile; the ones queued now are newer.
                 wait_s = self._session.waiting_since() + self._delay_s - time.monotonic()
             self._requested = False
             with suppress(StateError):  # the next call of the worker raises it

@@ -19,8 +19,8 @@ class LeasePacing:
     def __init__(self, policy: Policy, *, punctual: bool) -> None:
         self.gather_s = min(GATHER_MAX_S, policy.delay_s / GATHER_SHARE) if punctual else 0.0
         self.leases_ahead = punctual and not policy.limits_addresses
-        """Whether to ask for leases before they are needed. Not if addresses have limits, which count from the
-        time of the lease, not of the request."""
+        """Whether to request leases before they are needed. False if IP addresses have limits: their delays count from
+        the time of the lease, not from the start of the transfer."""
         self._handed_out = 0
         self._calls = deque([(0.0, 0)], maxlen=2)
         """The last two calls: the time, and the number of leases handed out before."""

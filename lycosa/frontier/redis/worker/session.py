@@ -23,7 +23,7 @@ from lycosa.frontier.redis.worker.calls import NO_LEASES, ExchangeRequest, Parti
 from lycosa.frontier.redis.worker.partition import Partition, policy_arguments
 
 REPAIR_EVERY_S = 3.0
-"""How often (seconds) an idle worker looks for work that would otherwise never end."""
+"""Interval in seconds at which an idle worker repairs records that would otherwise stay live for ever."""
 
 DELIVER_EVERY_S, DELIVER_IDLE_S, DELIVER_COUNT = 2.0, 0.02, 200
 """Outboxes are delivered every DELIVER_EVERY_S, by an idle worker every DELIVER_IDLE_S, and at once if DELIVER_COUNT
@@ -59,7 +59,7 @@ class CrawlStatus(NamedTuple):
 
 
 class Session:
-    """The session of one worker in one crawl of `spider`; with `worker` "", one that only runs operations from outside.
+    """The session of one worker in a crawl of `spider`. With `worker` "" it is not a member, and only runs operations.
 
     With `callers_clock` (for simulations), the script uses the time of the caller (`now`). `report` returns the last
     report of the worker. Raises `UsageError` for an invalid crawl name.
@@ -85,7 +85,7 @@ class Session:
         self._now = self._now_set_at = self._delivered_at = 0.0
         self._repaired_at = time.monotonic()
         self._finished_at: list[int] = []
-        """Records that had arrived in each partition when the crawl was found finished; empty if it was not."""
+        """The arrivals of each partition when the crawl was found finished; empty while it is not finished."""
         self.calls = PartitionCalls(client, retry, lambda: repr(self._now) if callers_clock else "")
         self.partitions = [Partition(key_of(crawl, number), number) for number in range(partitions)]
         self._shielded = ShieldedCalls()
@@ -107,7 +107,9 @@ class Session:
         self._now, self._now_set_at = now, time.monotonic()
 
     async def open(self, policy: Mapping[str, float], known: str) -> str:
-        """Join the crawl with the number `known` ("": any number; the crawl is created if missing). Return its number.
+        """Join the crawl and return its number, which is a random text.
+
+        `known` is the expected number; with "" any number is accepted, and a missing crawl is created.
 
         Raises `StateError` if the crawl is missing or incomplete, or has another number of partitions, another version
         or another spider.
@@ -202,9 +204,9 @@ class Session:
         await self.exchange([ExchangeRequest(each, NO_LEASES) for each in self.partitions])
 
     async def deliver(self, *, idle: bool = True) -> None:
-        """Deliver the outboxes that this worker has filled, or all outboxes of a partition if it has filled none.
+        """Deliver the outboxes of each partition that this worker has filled; if there are none, all its outboxes.
 
-        Delivery may wait until enough records or time have accumulated, for a shorter time if the worker is `idle`.
+        Does nothing until enough records are waiting, or enough time has passed; less time if the worker is `idle`.
         """
         now = time.monotonic()
         if self.callers_clock or (idle and now >= self._delivered_at + DELIVER_IDLE_S):
@@ -242,14 +244,14 @@ class Session:
         return RunProgress(now - float(run_at or now), now - float(item_at or now), pages_at_item, counts)
 
     def is_live(self) -> bool:
-        """Whether any record was not finished for good at the last status."""
+        """Whether any record was live at the last status: neither done nor dead."""
         return any(partition.live for partition in self.partitions)
 
     async def is_finished(self) -> bool:
         """Return whether the crawl is finished. If it seems so, check all partitions again: see `frontier.core.finish`.
 
-        Call it after an exchange with all partitions. After a failover, records may be missing or never end; these are
-        repaired first. A finished crawl stays finished until a record arrives.
+        Call it after an exchange with all partitions. After a failover, records may be lost or stay live for ever; this
+        is repaired first. A finished crawl stays finished until a record arrives.
         """
         arrived = [each.arrived for each in self.partitions]
         if self._finished_at == arrived and not self.is_live() and not self.partitions[0].expired:
@@ -291,5 +293,5 @@ class Session:
 
 
 def _counts(flat: Sequence[bytes]) -> dict[str, int]:
-    """Return the counters of a hash."""
+    """Return counters by name from a flat reply: name, count, name, count ..."""
     return {name.decode(errors="replace"): int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}

@@ -25,7 +25,7 @@ from lycosa.core.units import parse_duration
 USERNAME_MAX = 512
 STICKY_MAX_S = 86_400.0
 SESSIONS_MAX = 100_000
-"""Maximum number of sessions with a stored start. Beyond it the least recently used one is forgotten and restarts."""
+"""Maximum number of sessions whose start time is stored. Beyond it the least recently used one starts again."""
 
 TAGS = ("country", "region", "city", "asn", "provider")
 KEYS = ("site", "session", "sticky", *TAGS)
@@ -47,7 +47,10 @@ LOGIN_FAILED = "unknown user name or wrong password"
 
 @dataclass(frozen=True, slots=True)
 class GatewayUser:
-    """An account and what its client requests. Empty `site`: the host's domain; `sticky_s` 0: the policy's."""
+    """An account and what its client requests.
+
+    An empty `site` stands for the domain of the requested host, `sticky_s` 0 for the session time of the policy.
+    """
 
     account: str = ""
     site: str = ""
@@ -107,7 +110,7 @@ def _parse_sticky(text: str) -> float:
 
 
 class StickySessions:
-    """Sessions with a maximum time, after which the pool sees another session."""
+    """Sessions with a maximum duration. After it, the pool gets another session name."""
 
     def __init__(self, sessions_max: int = SESSIONS_MAX) -> None:
         self._started: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
