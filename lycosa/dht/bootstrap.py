@@ -1,4 +1,4 @@
-"""Finds the nodes through which a node joins the network: those that the user names, or the public routers."""
+"""Finds the nodes through which our node joins the network: nodes given by the user, or the public routers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lycosa.dht.core.torrent_file import Node, TorrentFile, read_torrent_file
 from lycosa.dht.udp import pack_address
 
 DEFAULT = "default"
-"""Written in place of HOST:PORT, it means the public routers."""
+"""Stands for the public routers, in place of HOST:PORT."""
 PUBLIC_ROUTERS = (
     ("router.bittorrent.com", 6881),
     ("router.utorrent.com", 6881),

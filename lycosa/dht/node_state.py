@@ -1,6 +1,6 @@
 """The state folder of a DHT node: a lock, and the id and the contacts of each node.
 
-The file contains no peers, and not the routers that were used to join.
+The file contains neither peers nor the routers through which the node joined.
 """
 
 from __future__ import annotations

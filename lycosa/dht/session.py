@@ -1,11 +1,11 @@
-"""Runs the DHT nodes of a process: one per bound address, with a saved table, and operations that can be awaited.
+"""Runs the DHT nodes of a process, one per bound address. Saves their routing tables; operations can be awaited.
 
     async with open_node(["0.0.0.0:6881"], bootstrap=["192.0.2.1:6881"]) as node:
         async for peer in node.lookup(infohash):
             print(peer)
 
-IPv4 and IPv6 are separate networks, each with its own node (BEP 32). An operation runs on both, and returns the results
-of both.
+IPv4 and IPv6 are separate networks, each with its own node (BEP 32). An operation runs on all nodes, and returns all
+results.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from lycosa.dht.udp import DatagramShell, bind_udp, pack_address
 logger = logging.getLogger(__name__)
 
 SAVE_INTERVAL_S = 300.0
-"""Interval at which contacts are saved. A killed process loses those of at most five minutes."""
+"""Interval at which contacts are saved. A killed process loses those of the last five minutes at most."""
 
 
 class PeerAddress(NamedTuple):
@@ -62,9 +62,9 @@ class PeerAddress(NamedTuple):
 
 
 class SwarmEstimate(NamedTuple):
-    """What a scrape found (BEP 33): estimates, because nodes store sets of addresses as Bloom filters.
+    """The result of a scrape (BEP 33). The numbers are estimates: nodes return sets of addresses as Bloom filters.
 
-    `is_counted`: whether any node answered the scrape; else nothing is known.
+    `is_counted`: whether any node answered the scrape; otherwise the numbers mean nothing.
     """
 
     seeds: float
@@ -97,7 +97,7 @@ class DhtSession:
         self.is_isolated = True
         """Whether the node knew no other node when it was opened."""
         self.is_read_only = False
-        """Whether the nodes answer nothing (BEP 43), so that nobody is meant to reach them."""
+        """Whether the nodes answer no queries (BEP 43), so no other node should query them."""
 
     def add(self, shell: DatagramShell) -> None:
         """Add a node that has not been started yet."""
@@ -122,7 +122,7 @@ class DhtSession:
         return sum(status.contacts.good for status in self.status())
 
     async def find_node(self, target: bytes | None) -> list[Contact]:
-        """Return the nodes closest to a target, of those that answered. None means each node's own id."""
+        """Return the closest nodes to a target that answered. None stands for the own id of each of our nodes."""
         found: list[Contact] = []
         start = lambda node, now: node.find_node(node.node_id if target is None else target, now)  # noqa: E731
         async for event in self._run(start):
@@ -131,12 +131,12 @@ class DhtSession:
         return found if target is None else sorted(found, key=lambda contact: distance(contact.id, target))
 
     async def lookup(self, infohash: bytes) -> AsyncIterator[PeerAddress]:
-        """Yield each peer of a torrent once, as soon as a node names it. Anybody can announce any address."""
+        """Yield each peer of a torrent once, as soon as a node returns it. Peers are unverified and may be false."""
         async for endpoint in self.peer_endpoints(infohash):
             yield PeerAddress(*unpack(endpoint))
 
     async def peer_endpoints(self, infohash: bytes, start: Sequence[Contact] = ()) -> AsyncIterator[bytes]:
-        """Yield what `lookup` yields as compact endpoints. `start`: contacts that are known to be close to it."""
+        """Like `lookup`, but yield compact endpoints. `start`: contacts that are known to be close to the infohash."""
         seen: set[bytes] = set()
 
         def begin(node: DhtNode, now: float) -> int:
@@ -151,7 +151,7 @@ class DhtSession:
                         yield peer
 
     async def scrape(self, infohash: bytes, on_peer: Callable[[bytes], object] = bool) -> SwarmEstimate:
-        """Return how many seeds and leechers the closest nodes know (BEP 33).
+        """Estimate the number of seeds and leechers from what the closest nodes return (BEP 33).
 
         `on_peer` is called with the endpoint of each peer that the search finds.
         """
@@ -173,9 +173,9 @@ class DhtSession:
     async def scrape_swarms(
         self, infohashes: Iterable[bytes], on_peer: Callable[[bytes], object] = bool
     ) -> SwarmEstimate:
-        """Scrape the swarms of one torrent at once: a hybrid torrent has two.
+        """Scrape all swarms of one torrent at the same time. A hybrid torrent has two.
 
-        Most clients are in both swarms, so the larger estimates count.
+        Returns the maximum of each estimate, not the sum, because most clients are in both swarms.
         """
         peers: dict[bytes, None] = {}
 
@@ -225,7 +225,7 @@ class DhtSession:
         return AnnounceResult(asked, confirmed)
 
     async def ping(self, endpoint: bytes) -> QueryFinished:
-        """Ping a node. The result has its id, or the reason why there is no answer."""
+        """Ping a node. The result has the id of the node, or the reason for the failure."""
         event = await self._ask(endpoint, lambda node, now: node.ping(endpoint, now))
         assert isinstance(event, QueryFinished)
         return event
@@ -233,14 +233,14 @@ class DhtSession:
     async def sample_infohashes(self, contact: Contact, target: bytes) -> InfohashesSampled | QueryFinished:
         """Ask a node for a sample of the infohashes that it stores, and for contacts close to a target (BEP 51).
 
-        Return a `QueryFinished` if there is no answer, or if the interval of the node is not over.
+        Return a `QueryFinished` if there is no answer, or if the node's sampling interval has not passed yet.
         """
         event = await self._ask(contact.endpoint, lambda node, now: node.sample_infohashes(contact, target, now))
         assert isinstance(event, InfohashesSampled | QueryFinished)
         return event
 
     async def ask_peers(self, contact: Contact, infohash: bytes) -> PeersNamed | None:
-        """Ask one node for the peers of a torrent. Return its answer, None if there is none in time."""
+        """Ask one node for the peers of a torrent. Return None if it does not answer in time."""
         event = await self._ask(contact.endpoint, lambda node, now: node.get_peers(infohash, now, only=contact))
         return event if isinstance(event, PeersNamed) else None
 
@@ -287,7 +287,7 @@ class DhtSession:
                     shell.node.cancel(key[1], shell.now())
 
     def on_event(self, number: int, event: Event) -> None:
-        """Pass an event to the operation that waits for it."""
+        """Pass an event to the operation that waits for it, else to the listeners."""
         if isinstance(event, JoinFinished):
             self._joining.discard(number)
             if not self._joining:
@@ -325,8 +325,8 @@ async def open_node(
     bootstrap      nodes to join through: HOST:PORT, a torrent file with nodes, or "default" for the public routers
     state          folder for the node ids and the contacts, saved every five minutes and at the end
     read_only      send queries, but answer none (BEP 43)
-    allow_private  networks that are contacted although they are not public, such as 127.0.0.0/8
-    report_infohashes  give each infohash that others announce or want to `DhtSession.listeners`
+    allow_private  networks that may be contacted although they are not public, such as 127.0.0.0/8
+    report_infohashes  report each infohash that other nodes announce or look up to `DhtSession.listeners`
     limits         limits of queries, bytes and new addresses, for all nodes together
     fetch_limits   of connections to peers
 
@@ -406,7 +406,7 @@ async def _join(
         routers = await find_routers(config.allowed_networks) if DEFAULT in bootstrap else []
     except UsageError:
         raise
-    except LycosaError as error:  # no name server answers, but saved contacts have addresses
+    except LycosaError as error:  # no name server answers; saved contacts do not need one
         if not has_contacts:
             raise
         logger.warning("%s; joining through the saved contacts", error)
@@ -441,7 +441,7 @@ def is_loopback(endpoint: bytes) -> bool:
 
 @asynccontextmanager
 async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
-    """Save the tables every SAVE_INTERVAL_S and at the end; also now, to find out whether saving works."""
+    """Save the tables now, every SAVE_INTERVAL_S, and at the end. The first save reports an unwritable folder early."""
 
     def save() -> None:
         state.save([shell.node.save(shell.now()) for shell in session.shells])

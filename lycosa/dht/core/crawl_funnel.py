@@ -1,4 +1,4 @@
-"""What became of the infohashes: one count for each way out of each stage."""
+"""Counts what became of the infohashes: one outcome for each way to leave a stage."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from enum import IntEnum
 
 
 class CrawlOutcome(IntEnum):
-    """The ways of an infohash, in the order of the stages. The numbers are stable: logs and metrics may use them."""
+    """Outcomes for an infohash, in the order of the stages. The numbers are stable: logs and metrics may use them."""
 
     SAMPLED = 10
-    """Named by a node that was asked for a sample."""
+    """A node returned it in a sample."""
     ANNOUNCED = 11
-    """Announced to our own node."""
+    """A peer announced it to our own node."""
     WANTED = 12
-    """Our own node was asked for its peers."""
+    """Another node requested its peers from our own node."""
     DROPPED = 19
-    """Announced, or asked for, faster than it may be queued. It will be sampled."""
+    """Dropped because announces or requests arrived faster than they may be queued. A sample may find it later."""
     NEW = 20
     KNOWN = 21
     """Queued before."""
     MALFORMED = 22
     """No infohash: all bytes are the same."""
     DISTRUSTED = 23
-    """Named by a host whose infohashes nobody has."""
+    """Sampled from a host whose infohashes hardly ever lead to metadata."""
     ALREADY_STORED = 30
-    """Stored before its turn came: the other infohash of a hybrid torrent, or by another crawler."""
+    """Stored before it was tried: through the other infohash of a hybrid torrent, or by another crawler."""
     FORBIDDEN = 31
-    """Denied or evicted, so nobody is asked."""
+    """Denied or evicted, so it is not tried."""
     TRIED = 40
     FETCHED_FROM_SAMPLER = 41
-    """Peers of the node that sampled it, or the peer that announced it, delivered."""
+    """Fetched from a peer that announced it, or that a sampler returned."""
     FETCHED_AFTER_LOOKUP = 42
     NO_PEERS = 43
     NO_METADATA = 44
-    """There were peers, but none delivered."""
+    """Peers were found, but none delivered the metadata."""
     BAD_INFO = 45
     """The metadata fits the infohash but describes no torrent."""
     POSTPONED = 46
-    """Our own limits forbade a lookup, or connections to its peers: tried again soon."""
+    """Our own limits prevented a lookup or the connections to its peers. It is retried soon."""
     NO_LOOKUP = 47
-    """Nobody who named it had peers, and the lookups of this minute were used up: tried again later."""
+    """No sampler returned a peer, and this minute's lookups were used up. It is retried later."""
     REFUSED_BY_RULES = 50
     """A rule forbids its names."""
     STORED = 60
     STORED_BEFORE = 61
     REFUSED = 62
-    """The store does not take it, for example because the torrent is private."""
+    """The store refused it, for example because the torrent is private."""
     COUNTED = 70
     """The peers of a stored torrent were counted."""
     NOT_COUNTED = 71
@@ -69,10 +69,10 @@ class Funnel:
 
     @property
     def discovered(self) -> int:
-        """Infohashes that were named to us, the same one as often as it was."""
+        """Number of infohashes sampled, announced or requested. Repetitions count."""
         return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED, CrawlOutcome.WANTED)
 
     @property
     def fetched(self) -> int:
-        """Infohashes whose metadata a peer delivered."""
+        """Number of infohashes whose metadata a peer delivered."""
         return self.total(CrawlOutcome.FETCHED_FROM_SAMPLER, CrawlOutcome.FETCHED_AFTER_LOOKUP)

@@ -1,6 +1,6 @@
-"""A DHT node on one local address (BEP 5, 32, 33, 42, 43, 45, 51): a pure machine that routes datagrams to its parts.
+"""A DHT node on one local address (BEP 5, 32, 33, 42, 43, 45, 51): a state machine without I/O.
 
-    shell -> receive_datagram, handle_timer, verbs        no method sends, sleeps or reads a clock
+    shell -> receive_datagram, handle_timer, operations   no method sends, sleeps or reads a clock
     shell <- datagrams_to_send, next_timer, next_event    after each of the calls above
 
 The responder answers a query, and the maintenance verifies its sender before it may enter the table. An answer is
@@ -44,16 +44,16 @@ from lycosa.dht.core.transactions import REFUSED, OutgoingQueries, OutgoingQuery
 EVENTS_MAX = 10_000
 """Maximum number of events that wait for the shell; beyond it the oldest are dropped."""
 STRANGERS_EVENTS_MAX = EVENTS_MAX // 2
-"""Above it, what strangers announce and want is no event: it must not push out the results of our own operations."""
+"""While more events wait, announces and requests of other nodes are not reported, so that our own results stay."""
 OFFLINE_S = 30.0
-"""Without any datagram for this long, our own link may be down: missing answers then do not count (BEP 45)."""
+"""If no datagram arrives for this long, our own link may be down: missing answers are no failures then (BEP 45)."""
 UNSOLICITED_S = 900.0
 """A query from an endpoint that we have not contacted within this time shows that no NAT blocks queries to us."""
 ASKED_ENDPOINTS_MAX = 4096
 
 
 class DhtNode:
-    """A DHT node, see the module. `endpoint` is the local address. Nodes of one process share a `Neighbourhood`."""
+    """See the module. `endpoint` is the local address. The nodes of a process share a `Neighbourhood`."""
 
     def __init__(
         self,
@@ -328,7 +328,7 @@ class DhtNode:
             query.operation.failed(query, "no answer", now)
 
     def _unanswered(self, query: OutgoingQuery, reason: str, now: float) -> None:
-        """End a query without an answer. The node that it was sent to is not blamed."""
+        """End a query without a usable answer. This does not count as a failure of the queried node."""
         contact = query.contact()
         if contact is not None:
             self.table.unchecked(contact)
@@ -355,7 +355,7 @@ class DhtNode:
 
 
 class ReachabilityTest:
-    """Decides from the queries that arrive whether nodes that we have not contacted can reach us."""
+    """Decides whether nodes that we have not contacted can reach us: they can if queries of such nodes arrive."""
 
     def __init__(self) -> None:
         self._asked_at: RecentDict[bytes, float] = RecentDict(ASKED_ENDPOINTS_MAX)
@@ -402,7 +402,7 @@ class ExternalAddress:
 
 
 def report_infohash(events: deque[Event], event: PeerAnnounced | PeersWanted) -> None:
-    """Report what a stranger announces or wants, unless too many events wait."""
+    """Report an announce or a request of another node, unless too many events wait."""
     if len(events) < STRANGERS_EVENTS_MAX:
         events.append(event)
 

@@ -1,4 +1,4 @@
-"""A number of things a minute, which several tasks share in turn."""
+"""A rate limit per minute that several tasks share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIMER_ERROR_S = 0.001
 
 
 class Budget:
-    """`per_minute`, spread over the minute. Tasks wait in the order in which they came."""
+    """Allows `per_minute` operations, spread over the minute. Waiting tasks are served first come, first served."""
 
     def __init__(self, per_minute: float) -> None:
         self._interval_s = 60 / per_minute
@@ -23,15 +23,15 @@ class Budget:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether tasks wait."""
+        """Whether at least two tasks wait."""
         return self._waiting > 1
 
     def take_now(self) -> bool:
-        """Take one if nobody waits and it is there."""
+        """Take one if no task waits and one is available. Return whether it was taken."""
         return not self._waiting and self._bucket.take(1, asyncio.get_running_loop().time())
 
     async def take(self, max_wait_s: float = math.inf) -> bool:
-        """Wait for one. Return False at once if that would take too long."""
+        """Wait until one is available, and take it. Return False at once if the wait would exceed `max_wait_s`."""
         if self._waiting * self._interval_s > max_wait_s:
             return False
         self._waiting += 1
@@ -46,5 +46,5 @@ class Budget:
         return True
 
     def put_back(self) -> None:
-        """Undo a `take` that was not used."""
+        """Return one that was taken but not used."""
         self._bucket.put_back(1)

@@ -1,4 +1,4 @@
-"""Stage 5: cleans names, refuses what rules forbid, and finds out what torrents hold."""
+"""Stage 5: cleans names, classifies contents, and refuses torrents by rules."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.ports import RecordStore
 
 INLINE_BYTES_MAX = 64 * 1024
-"""Metadata that is inspected without a thread, within about a millisecond."""
+"""Maximum size of metadata that is inspected in the event loop; it takes about a millisecond."""
 
 Inspect = Callable[[TorrentRecord], Inspection]
 
 
 class ContentStage:
-    """See the module. What is refused is denied under both infohashes: nobody is asked for the other one."""
+    """See the module. A refused torrent is denied by both infohashes, so the other one is never tried."""
 
     def __init__(
         self, inspect: Inspect, records: RecordStore, queue: HashQueue, taker: TorrentTaker, funnel: Funnel
@@ -27,7 +27,7 @@ class ContentStage:
         self._inspect, self._records, self._queue, self._taker, self._funnel = inspect, records, queue, taker, funnel
 
     async def put(self, torrent: FetchedTorrent) -> None:
-        """Hand a torrent over to the next stage, or end its way; wait while too many wait there."""
+        """Pass a torrent to the next stage, or deny it. Waits while the next stage is full."""
         if torrent.metadata_bytes <= INLINE_BYTES_MAX:
             inspected = self._inspect(torrent.record)
         else:

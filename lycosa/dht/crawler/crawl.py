@@ -1,18 +1,18 @@
-"""The crawler of the DHT: its stages in their order, and what runs them.
+"""The DHT crawler: its stages in order, and the class that runs them.
 
-     1 discover    samples of nodes along the key space; what others announce to
-                   our node, and ask it for                                         discover.py
-     2 triage      new or known                                                     triage.py
-         the queue: infohashes, durable, with due times                             queue.py
-     3 peers       the nodes that named it, else a lookup                           peers.py samplers.py
-     4 metadata    from several peers, bounded together                             metadata.py
-     5 content     clean names, rules, what the torrent holds                       content.py
-     6 store       in batches; then the infohash is done                            store.py
-     7 popularity  seeders and leechers of what is stored; what is named again      popularity.py seen.py
-     8 returns     evicted torrents into the queue again, after 90 days             returns.py
+     1 discover    find infohashes in the samples of other nodes, and in the
+                   announces and lookups that reach our node                        discover.py
+     2 triage      drop known infohashes                                            triage.py
+         the queue: durable infohashes with due times                               queue.py
+     3 peers       from the nodes that sampled the infohash, else from a lookup     peers.py samplers.py
+     4 metadata    from several peers at a time; one limit for all connections      metadata.py
+     5 content     clean names, classify contents, apply rules                      content.py
+     6 store       write batches; then the infohash is done                         store.py
+     7 popularity  count seeders and leechers; record when a torrent is seen again  popularity.py seen.py
+     8 returns     requeue evicted torrents after 90 days                           returns.py
 
-A stage awaits the next one, which bounds every hand-off; only what others announce or want is dropped if it is too
-much. Each stage has its share of what the profile of the crawl allows.
+Each stage awaits the next one, so the number of waiting infohashes is bounded. Only announces and lookups of other
+nodes are dropped when there are too many. The profile of the crawl limits each stage separately.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from lycosa.storage.ports import RecordStore
 
 
 class TorrentCrawlStatus(NamedTuple):
-    """How a crawl is doing. `frontier` counts the infohashes of all runs."""
+    """The state of a crawl. `frontier` counts the infohashes of all runs."""
 
     funnel: Funnel
     frontier: FrontierStats
@@ -58,7 +58,7 @@ class TorrentCrawlStatus(NamedTuple):
 
 
 class TorrentCrawl:
-    """A crawl with an open node, frontier and store, which stay open at its end."""
+    """A crawl that uses an open node, frontier and store. It does not close them."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class TorrentCrawl:
         self._sweep: Sweep | None = None
 
     async def run(self) -> None:
-        """Crawl until cancelled. Then what was fetched is stored, and everything is durable."""
+        """Crawl until cancelled. On cancellation, store all fetched torrents and make the queue durable."""
         position = await self._queue.sweep_position()
         self._sweep = sweep = Sweep(asyncio.get_running_loop().time(), position)
         sweeping = SweepStage(self._session, sweep, self._triage, self._queue, self._profile)
@@ -100,7 +100,6 @@ class TorrentCrawl:
             await self._queue.commit(sweep.position)
 
     async def status(self) -> TorrentCrawlStatus:
-        """Return the counts."""
         sweep, now = self._sweep, asyncio.get_running_loop().time()
         return TorrentCrawlStatus(
             self.funnel,
@@ -116,11 +115,11 @@ class TorrentCrawl:
         )
 
     async def commit(self) -> None:
-        """Make what was queued durable, with the position of the sweep."""
+        """Make the queued infohashes and the position of the sweep durable."""
         if self._sweep is not None:
             await self._queue.commit(self._sweep.position)
 
     @property
     def stored_listeners(self) -> list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]]:
-        """Called with each batch of records when it is stored; the next one waits until they return."""
+        """Called with each batch of stored records. The next batch waits until they return."""
         return self._store.listeners

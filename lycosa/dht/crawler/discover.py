@@ -1,4 +1,4 @@
-"""Stage 1: infohashes, from nodes that are asked for samples (BEP 51), and from what others announce and ask for."""
+"""Stage 1: finds infohashes in the samples of other nodes (BEP 51), and in the announces and lookups that reach us."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from lycosa.dht.session import DhtSession
 from lycosa.dht.udp import DatagramShell
 
 ASKS_MAX = 400
-"""Samples in flight: 100 a second, of which a third are never answered, and fail after 10 seconds."""
+"""Maximum number of sample queries in flight. At 100 a second, a third of them time out, after 10 seconds."""
 QUEUED_CHECK_S = 1.0
-"""How often to look whether the queue is full."""
+"""Interval of the checks whether the queue is full."""
 HARVEST_MAX = 10_000
-"""Infohashes that wait for triage; more are dropped, and counted."""
+"""Maximum number of infohashes that wait for triage. More are dropped and counted."""
 WANTED_MAX = 50_000
-"""Infohashes that were asked for lately, and how often; about 8 MB."""
+"""Maximum number of recently requested infohashes whose requests are counted; about 8 MB."""
 WANTED_MIN = 2
-"""How often an infohash must be asked for: libtorrent asks for peers of random targets, too, to refresh its table."""
+"""Minimum number of requests for an infohash. One is not enough: libtorrent also looks up random targets."""
 CONTACTS_AT_START = 64
 
 
 class SweepStage:
-    """Asks node after node for samples."""
+    """Requests samples from the nodes along the key space."""
 
     def __init__(self, session: DhtSession, sweep: Sweep, triage: Triage, queue: HashQueue, profile: Profile) -> None:
         self._session, self.sweep, self._triage = session, sweep, triage
@@ -62,7 +62,7 @@ class SweepStage:
                     tasks.create_task(self._search(step))
 
     async def _room_in_queue(self) -> None:
-        """Wait while there is more to try than can be tried soon."""
+        """Wait while the queue has more infohashes than the profile allows."""
         clock = asyncio.get_running_loop().time
         while clock() - self._queued_checked_at >= QUEUED_CHECK_S:
             if (await self._queue.stats()).queued <= self._queued_max:
@@ -118,7 +118,7 @@ class SweepStage:
 
 
 class HarvestStage:
-    """Takes what other nodes announce to our own, and what they ask it for."""
+    """Collects the infohashes that other nodes announce to our node, or request from it."""
 
     def __init__(self, session: DhtSession, triage: Triage, funnel: Funnel, profile: Profile) -> None:
         self._session, self._triage, self._funnel = session, triage, funnel
@@ -150,6 +150,6 @@ class HarvestStage:
         self._waiting.put_nowait(event)
 
     def _is_wanted(self, infohash: bytes) -> bool:
-        """Count a question for an infohash. Return whether this one makes it wanted."""
+        """Count a request for an infohash. Return whether the count has just reached WANTED_MIN."""
         times = self._wanted[infohash] = min(self._wanted.get(infohash, 0) + 1, WANTED_MIN + 1)
         return times == WANTED_MIN

@@ -1,4 +1,4 @@
-"""Stage 4: fetches metadata from peers, reads it, and hands it on."""
+"""Stage 4: fetches metadata from peers, parses it, and passes the record on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lycosa.frontier.core.model import Lease
 from lycosa.storage.core.torrent_record import TorrentRecord
 
 INLINE_BYTES_MAX = 32 * 1024
-"""Larger metadata are read in a thread: the node answers meanwhile. These take about a millisecond."""
+"""Maximum size of metadata that is parsed in the event loop, in about a millisecond. Larger ones need a thread."""
 
 
 class MetadataStage:
-    """See the module. `fetcher` bounds the connections of all fetches, and the bytes until the torrent is stored.
+    """See the module. `fetcher` limits the connections of all fetches, and the bytes of metadata not yet stored.
 
     `taker` is the next stage.
     """
@@ -31,13 +31,13 @@ class MetadataStage:
         self._reading = asyncio.Lock()
 
     def start(self, infohash: bytes, peers_max: int | None = None) -> MetadataFetch:
-        """Start a fetch that connects to so many peers. What it fetches is in flight until it is stored."""
+        """Start a fetch that connects to at most `peers_max` peers. Its metadata counts as in flight until stored."""
         return self._fetcher.start(
             infohash, peers_max=self._peers_per_try if peers_max is None else peers_max, holds=True
         )
 
     async def deliver(self, lease: Lease, fetch: MetadataFetch, metadata: bytes) -> None:
-        """Read the metadata, and wait until the next stage takes it. What describes no torrent is never tried again."""
+        """Parse the metadata and pass the record on. An infohash whose metadata is invalid is never tried again."""
         try:
             record = await self._read(metadata)
         except BadInfo as error:
@@ -51,5 +51,5 @@ class MetadataStage:
         now = int(self._queue.now())
         if len(metadata) <= INLINE_BYTES_MAX:
             return to_torrent_record(metadata, now)
-        async with self._reading:  # one at a time: it takes many times the memory of the metadata
+        async with self._reading:  # one at a time: parsing takes many times the memory of the metadata
             return await asyncio.to_thread(to_torrent_record, metadata, now)

@@ -1,4 +1,4 @@
-"""The metrics of a crawl, for Prometheus, beside those of its nodes. No address and no infohash is in them."""
+"""The Prometheus metrics of a crawl and its nodes. They contain no addresses and no infohashes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def crawl_metrics(view: TorrentCrawlView) -> list[Metric]:
     return [
         _counter(
             "infohashes",
-            "Infohashes by outcome; one that is tried again counts again.",
+            "Infohashes by outcome. A retried infohash counts again.",
             [({"outcome": each.name.lower()}, now.total(each)) for each in CrawlOutcome],
         ),
         _gauge(
             "queue",
-            "Infohashes of all runs by state; done ones are stored, refused, or no torrent.",
+            "Infohashes of all runs by state. Done means stored, refused, or not a torrent.",
             [
                 ({"state": "queued"}, now.queued),
                 ({"state": "in_work"}, now.in_work),
@@ -30,21 +30,21 @@ def crawl_metrics(view: TorrentCrawlView) -> list[Metric]:
                 ({"state": "done"}, now.done),
             ],
         ),
-        _gauge("coverage_ratio", "The part of the key space that this sweep has covered.", [({}, now.coverage)]),
-        _gauge("known_ratio", "Estimated part of the network's infohashes that are known.", [({}, now.known_share)]),
+        _gauge("coverage_ratio", "Share of the key space that this sweep has covered.", [({}, now.coverage)]),
+        _gauge("known_ratio", "Estimated share of the network's infohashes that are known.", [({}, now.known_share)]),
         _counter("sweeps", "Complete sweeps over the key space.", [({}, now.sweeps)]),
         _gauge("connections", "Open connections to peers.", [({}, now.connections)]),
-        _gauge("connections_max", "Maximum of open connections to peers.", [({}, now.connections_max)]),
+        _gauge("connections_max", "Maximum number of open connections to peers.", [({}, now.connections_max)]),
         _gauge("store_waiting", "Torrents that wait for the store.", [({}, now.store_waiting)]),
-        _counter("store_busy_seconds", "How long the store has worked.", [({}, now.store_busy_s)]),
+        _counter("store_busy_seconds", "Time that the store was busy.", [({}, now.store_busy_s)]),
         _counter(
             "query_waits",
-            "How often a query had to wait for a limit.",
+            "Queries that had to wait for a limit.",
             [({"limit": each.name.lower()}, now.waits.get(each, 0)) for each in QueryLimit],
         ),
         _gauge(
             "brake",
-            "1 for what holds the crawl back now.",
+            "1 if this limits the crawl now, else 0.",
             [({"brake": each.value}, float(each in brakes)) for each in Brake],
         ),
         *node_metrics([(family(endpoint), status) for endpoint, status in view.nodes]),

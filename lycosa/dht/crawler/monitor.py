@@ -1,4 +1,4 @@
-"""Looks at a running crawl every few seconds, for the terminal, the metrics and the page."""
+"""Takes a snapshot of a running crawl every few seconds, for the terminal, the metrics and the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY_S = 5.0
 
 
 class TorrentCrawlView(NamedTuple):
-    """A crawl as users see it. `findings` say what holds it back; `nodes` are the endpoints of its nodes."""
+    """A crawl as users see it. `findings` say what slows it down; `nodes` has the endpoint and status of each node."""
 
     snapshot: CrawlSnapshot
     elapsed_s: float
@@ -30,7 +30,7 @@ class TorrentCrawlView(NamedTuple):
 
 
 class CrawlMonitor:
-    """See the module. `folder` is the one of the state, whose disk is watched."""
+    """See the module. `folder` is the state folder; its free disk space is watched."""
 
     def __init__(self, crawl: TorrentCrawl, session: DhtSession, folder: Path) -> None:
         self._crawl, self._session, self._folder = crawl, session, folder
@@ -39,7 +39,7 @@ class CrawlMonitor:
         self._findings: list[BrakeFinding] = []
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Take snapshots until cancelled."""
         while True:
             snapshot = await self._take()
             self.history.add(snapshot)
@@ -47,13 +47,13 @@ class CrawlMonitor:
             await asyncio.sleep(EVERY_S)
 
     async def look(self) -> TorrentCrawlView:
-        """Return how the crawl is doing now."""
+        """Return the current view."""
         snapshot = await self._take()
         before = self.history.minute_ago(snapshot)
         return self._view(snapshot, rates_between(before, snapshot), why_slow(before, snapshot))
 
     async def end(self) -> TorrentCrawlView:
-        """Return how the crawl did: the rates of the whole run, and what held it back before it was stopped."""
+        """Return the final view: the rates of the whole run, and what slowed the crawl down before it stopped."""
         snapshot = await self._take()
         first = self.history.points[0] if self.history.points else snapshot
         return self._view(snapshot, rates_between(first, snapshot), self._findings)
@@ -101,7 +101,7 @@ class CrawlMonitor:
 
 
 def reachability_of(endpoints: Sequence[bytes], nodes: Sequence[NodeStatus], *, is_read_only: bool) -> Reachability:
-    """Return whether others reach the node; of several nodes, the one that is reached best counts."""
+    """Return whether other nodes can reach ours: the best result of all nodes that are neither local nor read-only."""
     found = {
         node.reachability
         for endpoint, node in zip(endpoints, nodes, strict=True)

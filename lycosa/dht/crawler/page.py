@@ -1,6 +1,6 @@
-"""The page of a running crawl: funnel, charts, and what holds it back. Rendered here, without JavaScript.
+"""The page of a running crawl: funnel, charts, and what slows it down. It needs no JavaScript.
 
-It refreshes itself; "/?refresh=off" does not. No address, no infohash and no name of a torrent is on it.
+It refreshes itself, except at "/?refresh=off". It contains no addresses, no infohashes and no names of torrents.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("site.css", "dashboard.css", "charts.css", "favicon.svg")
 
 OUTCOME_TEXTS = {
-    CrawlOutcome.SAMPLED: "named in samples",
+    CrawlOutcome.SAMPLED: "found in samples",
     CrawlOutcome.ANNOUNCED: "announced to our node",
-    CrawlOutcome.WANTED: "wanted by others, who asked our node",
-    CrawlOutcome.DROPPED: "dropped: named faster than they may be queued",
+    CrawlOutcome.WANTED: "requested from our node",
+    CrawlOutcome.DROPPED: "dropped: announced or requested too fast to queue",
     CrawlOutcome.NEW: "new",
-    CrawlOutcome.KNOWN: "known already",
-    CrawlOutcome.MALFORMED: "no infohash",
-    CrawlOutcome.DISTRUSTED: "named by a host whose infohashes nobody has",
-    CrawlOutcome.ALREADY_STORED: "stored before their turn came",
-    CrawlOutcome.FORBIDDEN: "denied or evicted: nobody was asked",
+    CrawlOutcome.KNOWN: "already known",
+    CrawlOutcome.MALFORMED: "invalid infohash",
+    CrawlOutcome.DISTRUSTED: "ignored: sampled from an untrusted host",
+    CrawlOutcome.ALREADY_STORED: "stored before they were tried",
+    CrawlOutcome.FORBIDDEN: "denied or evicted: not tried",
     CrawlOutcome.TRIED: "tried",
-    CrawlOutcome.FETCHED_FROM_SAMPLER: "fetched at once, from peers of the node that named them",
+    CrawlOutcome.FETCHED_FROM_SAMPLER: "fetched without a lookup",
     CrawlOutcome.FETCHED_AFTER_LOOKUP: "fetched after a lookup",
-    CrawlOutcome.NO_PEERS: "without peers",
-    CrawlOutcome.NO_METADATA: "with peers that did not deliver",
-    CrawlOutcome.BAD_INFO: "without a torrent in the metadata",
+    CrawlOutcome.NO_PEERS: "failed: no peers",
+    CrawlOutcome.NO_METADATA: "failed: no peer delivered",
+    CrawlOutcome.BAD_INFO: "failed: invalid metadata",
     CrawlOutcome.POSTPONED: "postponed by our own limits",
-    CrawlOutcome.NO_LOOKUP: "left for later: no lookup was left for them",
+    CrawlOutcome.NO_LOOKUP: "postponed: no lookup available",
     CrawlOutcome.REFUSED_BY_RULES: "refused by rules",
     CrawlOutcome.STORED: "stored",
-    CrawlOutcome.STORED_BEFORE: "known to the store",
+    CrawlOutcome.STORED_BEFORE: "already in the store",
     CrawlOutcome.REFUSED: "refused by the store",
     CrawlOutcome.COUNTED: "peers counted",
     CrawlOutcome.NOT_COUNTED: "not counted: no node answered",
 }
 
 REACHABILITY_TEXTS = {
-    Reachability.REACHABLE: ("Yes", "nodes that were never asked reach this one"),
+    Reachability.REACHABLE: ("Yes", "queries arrive from nodes that it has not contacted"),
     Reachability.UNREACHABLE: ("No", "open its UDP port in the firewall and forward it in the router"),
-    Reachability.UNKNOWN: ("\N{EN DASH}", "not known yet, or not meant to be"),
+    Reachability.UNKNOWN: ("\N{EN DASH}", "not known yet, or read-only or on loopback"),
 }
 
 
 class FunnelRow(NamedTuple):
-    """A step of the funnel; `share` is that of the step before, from 0 to 1, None for the first one."""
+    """A step of the funnel. `share` of the previous step, from 0 to 1; None for the first step."""
 
     name: str
     number: int
@@ -72,14 +72,14 @@ class FunnelRow(NamedTuple):
 
 
 class ChartSeries(NamedTuple):
-    """A line: its name, and its value of each point."""
+    """A line of a chart: its name, and its value at each point."""
 
     name: str
     value: Callable[[CrawlSnapshot, CrawlRates], float]
 
 
 class ChartPlan(NamedTuple):
-    """A chart of up to two lines, and how its numbers are written."""
+    """A chart of up to two lines. `show` formats its numbers."""
 
     title: str
     series: Sequence[ChartSeries]
@@ -96,12 +96,12 @@ class DrawnChart(NamedTuple):
 
 
 def show_number(value: float) -> str:
-    """Return a number with as many digits as it needs."""
+    """Return a number with one decimal if it is below 10 and not whole, else with none."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
 def show_traffic(value: float) -> str:
-    """Return bytes a second."""
+    """Format bytes per second."""
     return f"{format_size(value)}/s"
 
 
@@ -128,7 +128,7 @@ CHARTS = (
 
 
 def funnel_rows(now: CrawlSnapshot) -> list[FunnelRow]:
-    """Return the way of the infohashes, from their discovery to the store."""
+    """Return the steps from discovery to the store, with the number of infohashes in each."""
     steps = [
         ("Discovered", now.discovered),
         ("New", now.total(CrawlOutcome.NEW)),
@@ -158,7 +158,7 @@ def draw_charts(history: CrawlHistory) -> list[DrawnChart]:
 
 
 class CrawlPage:
-    """The page. `name` stands beside its title."""
+    """The page. `name` is shown beside its title."""
 
     def __init__(self, monitor: CrawlMonitor, name: str) -> None:
         self._monitor, self._name = monitor, name
@@ -167,14 +167,13 @@ class CrawlPage:
         self._template = templates.get_template("crawl.html")
 
     async def respond(self, query: str) -> ServerResponse:
-        """Return the page as it is now."""
+        """Return the current page."""
         view = await self._monitor.look()
         html = self.render(view, self._monitor.history, refreshes=parse_qs(query).get("refresh") != ["off"])
         fields = {"content-type": "text/html; charset=utf-8", "cache-control": "no-store", **HEADERS}
         return ServerResponse(200, html.encode(), fields)
 
     def render(self, view: TorrentCrawlView, history: CrawlHistory, *, refreshes: bool) -> str:
-        """Return the page of this view."""
         now = view.snapshot
         nodes = [("IPv4" if family(endpoint) == IPV4 else "IPv6", status) for endpoint, status in view.nodes]
         return self._template.render(
@@ -198,13 +197,13 @@ class CrawlPage:
 
 
 def crawl_pages(monitor: CrawlMonitor, name: str) -> Pages:
-    """Return what a crawl serves: its page, its metrics, and the style sheets."""
+    """Return all pages that a crawl serves: its page, its metrics, and the style sheets."""
     metrics = metrics_pages(crawl_metrics_page(monitor))
     return {"/": CrawlPage(monitor, name).respond, **metrics, **static_pages(*STYLES)}
 
 
 def crawl_metrics_page(monitor: CrawlMonitor) -> Callable[[], Awaitable[bytes]]:
-    """Return a function that returns the metrics as text."""
+    """Return a function that renders the metrics as text."""
 
     async def metrics() -> bytes:
         return exposition(crawl_metrics(await monitor.look()))

@@ -1,5 +1,5 @@
-"""Stage 3: leases infohashes and finds their peers: first those that came with it and those that its samplers know,
-then by an iterative lookup.
+"""Stage 3: leases infohashes and finds their peers: first those that announced it or that its samplers return, then by
+an iterative lookup.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from lycosa.storage.core.torrent_record import Standing
 from lycosa.storage.ports import RecordStore
 
 SAMPLERS_ASKED_MAX = 3
-"""Samplers that are asked before the lookup."""
+"""Maximum number of samplers that are queried before the lookup."""
 LOOKUPS_MAX = 100
-"""Iterative lookups at once; the node has room for 1,000 operations."""
+"""Maximum number of concurrent lookups. The node allows 1,000 operations."""
 LOOKUP_WAIT_MAX_S = 30.0
-"""An infohash that would wait longer for its lookup is left for later: others may have a sampler."""
+"""Maximum wait for a lookup. The try then ends; other infohashes may not need a lookup."""
 CLOSER_MAX = 16
-"""Contacts near the infohash, named by its samplers, with which the lookup starts."""
+"""Maximum number of contacts from samplers with which the lookup starts."""
 BATCH = 200
-"""Infohashes that are leased, and looked up in the store, at once."""
+"""Maximum number of infohashes leased, and looked up in the store, at a time."""
 TRY_MAX_S = 240.0
-"""Longest try of one infohash; the time-outs of queries and connections are shorter."""
+"""Maximum duration of a try. The time-outs of queries and connections are shorter."""
 OUR_OWN = {PeerFailure.LIMITED, PeerFailure.LOCAL}
-"""Failures that are not those of the peers."""
+"""Failures that are our own fault, not the peers'."""
 
 
 class TryFailed(Exception):
-    """Nobody delivered."""
+    """No peer delivered the metadata."""
 
     def __init__(self, outcome: CrawlOutcome) -> None:
         super().__init__(outcome.name)
@@ -69,11 +69,11 @@ class PeersStage:
 
     @property
     def all_lookups_used(self) -> bool:
-        """Whether a lookup has to wait, for the end of another one or for its turn in this minute."""
+        """Whether lookups must wait, because LOOKUPS_MAX are running or this minute's lookups are used up."""
         return self._lookups.locked() or self._lookup_budget.is_used_up
 
     async def run(self) -> None:
-        """Try what is due, until cancelled."""
+        """Try the infohashes that are due, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 leases = await self._queue.lease(min(BATCH, self._in_work_max - self.in_work))
@@ -84,7 +84,7 @@ class PeersStage:
                     await self._queue.wait()
 
     async def _without_settled(self, leases: list[Lease]) -> list[Lease]:
-        """Return the leases whose infohash is neither stored nor forbidden; end the others before anybody is asked."""
+        """Return the leases whose infohash is neither stored nor forbidden. End the others without a try."""
         if not leases:
             return []
         standing = await self._store.standing([infohash_of(each.record) for each in leases], self._queue.now())
@@ -124,13 +124,13 @@ class PeersStage:
         await self._queue.failed(lease, outcome)
 
     def _judge(self, lease: Lease, hint: Hint, *, fetched: bool) -> None:
-        """Note who named it. Only first tries count: those that fail again and again say no more."""
+        """Update the trust in its samplers. Only first tries count: later failures tell nothing new."""
         if not lease.record.attempts:
             for sampler in hint.samplers:
                 self._hints.trust.tried(sampler.endpoint, self._queue.now(), fetched=fetched)
 
     async def _fetch(self, infohash: bytes, hint: Hint) -> tuple[MetadataFetch, bytes]:
-        """Return the metadata, with the fetch that holds them. Raises `TryFailed`."""
+        """Return the metadata, and the fetch whose in-flight bytes it holds. Raises `TryFailed`."""
         named = dict.fromkeys(hint.peers)
         closer: dict[Contact, None] = {}
         for sampler in self._samplers.least_busy(hint.samplers)[:SAMPLERS_ASKED_MAX]:
@@ -171,7 +171,7 @@ class PeersStage:
             has_peers = tried or fetch.peer_count
             raise TryFailed(CrawlOutcome.NO_METADATA if has_peers else CrawlOutcome.NO_PEERS) from None
         finally:
-            searching.cancel()  # what is here needs no more peers, and nobody more is asked
+            searching.cancel()  # the fetch has ended, so no more peers are needed
             await asyncio.wait([searching])
         self._funnel.count(CrawlOutcome.FETCHED_AFTER_LOOKUP)
         return fetch, metadata
@@ -189,5 +189,5 @@ class PeersStage:
 
 
 def is_postponed(fetch: MetadataFetch) -> bool:
-    """Return whether a fetch failed for reasons of our own alone."""
+    """Return whether a fetch failed only for reasons on our side."""
     return bool(fetch.failures) and fetch.failures.keys() <= OUR_OWN

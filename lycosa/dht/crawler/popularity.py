@@ -1,7 +1,7 @@
-"""Stage 7: counts the seeders and leechers of stored torrents (BEP 33), within a budget of its own.
+"""Stage 7: counts the seeders and leechers of stored torrents (BEP 33), with a separate budget.
 
-Torrents that were never counted go first, then those whose count is the oldest. The count is stored with its time; of
-the peers nothing is kept.
+Torrents that were never counted go first, then those with the oldest count. Each count is stored with its time; no
+peers are stored.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from lycosa.storage.core.torrent_record import Popularity
 from lycosa.storage.ports import RecordStore
 
 START_S = 30.0
-"""What a new crawl finds first is to be stored first."""
+"""Delay of the first count, so that a new crawl can store torrents first."""
 BATCH = 16
-"""Torrents whose turn is decided at once, and scraped at once. One scrape takes some seconds."""
+"""Maximum number of concurrent scrapes. One takes some seconds."""
 RECOUNT_S = 6 * 3600.0
-"""A younger count is good enough."""
+"""Minimum age of a count before the torrent is counted again."""
 IDLE_S = 30.0
-"""When to look again if nothing is due."""
+"""Delay of the next check if no torrent is due."""
 SILENT_S = 3600.0
-"""When to scrape a torrent again of which no node said anything."""
+"""Delay of the next scrape of a torrent if no node answered the last one."""
 SILENT_MAX = 5_000
 
 

@@ -1,4 +1,4 @@
-"""The queue of infohashes: a frontier, whose records survive a crash and know when they are due."""
+"""The queue of infohashes: a frontier, so records survive a crash and have a due time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lycosa.frontier.ports import ReadableFrontier
 COMMIT_EVERY_S = 0.5
 """An infohash is durable at most a second after its discovery."""
 POLL_S = 1.0
-"""How often to look for retries that are due while nothing new comes."""
+"""Interval of the checks for due retries while no new infohash arrives."""
 SWEEP = "sweep"
-"""The name of the sweep's position among those of the frontier."""
+"""The name under which the frontier stores the position of the sweep."""
 
 
 class HashQueue:
@@ -34,7 +34,7 @@ class HashQueue:
         return (await self._frontier.positions()).get(SWEEP, 0)
 
     def unknown(self, infohashes: Iterable[bytes]) -> list[bytes]:
-        """Return those that are not known to have been queued, each once. `push` drops the few that were."""
+        """Return the infohashes that seem to be new, each once. `push` drops the few that were queued before."""
         return self._known.unknown(infohashes)
 
     async def push(self, infohashes: Collection[bytes], priority: int) -> int:
@@ -58,13 +58,13 @@ class HashQueue:
         return await self._frontier.lease(min(limit, LEASED_MAX), self.now())
 
     async def done(self, leases: Sequence[Lease], reason: str) -> None:
-        """Never try these again."""
+        """End these infohashes. They are never tried again."""
         for lease in leases:
             await self._frontier.ack(lease, reason, (), self.now())
         self._changed.set()
 
     async def failed(self, lease: Lease, failure: CrawlOutcome) -> None:
-        """Try this one again later."""
+        """Schedule the next try of this infohash."""
         now, record = self.now(), lease.record
         at = retry_at(record.attempts, now, self._chance(), failure, record.not_before)
         await self._frontier.nack(lease, failure.name.lower(), at, now)
@@ -80,16 +80,16 @@ class HashQueue:
         self._changed.clear()
 
     async def commit(self, sweep_position: int) -> None:
-        """Make everything durable in one step: the position never precedes the infohashes that were found before it."""
+        """Commit infohashes and position atomically, so the position never passes infohashes that are not durable."""
         await self._frontier.commit({SWEEP: sweep_position})
 
     async def keep_durable(self, sweep_position: Callable[[], int]) -> None:
-        """Commit again and again, until cancelled."""
+        """Commit every COMMIT_EVERY_S until cancelled."""
         while True:
             await asyncio.sleep(COMMIT_EVERY_S)
             await self._frontier.expire(self.now())
             await self.commit(sweep_position())
 
     async def stats(self) -> FrontierStats:
-        """Return the counts."""
+        """Return the counts of the frontier."""
         return await self._frontier.stats()

@@ -1,7 +1,7 @@
-"""Queries to the nodes that sampled an infohash, for its peers.
+"""Requests the peers of an infohash from its samplers: the nodes that returned it in a sample.
 
-A sample names up to twenty infohashes at once. One query at a time goes to a host; when one was not answered in time,
-nobody waits in vain for the others.
+A sample has up to twenty infohashes, so up to twenty queries wait for the same host. A host gets one query at a time.
+If it does not answer one in time, the waiting ones are dropped.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from lycosa.dht.core.operations import NodeBusy
 from lycosa.dht.session import DhtSession
 
 ASKS_MAX = 200
-"""Queries at once; the node has room for 1,000 operations."""
+"""Maximum number of concurrent queries. The node allows 1,000 operations."""
 ASK_MAX_S = 5.0
-"""A query that waits for the limits of the node. Once sent, its time-out is adaptive, and mostly below a second."""
+"""Maximum duration of a query, including the wait for the node's limits. Most answers come within a second."""
 TURNS_MAX = 20
-"""Infohashes that wait for one host, which is asked once a second: a sample of libtorrent has as many."""
+"""Maximum number of queries per host, running or waiting. A sample of libtorrent has 20 infohashes."""
 
 
 class _Host:
-    """A host that is being asked."""
+    """A host with running or waiting queries."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
@@ -40,7 +40,7 @@ class SamplerQueries:
         self._asks = asyncio.Semaphore(ASKS_MAX)
 
     def least_busy(self, samplers: Iterable[Contact]) -> list[Contact]:
-        """Return the samplers, those first for whose host the fewest wait."""
+        """Return the samplers, sorted by the number of queries to their host, fewest first."""
         return sorted(samplers, key=self._waiting_for)
 
     def _waiting_for(self, sampler: Contact) -> int:
@@ -48,7 +48,7 @@ class SamplerQueries:
         return host.users if host is not None else 0
 
     async def ask(self, sampler: Contact, infohash: bytes) -> PeersNamed | None:
-        """Return what the sampler says of an infohash, None if it is silent or too many wait for it."""
+        """Request the peers of an infohash. Return None if the sampler does not answer or too many queries wait."""
         site = site_of(sampler.endpoint)
         host = self._hosts.setdefault(site, _Host())
         if host.users >= TURNS_MAX:

@@ -1,4 +1,4 @@
-"""Notes which stored torrents were named again. When the store is full, those that nobody names go first."""
+"""Records when stored torrents were last seen in the network. A full store uses this to choose what it evicts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from lycosa.storage.ports import RecordStore
 
 FLUSH_EVERY_S = 60.0
 SEEN_MAX = 50_000
-"""Infohashes between two flushes, about 5 MB. More are left out: they will be named again."""
+"""Maximum number of infohashes between two flushes, about 5 MB. More are dropped: they will be seen again."""
 BATCH = 500
-"""Infohashes in a call of the store, which may wait for it."""
+"""Maximum number of infohashes per call of the store."""
 PRECISION_S = 86_400
-"""To the day: a torrent that is named all the time is written once a day."""
+"""Times are rounded down to the day, so a torrent that is seen all the time is written once a day."""
 
 
 class SeenStage:
@@ -24,18 +24,18 @@ class SeenStage:
         self._named: set[bytes] = set()
 
     def add(self, infohashes: Iterable[bytes]) -> None:
-        """Note that these were named, whether they are stored or not."""
+        """Record that these were seen, whether they are stored or not."""
         if len(self._named) < SEEN_MAX:
             self._named.update(infohashes)
 
     async def run(self) -> None:
-        """Tell the store from time to time, until cancelled."""
+        """Flush every FLUSH_EVERY_S until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_EVERY_S)
             await self.flush()
 
     async def flush(self) -> None:
-        """Tell the store what was named."""
+        """Write the seen infohashes to the store."""
         named, self._named = list(self._named), set()
         today = self._now() // PRECISION_S * PRECISION_S
         for start in range(0, len(named), BATCH):

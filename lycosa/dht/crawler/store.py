@@ -1,4 +1,4 @@
-"""Stage 6: stores records in batches. Only then are their infohashes done."""
+"""Stage 6: stores records in batches. An infohash is done only when its record is stored."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.ports import RecordStore
 
 WAITING_MAX = 256
-"""Records that wait for the store; then the fetches wait."""
+"""Maximum number of records that wait for the store. Beyond it the fetches wait."""
 WAITING_BYTES_MAX = 8 * 1024 * 1024
-"""Metadata of the records that wait; a record takes several times as much memory."""
+"""Maximum size of the metadata of waiting records. A record takes several times as much memory."""
 
 
 class FetchedTorrent(NamedTuple):
-    """A torrent on its way to the store. The stage that ends its way calls `release`, which takes it out of flight."""
+    """A fetched torrent that is not stored yet. The stage that stores or refuses it calls `release`, which ends its
+    share of the bytes in flight.
+    """
 
     lease: Lease
     record: TorrentRecord
@@ -30,18 +32,18 @@ class FetchedTorrent(NamedTuple):
 
 
 class TorrentTaker(Protocol):
-    """A stage between the fetch and the store."""
+    """A stage after the fetch: content or store."""
 
     async def put(self, torrent: FetchedTorrent) -> None:
-        """Take a torrent; wait while there are too many."""
+        """Take a torrent. Waits while too many torrents wait."""
 
 
 FINISH_MAX_S = 20.0
-"""At the end of a crawl."""
+"""Maximum time to store the waiting records at the end of a crawl."""
 
 
 class StoreStage:
-    """See the module. A crash between the store and the queue makes a torrent fetched twice, but stored once."""
+    """See the module. After a crash between store and queue, a torrent is fetched twice but stored once."""
 
     def __init__(self, store: RecordStore, queue: HashQueue, funnel: Funnel) -> None:
         self._store, self._queue, self._funnel = store, queue, funnel
@@ -50,20 +52,20 @@ class StoreStage:
         self._stored = asyncio.Event()
         self._busy_s, self._busy_since = 0.0, math.inf
         self.listeners: list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]] = []
-        """Called with each batch when it is stored; the next one waits until they return."""
+        """Called with each stored batch. The next batch waits until they return."""
 
     @property
     def busy_s(self) -> float:
-        """How long the store has worked, until now."""
+        """Seconds that the store was busy, including the current batch."""
         return self._busy_s + max(0.0, asyncio.get_running_loop().time() - self._busy_since)
 
     @property
     def waiting(self) -> int:
-        """How many records wait for the store."""
+        """Number of records that wait for the store."""
         return self._waiting.qsize()
 
     async def put(self, torrent: FetchedTorrent) -> None:
-        """Hand a torrent over; wait while too many do."""
+        """Queue a torrent for the store. Waits while too many torrents wait."""
         while self._waiting_bytes >= WAITING_BYTES_MAX:
             await self._stored.wait()
         self._waiting_bytes += torrent.metadata_bytes
@@ -75,7 +77,7 @@ class StoreStage:
             await self._store_batch([await self._waiting.get()])
 
     async def finish(self) -> None:
-        """Store what waits. Call it when `run` has ended. What a lost database does not take is still in the queue."""
+        """Store the waiting records, after `run` has ended. If the database is gone, the queue still has them."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_MAX_S):
                 while not self._waiting.empty():

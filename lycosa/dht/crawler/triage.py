@@ -1,4 +1,4 @@
-"""Stage 2: which infohashes are new. Those go into the queue, and who named them is remembered for a while."""
+"""Stage 2: queues the new infohashes, and remembers for a while which nodes and peers they came from."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lycosa.dht.crawler.queue import HashQueue
 
 PRIORITIES = {CrawlOutcome.WANTED: WANTED, CrawlOutcome.SAMPLED: SAMPLED, CrawlOutcome.ANNOUNCED: ANNOUNCED}
 MALFORMED = frozenset(bytes([each]) * ID_BYTES for each in range(256))
-"""All bytes are the same: test programs and broken ones announce these."""
+"""Infohashes of 20 equal bytes: test programs and broken clients announce these."""
 
 
 class Triage:
-    """See the module. `note_known` gets what was queued before, and may be stored."""
+    """See the module. `note_known` gets the infohashes that were queued before and may be stored."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Triage:
         sampler: Contact | None = None,
         peer: bytes | None = None,
     ) -> int:
-        """Queue the new infohashes. Return their number. `sampler` or `peer`: who named them, if they have it."""
+        """Queue the new infohashes and return their number. `sampler` or `peer` is where they came from, if known."""
         named = list(infohashes)
         self._funnel.count(source, len(named))
         if sampler is not None and not self._hints.trust.trusts(sampler.endpoint, self._queue.now()):

@@ -8,7 +8,7 @@ from lycosa.cli.dht.crawl_report import PlainReport, live_lines, summary_json, s
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from tests.dht.crawler.views import view
 
-LIMIT = "held back: 120 queries waiting for the limit of addresses that are contacted anew in a minute (see --profile)"
+LIMIT = "held back: 120 queries waiting for the limit of new addresses per minute (see --profile)"
 
 
 def test_a_terminal_shows_the_stages_the_node_and_what_holds_the_crawl_back() -> None:
@@ -19,13 +19,13 @@ def test_a_terminal_shows_the_stages_the_node_and_what_holds_the_crawl_back() ->
         "queue 36,000, 300 in work, 6,000 to try later",
         "node 1,200 good contacts, reachable, out 90 queries/s 9.0 kB/s, in 20 kB/s, 180 of 500 connections",
         LIMIT,
-        "held back: 50% of the tried infohashes have no peers now: they are tried again later",
+        "held back: 50% of the tried infohashes have no peers now: they will be tried again later",
     ]
 
 
 def test_a_narrow_terminal_shows_whole_sentences() -> None:
     *_, last = live_lines(view(600), 50)
-    assert last == "  peers now: they are tried again later"
+    assert last == "  peers now: they will be tried again later"
 
 
 def test_a_log_gets_a_line_and_what_holds_the_crawl_back_once_an_hour() -> None:

@@ -1,4 +1,4 @@
-"""Whether others reach the nodes of a crawl: the best one counts, and those that are not meant to be do not."""
+"""Whether other nodes can reach those of a crawl: the best result counts; read-only and local nodes are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page and the metrics of a crawl: all figures, no address, and a refresh that can be stopped."""
+"""The page and the metrics of a crawl: all figures, no addresses, and a refresh that can be stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def get(seconds: int, path: str = "/", query: str = "") -> str:
     return response.body.decode()
 
 
-def test_the_funnel_shows_each_step_with_its_share_of_the_one_before() -> None:
+def test_the_funnel_shows_each_step_with_its_share_of_the_previous_one() -> None:
     assert funnel_rows(snapshot_at(100.0)) == [
         FunnelRow("Discovered", 13_000, None),
         FunnelRow("New", 8_000, 8 / 13),
@@ -46,14 +46,14 @@ def test_the_funnel_shows_each_step_with_its_share_of_the_one_before() -> None:
     assert {row.share for row in funnel_rows(CrawlSnapshot(0.0))} == {None}
 
 
-def test_the_page_says_how_the_crawl_does_and_what_holds_it_back() -> None:
+def test_the_page_shows_the_figures_of_the_crawl_and_what_limits_it() -> None:
     html = get(600)
     for shown in (
         "3,000",
         "300 a minute",
         "running for 10 min",
         "6.0%",
-        "120 queries waiting for the limit of addresses",
+        "120 queries waiting for the limit of new addresses",
     ):
         assert shown in html, shown
     assert "torrents &lt;1&gt;" in html
@@ -62,10 +62,10 @@ def test_the_page_says_how_the_crawl_does_and_what_holds_it_back() -> None:
     assert not re.search(r"\d+\.\d+\.\d+\.\d+", html), "no address"
 
 
-def test_a_crawl_that_has_just_begun_has_a_page() -> None:
+def test_a_crawl_that_has_just_started_has_a_page() -> None:
     html = get(0)
     assert "<polyline" not in html
-    assert "It has just begun" in html
+    assert "The crawl has just started" in html
 
 
 def test_the_page_refreshes_itself_until_it_is_stopped() -> None:

@@ -1,4 +1,4 @@
-"""Why a torrent is not in the store, or since when it is, in plain words. `when` formats unix seconds."""
+"""Explains why a torrent is not in the store, or since when it is there. `when` formats unix seconds."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from lycosa.storage.core.torrent_record import Refusal, Standing, StoredTorrent
 FormatTime = Callable[[float], str]
 
 FAILURE_TEXTS = {
-    CrawlOutcome.NO_PEERS: "no node named a peer",
+    CrawlOutcome.NO_PEERS: "no node returned a peer",
     CrawlOutcome.NO_METADATA: "no peer delivered the metadata",
-    CrawlOutcome.POSTPONED: "our own limits forbade it then",
-    CrawlOutcome.NO_LOOKUP: "nobody who named it had peers, and no lookup was left for it",
+    CrawlOutcome.POSTPONED: "our own limits prevented it",
+    CrawlOutcome.NO_LOOKUP: "no sampler returned a peer, and all lookups were used up",
 }
 ORIGINS = {
     ANNOUNCED: "announced to our node",
-    SAMPLED: "named in a sample",
-    WANTED: "our node was asked for it",
+    SAMPLED: "found in a sample",
+    WANTED: "requested from our node",
 }
 STOPPED = "the crawl is not running: the command that started it resumes it"
 
 
 class HashFacts(NamedTuple):
-    """What the queue and the store know about an infohash. `runs`: whether the crawl runs now."""
+    """What the queue and the store know about an infohash. `runs`: whether the crawl is running."""
 
     row: Row | None = None
     stored: StoredTorrent | None = None
@@ -61,7 +61,7 @@ STATE_ANSWERS = {
 
 
 def answer_of(facts: HashFacts) -> Answer:
-    """Return the answer in one word: what the store says comes first."""
+    """Return the answer in one word. The store takes precedence over the queue."""
     if facts.stored is not None:
         return Answer.STORED
     if facts.refusal is not None:
@@ -72,15 +72,15 @@ def answer_of(facts: HashFacts) -> Answer:
 
 
 def explain_infohash(facts: HashFacts, when: FormatTime) -> list[str]:
-    """Return sentences, the most important first."""
+    """Return the answer in sentences, the most important first."""
     lines = [*_store_lines(facts, when)]
     if facts.row is None:
-        return lines or ["never seen: no node named it in a sample, and nobody announced it to our node"]
+        return lines or ["never seen: it was in no sample, and no peer announced it to our node"]
     return [*lines, *_queue_lines(facts.row, facts, when)]
 
 
 def last_failure_of(row: Row) -> CrawlOutcome | None:
-    """Return why the last try of an infohash failed; None if it was never tried, or if that is not known."""
+    """Return why the last try of an infohash failed; None if it was never tried, or if the reason is not known."""
     return last_failure(row.record.not_before) if row.record.attempts else None
 
 
@@ -94,10 +94,10 @@ def _store_lines(facts: HashFacts, when: FormatTime) -> Iterator[str]:
             yield f"{format_count(stored.seeders, 'seeder')} and {leechers} at {when(stored.counted)}"
     if (refusal := facts.refusal) is not None and refusal.standing is Standing.DENIED:
         reason = f" ({refusal.reason})" if refusal.reason else ""
-        yield f"denied{reason}: it is neither asked for nor stored"
+        yield f"denied{reason}: it is neither fetched nor stored"
     elif refusal is not None:
         until = f"before {when(refusal.until)}" if refusal.until else "again"
-        yield f"evicted, to keep the store within its size: it is not stored {until}"
+        yield f"evicted to keep the store within its maximum size: it will not be stored {until}"
 
 
 def _queue_lines(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
@@ -108,11 +108,11 @@ def _queue_lines(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
         case State.QUEUED | State.DELAYED if row.record.attempts:
             yield f"in the queue, to be tried again: {tries}"
         case State.QUEUED | State.DELAYED:
-            yield f"in the queue: {ORIGINS.get(row.record.priority, 'named')}, and not tried yet"
+            yield f"in the queue: {ORIGINS.get(row.record.priority, 'found')}, and not tried yet"
         case State.LEASED:
-            yield "being tried now" + (f"; before, {tries}" if row.record.attempts else "")
+            yield "being tried now" + (f"; before that, {tries}" if row.record.attempts else "")
         case State.RETRY:
-            yield f"tried again at {when(row.at)}: {tries}"
+            yield f"next try at {when(row.at)}: {tries}"
         case State.DEAD:
             yield f"given up{_at(row, when)}: {row.reason} ({tries})"
         case _ if facts.stored is None:
@@ -122,14 +122,14 @@ def _queue_lines(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
 
 
 def _ended(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
-    """Say why an infohash is done that is not in the store."""
+    """Explain an infohash that is done but not in the store."""
     if row.reason == "fetched" and facts.refusal is None:
         yield (
-            f"fetched{_at(row, when)}, but the store refused it (as it does private torrents, unless the crawl wants"
-            " them), or it was removed since"
+            f"fetched{_at(row, when)}, but the store refused it (for example as a private torrent), or it was removed"
+            " later"
         )
     elif row.reason == "fetched":
-        yield f"it was fetched{_at(row, when)}"
+        yield f"fetched{_at(row, when)}"
     else:
         yield f"not tried any more{_at(row, when)}: {row.reason}"
 

@@ -1,4 +1,4 @@
-"""An infohash as a record of the frontier, and back."""
+"""Converts infohashes to records of the frontier, and back."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
 from lycosa.frontier.core.states import Policy
 
 HOST = "dht:"
-"""The one host of all infohashes. A crawl is polite to nodes and peers by their addresses, not by infohash."""
+"""All infohashes share one host. Politeness limits apply to the addresses of nodes and peers, not to infohashes."""
 FINGERPRINT_BYTES = 8
 LEASED_MAX = 2000
-"""Infohashes in work at once, in the largest profile."""
+"""Maximum number of leased infohashes, in the largest profile."""
 LEASE_S = 365 * 86_400.0
-"""For ever: the one process that has the queue ends each lease itself, and after a crash they are void. The clock may
-jump when a machine wakes up, and an expired lease counts as a failure of its infohash."""
+"""Practically no expiry: the only process that uses the queue ends each lease itself, and a restart drops the leases
+of a crashed one. The clock may jump when a machine wakes up, and an expired lease counts as a failed try."""
 POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, robots=False)
 WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
-"""Priorities: an announced infohash has a peer that is there now, and of a wanted one nobody is known."""
+"""Priorities: an announced infohash has a live peer; for a wanted one neither a peer nor a sampler is known."""
 
 
 def fingerprint(infohash: bytes) -> int:
-    """Return 64 bits that nobody can aim at: others choose infohashes, and may want to hide one behind another."""
+    """Return 64 bits of a hash of the infohash, so that collisions with a given infohash cannot be chosen cheaply."""
     return int.from_bytes(blake2b(infohash, digest_size=FINGERPRINT_BYTES).digest())
 
 

@@ -1,4 +1,6 @@
-"""Who named an infohash: nodes to ask first for its peers, and peers that announced it. In memory alone."""
+"""Remembers the samplers of an infohash, which are queried for its peers first, and the peers that announced it.
+Hints are in memory only.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,21 @@ from lycosa.dht.core.endpoints import Contact
 from lycosa.dht.crawler.core.sampler_trust import SamplerTrust
 
 HINTS_MAX = 100_000
-"""Infohashes with hints, about 40 MB. Without its hint, an infohash costs a lookup."""
+"""Maximum number of infohashes with hints, about 40 MB. An infohash without a hint costs a lookup."""
 SAMPLERS_MAX = 8
-"""As many nodes store an infohash. The latest ones are kept: they were there last."""
+"""Maximum number of samplers per infohash: announces go to 8 nodes. The latest are kept: they are likely online."""
 PEERS_MAX = 4
 
 
 class Hint(NamedTuple):
-    """Where to ask first: the latest samplers, the latest first, and peers that announced."""
+    """The samplers of an infohash, the latest first, and the peers that announced it."""
 
     samplers: tuple[Contact, ...] = ()
     peers: tuple[bytes, ...] = ()
 
 
 class Hints:
-    """Hints of infohashes that wait for a try: those that are done have none."""
+    """The hints of infohashes that wait for a try."""
 
     def __init__(self) -> None:
         self.trust = SamplerTrust()
@@ -34,11 +36,11 @@ class Hints:
         return infohash in self._hints
 
     def among(self, infohashes: Iterable[bytes]) -> set[bytes]:
-        """Return those that wait for a try."""
+        """Return the infohashes that have hints, because they wait for a try."""
         return self._hints.keys() & infohashes
 
     def add(self, infohash: bytes, sampler: Contact | None, peer: bytes | None) -> None:
-        """Remember who named an infohash."""
+        """Add a sampler or a peer of an infohash."""
         samplers, peers = self._hints.get(infohash, Hint())
         if sampler is not None:
             samplers = (sampler, *(each for each in samplers if each.endpoint != sampler.endpoint))[:SAMPLERS_MAX]
@@ -47,9 +49,9 @@ class Hints:
         self._hints[infohash] = Hint(samplers, peers)
 
     def take(self, infohash: bytes) -> Hint:
-        """Return what is known, and forget it."""
+        """Remove and return the hint of an infohash; an empty one if there is none."""
         return self._hints.pop(infohash, None) or Hint()
 
     def keep(self, infohash: bytes) -> None:
-        """Remember who names this infohash from now on: it will be tried again."""
+        """Collect hints for this infohash from now on, because it will be tried again."""
         self._hints.setdefault(infohash, Hint())

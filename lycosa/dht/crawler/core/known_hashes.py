@@ -1,9 +1,10 @@
-"""The fingerprints of all infohashes that were ever queued, in memory, in front of the store.
+"""An in-memory cache of the fingerprints of all infohashes that were ever queued.
 
-Nearly all infohashes that are sampled are known, and each would be a random read of the disk. Here a fingerprint takes
-6 bytes: its first 2 select a part, which is read from the store when it is first needed, and the next 2 bits a list in
-it, which holds the other 6 bytes of each.
-A fingerprint that is found was queued. One that is not found was not, or so lately that the store has it in memory.
+Nearly all sampled infohashes are known. Without this cache, each would cost a random disk read. A fingerprint takes 6
+bytes of memory: its first 2 bytes select a part, the next 2 bits select a list of the part, and the list holds the
+last 6 bytes. A part is read from the store when it is first needed.
+A fingerprint that is found was queued. One that is not found is new, or was queued so recently that the store still
+has it in memory.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from lycosa.dht.crawler.core.hash_records import FINGERPRINT_BYTES
 PREFIX_BYTES = 2
 REST_BYTES = FINGERPRINT_BYTES - PREFIX_BYTES
 LISTS = 4
-"""Lists of a part. With 30 million infohashes, a look-up searches 700 bytes."""
+"""Number of lists in a part. With 30 million infohashes, a look-up searches 700 bytes."""
 SHIFT = 6
 MEMORY_MAX_BYTES = 600 << 20
-"""100 million infohashes. Of more, the parts that were read first are dropped, and read again when they are needed."""
+"""Enough for 100 million infohashes. With more, the parts read first are dropped, and read again when needed."""
 
 
 class KnownHashes:
@@ -31,21 +32,21 @@ class KnownHashes:
         self._bytes = 0
 
     def unknown(self, infohashes: Iterable[bytes]) -> list[bytes]:
-        """Return those that are not found, each once."""
+        """Return the infohashes that are not found, each once."""
         parts, missing = self._parts, []
         for infohash in dict.fromkeys(infohashes):
             key = blake2b(infohash, digest_size=FINGERPRINT_BYTES).digest()
             prefix, rest = key[:PREFIX_BYTES], key[PREFIX_BYTES:]
             found = (parts.get(prefix) or self._load(prefix))[rest[0] >> SHIFT]
             at = found.find(rest)
-            while at >= 0 and at % REST_BYTES:  # the end of one and the beginning of the next
+            while at >= 0 and at % REST_BYTES:  # a match across two entries
                 at = found.find(rest, at + 1)
             if at < 0:
                 missing.append(infohash)
         return missing
 
     def add(self, fingerprints: Iterable[int]) -> None:
-        """Take fingerprints that were queued. Those of a part that was not read yet are read with it."""
+        """Add queued fingerprints. Skips those of parts that are not loaded: reading the part will load them."""
         for fingerprint in fingerprints:
             key = fingerprint.to_bytes(FINGERPRINT_BYTES)
             part = self._parts.get(key[:PREFIX_BYTES])

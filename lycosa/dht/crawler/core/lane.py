@@ -1,7 +1,7 @@
-"""A part of the key space in a sweep: which node is next in it, and where nodes are to be searched.
+"""A lane of a sweep: a part of the key space that the sweep goes through from the first id to the last.
 
-A lane goes from its first id to its last one. Each answer names nodes a little ahead. Where none is known nearby, and
-no answer is about to name one, lookups search.
+Each response has contacts a little ahead of the queried node. If no node is known nearby, and no pending response can
+return one, the lane needs a lookup.
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ from lycosa.dht.core.routing.table import K
 KEY_BITS = 160
 KEY_SPACE = 1 << KEY_BITS
 CANDIDATES_MAX = 5_000
-"""Known nodes ahead, up to twice as many for a moment. The neighbours of each are named again on the way."""
+"""Number of nodes ahead that are kept when there are twice as many. The sweep finds dropped ones again on its way."""
 GAP_NODES = 5
-"""A gap of this many mean distances is searched: among random ids one in 150 gaps is as wide."""
+"""A gap of more than this many mean distances needs a lookup. Of random ids, one in 150 gaps is as wide."""
 JUMP_NODES = 12
-"""A gap of this many is not waited for while a search looks into it."""
+"""During a lookup, the lane waits at a gap of more than this many mean distances, and passes smaller ones."""
 BEHIND_NODES = 256
-"""Nodes that are named late are still asked if they are this many mean distances behind: a search lasts for seconds,
-and the lane goes on meanwhile."""
+"""Nodes that are found late are still queried if they are at most this many mean distances behind the position: a
+lookup takes seconds, and the lane goes on meanwhile."""
 PATIENCE_S = 1.0
-"""How long an answer is expected before a search. Most come within half a second, and a third never come."""
+"""How long the lane waits for responses before a lookup. Most come within half a second, and a third never come."""
 
 
 class SweepLane:
-    """The ids from `start` to `end`. `position` is where it is: the nodes up to there were asked, or wait."""
+    """The ids from `start` to `end`. All known nodes up to `position` were queried, or wait for their interval."""
 
     def __init__(self, start: int, end: int, position: int) -> None:
         self.start, self.end, self.position = start, end, position
         self.ahead: list[tuple[int, Contact]] = []
         self.passing: dict[bytes, int] = {}
-        """The keys of the nodes that were asked on the way and have not answered yet."""
+        """The keys of the nodes whose query is still running, by endpoint."""
         self.is_searching = False
         self._ahead_endpoints: set[bytes] = set()
         self._asked_at = 0.0
         self._searched_to = 0
-        """Up to here, searches have found all nodes."""
+        """Lookups have found all nodes up to this key."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the end is reached and all have answered."""
+        """Whether the end is reached and nothing is pending."""
         return self.position >= self.end and not (self.ahead or self.passing or self.is_searching)
 
     @property
     def progress(self) -> float:
-        """The part of the lane that it has gone through."""
+        """The completed share of the lane, from 0 to 1."""
         return (self.position - self.start) / (self.end - self.start)
 
     @property
     def certain(self) -> int:
-        """The position behind which all have answered."""
+        """The key below which no query is pending."""
         return min([self.position, *self.passing.values()])
 
     def add(self, key: int, contact: Contact, spacing: int) -> None:
-        """Take a node that was named, unless it is far behind."""
+        """Add a node, unless it is more than BEHIND_NODES behind."""
         if key < self.position - BEHIND_NODES * spacing or contact.endpoint in self._ahead_endpoints:
             return
         heappush(self.ahead, (key, contact))
@@ -66,25 +66,25 @@ class SweepLane:
             self._ahead_endpoints = {contact.endpoint for _, contact in self.ahead}
 
     def next_target(self, spacing: int) -> int | None:
-        """Return where nodes should be searched before the next one is passed, if anywhere."""
+        """Return the target of the lookup that is needed before the next node; None if none is needed."""
         head = self.ahead[0][0] if self.ahead else self.end
         if self.is_searching or (self.ahead and head - self.position <= GAP_NODES * spacing):
             return None
-        # The nodes of the smallest subtrees know each other, so those near the position are named already.
+        # Nodes of the same smallest subtree know each other, so the ones near the position are known already.
         subtree = 1 << (GAP_NODES * spacing).bit_length() - 1
         here = self.position if self.position == self.start else (self.position // subtree + 1) * subtree
         target = max(here, self._searched_to)
         return target if target < head else None
 
     def searched(self, target: int, found: list[int], spacing: int) -> None:
-        """Take the keys that a search has found. All nodes that are closer to the target than they are among them."""
+        """Take the keys that a lookup has found. It finds every node closer to the target than the farthest of them."""
         self.is_searching = False
         distance = max([key ^ target for key in found]) if len(found) >= K else KEY_SPACE
         known = 1 << max(distance.bit_length() - 1, (GAP_NODES * spacing).bit_length() - 1)
         self._searched_to = (target // known + 1) * known
 
     def must_wait(self, now: float, spacing: int) -> bool:
-        """Whether an answer may close the gap that follows."""
+        """Whether to wait, because a pending response or lookup may find nodes in the gap ahead."""
         if self.ahead and self.ahead[0][0] - self.position <= GAP_NODES * spacing:
             return False
         if self.is_searching and not (self.ahead and self.ahead[0][0] - self.position <= JUMP_NODES * spacing):
@@ -92,7 +92,7 @@ class SweepLane:
         return bool(self.passing) and now < self._asked_at + PATIENCE_S
 
     def pop(self) -> tuple[int, Contact] | None:
-        """Pass the next node and return it; None at the end."""
+        """Move to the next node and return it. Without one, move to the end and return None."""
         if not self.ahead:
             self.position = self.end
             return None
@@ -102,13 +102,13 @@ class SweepLane:
         return key, contact
 
     def asked(self, key: int, contact: Contact, now: float) -> None:
-        """Wait for the answer of a node that was passed."""
+        """Record that the query of a node is pending."""
         self.passing[contact.endpoint] = key
         self._asked_at = now
 
 
 def lanes(count: int, progress: int = 0, progress_bits: int = 0) -> list[SweepLane]:
-    """Return so many equal parts of the key space, a power of two, each at `progress` / 2**`progress_bits`."""
+    """Divide the key space into `count` equal lanes (a power of two), each at `progress` / 2**`progress_bits`."""
     width = KEY_SPACE // count
     done = width * progress >> progress_bits
     return [SweepLane(start, start + width, start + done) for start in range(0, KEY_SPACE, width)]

@@ -1,7 +1,7 @@
-"""How much of a line and its router a crawl may use, and how many torrents a day follow from that.
+"""Profiles: how much of a line and its router a crawl may use, and how many torrents a day that allows.
 
-What counts is new addresses: each one is an entry in the tables of routers and firewalls on the way. All stages share
-the addresses of a minute, UDP and TCP together, and each has a share of its own, so that no stage starves another.
+The scarce resource is new addresses: each one takes an entry in the tables of the routers and firewalls on the way. One
+limit per minute holds for UDP and TCP together. Each stage has its own rate, so no stage starves another.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from lycosa.core.errors import UsageError
 
 LOOKUP_ADDRESSES = 25
-"""New addresses of an iterative lookup, or of a scrape, which asks the nodes that it found once more."""
+"""New addresses of a lookup or a scrape. A scrape queries the nodes that it finds a second time."""
 UPKEEP_ADDRESSES = 40
-"""A minute, for the routing table: 160 contacts that are checked every 15 minutes, and searches of buckets."""
+"""New addresses per minute for the routing table: 160 contacts checked every 15 minutes, and bucket refreshes."""
 BURST_SHARE = 1 / 6
-"""The part of a minute's addresses that may come at once. It is taken off the rate, so that no 60 seconds have more."""
+"""Share of a minute's new addresses that may be used at once. The rate is lower by it, so no 60 s exceed the limit."""
 CONNECTIONS_PER_TORRENT = 5.0
-"""Assumed: most peers that are named are gone or behind a NAT."""
+"""Assumed number of connections per fetched torrent: most peers are gone or behind a NAT."""
 MINUTES_PER_DAY = 1440
 
 
@@ -27,40 +27,40 @@ class Profile:
 
     name: str
     new_addresses: int
-    """Addresses that were not contacted in the last minute: an endpoint counts once for UDP and once for TCP."""
+    """Endpoints that were not contacted in the last minute. An endpoint counts once for UDP and once for TCP."""
     bytes_per_s: float
-    """Of datagrams that are sent."""
+    """Bytes of datagrams sent."""
     samples: int
-    """Nodes that are asked for samples. They are asked once more, for the peers of what they named."""
+    """Sample queries. Each node is queried again later, for the peers of its infohashes."""
     lookups: int
     scrapes: int
     connections: int
     """TCP connections to peers."""
     harvested: int
-    """Infohashes that others asked our node for. Anybody can ask for anything."""
+    """Infohashes that are queued because other nodes requested them from ours. Such requests are not verified."""
     connections_max: int
-    """Open connections."""
+    """Maximum number of open connections."""
     in_work_max: int
-    """Infohashes that are tried at once: what their connections take is well within the time of a try."""
+    """Maximum number of concurrent tries: few enough that their connections fit into the time limit of a try."""
     peers_per_try: int
-    """Peers that are connected to before an infohash is left for later."""
+    """Maximum number of peers that a try connects to."""
     queued_max: int
-    """With more infohashes queued the sweep rests: half an hour of tries. Nodes forget announces after 45 minutes,
-    and could say nothing when the turn of an infohash comes."""
+    """The sweep rests while more infohashes are queued. This is half an hour of tries: nodes forget announces after 45
+    minutes, and would know no peers when an infohash is tried later."""
 
     @property
     def planned_addresses(self) -> int:
-        """The new addresses that the stages use together when each has enough to do."""
+        """New addresses per minute when all stages run at their full rate."""
         per_search = LOOKUP_ADDRESSES * (self.lookups + self.scrapes)
         return UPKEEP_ADDRESSES + 2 * self.samples + per_search + self.connections
 
     @property
     def torrents_per_day(self) -> int:
-        """What the connections can bring at most."""
+        """Maximum number of torrents a day that the connections allow."""
         return round(MINUTES_PER_DAY * self.connections / CONNECTIONS_PER_TORRENT)
 
     def sweep_hours(self, nodes: int) -> float:
-        """Return how long it takes to ask so many nodes for samples once."""
+        """Return the hours that a sweep over this many nodes takes."""
         return nodes / self.samples / 60
 
 
@@ -78,7 +78,7 @@ HOME = Profile(
     peers_per_try=8,
     queued_max=3_000,
 )
-"""For a line with a home router, whose tables hold some thousand connections."""
+"""For a line with a home router, whose tables hold a few thousand connections."""
 SERVER = Profile(
     name="server",
     new_addresses=30_000,
@@ -98,7 +98,7 @@ PROFILES = {each.name: each for each in (HOME, SERVER)}
 
 
 def profile_named(name: str) -> Profile:
-    """Return a profile. Raises `UsageError`."""
+    """Return the profile with this name. Raises `UsageError`."""
     if name not in PROFILES:
         raise UsageError(f"there is no profile {name!r}: write {' or '.join(PROFILES)}")
     return PROFILES[name]

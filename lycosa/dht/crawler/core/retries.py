@@ -1,7 +1,8 @@
-"""When an infohash is tried again whose metadata nobody delivered.
+"""Decides when an infohash whose metadata no peer delivered is tried again.
 
-A frontier keeps no reason with a retry, and there may be 30 million of them: the milliseconds of its time say why, and
-the microseconds how often our own limits were the reason, which says nothing of the torrent.
+A frontier stores no reason with a retry, and there may be 30 million retries. So the time of a retry encodes it: the
+milliseconds are the reason, and the microseconds count the failures caused by our own limits, which say nothing about
+the torrent.
 """
 
 from __future__ import annotations
@@ -11,23 +12,24 @@ import math
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 
 RETRY_DELAYS_S = (60.0, 15 * 60.0, 3600.0, 6 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
-"""After the first failure, the second, ...; from then on the last. Peers come back within hours, or hardly ever."""
+"""Delay after the first failure, the second, and so on; then always the last. Peers return within hours or hardly ever.
+"""
 
 JITTER = 0.2
-"""Share of a delay by which retries are spread, so that those of one hour do not come back as one crowd."""
+"""Maximum share of the delay that is added at random, so that retries do not bunch up."""
 
 POSTPONED_S, POSTPONED_MAX_S = 60.0, 6 * 3600.0
-"""When our own limits were the reason, which may be over in a minute; after POSTPONED_SOON tries for each so much more,
-up to the maximum. A host with thousands of torrents takes days for all; within hours a node may name one again."""
+"""Delay after a failure caused by our own limits, which may be over in a minute. After POSTPONED_SOON such failures,
+each one adds POSTPONED_S, up to the maximum: a host with thousands of torrents takes days for all of them."""
 POSTPONED_SOON = 10
 COUNTED_MAX = 999
 OUR_OWN = {CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP}
 
 
 def retry_at(attempts: int, now: float, chance: float, failure: CrawlOutcome, before: float = 0.0) -> float:
-    """Return the time of the next try after `attempts` failures before this one; `chance` is from 0 to 1.
+    """Return the time of the next try. `attempts` is the number of earlier failures; `chance` is from 0 to 1.
 
-    `before` is what the last call for this infohash returned.
+    `before` is the result of the previous call for this infohash.
     """
     postponed = min(_postponed(before), attempts)
     if failure in OUR_OWN:
@@ -39,7 +41,7 @@ def retry_at(attempts: int, now: float, chance: float, failure: CrawlOutcome, be
 
 
 def last_failure(at: float) -> CrawlOutcome | None:
-    """Return why the last try failed, from the time that `retry_at` returned; None for any other time."""
+    """Return the reason encoded in a time from `retry_at`; None for any other time."""
     try:
         return CrawlOutcome(round(at * 1_000_000) // 1_000 % 1_000)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Which hosts name infohashes that exist. Nobody can deliver metadata for an invented one: its hash would not fit.
+"""Decides which hosts return real infohashes. Invented ones never lead to metadata, because the hash would not match.
 
-Pure: `now` is monotonic seconds.
+`now` is seconds of any one clock.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from lycosa.dht.core.endpoints import site_of
 
 HOSTS_MAX = 20_000
 TRIED_MIN = 100
-"""Tries before a host is judged. Of the infohashes of an honest one about 30 in 100 are fetched."""
+"""Minimum number of tries before a host is judged. Of an honest host's infohashes, about 30 in 100 are fetched."""
 FETCHED_MIN = 0.01
 DISTRUST_S = 86_400.0
 
 
 class SamplerRecord(NamedTuple):
-    """How many infohashes of a host were tried, how many were fetched, and since when they are counted."""
+    """Number of tried and fetched infohashes of a host, counted since `since`."""
 
     tried: int
     fetched: int
@@ -26,13 +26,13 @@ class SamplerRecord(NamedTuple):
 
 
 class SamplerTrust:
-    """See the module. The hosts are forgotten with the process: addresses are not stored."""
+    """See the module. In memory only: addresses are not stored."""
 
     def __init__(self) -> None:
         self._hosts: RecentDict[bytes, SamplerRecord] = RecentDict(HOSTS_MAX)
 
     def tried(self, endpoint: bytes, now: float, *, fetched: bool) -> None:
-        """Count a try of an infohash that this node named."""
+        """Count a try of an infohash that this node returned."""
         site = site_of(endpoint)
         record = self._hosts.get(site)
         if record is None or now >= record.since + DISTRUST_S:

@@ -1,7 +1,7 @@
-"""Why a crawl is not faster, in words: from two snapshots, about a minute apart.
+"""Explains in words what limits the speed of a crawl, from two snapshots about a minute apart.
 
-Each rule looks at one thing that can hold a crawl back, and says what it found and what helps. Several may hold at
-once; the first is the most likely cause of what follows it.
+Each rule checks one possible cause, and says what it found and what helps. Several causes may apply at once. The first
+one is likely to cause the others.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from lycosa.dht.core.limits import QueryLimit
 from lycosa.dht.crawler.core.snapshot import CrawlSnapshot
 
 SPAN_MIN_S = 5.0
-"""Two snapshots that are closer say nothing."""
+"""Minimum time between the two snapshots."""
 DISK_LOW_BYTES = 1_000_000_000
 BUSY = 0.8
-"""Share of the time from which the store, or the processor, counts as the brake."""
+"""Minimum share of the time for which the store or the processor is busy, to count as a brake."""
 FULL = 0.95
-"""Share of a maximum from which it counts as reached."""
+"""Share of a maximum at which it counts as reached."""
 CONTACTS_LOW = 8
-"""Good contacts below which a lookup does not get far: k of Kademlia."""
+"""With fewer good contacts (k of Kademlia), lookups do not get far."""
 SILENT = 0.7
-"""Share of unanswered queries that is too high. On the public network, a third to a half is usual."""
+"""Minimum share of unanswered queries that counts as a brake. On the public network, a third to a half is usual."""
 MOST = 0.5
 NEARLY_ALL = 0.9
 QUERIES_MIN, TRIES_MIN, DISCOVERED_MIN = 50, 20, 100
-"""Fewer say nothing about a share."""
+"""Minimum numbers of cases for which a share means anything."""
 
 
 class Brake(StrEnum):
-    """What holds a crawl back. The names are stable: the metrics have them as labels."""
+    """What limits a crawl. The names are stable, because they are labels in the metrics."""
 
     DISK = "disk"
     STORE = "store"
@@ -54,21 +54,20 @@ class Brake(StrEnum):
 
 
 class BrakeFinding(NamedTuple):
-    """One cause, and what it means for the user."""
+    """A cause, and what it means for the user."""
 
     brake: Brake
     text: str
 
 
 class Span(NamedTuple):
-    """Two snapshots, and what happened between them."""
+    """The time between two snapshots."""
 
     before: CrawlSnapshot
     now: CrawlSnapshot
 
     @property
     def elapsed_s(self) -> float:
-        """The time between them."""
         return self.now.at - self.before.at
 
     def count(self, *outcomes: CrawlOutcome) -> int:
@@ -77,7 +76,7 @@ class Span(NamedTuple):
 
 
 def why_slow(before: CrawlSnapshot, now: CrawlSnapshot) -> list[BrakeFinding]:
-    """Return what holds the crawl back, the most important first; nothing if it runs freely or has just begun."""
+    """Return what limits the crawl, the most important cause first; empty if nothing does or the crawl just started."""
     span = Span(before, now)
     if span.elapsed_s < SPAN_MIN_S:
         return []
@@ -87,7 +86,7 @@ def why_slow(before: CrawlSnapshot, now: CrawlSnapshot) -> list[BrakeFinding]:
 def _disk(span: Span) -> Iterator[str]:
     free = span.now.disk_free_bytes
     if free is not None and free < DISK_LOW_BYTES:
-        yield f"the disk of the state has only {format_size(free)} left: nothing can be stored when it is full"
+        yield f"the disk of the state folder has only {format_size(free)} left: when it is full, nothing can be stored"
 
 
 def _store(span: Span) -> Iterator[str]:
@@ -95,10 +94,10 @@ def _store(span: Span) -> Iterator[str]:
     busy = (now.store_busy_s - span.before.store_busy_s) / span.elapsed_s
     taken = span.count(CrawlOutcome.STORED, CrawlOutcome.STORED_BEFORE, CrawlOutcome.REFUSED)
     if busy >= FULL and not taken:
-        yield f"the store has not answered for {format_duration(span.elapsed_s)}: it is gone, locked or full"
+        yield f"the store has not answered for {format_duration(span.elapsed_s)}: it is down, locked or full"
     elif busy >= BUSY or (now.store_waiting_max and now.store_waiting >= FULL * now.store_waiting_max):
         waiting = format_count(now.store_waiting, "torrent")
-        yield f"the store cannot keep up: it works {min(busy, 1):.0%} of the time, and {waiting} wait for it"
+        yield f"the store cannot keep up: it is busy {min(busy, 1):.0%} of the time, and {waiting} wait for it"
 
 
 def _processor(span: Span) -> Iterator[str]:
@@ -113,7 +112,7 @@ def _contacts(span: Span) -> Iterator[str]:
         yield "no node answers: check --bootstrap, and that the firewall lets UDP through"
     elif good < CONTACTS_LOW:
         known = format_count(good, "good contact")
-        yield f"the node knows only {known}: the network is small, or most answers are lost"
+        yield f"the node has only {known}: the network is small, or most responses are lost"
 
 
 def _silence(span: Span) -> Iterator[str]:
@@ -126,15 +125,15 @@ def _silence(span: Span) -> Iterator[str]:
 def _unreachable(span: Span) -> Iterator[str]:
     if span.now.reachability is Reachability.UNREACHABLE:
         yield (
-            "other nodes cannot reach this one, so nobody announces to it: open its UDP port in the firewall, and"
+            "other nodes cannot reach this one, so no peer announces to it: open its UDP port in the firewall, and"
             " forward it in the router"
         )
 
 
 LIMIT_TEXTS = {
-    QueryLimit.NEW_ADDRESSES: "the limit of addresses that are contacted anew in a minute (see --profile)",
-    QueryLimit.BANDWIDTH: "the limit of bytes a second",
-    QueryLimit.HOST: "the limit of one query a second to the same host: few nodes are known where it asks",
+    QueryLimit.NEW_ADDRESSES: "the limit of new addresses per minute (see --profile)",
+    QueryLimit.BANDWIDTH: "the limit of bytes per second",
+    QueryLimit.HOST: "the limit of one query per second to the same host: few other nodes are known nearby",
 }
 
 
@@ -150,7 +149,7 @@ def _limits(span: Span) -> Iterator[str]:
 def _backlog(span: Span) -> Iterator[str]:
     now = span.now
     if now.queued_max and now.queued > now.queued_max:
-        yield f"the queue is full ({now.queued:,} of {now.queued_max:,}): the sweep rests until more of it was tried"
+        yield f"the queue is full ({now.queued:,} of {now.queued_max:,}): the sweep rests until it is shorter"
 
 
 def _connections(span: Span) -> Iterator[str]:
@@ -161,7 +160,7 @@ def _connections(span: Span) -> Iterator[str]:
 
 def _lookups(span: Span) -> Iterator[str]:
     if span.now.all_lookups_used:
-        yield "as many lookups of peers run as may at once or in a minute: other tries wait, or are left for later"
+        yield "all lookups are used, at once or in this minute: other tries wait or are postponed"
 
 
 def _tries(span: Span) -> int:
@@ -172,27 +171,27 @@ def _tries(span: Span) -> int:
 def _no_peers(span: Span) -> Iterator[str]:
     tries, failed = _tries(span), span.count(CrawlOutcome.NO_PEERS)
     if tries >= TRIES_MIN and failed >= MOST * tries:
-        yield f"{failed / tries:.0%} of the tried infohashes have no peers now: they are tried again later"
+        yield f"{failed / tries:.0%} of the tried infohashes have no peers now: they will be tried again later"
 
 
 def _peers(span: Span) -> Iterator[str]:
     tries, failed = _tries(span), span.count(CrawlOutcome.NO_METADATA)
     if tries >= TRIES_MIN and failed >= MOST * tries:
         yield (
-            f"the peers of {failed / tries:.0%} of the tried infohashes do not deliver: they are gone, behind routers,"
-            " or insist on encryption"
+            f"the peers of {failed / tries:.0%} of the tried infohashes do not deliver: they are offline, behind"
+            " routers, or require encryption"
         )
 
 
 def _known(span: Span) -> Iterator[str]:
     discovered, known = span.now.discovered - span.before.discovered, span.count(CrawlOutcome.KNOWN)
     if discovered >= DISCOVERED_MIN and known >= NEARLY_ALL * discovered:
-        yield f"{known / discovered:.0%} of the discovered infohashes are known: most of what these nodes name is here"
+        yield f"{known / discovered:.0%} of the discovered infohashes are known: these nodes return little that is new"
 
 
 def _sweep(span: Span) -> Iterator[str]:
     if span.now.sweeps and not span.now.coverage and not span.count(CrawlOutcome.SAMPLED):
-        yield "the sweep is complete: the next one starts when the nodes may be asked again (BEP 51: 6 hours at most)"
+        yield "the sweep is complete: the next one starts when the nodes may be queried again (6 hours at most, BEP 51)"
 
 
 def _queue(span: Span) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A crawl at one moment, what changed between two moments, and the moments of a whole run in bounded memory."""
+"""Snapshots of a crawl, the rates between two snapshots, and the history of a run in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from lycosa.dht.core.events import Reachability
 from lycosa.dht.core.limits import QueryLimit
 
 POINTS_MAX = 240
-"""Points of a chart: a quarter of its width in pixels."""
+"""Maximum number of points in a chart: a quarter of its width in pixels."""
 RATE_OVER_S = 60.0
+"""Time over which rates are measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrawlSnapshot:
-    """Counts since the start, and what is so now. `at` is monotonic seconds."""
+    """Counts since the start, and the current state. `at` is monotonic seconds."""
 
     at: float
     counts: Mapping[CrawlOutcome, int] = field(default_factory=dict)
     queued: int = 0
     queued_max: int = 0
-    """With more, the sweep rests."""
+    """The sweep rests while more are queued."""
     delayed: int = 0
     done: int = 0
     in_work: int = 0
     coverage: float = 0.0
-    """The part of the key space that this sweep has gone through, from 0 to 1."""
+    """Share of the key space that this sweep has covered, from 0 to 1."""
     known_share: float = 0.0
-    """An estimate of the part of the network's infohashes that the crawl knows."""
+    """Estimated share of the network's infohashes that the crawl knows, from 0 to 1."""
     sweeps: int = 0
     good_contacts: int = 0
     other_contacts: int = 0
     reachability: Reachability = Reachability.UNKNOWN
-    """Unknown, too, if nobody is meant to reach the node."""
+    """Also unknown if all nodes are read-only or on loopback."""
     queries_out: int = 0
     answers_in: int = 0
     unanswered: int = 0
@@ -59,33 +60,33 @@ class CrawlSnapshot:
 
     @property
     def discovered(self) -> int:
-        """Infohashes that were named to us, the same one as often as it was."""
+        """Number of infohashes sampled, announced or requested. Repetitions count."""
         return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED, CrawlOutcome.WANTED)
 
     @property
     def tried(self) -> int:
-        """Infohashes that somebody was asked for, the same one as often as it was tried."""
+        """Number of tries. Each retry of an infohash counts."""
         return self.total(CrawlOutcome.TRIED)
 
     @property
     def fetched(self) -> int:
-        """Infohashes whose metadata a peer delivered."""
+        """Number of infohashes whose metadata a peer delivered."""
         return self.total(CrawlOutcome.FETCHED_FROM_SAMPLER, CrawlOutcome.FETCHED_AFTER_LOOKUP)
 
     @property
     def peers_found(self) -> int:
-        """Tries that found peers."""
+        """Number of tries that found peers."""
         return self.fetched + self.total(CrawlOutcome.NO_METADATA)
 
     @property
     def stored(self) -> int:
-        """New torrents in the store."""
+        """Number of new torrents in the store."""
         return self.total(CrawlOutcome.STORED)
 
 
 @dataclass(frozen=True, slots=True)
 class CrawlRates:
-    """Per minute; traffic per second."""
+    """Infohashes per minute; queries and bytes per second."""
 
     discovered: float = 0.0
     tried: float = 0.0
@@ -114,7 +115,7 @@ def rates_between(before: CrawlSnapshot, now: CrawlSnapshot) -> CrawlRates:
 
 
 class CrawlHistory:
-    """The snapshots of a run, evenly spaced: when there are too many, every other one goes."""
+    """The snapshots of a run, evenly spaced. When there are more than POINTS_MAX, every other one is dropped."""
 
     def __init__(self) -> None:
         self.points: list[CrawlSnapshot] = []
@@ -135,7 +136,7 @@ class CrawlHistory:
             self._recent.popleft()
 
     def rates(self) -> list[tuple[CrawlSnapshot, CrawlRates]]:
-        """Return the points but the first, each with the rates of the minute before it, or since the point before."""
+        """Return all points but the first, each with its rates over at least RATE_OVER_S, or since the first point."""
         found, start = [], 0
         for index, point in enumerate(self.points[1:], 1):
             while start < index - 1 and self.points[start + 1].at <= point.at - RATE_OVER_S:

@@ -1,4 +1,4 @@
-"""The record of a torrent from its metadata."""
+"""Makes the record of a torrent from its metadata."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lycosa.storage.core.torrents.names import clean_path
 
 
 def to_torrent_record(metadata: bytes, now: int, encoding: str = "") -> TorrentRecord:
-    """Return the record of an info dict, its names as text. Raises `BadInfo`.
+    """Return the record of an info dict, with its names decoded to text. Raises `BadInfo`.
 
-    `encoding` is what the torrent says of its names outside the info dict.
+    `encoding` is the encoding that a torrent file declares outside the info dict.
     """
     info = read_info(metadata)
     files = [file for file in info.files if not file.padding]

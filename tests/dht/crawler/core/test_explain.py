@@ -1,4 +1,4 @@
-"""Why a torrent is not here: every state of the queue and of the store, in words."""
+"""Why a torrent is not in the store: every state of the queue and of the store, in words."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ CASES = [
     (
         HashFacts(),
         Answer.NEVER_SEEN,
-        ["never seen: no node named it in a sample, and nobody announced it to our node"],
+        ["never seen: it was in no sample, and no peer announced it to our node"],
     ),
     (
         HashFacts(Row(State.QUEUED, RECORD), runs=True),
         Answer.QUEUED,
-        ["in the queue: named in a sample, and not tried yet"],
+        ["in the queue: found in a sample, and not tried yet"],
     ),
     (
         HashFacts(Row(State.QUEUED, to_record(INFOHASH, ANNOUNCED))),
@@ -50,7 +50,7 @@ CASES = [
     (
         HashFacts(Row(State.QUEUED, FAILED), runs=True),
         Answer.QUEUED,
-        ["in the queue, to be tried again: 3 failed tries, the last one because no node named a peer"],
+        ["in the queue, to be tried again: 3 failed tries, the last one because no node returned a peer"],
     ),
     (
         HashFacts(Row(State.LEASED, RECORD, 2000.0), runs=True),
@@ -60,12 +60,12 @@ CASES = [
     (
         HashFacts(Row(State.RETRY, replace(FAILED, attempts=1), AT), runs=True),
         Answer.RETRY,
-        [f"tried again at <{AT:.0f}>: 1 failed try, the last one because no node named a peer"],
+        [f"next try at <{AT:.0f}>: 1 failed try, the last one because no node returned a peer"],
     ),
     (
         HashFacts(Row(State.DEAD, FAILED, 1500.0, "lease expired"), runs=True),
         Answer.ENDED,
-        ["given up at <1500>: lease expired (3 failed tries, the last one because no node named a peer)"],
+        ["given up at <1500>: lease expired (3 failed tries, the last one because no node returned a peer)"],
     ),
     (
         HashFacts(Row(State.DONE, RECORD, 1500.0, "bad info: no name")),
@@ -85,12 +85,15 @@ CASES = [
     (
         HashFacts(Row(State.DONE, RECORD, 1500.0, "fetched"), refusal=Refusal(Standing.EVICTED, 9000.0)),
         Answer.EVICTED,
-        ["evicted, to keep the store within its size: it is not stored before <9000>", "it was fetched at <1500>"],
+        [
+            "evicted to keep the store within its maximum size: it will not be stored before <9000>",
+            "fetched at <1500>",
+        ],
     ),
     (
         HashFacts(refusal=Refusal(Standing.DENIED, None, "court order 7")),
         Answer.DENIED,
-        ["denied (court order 7): it is neither asked for nor stored"],
+        ["denied (court order 7): it is neither fetched nor stored"],
     ),
 ]
 
@@ -105,7 +108,7 @@ def test_a_torrent_that_was_fetched_and_is_not_in_the_store_was_refused_or_remov
     facts = HashFacts(Row(State.DONE, RECORD, 1500.0, "fetched"))
     assert answer_of(facts) is Answer.ENDED
     [line] = explain_infohash(facts, when)
-    assert line.startswith("fetched at <1500>, but the store refused it (as it does private torrents")
+    assert line.startswith("fetched at <1500>, but the store refused it (for example as a private torrent)")
 
 
 def test_every_answer_is_given() -> None:

@@ -1,4 +1,4 @@
-"""Why a crawl is slow: each cause alone, none while it runs freely, and the likeliest first."""
+"""Why a crawl is slow: each cause alone, none while nothing limits the crawl, and the most likely one first."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FREE = CrawlSnapshot(
     cpu_s=20.0,
     disk_free_bytes=50_000_000_000,
 )
-"""A minute later, in which nothing held the crawl back."""
+"""A minute later. Nothing limited the crawl in that minute."""
 
 
 def counting(**counts: int) -> dict[CrawlOutcome, int]:
@@ -51,11 +51,11 @@ def counting(**counts: int) -> dict[CrawlOutcome, int]:
 SLOW = {
     Brake.DISK: (
         replace(FREE, disk_free_bytes=400_000_000),
-        "the disk of the state has only 400 MB left: nothing can be stored when it is full",
+        "the disk of the state folder has only 400 MB left: when it is full, nothing can be stored",
     ),
     Brake.STORE: (
         replace(FREE, store_busy_s=57.0, store_waiting=250),
-        "the store cannot keep up: it works 95% of the time, and 250 torrents wait for it",
+        "the store cannot keep up: it is busy 95% of the time, and 250 torrents wait for it",
     ),
     Brake.PROCESSOR: (
         replace(FREE, cpu_s=59.0),
@@ -63,7 +63,7 @@ SLOW = {
     ),
     Brake.CONTACTS: (
         replace(FREE, good_contacts=3),
-        "the node knows only 3 good contacts: the network is small, or most answers are lost",
+        "the node has only 3 good contacts: the network is small, or most responses are lost",
     ),
     Brake.SILENCE: (
         replace(FREE, answers_in=100, unanswered=900),
@@ -72,17 +72,17 @@ SLOW = {
     Brake.UNREACHABLE: (
         replace(FREE, reachability=Reachability.UNREACHABLE),
         (
-            "other nodes cannot reach this one, so nobody announces to it: open its UDP port in the firewall, and"
+            "other nodes cannot reach this one, so no peer announces to it: open its UDP port in the firewall, and"
             " forward it in the router"
         ),
     ),
     Brake.LIMIT: (
         replace(FREE, waiting_queries=120, waits={QueryLimit.HOST: 5, QueryLimit.NEW_ADDRESSES: 500}),
-        ("120 queries waiting for the limit of addresses that are contacted anew in a minute (see --profile)"),
+        "120 queries waiting for the limit of new addresses per minute (see --profile)",
     ),
     Brake.BACKLOG: (
         replace(FREE, queued=10_001),
-        "the queue is full (10,001 of 10,000): the sweep rests until more of it was tried",
+        "the queue is full (10,001 of 10,000): the sweep rests until it is shorter",
     ),
     Brake.CONNECTIONS: (
         replace(FREE, connections=498),
@@ -90,26 +90,26 @@ SLOW = {
     ),
     Brake.LOOKUPS: (
         replace(FREE, all_lookups_used=True),
-        "as many lookups of peers run as may at once or in a minute: other tries wait, or are left for later",
+        "all lookups are used, at once or in this minute: other tries wait or are postponed",
     ),
     Brake.NO_PEERS: (
         replace(FREE, counts=counting(FETCHED_AFTER_LOOKUP=10, NO_PEERS=80, NO_METADATA=10)),
-        "80% of the tried infohashes have no peers now: they are tried again later",
+        "80% of the tried infohashes have no peers now: they will be tried again later",
     ),
     Brake.PEERS: (
         replace(FREE, counts=counting(FETCHED_AFTER_LOOKUP=10, NO_PEERS=10, NO_METADATA=80)),
         (
-            "the peers of 80% of the tried infohashes do not deliver: they are gone, behind routers, or insist on"
+            "the peers of 80% of the tried infohashes do not deliver: they are offline, behind routers, or require"
             " encryption"
         ),
     ),
     Brake.KNOWN: (
         replace(FREE, counts=counting(KNOWN=970)),
-        "97% of the discovered infohashes are known: most of what these nodes name is here",
+        "97% of the discovered infohashes are known: these nodes return little that is new",
     ),
     Brake.SWEEP: (
         replace(FREE, counts=counting(SAMPLED=0), sweeps=1, coverage=0.0),
-        "the sweep is complete: the next one starts when the nodes may be asked again (BEP 51: 6 hours at most)",
+        "the sweep is complete: the next one starts when the nodes may be queried again (6 hours at most, BEP 51)",
     ),
     Brake.QUEUE: (
         replace(FREE, queued=0, in_work=0, delayed=1234),
@@ -134,7 +134,7 @@ def test_every_cause_has_a_rule_and_a_test() -> None:
 
 def test_a_store_that_does_not_answer_is_not_a_slow_one() -> None:
     [finding] = why_slow(BEFORE, replace(FREE, counts=counting(STORED=0), store_busy_s=60.0, store_waiting=256))
-    assert finding == (Brake.STORE, "the store has not answered for 1 min: it is gone, locked or full")
+    assert finding == (Brake.STORE, "the store has not answered for 1 min: it is down, locked or full")
 
 
 @pytest.mark.parametrize("brake", [Brake.NO_PEERS, Brake.KNOWN, Brake.SILENCE, Brake.LIMIT], ids=str)
