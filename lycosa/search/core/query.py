@@ -64,13 +64,15 @@ class SearchQuery(NamedTuple):
         """Return a looser query to try if no document matches; None if the query cannot be loosened.
 
         Quoted phrases, `title:`, `site:`, OR and exclusions are kept. Half of the other words are enough. A run of
-        characters of an unspaced script, possibly a whole sentence, is replaced by its pairs of adjacent characters.
+        characters of an unspaced script, possibly a whole sentence, is replaced by its pairs of adjacent characters, of
+        which two in five are enough.
         """
         required = [clause for clause in self.clauses if len(clause) > 1 or _is_strict(clause[0])]
         optional = [piece for clause in self.clauses if clause not in required for piece in _pieces(clause[0].words)]
         if len(optional) < 2:
             return None
-        return LooseQuery(tuple(required), self.excluded, tuple(optional), (len(optional) + 1) // 2)
+        tenths = sum(4 if len(piece.words) > 1 else 5 for piece in optional)  # not all pairs are words
+        return LooseQuery(tuple(required), self.excluded, tuple(optional), -(-tenths // 10))
 
 
 class LooseQuery(NamedTuple):

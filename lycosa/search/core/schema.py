@@ -54,7 +54,7 @@ PAGES = Schema(
 )
 TORRENTS = Schema(
     kind="torrents",
-    words=1,
+    words=2,
     title="name",
     texts={"name": 3.0, "files": 1.0},
     near=("name",),

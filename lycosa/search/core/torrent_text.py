@@ -18,7 +18,7 @@ PATHS_MAX = 200
 PATHS_AT_ONCE = 8
 """Paths that are divided into words together, which is faster; often these are enough."""
 COUNTER_DIGITS = 3
-"""A number of so many digits counts files, tracks or pages."""
+"""A number of so many digits counts files, tracks or pages. Counters get the room that words leave."""
 TITLE_WORDS_MAX = 4
 """Number of words that are the title of a name that does not say where its title ends."""
 _AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
@@ -28,18 +28,21 @@ _PUNCTUATION = re.compile(r"[\s!-/:-@\[-`{-~、。「」『』【】《》（）
 def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
     """Return the words of the name and those of the files, separated by spaces."""
     named, left = _within(_units(name[:NAME_MAX]), TEXT_MAX_BYTES)
-    known = set(named)
+    known, counters = set(named), list[str]()
     listed, left = _within([season for unit in named if (season := season_of(unit))], left)
     rest = islice(paths, PATHS_MAX)
     while some := [path[:NAME_MAX] for path in islice(rest, PATHS_AT_ONCE)]:
-        units = dict.fromkeys(_units("\n".join(some)))
-        new = [unit for unit in units if unit not in known and (len(unit) > COUNTER_DIGITS or not unit.isdigit())]
+        new = [unit for unit in dict.fromkeys(_units("\n".join(some))) if unit not in known]
+        known.update(new)
+        numbers = [unit for unit in new if len(unit) <= COUNTER_DIGITS and unit.isdigit()]
+        counters += numbers
+        if numbers:
+            new = [unit for unit in new if len(unit) > COUNTER_DIGITS or not unit.isdigit()]
         kept, left = _within(new, left)
         listed += kept
         if len(kept) < len(new):
             break
-        known.update(new)
-    return " ".join(named), " ".join(listed)
+    return " ".join(named), " ".join(listed + _within(counters, left)[0])
 
 
 def torrent_words(text: str) -> list[str]:

@@ -9,9 +9,15 @@ def test_files_add_the_words_that_the_name_does_not_have():
     assert torrent_texts(name, paths) == ("show name s01 1080p grp", "s01e01 the pilot mkv s01e02 second")
 
 
-def test_an_episode_is_found_by_its_season_and_counters_are_left_out():
+def test_an_episode_is_found_by_its_season():
     assert torrent_texts("Show 1x02", []) == ("show s01e02", "s01")
-    assert torrent_texts("Album", ["01 - Song.flac", "02 - Other 1999.flac"]) == ("album", "song flac other 1999")
+
+
+def test_counters_get_the_room_that_words_leave():
+    assert torrent_texts("Album", ["01 - Song.flac", "02 - Other 1999.flac"]) == ("album", "song flac other 1999 01 02")
+    assert torrent_texts("剧", ["第01集.mp4", "EP02.mp4"]) == ("剧", "第 集 mp4 ep02 1")
+    _, files = torrent_texts("a name", [f"{n:03} unique{n}" for n in range(1000)])
+    assert not any(word.isdigit() for word in files.split())
 
 
 def test_characters_of_scripts_without_spaces_stay_adjacent():
