@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from enum import StrEnum
 
+from lycosa.core.rate_limit import ROUNDING_S, RateLimit
 from lycosa.dht.core.endpoints import site_of
 
 QUERIES_PER_S = 1.0
@@ -21,8 +22,6 @@ HOSTS_MAX = 131_072
 """Maximum number of hosts in a rate limit, which remembers a host for 4 s: a flood of 2 MB/s (64 bytes a query)."""
 ADDRESSES_MAX = 131_072
 """Maximum number of endpoints that count as known: those of a minute at 2,000 queries/s."""
-ROUNDING_S = 1e-6
-"""Tolerance for rounding errors of times."""
 BYTES_PER_S = 100_000.0
 """Maximum bytes sent per second, about 1 Mbit/s. A node on a home line answers a few dozen queries a second.
 
@@ -42,54 +41,6 @@ TCP = b"tcp"
 """Before the endpoint of a connection: a router on the way keeps an entry for each protocol."""
 NEW_ADDRESSES_BURST_S = 10.0
 """Maximum burst of new addresses, in seconds at the full rate."""
-
-
-class RateLimit:
-    """A rate and a burst for each host: an IPv4 address or an IPv6 /64.
-
-    The entry of a host is the time at which its full burst is available again (GCRA); after that the entry is not
-    needed. There are two generations of entries. The older one is dropped when all its entries have expired. With
-    `refuse_when_full` a full table refuses unknown hosts, so the limit always holds. Otherwise it drops the older
-    generation early, so a flood of forged addresses does not lock out other hosts.
-    """
-
-    def __init__(self, per_s: float, burst: int, *, hosts_max: int = HOSTS_MAX, refuse_when_full: bool = False) -> None:
-        self._interval_s = 1 / per_s
-        self._tolerance_s = (burst - 1) / per_s + ROUNDING_S
-        self._generation_s = burst / per_s
-        self._hosts_max = hosts_max // 2
-        self._refuse_when_full = refuse_when_full
-        self._recent: dict[bytes, float] = {}
-        self._older: dict[bytes, float] = {}
-        self._started = float("-inf")
-
-    def __len__(self) -> int:
-        return len(self._recent) + len(self._older)
-
-    def allow(self, endpoint: bytes, now: float) -> bool:
-        """Return whether one more message is within the limit of the host; if so, count it."""
-        if now - self._started >= self._generation_s:
-            self._next_generation(now)
-        host = site_of(endpoint)
-        whole_at = self._recent.get(host) or self._older.get(host, 0.0)
-        if whole_at - now > self._tolerance_s:
-            return False
-        if len(self._recent) >= self._hosts_max and host not in self._recent:
-            if self._refuse_when_full:
-                return False
-            self._next_generation(now)
-        self._recent[host] = (max(now, whole_at)) + self._interval_s
-        return True
-
-    def ready_at(self, endpoint: bytes, now: float) -> float:
-        """Return when the next message will be within the limit, at the earliest `now`. Counts nothing."""
-        host = site_of(endpoint)
-        ready_at = (self._recent.get(host) or self._older.get(host, 0.0)) - self._tolerance_s
-        return now if ready_at <= now else ready_at + ROUNDING_S
-
-    def _next_generation(self, now: float) -> None:
-        self._older, self._recent = self._recent, {}
-        self._started = now
 
 
 class TokenBucket:
@@ -196,8 +147,8 @@ class NodeLimits:
         self.bytes_per_s, self.new_addresses_per_minute = bytes_per_s, new_addresses_per_minute
         self.waits: Counter[QueryLimit] = Counter()
         """How often a query or connection had to wait, by the reason. One that waits again counts again."""
-        self._answers = RateLimit(answers_per_s, answers_burst)
-        self._queries = RateLimit(queries_per_s, queries_burst, refuse_when_full=True)
+        self._answers = RateLimit[bytes](answers_per_s, answers_burst, keys_max=HOSTS_MAX)
+        self._queries = RateLimit[bytes](queries_per_s, queries_burst, keys_max=HOSTS_MAX, refuse_when_full=True)
         self._bandwidth = BandwidthCap(bytes_per_s)
         self._reserve_bytes = QUERIES_RESERVE * BANDWIDTH_BURST_S * bytes_per_s
         self._new_addresses = NewAddressCap(new_addresses_per_minute)
@@ -206,7 +157,7 @@ class NodeLimits:
 
     def admits(self, source: bytes, now: float) -> bool:
         """Return whether a query from this endpoint may be answered; if so, count it."""
-        return self._answers.allow(source, now)
+        return self._answers.allow(site_of(source), now)
 
     def may_send(self, size_bytes: int, now: float) -> bool:
         """Return whether there is bandwidth for an answer; if so, count it."""
@@ -226,14 +177,15 @@ class NodeLimits:
 
     def query_wait_s(self, endpoint: bytes, now: float) -> float:
         """Return how long a query to this endpoint must wait. If it is 0, count the query."""
-        host_at, bytes_at = self._queries.ready_at(endpoint, now), self._bandwidth.ready_at(QUERY_BYTES, now)
+        host = site_of(endpoint)
+        host_at, bytes_at = self._queries.ready_at(host, now), self._bandwidth.ready_at(QUERY_BYTES, now)
         if max(host_at, bytes_at) > now:
             self.waits[QueryLimit.HOST if host_at >= bytes_at else QueryLimit.BANDWIDTH] += 1
             return max(host_at, bytes_at) - now
         if not self._new_addresses.allow(endpoint, now):
             self.waits[QueryLimit.NEW_ADDRESSES] += 1
             return REFUSED_WAIT_S
-        if not self._queries.allow(endpoint, now):
+        if not self._queries.allow(host, now):
             self.waits[QueryLimit.HOST] += 1
             return REFUSED_WAIT_S
         self._bandwidth.take(QUERY_BYTES, now)

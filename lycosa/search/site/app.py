@@ -12,6 +12,7 @@ The site works without JavaScript. The policy in `infra.web.pages` lets browsers
 
 from __future__ import annotations
 
+import logging
 import re
 from datetime import datetime
 from html import escape
@@ -39,6 +40,10 @@ PAGES_SHOWN = 7
 SHOWN_URL_MAX = 120
 API_LIMIT = 10
 API_LIMIT_MAX = min(100, LIMIT_MAX)
+
+FAILED = "the search does not work now: try again in a minute; the log of the site says why"
+"""What visitors are told instead of the reason, which names paths."""
+_log = logging.getLogger(__name__)
 
 TEMPLATES = Path(__file__).parent / "templates"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8}){0,3}\Z")
@@ -94,7 +99,7 @@ class _Site:
         try:
             count = self._index.count()
         except IndexFailure as failure:
-            return self._message(503, "The index cannot be read", str(failure))
+            return self._failed(failure)
         return self._page("home.html", count=count)
 
     def search(self, request: Request) -> Response:
@@ -110,7 +115,7 @@ class _Site:
         try:
             found = self._index.search(query, limit=PAGE_SIZE, offset=(number - 1) * PAGE_SIZE)
         except IndexFailure as failure:
-            return self._message(503, "The index cannot be searched", str(failure))
+            return self._failed(failure)
         last = min(PAGE_MAX, -(-found.total // PAGE_SIZE))
         return self._page(
             "results.html",
@@ -141,14 +146,16 @@ class _Site:
         try:
             found = self._index.search(query, limit=limit, offset=offset)
         except IndexFailure as failure:
-            return JSONResponse({"error": str(failure)}, 503)
+            _log.error("%s", failure)
+            return JSONResponse({"error": FAILED}, 503)
         return JSONResponse(page_as_json(query, found, limit, offset))
 
     def health(self, request: Request) -> Response:
         try:
             return JSONResponse({"ok": True, "documents": self._index.count()})
         except IndexFailure as failure:
-            return JSONResponse({"ok": False, "error": str(failure)}, 503)
+            _log.error("%s", failure)
+            return JSONResponse({"ok": False, "error": FAILED}, 503)
 
     def http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -161,6 +168,11 @@ class _Site:
     def crash(self, request: Request, error: Exception) -> Response:
         """Show one line to the visitor. Starlette logs the traceback on the server."""
         return self._message(500, "Internal error", "The error has been logged.")
+
+    def _failed(self, failure: IndexFailure) -> Response:
+        """Say that the search does not work. The reason is logged: it names paths."""
+        _log.error("%s", failure)
+        return self._message(503, "The search does not work", "Try again in a minute. The log of the site says why.")
 
     def _message(self, status: int, heading: str, text: str) -> Response:
         return self._page("message.html", status, heading=heading, text=text)

@@ -5,8 +5,8 @@
      "discovered": 1700000000, "seeders": 2, "leechers": 1, "counted": 1700000000,
      "seen": 1700000000, "content": {"type": "video", "category": 2040, ...}}
 
-Times are unix seconds. A line needs one infohash, `name` and `files`; other fields may be absent, unknown ones are
-ignored. `size_bytes`, `seen` and `content` are written but not read. Lines are untrusted: whatever the bytes are,
+Times are unix seconds. A line needs one infohash, `name` and `files`; other fields may be absent or null, unknown ones
+are ignored. `size_bytes`, `seen` and `content` are written but not read. Lines are untrusted: whatever the bytes are,
 `parse_line` raises only `BadTorrentLine`.
 """
 
@@ -54,17 +54,17 @@ class FileFields(msgspec.Struct):
 class TorrentFields(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The fields that are read from a line."""
 
-    infohash_v1: str = ""
-    infohash_v2: str = ""
+    infohash_v1: str | None = ""
+    infohash_v2: str | None = ""
     name: str
-    piece_bytes: _Number = 0
+    piece_bytes: _Number | None = 0
     files: list[FileFields]
-    private: bool = False
-    comment: str = ""
+    private: bool | None = False
+    comment: str | None = ""
     created: int | None = None
     discovered: int | None = None
-    seeders: _Peers = 0
-    leechers: _Peers = 0
+    seeders: _Peers | None = 0
+    leechers: _Peers | None = 0
     counted: int | None = None
 
 
@@ -156,10 +156,10 @@ def _imported(fields: TorrentFields, now: int) -> ImportedTorrent:
             infohash_v2=v2,
             name=fields.name,
             files=tuple([StoredFile(file.path, file.size_bytes) for file in fields.files]),
-            piece_bytes=fields.piece_bytes,
+            piece_bytes=fields.piece_bytes or 0,
             discovered=min(plausible_date(fields.discovered) or now, now),
-            private=fields.private,
-            comment=fields.comment,
+            private=bool(fields.private),
+            comment=fields.comment or "",
             created=plausible_date(fields.created),
         )
     except ValueError as error:
@@ -170,7 +170,9 @@ def _imported(fields: TorrentFields, now: int) -> ImportedTorrent:
     if counted is None:
         return ImportedTorrent(record)
     # A count with a date in the future would never be replaced.
-    return ImportedTorrent(record, Popularity(record.keys[0], fields.seeders, fields.leechers, min(counted, now)))
+    return ImportedTorrent(
+        record, Popularity(record.keys[0], fields.seeders or 0, fields.leechers or 0, min(counted, now))
+    )
 
 
 def _content(facts: ContentFacts | None) -> dict[str, Any]:
@@ -182,7 +184,7 @@ def _content(facts: ContentFacts | None) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name in ALWAYS or value != defaults[name]}
 
 
-def _infohash(text: str, size: int) -> bytes | None:
+def _infohash(text: str | None, size: int) -> bytes | None:
     if not text:
         return None
     if len(text) != 2 * size or not _HEX.fullmatch(text):

@@ -2,93 +2,16 @@
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
-
 import pytest
 
 from lycosa.dht.core.endpoints import pack
-from lycosa.dht.core.limits import BandwidthCap, NewAddressCap, NodeLimits, QueryLimit, RateLimit, TokenBucket
+from lycosa.dht.core.limits import BandwidthCap, NewAddressCap, NodeLimits, QueryLimit, TokenBucket
 
 HOST = pack("1.2.3.4", 1)
 
 
 def endpoint(number: int) -> bytes:
     return number.to_bytes(4) + b"\x1a\xe1"
-
-
-def outgoing() -> RateLimit:
-    return RateLimit(1.0, 4, refuse_when_full=True)
-
-
-@pytest.mark.parametrize("start", [0.0, 1.5, 1e6 / 3, 1e9 / 7])
-def test_a_host_gets_its_burst_and_then_its_rate(start: float):
-    limit = outgoing()
-    assert [limit.allow(HOST, start) for _ in range(5)] == [True] * 4 + [False]
-    assert not limit.allow(HOST, start + 0.99)
-    assert limit.allow(HOST, start + 1)
-    assert not limit.allow(HOST, start + 1)
-    assert [limit.allow(HOST, start + 100) for _ in range(5)] == [True] * 4 + [False]
-
-
-def test_refused_ones_do_not_count():
-    limit = outgoing()
-    sent = [at for at in range(1000) if limit.allow(HOST, at / 100)]
-    assert sent == [0, 1, 2, 3, *range(100, 1000, 100)]
-
-
-def test_ports_and_addresses_of_one_host_share_its_limit():
-    limit = outgoing()
-    assert sum(limit.allow(pack("1.2.3.4", port), 5) for port in range(1, 9)) == 4
-    assert sum(limit.allow(pack(f"2001:db8::{n}", 1), 5) for n in range(1, 9)) == 4
-    assert limit.allow(pack("1.2.3.5", 1), 5)
-
-
-def test_the_time_at_which_a_host_is_ready_is_exact():
-    limit = outgoing()
-    assert limit.ready_at(HOST, 7) == 7
-    for _ in range(4):
-        limit.allow(HOST, 7)
-    ready = limit.ready_at(HOST, 7)
-    assert not limit.allow(HOST, ready - 0.001)
-    assert limit.allow(HOST, ready)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_no_window_has_more_than_rate_and_burst(seed: int):
-    print("seed", seed)
-    chance, limit, sent, now = random.Random(seed), outgoing(), defaultdict(list), 0.0
-    for _ in range(3000):
-        now += chance.expovariate(8)
-        host = endpoint(chance.randrange(3))
-        if limit.allow(host, now):
-            sent[host].append(now)
-    for times in sent.values():
-        assert len(times) > 100
-        for first, start in enumerate(times):
-            in_window = sum(start <= at <= start + 20 for at in times[first:])
-            assert in_window <= 24 + 1e-6
-
-
-def test_a_full_table_of_outgoing_queries_refuses_new_hosts_and_keeps_the_limits_of_known_ones():
-    limit = RateLimit(1.0, 4, hosts_max=100, refuse_when_full=True)
-    assert sum(limit.allow(endpoint(n), 1) for n in range(200)) == 50
-    assert sum(limit.allow(endpoint(0), 1) for _ in range(10)) == 3
-    assert limit.allow(endpoint(199), 6)
-
-
-def test_a_flood_of_addresses_locks_no_host_out_and_stays_bounded():
-    limit = RateLimit(5.0, 50, hosts_max=100)
-    assert all(limit.allow(endpoint(n), 1 + n / 1e6) for n in range(10_000))
-    assert len(limit) <= 100
-
-
-def test_old_hosts_are_forgotten():
-    limit = outgoing()
-    for second in range(100):
-        for n in range(10):
-            assert limit.allow(endpoint(1000 * second + n), second)
-    assert len(limit) <= 80
 
 
 def test_the_bandwidth_is_capped_with_a_burst():
@@ -229,3 +152,11 @@ def test_what_waits_as_long_as_it_must_never_waits_twice(start: float):
         if wait_s := limits.query_wait_s(host, now):
             start = now + wait_s
             assert limits.query_wait_s(host, start) == 0.0
+
+
+def test_ports_and_addresses_of_one_host_share_its_limits():
+    limits = NodeLimits()
+    assert sum(limits.query_wait_s(pack("1.2.3.4", port), 5) == 0 for port in range(1, 9)) == 4
+    assert sum(limits.query_wait_s(pack(f"2001:db8::{n}", 1), 5) == 0 for n in range(1, 9)) == 4
+    assert limits.query_wait_s(pack("1.2.3.5", 1), 5) == 0
+    assert sum(limits.admits(pack("1.2.3.4", port), 5) for port in range(1, 99)) == 50

@@ -50,6 +50,14 @@ def test_a_line_needs_an_infohash_a_name_and_files_and_may_have_more() -> None:
     assert parsed(files=[]).record == replace(record, files=())
 
 
+def test_what_is_unknown_may_be_null() -> None:
+    names = ("infohash_v2", "piece_bytes", "private", "comment", "created", "discovered", "seeders", "counted")
+    found = parsed(**dict.fromkeys(names))
+    assert (found.record.infohash_v2, found.record.comment, found.record.private) == (None, "", False)
+    with pytest.raises(BadTorrentLine):
+        parsed(infohash_v1=None, infohash_v2=None)
+
+
 def test_dates_are_plausible_and_nothing_comes_from_the_future() -> None:
     assert parsed(discovered=NOW + 10**6).record.discovered == NOW
     assert parsed(discovered=5).record.discovered == 5
@@ -95,7 +103,7 @@ def test_a_line_that_describes_no_torrent_says_why(line: bytes, reason: str) -> 
         ({"files": [{"path": "a", "size_bytes": 2**63}]}, "size_bytes"),
         ({"files": [{"path": "a", "size_bytes": 2**62}] * 2}, "larger than"),
         ({"files": [{"path": 1, "size_bytes": 1}]}, "Expected `str`"),
-        ({"piece_bytes": 1.5}, "Expected `int`"),
+        ({"piece_bytes": 1.5}, "Expected `int"),
         ({"seeders": 2**31}, "seeders"),
     ],
     ids=lambda value: str(value)[:30],

@@ -10,9 +10,9 @@ All tables are bounded. `now` is monotonic seconds.
 
 from __future__ import annotations
 
+from lycosa.core.rate_limit import RateLimit
 from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import NONE_ALLOWED, AllowedNetworks, is_contactable, site_of
-from lycosa.dht.core.limits import RateLimit
 from lycosa.dht.core.metadata.failures import PeerFailure
 
 CONNECTIONS_BURST = 5
@@ -45,7 +45,7 @@ class PeerGate:
 
     def __init__(self, allowed: AllowedNetworks = NONE_ALLOWED) -> None:
         self._allowed = allowed
-        self._rate = RateLimit(CONNECTIONS_PER_S, CONNECTIONS_BURST, hosts_max=HOSTS_MAX, refuse_when_full=True)
+        self._rate = RateLimit[bytes](CONNECTIONS_PER_S, CONNECTIONS_BURST, keys_max=HOSTS_MAX, refuse_when_full=True)
         self._connected: set[bytes] = set()
         self._paused: RecentDict[bytes, tuple[float, float]] = RecentDict(PAUSED_MAX)
         self._banned: RecentDict[bytes, float] = RecentDict(PAUSED_MAX)
@@ -68,7 +68,7 @@ class PeerGate:
         assert host not in self._connected
         if refused := self.refusal(endpoint, now):
             return refused
-        if not self._rate.allow(endpoint, now):
+        if not self._rate.allow(host, now):
             return PeerFailure.LIMITED
         self._connected.add(host)
         return None

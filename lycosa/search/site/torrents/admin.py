@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from lycosa.core.errors import UsageError
 from lycosa.infra.web.listening import is_remote
-from lycosa.search.site.torrents.limits import RequestLimit, client_of, too_many
+from lycosa.search.site.torrents.limits import RequestLimit, TooMany, client_of
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.search.site.torrents.params import infohash_of
 from lycosa.search.site.torrents.passwords import is_password
@@ -62,8 +62,8 @@ class _Limits:
     """A limit for each client and one for all together."""
 
     def __init__(self, per_minute: float, at_once: int) -> None:
-        self._each = RequestLimit(per_minute, at_once, time.monotonic)
-        self._all = RequestLimit(per_minute * ALL_FACTOR, at_once * ALL_FACTOR, time.monotonic)
+        self._each = RequestLimit(per_minute, at_once)
+        self._all = RequestLimit(per_minute * ALL_FACTOR, at_once * ALL_FACTOR)
 
     def wait_s(self, request: Request) -> float:
         return self._each.wait_s(client_of(request)) or self._all.wait_s(ALL_CLIENTS)
@@ -72,9 +72,9 @@ class _Limits:
 class Administration:
     """See the module."""
 
-    def __init__(self, parts: AdminParts, pages: TorrentPages) -> None:
+    def __init__(self, parts: AdminParts, pages: TorrentPages, too_many: TooMany) -> None:
         self._site, self._store, self._options = parts
-        self._pages = pages
+        self._pages, self._too_many = pages, too_many
         self._logins = _Limits(LOGINS_PER_MINUTE, LOGINS_AT_ONCE)
         self._takedowns = _Limits(TAKEDOWNS_PER_MINUTE, TAKEDOWNS_AT_ONCE)
 
@@ -99,7 +99,7 @@ class Administration:
         if request.method != "POST":
             return self._form(request, request.query_params.get("infohash", "")[:64])
         if wait_s := self._takedowns.wait_s(request):
-            return too_many(wait_s)
+            return self._too_many(request, wait_s)
         form = await _form_of(request)
         infohashes, reason = _infohashes(form.get("infohashes", "")), form.get("reason", "").strip()
         if not infohashes or not reason or len(infohashes) > INFOHASHES_MAX:
@@ -133,7 +133,7 @@ class Administration:
         if request.method != "POST":
             return self._pages.page(request, "admin_login.html", problem="")
         if wait_s := self._logins.wait_s(request):
-            return too_many(wait_s)
+            return self._too_many(request, wait_s)
         form = await _form_of(request)
         name, password = form.get("name", ""), form.get("password", "")
         hashed = await asyncio.to_thread(self._site.password, name)

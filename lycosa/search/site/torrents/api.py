@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from lycosa import __version__
 from lycosa.core.errors import BadQuery, LycosaError
 from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
+from lycosa.search.site.torrents.failures import TEXTS, Failures
 from lycosa.search.site.torrents.feeds import base_url, search_json, torrent_json
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.search.site.torrents.params import API_LIMIT_MAX, FIELDS, VALUE_MAX, infohash_of, number, search_params
@@ -23,8 +24,8 @@ LIMIT = 20
 class TorrentApi:
     """See the module."""
 
-    def __init__(self, search: TorrentSearch, pages: TorrentPages) -> None:
-        self._search, self._pages = search, pages
+    def __init__(self, search: TorrentSearch, pages: TorrentPages, failures: Failures) -> None:
+        self._search, self._pages, self._failures = search, pages, failures
 
     async def search(self, request: Request) -> Response:
         """Return a page of results."""
@@ -66,7 +67,8 @@ class TorrentApi:
         try:
             return JSONResponse({"ok": True, "documents": await self._search.count()})
         except LycosaError as failure:
-            return JSONResponse({"ok": False, "error": str(failure)}, 503)
+            self._failures.log(failure)
+            return JSONResponse({"ok": False, "error": TEXTS[503].line}, 503)
 
     async def documentation(self, request: Request) -> Response:
         """Show how the API is used."""

@@ -31,6 +31,7 @@ from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
 from lycosa.search.site.app import TEMPLATES
 from lycosa.search.site.torrents.admin import Administration, AdminParts
 from lycosa.search.site.torrents.api import TorrentApi
+from lycosa.search.site.torrents.failures import Failures
 from lycosa.search.site.torrents.feeds import TorrentFeeds
 from lycosa.search.site.torrents.limits import ClientLimit
 from lycosa.search.site.torrents.pages import TorrentPages
@@ -64,8 +65,10 @@ def build_torrent_site(
     templates.globals.update(site=title, takedowns=admin is not None)
     statistics = Statistics(search)
     pages = TorrentPages(search, statistics, templates, base)
-    feeds, api, torznab = TorrentFeeds(search, title), TorrentApi(search, pages), Torznab(search, title)
-    administration = Administration(admin, pages) if admin else None
+    failures = Failures(pages, base)
+    feeds, api = TorrentFeeds(search, title), TorrentApi(search, pages, failures)
+    torznab = Torznab(search, title, failures.log)
+    administration = Administration(admin, pages, failures.too_many) if admin else None
     routes = {
         "/": pages.home,
         "/search": pages.search,
@@ -96,13 +99,14 @@ def build_torrent_site(
     app = Starlette(
         routes=[Mount(base, routes=paths)] if base else paths,
         exception_handlers={
-            HTTPException: _http_error(pages, base),
-            LycosaError: _failure(pages, base),
-            Exception: _crash(pages, base),
+            HTTPException: failures.http_error,
+            LycosaError: failures.failure,
+            Exception: failures.crash,
         },
     )
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES)
-    app.add_middleware(ClientLimit, per_minute=per_minute, burst=BURST, free=f"{base}/static/")
+    free, too_many = f"{base}/static/", failures.too_many
+    app.add_middleware(ClientLimit, per_minute=per_minute, burst=BURST, free=free, too_many=too_many)
     app.add_middleware(SecurityHeaders)
     return app
 
@@ -149,30 +153,3 @@ def _conditional(answer: Answer) -> Answer:
         return response
 
     return respond
-
-
-def _http_error(pages: TorrentPages, base: str) -> Callable[[Request, Exception], Response]:
-    def respond(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return _answer(pages, base, request, error.status_code, error.detail)
-
-    return respond
-
-
-def _failure(pages: TorrentPages, base: str) -> Callable[[Request, Exception], Response]:
-    return lambda request, error: _answer(pages, base, request, 503, str(error))
-
-
-def _crash(pages: TorrentPages, base: str) -> Callable[[Request, Exception], Response]:
-    return lambda request, _error: _answer(pages, base, request, 500, "Internal error")
-
-
-def _answer(pages: TorrentPages, base: str, request: Request, status: int, text: str) -> Response:
-    """Return an error for people or for programs. Starlette logs the traceback of an internal error."""
-    if request.url.path.removeprefix(base).startswith(("/api/", "/search.")):
-        return JSONResponse({"error": text}, status)
-    heading = {404: "This page does not exist", 500: "Internal error", 503: "The search does not work"}.get(
-        status, text
-    )
-    explained = {404: "Try the search box.", 500: "The error has been logged."}.get(status, text)
-    return pages.message(request, status, heading, explained)

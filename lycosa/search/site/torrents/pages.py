@@ -197,9 +197,9 @@ class TorrentPages:
             request, 404, "This torrent is not known", "Nobody has announced it, or it was removed for space."
         )
 
-    def message(self, request: Request, status: int, heading: str, text: str) -> Response:
-        """Return a page with one message."""
-        return self.page(request, "torrent_message.html", status, heading=heading, text=text)
+    def message(self, request: Request, status: int, heading: str, text: str, **values: object) -> Response:
+        """Return a page with one message; `values` are those in its text."""
+        return self.page(request, "torrent_message.html", status, heading=heading, text=text, values=values)
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         """Return a page in the language of the visitor."""

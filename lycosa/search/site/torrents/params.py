@@ -54,8 +54,7 @@ def search_params(values: QueryParams) -> SearchParams:
     sort = values.get("sort", "")
     if sort not in {"", *SORTS}:
         raise BadQuery(f"sort {sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
-    page = min(max(number(values, "page", 1, 10**9), 1), PAGE_MAX)
-    return SearchParams(values.get("q", "").strip(), fields, sort, values.get("order") == "asc", page)
+    return SearchParams(values.get("q", "").strip(), fields, sort, values.get("order") == "asc", _page(values))
 
 
 def number(values: QueryParams, name: str, default: int, most: int) -> int:
@@ -74,6 +73,16 @@ def infohash_of(text: str) -> bytes | None:
         return bytes.fromhex(text)
     except ValueError:
         return None
+
+
+def _page(values: QueryParams) -> int:
+    try:
+        return max(number(values, "page", 1, PAGE_MAX), 1)
+    except BadQuery:
+        raise BadQuery(
+            f"page {values['page'][:20]!r} does not exist: a search shows up to {PAGE_MAX:,} pages; narrow it with"
+            " more words or filters"
+        ) from None
 
 
 def _short(name: str, value: str) -> str:

@@ -8,7 +8,7 @@ t=tvsearch  + season ep         t=movie  + year
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
 
 from starlette.requests import Request
@@ -73,8 +73,8 @@ class _Refused(Exception):
 class Torznab:
     """See the module."""
 
-    def __init__(self, search: TorrentSearch, title: str) -> None:
-        self._search, self._title = search, title
+    def __init__(self, search: TorrentSearch, title: str, log: Callable[[Exception], None]) -> None:
+        self._search, self._title, self._log = search, title, log
 
     async def answer(self, request: Request) -> Response:
         """Answer a request. Errors have the status 200, as clients of Newznab expect."""
@@ -82,7 +82,8 @@ class Torznab:
             return Response(await self._answer(request), media_type="application/rss+xml")
         except _Refused as refused:
             return _error(refused.code, refused.about)
-        except LycosaError:
+        except LycosaError as failure:
+            self._log(failure)
             return _error(FAILED)
 
     async def _answer(self, request: Request) -> str:

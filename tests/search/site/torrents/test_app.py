@@ -11,6 +11,7 @@ import re
 import pytest
 
 from lycosa.search.site.torrents.app import BURST
+from lycosa.search.torrents import TorrentSearch
 from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES, torrent_site
 
 PAGES = [
@@ -109,7 +110,8 @@ def test_unknown_paths_and_methods_are_refused_for_people_and_for_programs(site)
     assert (answer.status, "This page does not exist" in answer.text) == (404, True)
     assert json.loads(site.get("/api/nowhere").text) == {"error": "Not Found"}
     assert site.get("/search.exe?q=show").status == 404
-    assert site.request("POST", "/search").status == 405
+    refused = site.request("POST", "/search")
+    assert (refused.status, "This cannot be done here" in refused.text) == (405, True)
     assert "Disallow: /torrent/" in site.get("/robots.txt").text
 
 
@@ -120,6 +122,11 @@ def test_clients_of_other_machines_are_limited(tmp_path):
         assert [answer.status for answer in answers[:BURST]] == [200] * BURST
         assert answers[-1].status == 429
         assert int(answers[-1].headers["retry-after"]) > 1
+        assert 'href="/static/site.css"' in answers[-1].text
+        assert "Try again in" in answers[-1].text
+        assert "content-security-policy" in answers[-1].headers
+        told = server.request("GET", "/api/search", **from_afar)
+        assert (told.status, "try again in" in json.loads(told.text)["error"]) == (429, True)
         assert server.request("GET", "/robots.txt", X_Forwarded_For="203.0.113.78").status == 200
         assert server.request("GET", "/static/site.css", **from_afar).status == 200
         assert server.get("/robots.txt").status == 200
@@ -167,13 +174,34 @@ def test_query_bombs_are_refused_or_answered(site, query):
     assert site.get(f"/search?{query}").status in {200, 400}
 
 
-def test_without_its_index_the_site_says_so_and_does_not_blame_the_query(tmp_path):
+@pytest.mark.parametrize("page", ["501", "1000000000", "9" * 400, "-1", "x"])
+def test_a_page_that_cannot_exist_is_answered_shortly(site, page):
+    answer = site.get(f"/search?q=common&page={page}")
+    assert (answer.status, "does not exist: a search shows up to 500 pages" in answer.text) == (400, True)
+    assert len(answer.text) < 6000
+
+
+def test_a_mistake_of_the_program_has_the_look_of_the_site(tmp_path, monkeypatch):
+    monkeypatch.setattr(TorrentSearch, "get", None)
+    with torrent_site(tmp_path) as (server, _store, _run):
+        answer = server.get(f"/torrent/{HASHES[0]}")
+        assert (answer.status, "The error has been logged" in answer.text) == (500, True)
+        assert 'href="/static/site.css"' in answer.text
+        assert "content-security-policy" in answer.headers
+
+
+def test_without_its_index_the_site_says_so_and_shows_no_paths(tmp_path, caplog):
     with torrent_site(tmp_path) as (server, _store, _run):
         (tmp_path / "index").rename(tmp_path / "away")
+        paths = ("/search?q=great", "/search.json?q=great", "/search.rss?q=great", "/api/search?q=great", "/healthz")
         try:
-            for path in ("/search?q=great", "/search.json?q=great", "/search.rss?q=great", "/api/search?q=great"):
-                assert server.get(path).status == 503
-            assert 'code="900"' in server.get("/torznab/api?t=search&q=great").text
+            answers = [server.get(path) for path in paths]
+            assert [answer.status for answer in answers] == [503] * len(paths)
+            answers.append(server.get("/torznab/api?t=search&q=great"))
+            assert 'code="900"' in answers[-1].text
+            assert "The search does not work" in answers[0].text
+            assert [answer.text for answer in answers if str(tmp_path) in answer.text] == []
+            assert str(tmp_path) in caplog.text, "the log says why"
             assert server.get(f"/torrent/{HASHES[0]}").status == 200, "the store has it"
         finally:
             (tmp_path / "away").rename(tmp_path / "index")

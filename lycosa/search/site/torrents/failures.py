@@ -1,0 +1,94 @@
+"""The answers to requests that fail: a page of the site for people, {"error": "one line"} for programs.
+
+What fails inside the site is logged. Visitors get neither paths nor addresses of servers.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from lycosa.infra.web.pages import HEADERS
+from lycosa.search.site.app import FAILED
+from lycosa.search.site.torrents.pages import TorrentPages
+
+LOGGED_EVERY_S = 60.0
+"""The same failure is logged once in this time."""
+FOR_PROGRAMS = ("/api/", "/search.", "/torznab/", "/suggest", "/healthz")
+
+
+class Text(NamedTuple):
+    """What people and programs are told."""
+
+    heading: str
+    text: str
+    line: str
+
+
+TEXTS = {
+    404: Text("This page does not exist", "Try the search box.", "Not Found"),
+    405: Text("This cannot be done here", "Go back, and use the links and buttons of the page.", "Method Not Allowed"),
+    413: Text("This is too long", "Go back, and send less at once.", "Content Too Large"),
+    429: Text("Too many requests", "Try again in {seconds} s.", "too many requests: try again in {seconds} s"),
+    500: Text("Internal error", "The error has been logged.", "Internal error"),
+    503: Text(
+        "The search does not work",
+        "Try again in a minute. The log of the site says why.",
+        FAILED,
+    ),
+}
+
+_log = logging.getLogger(__name__)
+
+
+class Failures:
+    """See the module."""
+
+    def __init__(self, pages: TorrentPages, base: str) -> None:
+        self._pages, self._base = pages, base
+        self._logged, self._logged_at = "", -math.inf
+
+    def http_error(self, request: Request, error: Exception) -> Response:
+        """Answer what routes and forms refuse."""
+        assert isinstance(error, HTTPException)
+        return self._answer(request, error.status_code, error.headers)
+
+    def failure(self, request: Request, error: Exception) -> Response:
+        """Answer while the index or the store fails."""
+        self.log(error)
+        return self._answer(request, 503, {"retry-after": "60"})
+
+    def crash(self, request: Request, _error: Exception) -> Response:
+        """Answer a mistake of the program; Starlette logs the traceback. This answer passes no middleware."""
+        return self._answer(request, 500, HEADERS)
+
+    def too_many(self, request: Request, wait_s: float) -> Response:
+        """Answer a request that is allowed in so many seconds only."""
+        seconds = int(wait_s) + 1
+        return self._answer(request, 429, {"retry-after": str(seconds), "cache-control": "no-store"}, seconds=seconds)
+
+    def log(self, error: Exception) -> None:
+        """Log why the search does not work."""
+        text, now = str(error), time.monotonic()
+        if text != self._logged or now >= self._logged_at + LOGGED_EVERY_S:
+            self._logged, self._logged_at = text, now
+            _log.error("%s", text)
+
+    def _answer(
+        self, request: Request, status: int, headers: Mapping[str, str] | None = None, **values: int
+    ) -> Response:
+        told = TEXTS.get(status, TEXTS[404])
+        path = request.url.path.removeprefix(self._base)
+        if path.startswith(FOR_PROGRAMS) or path.endswith(".json"):
+            response: Response = JSONResponse({"error": told.line.format(**values)}, status)
+        else:
+            response = self._pages.message(request, status, told.heading, told.text, **values)
+        response.headers.update(headers or {})
+        return response
