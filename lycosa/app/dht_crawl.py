@@ -1,4 +1,4 @@
-"""Opens and runs a crawl of the DHT with its state, for the command and for programs; serves its figures."""
+"""Opens, runs and serves a DHT crawl with its state, for the command and for programs."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _log = logging.getLogger(__name__)
 
 
 class DhtCrawl:
-    """An open crawl. What is in `beside` runs as long as the crawl does: a display, an indexer of `store`."""
+    """An open crawl. The functions in `beside` run as long as the crawl: a display, an indexer of `store`."""
 
     def __init__(self, crawl: TorrentCrawl, monitor: CrawlMonitor, store: RecordStore) -> None:
         self.crawl, self.monitor, self.store = crawl, monitor, store
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     async def run(self, max_torrents: int | None = None) -> None:
-        """Crawl until cancelled, or until so many new torrents are stored. Those in work then may add a few.
+        """Crawl until cancelled, or until `max_torrents` new torrents are stored. Running tries may add a few.
 
         Raises `LycosaError`.
         """
@@ -68,7 +68,7 @@ class DhtCrawl:
 
 
 def _first(errors: BaseExceptionGroup[LycosaError]) -> LycosaError:
-    """Return the error that ended the crawl: the others follow from it."""
+    """Return the first error, which ended the crawl and caused the others."""
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
@@ -77,7 +77,7 @@ def _first(errors: BaseExceptionGroup[LycosaError]) -> LycosaError:
 
 
 OTHER_FILES = 256
-"""Open files besides the connections to peers."""
+"""Number of files that a crawl may open besides its connections to peers."""
 
 
 def node_settings(profile_name: str) -> dict[str, Any]:
@@ -107,12 +107,12 @@ async def open_torrent_crawl(
     max_bytes: int | None = None,
     say: Callable[[str], None] = _log.warning,
 ) -> AsyncIterator[DhtCrawl]:
-    """Open the crawl with this state folder, which the node has locked. `store_url`: of a database server.
-    `rules`: files of rules, besides those of the folder.
+    """Open the crawl of a state folder, which the node has locked. `store_url` is the URL of a database server. `rules`
+    are files of rules, in addition to those of the folder.
 
-    The node was opened with the `node_settings` of the profile. While the store is gone or full the crawl waits for it,
-    and `say` gets a line.
-    `lycosa frontier` and `lycosa dht explain` can look into it while it is open. Raises `UsageError`, `StateError`.
+    The node must have been opened with the `node_settings` of the profile. While the store is down or full, the crawl
+    waits for it, and `say` gets a line. `lycosa frontier` and `lycosa dht explain` can inspect the open crawl. Raises
+    `UsageError`, `StateError`.
     """
     async with AsyncExitStack() as stack:
         clock = Clock()
@@ -131,7 +131,7 @@ async def open_torrent_crawl(
 async def serve_crawl(
     opened: DhtCrawl, name: str, *, metrics: str | None, page: str | None, allow_remote: bool
 ) -> AsyncIterator[list[str]]:
-    """Serve the metrics and the page of a crawl, each at `[ADDRESS:]PORT` or not at all. Yield what is where."""
+    """Serve the metrics and the page of a crawl, each at `[ADDRESS:]PORT` or not at all. Yield their URLs."""
     async with AsyncExitStack() as stack:
         lines = []
         if metrics is not None:
@@ -159,16 +159,16 @@ async def crawl(
 ) -> AsyncGenerator[StoredTorrent]:
     """Crawl the DHT, and yield each torrent that is new in the store.
 
-    state         folder of the crawl, which the next run resumes; without it everything is forgotten at the end
+    state         folder of the crawl, which the next run resumes; without it, nothing is kept at the end
     store         URL of a database server for the torrents: postgresql://HOST/DATABASE or mysql://HOST/DATABASE
     profile       "home", for a line with a home router, or "server"
     rules         files of rules about names (docs/torrent-rules.md)
-    max_bytes     size of the file of torrents with its log: beyond it those with the fewest seeders are removed
-    max_torrents  end after so many new torrents; without it the crawl goes on until the loop ends
+    max_bytes     maximum size of torrents.sqlite with its log; beyond it, torrents with the fewest seeders are removed
+    max_torrents  end after this many new torrents; without it, the crawl runs until the generator is closed
 
-    The other arguments are those of `open_node`. The crawl waits while the loop works on a torrent, which is durable
-    before it is yielded; after a crash the loop does not see it again. To leave the loop early, close the generator,
-    which stops the crawl: `async with contextlib.aclosing(dht.crawl(...)) as torrents`. Raises `LycosaError`.
+    The other arguments are those of `open_node`. The crawl waits while the loop works on a torrent. A torrent is
+    durable before it is yielded, so it is not yielded again after a crash. Close the generator to stop the crawl, also
+    if you leave the loop early: `async with contextlib.aclosing(dht.crawl(...)) as torrents`. Raises `LycosaError`.
     """
     deliveries = _Deliveries()
 
@@ -207,7 +207,7 @@ async def crawl(
 
 
 class _Deliveries:
-    """Delivers new stored torrents to a loop. The crawl waits until they are taken."""
+    """Passes newly stored torrents to the caller's loop. The crawl waits until they are taken."""
 
     def __init__(self) -> None:
         self._ready: deque[StoredTorrent] = deque()
@@ -216,10 +216,10 @@ class _Deliveries:
         self._last_id = 0
 
     async def send(self, store: RecordStore, records: Sequence[TorrentRecord]) -> None:
-        """Hand over those of the records that were stored just now."""
+        """Pass on the records that were new in the store. Wait until they are taken."""
         for record in records:
             found = await store.get(record.keys[0])
-            # Ids ascend. A torrent that was known before the run was discovered before.
+            # Ids ascend. A torrent that was stored before has an earlier discovery time.
             if found is not None and found.id > self._last_id and found.record.discovered == record.discovered:
                 self._ready.append(found)
                 self._last_id = found.id
@@ -229,7 +229,7 @@ class _Deliveries:
             await self._taken.wait()
 
     async def receive(self) -> StoredTorrent | None:
-        """Return the next torrent; None if there will be no more."""
+        """Return the next torrent; None after `close`."""
         while not self._ready:
             if self._is_closed:
                 return None
@@ -239,7 +239,7 @@ class _Deliveries:
         return self._ready.popleft()
 
     def close(self) -> None:
-        """Take no more, so that the crawl can end."""
+        """Stop the deliveries, so that the crawl can end."""
         self._is_closed = True
         self._changed.set()
         self._taken.set()

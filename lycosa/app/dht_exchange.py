@@ -1,7 +1,7 @@
 """Imports torrents into a store: the first batches in this process, further ones in worker processes.
 
-Reading a record and packing it for the store takes most of the time, so each worker has a store of its own, which take
-turns to write. Infohashes without metadata go into the queue of the state folder.
+Parsing a record and packing it for the store takes most of the time. So each worker opens the store itself, and the
+workers take turns to write. Infohashes without metadata go into the queue of the state folder.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ __all__ = [
 ]
 
 LOCAL_BATCHES = 2
-"""Batches before the worker processes start: these take half a second, and small imports end sooner without them."""
+"""Number of batches before the worker processes start. Their start takes half a second, so small imports do without.
+"""
 
 
 class TorrentImport:
-    """An import into an open store. Made by `open_import`."""
+    """An import into an open store. Use `open_import`."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class TorrentImport:
         await import_source(source, self._take_records, self._take_infohashes, self._processes + 1, report)
 
     async def close(self) -> None:
-        """Wait for the batches in the workers, and end them."""
+        """Wait for the running batches, and end the workers."""
         await asyncio.to_thread(self._workers.close)
 
     async def _take_records(self, entries: Sequence[Entry]) -> BatchResult:
@@ -83,7 +84,7 @@ class TorrentImport:
         return await self._queue.take(entries)
 
     async def _open_queue(self) -> HashQueue | None:
-        """Open the queue now: a crawl that is running has it, but does not hinder the import of records."""
+        """Open the queue only when it is needed: a running crawl has locked it, but records can still be imported."""
         if self._location.state is None:
             return None
         opening = open_hash_frontier(Path(self._location.state), self._clock.now())
@@ -92,7 +93,7 @@ class TorrentImport:
 
 
 class ImportWorkers:
-    """The worker processes. They start when the first batch comes, and end with this process, even if it is killed."""
+    """The worker processes. They start with the first batch, and end with this process, even if it is killed."""
 
     def __init__(self, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path], processes: int) -> None:
         context, arguments = multiprocessing.get_context("spawn"), (location, policy, rules)
@@ -116,7 +117,7 @@ class ImportWorkers:
 async def open_import(
     location: RecordsLocation, rules: Sequence[Path] = (), *, store_private: bool, processes: int
 ) -> AsyncIterator[TorrentImport]:
-    """Open the store, which is created if it is missing. `rules`: files, besides those of the state folder.
+    """Open the store; create it if it is missing. `rules` are files of rules, in addition to those of the state folder.
 
     Raises `UsageError`, `StateError`.
     """
@@ -137,7 +138,7 @@ def _importer(
 
 
 class ImportProcess:
-    """What a worker process has: a loop, and an importer with an open store."""
+    """The state of a worker process: a loop, and an importer with an open store."""
 
     def __init__(self, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
         self._location, self._policy, self._rules = location, policy, rules
@@ -156,11 +157,11 @@ class ImportProcess:
 
 
 _workers: list[ImportProcess] = []
-"""In a worker process, itself."""
+"""In a worker process: its only `ImportProcess`."""
 
 
 def _start_worker(location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which lets the batch end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C, and lets the batch end
     Thread(target=_exit_with_parent, daemon=True).start()
     _workers.append(ImportProcess(location, policy, rules))
 

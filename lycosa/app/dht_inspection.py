@@ -1,4 +1,4 @@
-"""Looks into the crawl of a state folder, whether it runs or not: why an infohash is not stored, and how much is."""
+"""Inspects the crawl of a state folder, running or not: explains infohashes, and counts torrents and infohashes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RATE_OVER_S = 1.0
 
 
 class Explanation(NamedTuple):
-    """Why an infohash is not stored, or since when it is: in one word, in sentences, and as values."""
+    """Whether an infohash is stored, and if not, why: in one word, in sentences, and as values."""
 
     answer: Answer
     lines: list[str]
@@ -32,7 +32,7 @@ class Explanation(NamedTuple):
 
 
 class CrawlInspection:
-    """An open state. `store` is that of its torrents."""
+    """The open state of a crawl. `store` has its torrents."""
 
     def __init__(self, state: OpenState, store: RecordStore) -> None:
         self._state, self._store = state, store
@@ -53,7 +53,7 @@ class CrawlInspection:
         )
 
     async def stats(self, now: float) -> dict[str, Any]:
-        """Return the counts of the queue and of the store; of a running crawl, also its rate."""
+        """Return the counts of the queue and of the store; for a running crawl, also its rate."""
         operations = self._state.operations
         stats = await operations.stats()
         per_minute = None
@@ -102,9 +102,9 @@ def _row_values(row: Row) -> dict[str, Any]:
 async def open_inspection(
     location: RecordsLocation, report: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[CrawlInspection]:
-    """Open the state of a crawl to look into it. `report` is called if a running crawl takes long to answer.
+    """Open the state of a crawl for inspection. `report` is called if a running crawl takes long to answer.
 
-    Raises `UsageError` if the folder is not that of a crawl, and `StateError`.
+    Raises `UsageError` if the folder is not the state of a crawl, and `StateError`.
     """
     if location.state is None:
         raise UsageError("which crawl? Write --state DIR")

@@ -1,4 +1,4 @@
-"""Rules about names and lists of infohashes, applied to the torrents that are stored."""
+"""Applies rules about names, and lists of infohashes, to the stored torrents."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from lycosa.storage.rules.rule_files import inspector_of, load_rules, make_inspe
 __all__ = ["Applied", "apply_rules", "change_denied", "check_name", "hashed_word", "read_infohashes", "test_rules"]
 
 PAGE_ROWS = 500
-"""Torrents that are read at once."""
+"""Number of torrents read at a time."""
 DENIED_AT_ONCE = 10_000
 LINE_MAX = 64 * 1024
 MARGIN_S = 1.0
-"""How long a crawl takes at most to store what it has inspected already."""
+"""Maximum time that a crawl takes to store the torrents that it has already inspected."""
 
 
 class Applied(NamedTuple):
-    """How many torrents were looked at, and how many of them the rules refuse."""
+    """Number of torrents that were checked, and how many of them the rules refuse."""
 
     read: int
     refused: int
 
 
 def test_rules(path: Path) -> tuple[RuleFile, list[str]]:
-    """Read a file of rules and run its tests with it. Return it with what is wrong. Raises `UsageError`."""
+    """Read a file of rules and run its tests. Return the rules and the failures. Raises `UsageError`."""
     rules = load_rules(path)
     return rules, list(failures(make_inspector([path]), rules.test))
 
 
 def check_name(path: Path, name: str) -> Inspection:
-    """Return what the rules say of a torrent of this name. Raises `UsageError`."""
+    """Return the result of the rules for a torrent with this name. Raises `UsageError`."""
     return make_inspector([path]).inspect(TorrentRecord(bytes(20), None, name, (), 0, 0))
 
 
@@ -62,28 +62,29 @@ async def apply_rules(
     *,
     dry_run: bool,
 ) -> Applied:
-    """Remove and deny what rules refuse: those of a file, which then hold for the state, or those that hold already.
+    """Remove and deny the torrents that rules refuse. The rules are those of the file `path`, which is then installed
+    in the state folder, or without `path` those already installed.
 
-    `report` gets each torrent with the reason, `show` the numbers of those refused and those read. With `dry_run`
+    `report` gets each refused torrent with the reason, `show` the numbers of torrents refused and read. With `dry_run`
     nothing changes. Raises `UsageError`, `StateError`.
     """
     state = Path(location.state) if location.state else None
     if path is not None and (mistakes := test_rules(path)[1]):
-        raise UsageError(f"{path}: {format_count(len(mistakes), 'test')} of it failed, the first: {mistakes[0]}")
+        raise UsageError(f"{path}: {format_count(len(mistakes), 'test')} failed, the first: {mistakes[0]}")
     refusal = inspector_of(path).refusal if path else InstalledRules(state, (), Clock().now).refusal
     async with open_records(location) as store:
         scan = _Scan(store, refusal, report, show, dry_run=dry_run)
         if path is not None and state is not None and not dry_run:
             install_rules(path, state)
             await scan.run()
-            if (state / QUEUE / SOCKET).exists():  # a crawl runs, and stores by the old rules until it looks again
+            if (state / QUEUE / SOCKET).exists():  # a running crawl uses the old rules until it reloads
                 await asyncio.sleep(LOOK_EVERY_S + MARGIN_S)
         await scan.run()
     return Applied(scan.read, scan.refused)
 
 
 class _Scan:
-    """Goes through the stored torrents; a second run goes on with those that came since."""
+    """Goes through the stored torrents. A second run continues with the torrents stored since the first."""
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class _Scan:
 async def change_denied(
     location: RecordsLocation, infohashes: Iterable[bytes], *, hashed: bool, allow: bool, reason: str = ""
 ) -> tuple[int, int]:
-    """Deny or allow infohashes, or hashed ones. Return their number, and that of the removed torrents."""
+    """Deny or allow infohashes, or hashed ones. Return the number of infohashes and of removed torrents."""
     removed = number = 0
     remaining = iter(infohashes)
     async with open_records(location, create=True) as store:
@@ -130,7 +131,7 @@ async def change_denied(
 
 
 def read_infohashes(written: Iterable[str], *, hashed: bool) -> Iterator[bytes]:
-    """Yield the infohashes that a user names: each as such, as a magnet link, or in a file. Raises `UsageError`."""
+    """Yield the infohashes of command-line arguments: infohashes, magnet links, or files. Raises `UsageError`."""
     for text in written:
         path = Path(text)
         if len(text) < 1000 and path.is_file():

@@ -1,7 +1,7 @@
-"""The state folder of a crawl of the DHT, and where its torrents are.
+"""The state folder of a DHT crawl, and the location of its torrents.
 
 DIR/node.json, DIR/lock    the node: its id and its contacts
-DIR/queue/                 the infohashes, a frontier of its own: `lycosa frontier` shows it
+DIR/queue/                 the infohashes, in a frontier, which `lycosa frontier` can show
 DIR/torrents.sqlite        the torrents, unless they are on a database server
 """
 
@@ -30,7 +30,7 @@ NAME = "infohashes of the DHT"
 
 
 class RecordsLocation(NamedTuple):
-    """Where torrents are: a state folder, or the URL of a database server."""
+    """The location of torrents: a state folder, or the URL of a database server."""
 
     state: str | None
     store: str | None
@@ -62,9 +62,9 @@ async def open_records(
     max_bytes: int | None = None,
     outage_wait: OutageWait | None = None,
 ) -> AsyncIterator[RecordStore]:
-    """Open the store of torrents. Raises `UsageError`; without `create` also if the folder has none.
+    """Open the store of torrents. Raises `UsageError`, also if there is none in the folder and `create` is false.
 
-    `outage_wait` waits while the store is gone or full; not when it is opened, since the URL may be wrong.
+    `outage_wait` waits while the store is down or full. It does not apply to opening, since the URL may be wrong.
     """
     store = _records(location, policy, create=create, max_bytes=max_bytes)
     await store.open()
@@ -83,7 +83,7 @@ def _records(
     if location.store is not None:
         return open_sql_records(location.store, policy)
     if location.state is None:
-        raise UsageError("which torrents? Write --state DIR, or --store URL for those on a database server")
+        raise UsageError("which torrents? Write --state DIR, or --store URL for a database server")
     path = Path(location.state) / TORRENTS
     if not create and not path.exists():
         raise UsageError(f"{location.state} has no torrents: is it the --state of a dht crawl? Or add its --store URL")

@@ -9,16 +9,16 @@ from lycosa.cli.lazy_group import LazyGroup
 COMMANDS = {
     "node": "Run a DHT node and show its state.",
     "crawl": "Find torrents and store their metadata.",
-    "explain": "Explain why a torrent is not stored, or since when it is.",
+    "explain": "Explain whether a torrent is stored, and if not, why.",
     "stats": "Show what a crawl has stored and queued.",
     "lookup": "Find the peers of a torrent, and estimate its seeds and leechers.",
     "metadata": "Fetch the metadata of torrents from their peers.",
     "announce": "Announce this host as a peer of a torrent.",
-    "import": "Store the torrents of files and of other crawlers' databases.",
+    "import": "Store torrents from files and from other crawlers' databases.",
     "export": "Write the stored torrents to a file.",
     "deny": "Remove torrents, and never store them again.",
-    "allow": "Let denied or evicted torrents be stored again.",
-    "rules": "Refuse and describe torrents by rules about their names.",
+    "allow": "Allow denied or evicted torrents to be stored again.",
+    "rules": "Refuse and classify torrents by rules about their names.",
     "torrent-nodes": "Read or write the DHT nodes in a torrent file.",
 }
 

@@ -1,4 +1,4 @@
-"""`lycosa dht allow`: let torrents be stored again."""
+"""`lycosa dht allow`: allow torrents to be stored again."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lycosa.cli.exit_codes import DONE
 from lycosa.core.units import format_count
 
 
-@click.command("allow", short_help="Let denied or evicted torrents be stored again.")
+@click.command("allow", short_help="Allow denied or evicted torrents to be stored again.")
 @click.argument("infohashes", nargs=-1, required=True, metavar="FILE|INFOHASH...")
 @records_options
-@click.option("--hashed", is_flag=True, help="Undo hashed entries, as `lycosa dht deny --hashed` made them.")
+@click.option("--hashed", is_flag=True, help="Undo entries of `lycosa dht deny --hashed`.")
 def command(infohashes: tuple[str, ...], location: Any, *, hashed: bool) -> int:
-    """Let denied or evicted torrents be stored again. What was removed stays removed until it is found again.
+    """Allow denied or evicted torrents to be stored again. Removed torrents are not restored, but can be found again.
 
-    FILE has an infohash or a magnet link per line, or lines as `lycosa dht rules apply` writes them. A crawl tries an
-    infohash that it ended only after `lycosa frontier requeue --done --url 'dht:INFOHASH' --state DIR/queue`.
+    FILE has an infohash or a magnet link per line, or lines as written by `lycosa dht rules apply`. To make a crawl try
+    a finished infohash again: `lycosa frontier requeue --done --url 'dht:INFOHASH' --state DIR/queue`.
 
     \b
     lycosa dht allow 0123456789abcdef0123456789abcdef01234567 --state torrents

@@ -18,10 +18,10 @@ from lycosa.cli.exit_codes import DONE, FAILED
 @click.option("--seed", is_flag=True, help="The peer has the whole content (BEP 33).")
 @node_options(is_short=True)
 def command(infohash: str, peer_port: int, options: NodeOptions, *, seed: bool) -> int:
-    """Announce this host as a peer of a torrent, once; of a hybrid torrent, in both swarms.
+    """Announce this host as a peer of a torrent, once. A hybrid torrent is announced in both swarms.
 
-    INFOHASH is an infohash or a magnet link. Nodes forget a peer after about 30 minutes; a client announces again in
-    time. Exit code 3: no node stores the peer, or none of one swarm.
+    INFOHASH is an infohash or a magnet link. Nodes forget a peer after about 30 minutes; clients announce again before
+    that. Exit code 3: in at least one swarm, no node stored the peer.
 
     \b
     lycosa dht announce 0123456789abcdef0123456789abcdef01234567 --peer-port 6881 --bind 0.0.0.0:0 --bootstrap default

@@ -22,7 +22,7 @@ PROFILES = ("home", "server")
 
 
 class CrawlOptions(NamedTuple):
-    """The options of a crawl besides those of its node."""
+    """The options of a crawl, without those of its node."""
 
     store: str | None
     index_dir: str | None
@@ -51,14 +51,14 @@ class CrawlOptions(NamedTuple):
     "index_dir",
     type=NON_EMPTY,
     metavar="DIR",
-    help="Index the torrents while they are found, for `lycosa site --state`. [default: no index]",
+    help="Index new torrents during the crawl, for `lycosa site --state`. [default: no index]",
 )
 @click.option(
     "--profile",
     type=click.Choice(PROFILES),
     default=PROFILES[0],
     show_default=True,
-    help="Limits of the crawl: home, with at most 600 new addresses a minute, or server, for a machine without NAT.",
+    help="Limits of the crawl: `home`, at most 600 new addresses a minute, or `server`, for a machine without NAT.",
 )
 @rules_option
 @click.option(
@@ -73,7 +73,7 @@ class CrawlOptions(NamedTuple):
     "--max-torrents",
     type=click.IntRange(1),
     metavar="N",
-    help="End when this many new torrents are stored; those in work may add a few. [default: no limit]",
+    help="End when this many new torrents are stored; running tries may add a few. [default: no limit]",
 )
 @click.option(
     "--page",
@@ -94,7 +94,7 @@ class CrawlOptions(NamedTuple):
 def command(options: NodeOptions, **arguments: Any) -> int:
     """Find torrents in the DHT and store their metadata in the folder of --state. Content is never fetched.
 
-    A crawl that is started again with the same folder goes on. Nothing is announced, and no address is stored.
+    A crawl that is started again with the same folder resumes. Nothing is announced, and no peer addresses are stored.
 
     \b
     lycosa dht crawl --bind 0.0.0.0:6881 --bootstrap default --state torrents --page 8090
@@ -114,7 +114,7 @@ def _node_settings(options: CrawlOptions) -> dict[str, Any]:
 
 
 def _check_addresses(options: CrawlOptions) -> None:
-    """Refuse bad addresses before anything is opened. Raises `UsageError`."""
+    """Check the addresses before anything is opened. Raises `UsageError`."""
     from lycosa.infra.web.small_site import parse_address
 
     for option, where in (("--page", options.page), ("--metrics", options.metrics)):
@@ -150,7 +150,7 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
 
 @asynccontextmanager
 async def _indexing(opened: Any, folder: str | None) -> AsyncIterator[None]:
-    """Index the torrents beside the crawl."""
+    """Index the torrents during the crawl."""
     if folder is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What `lycosa dht crawl` shows: lines on a terminal that change, else a line from time to time; a summary."""
+"""The output of `lycosa dht crawl`: live lines on a terminal, otherwise a line at intervals; a summary at the end."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lycosa.dht.core.events import Reachability
 
 PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 10.0, 60.0
 LATER_S = 600.0
-"""A crawl runs for months: after this time a line a minute fills a log with 100 MB a year."""
+"""After this time there is only a line per minute: a crawl runs for months, and that is 100 MB of log a year."""
 SAY_AGAIN_S = 3600.0
-"""What holds a crawl back may come and go with every line."""
+"""Minimum time before the same cause is reported again. Causes may come and go with every line."""
 REFUSED = (CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED_BY_RULES, CrawlOutcome.REFUSED)
 POSTPONED = (CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP)
 FAILED = (CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO, *POSTPONED)
 
 
 def live_lines(view: Any, width: int = 200) -> list[str]:
-    """Return the state of a crawl as a block of lines; sentences are wrapped at this width."""
+    """Return the state of a crawl as a block of lines. Sentences are wrapped at `width`."""
     now, rates = view.snapshot, view.rates
     findings = [wrap(f"held back: {each.text}", width, subsequent_indent="  ") for each in view.findings]
     reachable = {Reachability.REACHABLE: ", reachable", Reachability.UNREACHABLE: ", not reachable"}
@@ -32,7 +32,7 @@ def live_lines(view: Any, width: int = 200) -> list[str]:
         ),
         (
             f"discovered {now.discovered:,} ({_rate(rates.discovered)}): {now.total(CrawlOutcome.NEW):,} new,"
-            f" {now.total(CrawlOutcome.KNOWN):,} known; about {now.known_share:.0%} of what the nodes have"
+            f" {now.total(CrawlOutcome.KNOWN):,} known; about {now.known_share:.0%} of the network known"
         ),
         (
             f"tried {now.tried:,} ({_rate(rates.tried)}): {now.fetched:,} fetched,"
@@ -51,7 +51,7 @@ def live_lines(view: Any, width: int = 200) -> list[str]:
 
 
 class PlainReport:
-    """Lines for a log: the figures, and what holds the crawl back: each cause at once, then once an hour."""
+    """Lines for a log: the figures, and what limits the crawl. Each cause is reported at once, then once an hour."""
 
     def __init__(self) -> None:
         self.every_s = PLAIN_EVERY_S
@@ -75,7 +75,7 @@ class PlainReport:
 
 
 def summary_lines(view: Any) -> list[str]:
-    """Return what became of the infohashes, stage by stage, and what held the crawl back."""
+    """Return the outcomes of the infohashes, stage by stage, and what limited the crawl."""
     now = view.snapshot
     return [
         f"{format_count(now.stored, 'torrent')} stored in {format_duration(view.elapsed_s)}",
@@ -87,8 +87,8 @@ def summary_lines(view: Any) -> list[str]:
             f"tried: {now.tried:,}; fetched: {now.total(CrawlOutcome.FETCHED_FROM_SAMPLER):,} at once,"
             f" {now.total(CrawlOutcome.FETCHED_AFTER_LOOKUP):,} after a lookup; failed: {now.total(*FAILED):,}"
             f" ({now.total(CrawlOutcome.NO_PEERS):,} without peers, {now.total(CrawlOutcome.NO_METADATA):,} whose"
-            f" peers failed, {now.total(*POSTPONED):,} held back by our limits,"
-            f" {now.total(CrawlOutcome.BAD_INFO):,} without a torrent in it)"
+            f" peers failed, {now.total(*POSTPONED):,} postponed by our limits,"
+            f" {now.total(CrawlOutcome.BAD_INFO):,} with invalid metadata)"
         ),
         (
             f"already stored: {now.total(CrawlOutcome.ALREADY_STORED, CrawlOutcome.STORED_BEFORE):,};"

@@ -1,4 +1,4 @@
-"""`lycosa dht explain`: why a torrent is not here, or since when it is."""
+"""`lycosa dht explain`: explain whether a torrent is stored, and if not, why."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from lycosa.cli.frontier.rows import format_time, json_option, print_json, print
 @records_options
 @json_option
 def command(infohash: str, location: Any, *, as_json: bool) -> int:
-    """Explain why a torrent is not in the store of a crawl, or since when it is. The crawl may be running.
+    """Explain whether a torrent is in the store of a crawl, and if not, why. The crawl may be running.
 
-    INFOHASH is hexadecimal or base32, or a magnet link. The exit code is 0 if the torrent is stored, else 1.
+    INFOHASH is in hexadecimal or base32, or a magnet link. The exit code is 0 if the torrent is stored, else 1.
 
     \b
     lycosa dht explain 0123456789abcdef0123456789abcdef01234567 --state torrents

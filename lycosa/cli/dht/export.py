@@ -30,7 +30,7 @@ TYPES = tuple(each.name.lower() for each in ContentType)
 @click.option(
     "--format", "kind", type=click.Choice(FORMATS), help="Format. [default: by the suffix of FILE, else jsonl]"
 )
-@click.option("--since", metavar="AGE|TIME", help="Only torrents that were discovered since then (7d, 2026-11-21).")
+@click.option("--since", metavar="AGE|TIME", help="Only torrents discovered since then (7d, 2026-11-21).")
 @click.option(
     "--type", "types", multiple=True, type=click.Choice(TYPES), help="Only torrents of this type. May be repeated."
 )
@@ -38,9 +38,9 @@ def command(file: str, location: Any, kind: str | None, since: str | None, types
     """Write the stored torrents to a new file or to standard output, compressed if it ends in .gz or .zst.
 
     \b
-    jsonl     a line of JSON per torrent, with everything that is stored; `lycosa dht import` reads it
+    jsonl     a line of JSON per torrent, with all stored data; `lycosa dht import` reads it
     magnets   a magnet link per torrent, without trackers
-    csv       a row per torrent, without the list of its files
+    csv       a row per torrent, without its list of files
 
     .torrent files cannot be written: they need the hashes of all pieces, which the store does not keep. `lycosa dht
     metadata` fetches them from the network.
@@ -62,7 +62,7 @@ def command(file: str, location: Any, kind: str | None, since: str | None, types
 
 
 def _selection(since: float, types: Sequence[str]) -> Callable[[Any], bool]:
-    """Return what tells whether a stored torrent is wanted."""
+    """Return a function that decides whether a stored torrent is exported."""
     wanted = {ContentType[name.upper()] for name in types or TYPES}
 
     def is_wanted(torrent: Any) -> bool:

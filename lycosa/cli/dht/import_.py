@@ -1,4 +1,4 @@
-"""`lycosa dht import`: store the torrents of files and of other crawlers' databases."""
+"""`lycosa dht import`: store torrents from files and from other crawlers' databases."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from lycosa.cli.task_progress import task_progress
 from lycosa.core.units import format_count
 
 BAD_SHOWN = 100
-"""Maximum number of records that are named because they cannot be read; further ones are only counted."""
+"""Maximum number of unreadable records that are reported one by one. More are only counted."""
 PROCESSES_MAX = 32
 PROCESSES = min(4, os.cpu_count() or 1)
 
 
-@click.command("import", short_help="Store the torrents of files and of other crawlers' databases.")
+@click.command("import", short_help="Store torrents from files and from other crawlers' databases.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @records_options
 @rules_option
-@click.option("--private", "store_private", is_flag=True, help="Store torrents of closed trackers, too.")
+@click.option("--private", "store_private", is_flag=True, help="Also store torrents of closed trackers.")
 @click.option(
     "--processes",
     type=click.IntRange(1, PROCESSES_MAX),
     default=PROCESSES,
     show_default="the processors, at most 4",
     metavar="N",
-    help="Worker processes that read and store.",
+    help="Number of worker processes that parse and store.",
 )
 @json_option
 def command(
@@ -46,19 +46,19 @@ def command(
     store_private: bool,
     as_json: bool,
 ) -> int:
-    """Store torrents of files and of other crawlers' databases.
+    """Store torrents from files and from other crawlers' databases.
 
     \b
     SOURCE is
-    a file of lines       JSON as `lycosa dht export` writes it, magnet links, infohashes; also .gz, .zst
+    a file of lines       JSON written by `lycosa dht export`, magnet links, infohashes; also .gz, .zst
     -                     the same on standard input
-    a folder              all .torrent files in it and in its folders; or one .torrent file
+    a folder              all .torrent files in it and its subfolders; or one .torrent file
     database.sqlite3      the database of magnetico or of its forks
     postgresql://...      a restored database of bitmagnet
 
-    What has no list of its files, such as a magnet link, goes into the queue of --state, and `lycosa dht crawl` fetches
-    it. Rules and deny-lists hold for imports as for the crawl. Records that cannot be read are reported and skipped;
-    the exit code is then 1. Known torrents are not stored twice, so an interrupted import can be repeated.
+    Entries without a list of files, such as magnet links, go into the queue of --state; `lycosa dht crawl` fetches
+    them. Rules and deny-lists apply to imports as to crawls. Records that cannot be read are reported and skipped; the
+    exit code is then 1. No torrent is stored twice, so an interrupted import can be repeated.
 
     \b
     lycosa dht import torrents.jsonl.zst --state torrents
@@ -93,7 +93,7 @@ async def _import(
 
 
 def _reporter(name: str, counts: Any, read: Any, show: Callable[[int, int], None]) -> Callable[[Any, int], None]:
-    """Return what counts a batch, shows the progress, and names what could not be read."""
+    """Return a function that counts a batch, shows the progress, and reports the records that cannot be read."""
 
     def report(result: Any, done: int) -> None:
         shown = counts.bad

@@ -19,8 +19,8 @@ from lycosa.core.units import format_count
 def command(infohash: str, options: NodeOptions) -> int:
     """Find the peers of a torrent, one ADDRESS:PORT per line, and estimate its seeds and leechers (BEP 33).
 
-    INFOHASH is 40 hexadecimal digits, 32 base32 digits, 64 hexadecimal digits (version 2), or a magnet link. For a
-    hybrid torrent, both swarms are looked up.
+    INFOHASH is 40 hexadecimal digits, 32 base32 digits, 64 hexadecimal digits (version 2), or a magnet link. A hybrid
+    torrent is looked up in both swarms.
 
     \b
     lycosa dht lookup 0123456789abcdef0123456789abcdef01234567 --bind 0.0.0.0:0 --bootstrap default

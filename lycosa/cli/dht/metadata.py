@@ -1,4 +1,4 @@
-"""`lycosa dht metadata`: fetch the metadata of torrents. The names of the files go to standard output."""
+"""`lycosa dht metadata`: fetch the metadata of torrents. The paths of the written files go to standard output."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class MetadataJob:
 
     def is_there(self) -> bool:
         """Whether the file exists."""
-        return os.path.exists(self.path)  # noqa: PTH110  Path.exists raises for a name that is too long
+        return os.path.exists(self.path)  # noqa: PTH110  Path.exists raises if the name is too long
 
     async def _fetch(self, session: Any) -> bytes:
         """Return the info dict. A hybrid torrent has two swarms: if the first one fails, the second one is tried."""

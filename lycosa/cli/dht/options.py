@@ -1,4 +1,4 @@
-"""Shared code of the commands of `lycosa dht`: the options of a node, and running it."""
+"""Shared code of the commands of `lycosa dht`: the options of a node, and how to run it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NodeOptions(NamedTuple):
 def node_options(*, is_short: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds the options of a node to a command, as the argument `options`.
 
-    `is_short`: the command ends soon. By default its node takes any free port, and is read-only: other nodes should
+    `is_short`: the command ends soon. By default its node uses any free port and is read-only, so that other nodes do
     not remember it.
     """
 
@@ -97,9 +97,7 @@ def run_with_node(
 ) -> int:
     """Open a node, run `action(session)`, and return its exit code; after a signal, the exit code for the signal.
 
-    `settings` returns more arguments of `open_node`.
-
-    Raises the errors of `open_node`.
+    `settings` returns further arguments of `open_node`. Raises the errors of `open_node`.
     """
     import uvloop
 

@@ -1,4 +1,4 @@
-"""Where the torrents are, and which rules hold: the options of the commands that read or change the store."""
+"""Options of the commands that read or change the store: where the torrents are, and which rules apply."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIONS = (
         "--store",
         type=NON_EMPTY,
         metavar="URL",
-        help="Database of the torrents instead: postgresql://HOST/DATABASE or mysql://HOST/DATABASE.",
+        help="Database server with the torrents: postgresql://HOST/DATABASE or mysql://HOST/DATABASE.",
     ),
 )
 
@@ -41,5 +41,5 @@ rules_option = click.option(
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Rules about names, besides those in the folder of --state. May be repeated.",
+    help="File of rules about names, in addition to those in the folder of --state. May be repeated.",
 )

@@ -1,4 +1,4 @@
-"""`lycosa dht rules`: rules about the names of torrents: test them, look at them, apply them."""
+"""`lycosa dht rules`: test, check and apply rules about the names of torrents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command(ctx: click.Context) -> None:
 @command.command("test")
 @click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
 def test(files: tuple[Path, ...]) -> int:
-    """Run the tests in files of rules. Exit code 1: some fail."""
+    """Run the tests in files of rules. Exit code 1: a test failed."""
     from lycosa.app.dht_rules import test_rules
 
     failed = 0
@@ -46,7 +46,7 @@ def test(files: tuple[Path, ...]) -> int:
 @click.argument("file", type=_FILE)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def check(file: Path, names: tuple[str, ...]) -> int:
-    """Check a file of rules, and show what it says of names, together with the rules of the package."""
+    """Check a file of rules, and show the result of its rules and the built-in rules for each NAME."""
     from lycosa.app.dht_rules import check_name, test_rules
 
     rules, _ = test_rules(file)
@@ -71,8 +71,8 @@ def check(file: Path, names: tuple[str, ...]) -> int:
 def apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
     """Remove the stored torrents that the rules in FILE refuse, and deny both infohashes of each.
 
-    The rules then hold for crawls and imports with this --state: the file is copied to DIR/rules, and a crawl that is
-    running takes it within seconds. Without FILE, the rules that hold already are applied to what is stored.
+    The rules then apply to crawls and imports with this --state: the file is copied to DIR/rules, and a running crawl
+    loads it within seconds. Without FILE, the current rules are applied to the stored torrents.
 
     \b
     lycosa dht rules apply mine.toml --state torrents --dry-run
@@ -95,7 +95,7 @@ async def _apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
 
 @command.command("hash")
 def hash_words() -> int:
-    """Read words from standard input, one per line, and write them as they stand in a list of hashed words."""
+    """Read words from standard input, one per line, and write their hashes for a list of hashed words."""
     from lycosa.app.dht_rules import hashed_word
 
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""`lycosa dht stats`: what a crawl has stored and queued."""
+"""`lycosa dht stats`: show what a crawl has stored and queued."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class HashQueue:
         return added
 
     async def push_again(self, infohashes: Collection[bytes]) -> None:
-        """Queue infohashes that were fetched once, and those that this queue never had. They are durable then."""
+        """Queue infohashes, even if they were done before. They are durable when this returns."""
         await self._frontier.requeue([fingerprint(each) for each in infohashes])
         await self.push(infohashes, SAMPLED)  # drops those that are queued now
         await self._frontier.commit({})

@@ -1,7 +1,7 @@
 """Stage 8: queues evicted torrents again when they may be stored again.
 
-The store names them until they are durable in the queue. After a crash between the two they are queued once more, which
-changes nothing.
+The store forgets an eviction only when the torrent is durable in the queue. After a crash in between, the torrent is
+queued a second time, which changes nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class ReturnsStage:
         self._store, self._queue = store, queue
 
     async def run(self) -> None:
-        """Queue what is due, until cancelled."""
+        """Queue the torrents that are due, until cancelled."""
         while True:
             if not await self.queue_some():
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def queue_some(self) -> int:
-        """Queue some of what is due. Return their number."""
+        """Queue at most BATCH torrents that are due. Return their number."""
         now = self._queue.now()
         lapsed = await self._store.lapsed(now, BATCH)
         if lapsed:

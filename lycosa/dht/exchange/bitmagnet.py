@@ -1,12 +1,12 @@
-"""The database of bitmagnet, restored on a PostgreSQL server, and read by URL. Nothing is written there.
+"""Reads the database of bitmagnet, restored on a PostgreSQL server, by its URL. Writes nothing to it.
 
     torrents                   info_hash, name, size, private, files_status, created_at
     torrent_files              info_hash, index, path, size: of torrents with several files, at most 100 by default
     torrents_torrent_sources   info_hash, source, seeders, leechers, updated_at
     torrent_pieces             info_hash, piece_length: only if bitmagnet saves pieces
 
-files_status is `single` (no row; the name is the file), `multi`, `over_threshold` (files are missing) or `no_info`. Of
-the latter two bitmagnet does not have the whole list: the metadata must be fetched again.
+files_status is `single` (no row; the name is the file), `multi`, `over_threshold` (files are missing) or `no_info`. For
+the latter two bitmagnet has no complete list of files, so the metadata must be fetched again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lycosa.storage.core.torrent_line import LINE_MAX
 SCHEMES = ("postgresql", "postgres")
 CONNECT_S = 10
 PAGE_ROWS = 500
-"""Torrents that are read at once, with their files."""
+"""Number of torrents read at a time, with their files."""
 FETCHED_ROWS = 1000
 NEEDED = {
     "torrents": {"info_hash", "name", "size", "private", "files_status", "created_at"},
@@ -56,7 +56,7 @@ class BitmagnetSource:
     def __init__(self, url: str) -> None:
         scheme, _, rest = url.partition("://")
         self.name = f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
-        self.total = 0  # known when it is open
+        self.total = 0  # set when the source is open
         self._url = url
         try:
             self._psycopg: Any = import_module("psycopg")
@@ -91,21 +91,20 @@ class BitmagnetSource:
                     yield _entry(row, files.of(row[0]), counts.get(row[0]), pieces.get(row[0], 0), done)
 
     def _check(self, connection: Any) -> bool:
-        """Return whether piece lengths are there. Raises `UsageError` for the database of others."""
+        """Return whether there are piece lengths. Raises `UsageError` if this is not a bitmagnet database."""
         found: dict[str, set[str]] = defaultdict(set)
         for table, column in connection.execute(COLUMNS):
             found[table].add(column)
         for table, columns in NEEDED.items():
             if missing := columns - found[table]:
                 raise UsageError(
-                    f"{self.name} is not a database of bitmagnet of the last versions: {table} has no "
-                    f"{', '.join(sorted(missing))}"
+                    f"{self.name} is not a database of a recent bitmagnet: {table} has no {', '.join(sorted(missing))}"
                 )
         return "torrent_pieces" in found
 
 
 def _entry(row: tuple[Any, ...], files: list[OwnedFile] | None, counts: Any, piece_bytes: int, done: int) -> Entry:
-    """Return the row as a line of JSON, which is checked as all others are."""
+    """Return the row as a line of JSON, which is then checked like any other line."""
     infohash, name, size, private, status, created = row
     where = f"torrent {infohash.hex()}"
     if files is None:

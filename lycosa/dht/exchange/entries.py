@@ -1,6 +1,6 @@
-"""What a source of torrents yields: entries, of which nothing is trusted.
+"""Sources of torrents, and the untrusted entries that they yield.
 
-An entry that cannot be read is one of the kind BAD, and the source goes on behind it, as far as its format allows.
+An entry that cannot be read has the kind BAD. The source then continues with the next entry, if its format allows that.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import NamedTuple, Protocol
 
 
 class EntryKind(Enum):
-    """What an entry holds."""
+    """The kind of data in an entry."""
 
     LINE = "line"
-    """JSON; see `storage.core.torrent_line`."""
+    """A line of JSON; see `storage.core.torrent_line`."""
     TORRENT = "torrent"
     """The content of a torrent file."""
     INFOHASH = "infohash"
     """A magnet link or an infohash: the metadata must be fetched from the network."""
     BAD = "bad"
-    """What cannot be read, and why."""
+    """An entry that cannot be read; `data` is the reason."""
 
 
 class Entry(NamedTuple):
-    """One torrent of a source. `done`: how much of the source's `total` lies before the next entry."""
+    """One torrent of a source. `done` is the progress after this entry, in the unit of the source's `total`."""
 
     where: str
     kind: EntryKind
@@ -33,15 +33,15 @@ class Entry(NamedTuple):
 
 
 class TorrentSource(Protocol):
-    """See the module. `total` is in bytes or rows, 0 if it is not known."""
+    """A source of torrents. `total` is in bytes or rows, 0 while it is not known."""
 
     name: str
     total: int
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the entries; they are read while the caller asks for them. Raises `LycosaError`."""
+        """Yield the entries. They are read lazily. Raises `LycosaError`."""
 
 
 def reason_of(error: Exception) -> str:
-    """Return what an error of the system says."""
+    """Return the text of a system error, in lower case."""
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()

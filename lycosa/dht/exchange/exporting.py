@@ -1,6 +1,6 @@
 """Writes the torrents of a record store as lines of JSON, magnet links, or CSV.
 
-Torrent files are not among them: they hold the hashes of all pieces, which the store does not keep.
+It cannot write torrent files: they need the hashes of all pieces, which the store does not keep.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from lycosa.storage.core.torrent_record import StoredTorrent
 from lycosa.storage.ports import RecordStore
 
 PAGE_ROWS = 500
-"""Torrents that are read at once."""
+"""Number of torrents read at a time."""
 
 
 class ExportFormat(StrEnum):
-    """The formats, each under its suffix."""
+    """The formats. Each value is the suffix of its files."""
 
     JSONL = "jsonl"
     MAGNETS = "magnets"
@@ -36,7 +36,7 @@ async def export_torrents(
 ) -> int:
     """Write the chosen torrents in the order of their ids. Return their number.
 
-    `show` gets the numbers of those written and of those read. Torrents that come meanwhile are written, too.
+    `show` gets the numbers of torrents written and read. Torrents that are stored meanwhile are written, too.
     """
     written = read = 0
     write = WRITERS[kind]
@@ -67,7 +67,7 @@ def _magnet_links(rows: Sequence[StoredTorrent]) -> bytes:
 
 
 def _csv_rows(rows: Sequence[StoredTorrent]) -> bytes:
-    """Return the rows; for none, the header."""
+    """Return the rows as CSV; the header if there are no rows."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([csv_row(row) for row in rows] or [CSV_FIELDS])
     return text.getvalue().encode()

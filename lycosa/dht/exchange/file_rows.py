@@ -1,4 +1,4 @@
-"""Rows of files beside rows of their torrents: both in the same order, read once."""
+"""Joins rows of files with the rows of their torrents. Both are in the same order and read once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from lycosa.storage.core.torrent_line import LINE_MAX
 
 FILE_BYTES = 28
-"""What a file without a path takes in a line."""
+"""Size of a file in a line of JSON, without its path."""
 
 OwnedFile = tuple[Any, Any]
-"""Path and size, as they stand in a database."""
+"""Path and size, as read from a database."""
 
 
 class FileRows:
@@ -22,7 +22,7 @@ class FileRows:
         self._next = next(rows, None)
 
     def of(self, key: Any) -> list[OwnedFile] | None:
-        """Return the files of a torrent whose key is larger than those before; None if they are too many for a line."""
+        """Return the files of a torrent; None if they do not fit into a line. Keys must ascend from call to call."""
         found: list[OwnedFile] = []
         room = LINE_MAX
         while self._next is not None and self._next[0] <= key:

@@ -1,4 +1,4 @@
-"""Sources that are files: lines of JSON and magnet links, and folders of torrent files."""
+"""Sources in files: lines of JSON and magnet links, and folders of torrent files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lycosa.storage.core.torrent_line import LINE_MAX
 
 TORRENT_SUFFIX = ".torrent"
 TORRENT_BYTES_MAX = 64 << 20
-"""Maximum size of a torrent file: metadata of at most 32 MB, and trackers."""
+"""Maximum size of a torrent file. The metadata take at most 32 MB; trackers come on top."""
 
 
 class LinesSource:
-    """Lines of JSON, magnet links and infohashes, mixed as they are. Blank lines and # comments are ignored."""
+    """Lines of JSON, magnet links and infohashes in any mix. Blank lines and # comments are ignored."""
 
     def __init__(self, name: str, open_stream: Callable[[], BinaryIO], suffix: str = "") -> None:
         self.name = name
         self._open_stream, self._suffix = open_stream, suffix
-        self.total = 0  # known when it is open
+        self.total = 0  # set when the source is open
 
     def entries(self) -> Iterator[Entry]:
         number = 0
@@ -40,7 +40,7 @@ class LinesSource:
 
 
 class TorrentFilesSource:
-    """Torrent files: one, or all of a folder and the folders in it. Links to folders are not followed."""
+    """One torrent file, or all torrent files of a folder and its subfolders. Links to folders are not followed."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -67,7 +67,7 @@ class TorrentFilesSource:
         return Entry(where, EntryKind.TORRENT, data, done)
 
     def _walk(self) -> Iterator[tuple[str, EntryKind, bytes]]:
-        """Yield the paths of the files, and the folders that cannot be read."""
+        """Yield the paths of the torrent files, and an entry of the kind BAD for each folder that cannot be read."""
         if self._path.is_file():
             yield self._path.name, EntryKind.TORRENT, os.fsencode(self._path)
             return

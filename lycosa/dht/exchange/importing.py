@@ -1,9 +1,9 @@
 """Imports torrents into a record store.
 
-    source -> batches of entries -> read, checked, stored        several batches at once, in worker processes
-                                 -> infohashes into the queue    of a crawl, which fetches their metadata
+    source -> batches of entries -> parsed, checked, stored      several batches at once, in worker processes
+                                 -> infohashes into the queue    a crawl fetches their metadata
 
-A repeated import finds its torrents stored and stores none twice, so an interrupted one is simply repeated.
+No torrent is stored twice, so an interrupted import can simply be repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lycosa.storage.ports import RecordStore
 
 BATCH_ROWS = 500
 BATCH_BYTES = 4 << 20
-"""A batch has this many entries, or entries of this many bytes in total; the last one may be larger."""
+"""A batch ends after this many entries, or when its entries reach this many bytes."""
 PRIVATE, DENIED, EVICTED = "private", "denied", "evicted"
 NO_QUEUE = "needs the network: give --state, and crawl"
 
@@ -40,7 +40,7 @@ Inspect = Callable[[TorrentRecord], Inspection]
 
 @dataclass(slots=True)
 class ImportCounts:
-    """What became of the entries. `refused` has the reasons."""
+    """Numbers of entries by outcome. `refused` counts by reason."""
 
     new: int = 0
     known: int = 0
@@ -68,7 +68,7 @@ class Problem(NamedTuple):
 
 
 class BatchResult(NamedTuple):
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     counts: ImportCounts
     problems: list[Problem]
@@ -78,13 +78,13 @@ Take = Callable[[Sequence[Entry]], Awaitable[BatchResult]]
 
 
 class RecordImporter:
-    """Stores the torrents of batches: lines and torrent files."""
+    """Stores batches of lines and torrent files."""
 
     def __init__(self, store: RecordStore, policy: RecordPolicy, inspect: Inspect, now: Callable[[], float]) -> None:
         self._store, self._policy, self._inspect, self._now = store, policy, inspect, now
 
     async def take(self, entries: Sequence[Entry]) -> BatchResult:
-        """Store a batch. Raises `StateError`; the batch may then be repeated."""
+        """Store a batch. Raises `StateError`; the batch can then be repeated."""
         counts, problems, now = ImportCounts(), list[Problem](), self._now()
         read: list[tuple[Entry, ImportedTorrent]] = []
         for entry in entries:
@@ -103,16 +103,16 @@ class RecordImporter:
         stored = await self._store.put(new, now)
         counts.new += stored.new
         counts.known += stored.known
-        if stored.refused:  # by another process, since the look-up
+        if stored.refused:  # denied by another process after the look-up
             counts.refused[DENIED] += stored.refused
         if popularities := [each.popularity for _, each in read if each.popularity is not None]:
-            await self._store.set_popularity(popularities)  # of those that are stored
+            await self._store.set_popularity(popularities)  # the store ignores unknown torrents
         return BatchResult(counts, problems)
 
     async def _new_records(
         self, read: list[tuple[Entry, ImportedTorrent]], standing: dict[bytes, Standing], counts: ImportCounts
     ) -> list[TorrentRecord]:
-        """Return the records to store, as they may be stored. Count the others."""
+        """Return the new records after inspection. Count the others, and deny torrent files that rules refuse."""
         new: list[TorrentRecord] = []
         denied: dict[str, list[bytes]] = defaultdict(list)
         for entry, torrent in read:
@@ -127,7 +127,7 @@ class RecordImporter:
                     new.append(record)
                     continue
                 counts.refused[reason] += 1
-                if entry.kind is EntryKind.TORRENT:  # in a line, anybody may have put a bad name beside a good infohash
+                if entry.kind is EntryKind.TORRENT:  # the name in a line may be false, so it does not deny an infohash
                     denied[reason] += record.keys
         for reason, infohashes in denied.items():
             await self._store.deny(infohashes, reason=reason)
@@ -135,7 +135,7 @@ class RecordImporter:
 
 
 class QueueImporter:
-    """Queues infohashes for a crawl. Those that are stored, or may not be, are not queued."""
+    """Queues infohashes for a crawl, except those that are stored, denied or evicted."""
 
     def __init__(self, store: RecordStore, queue: HashQueue | None, now: Callable[[], float]) -> None:
         self._store, self._queue, self._now = store, queue, now
@@ -182,10 +182,10 @@ async def import_source(
     concurrency: int,
     report: Callable[[BatchResult, int], None],
 ) -> None:
-    """Import a source, with so many batches at once. `report` gets each result, and how much of the source is done.
+    """Import a source, with `concurrency` batches at a time. `report` gets each result, and the progress in the source.
 
-    Raises `UsageError` for a source that is not what it seems, `StateError` of the store. If a source cannot be read
-    further, that is one more problem.
+    Raises `UsageError` if the source has another format than it seemed to have, `StateError` if the store fails. If the
+    rest of a source cannot be read, that counts as one problem.
     """
     running: deque[tuple[asyncio.Task[BatchResult], int]] = deque()
     try:
@@ -210,7 +210,7 @@ async def import_source(
 
 
 def read_entry(entry: Entry, now: int) -> ImportedTorrent:
-    """Return what an entry says. Raises `LycosaError` for one that says nothing."""
+    """Parse an entry. Raises `LycosaError` if it cannot be read."""
     if entry.kind is EntryKind.LINE:
         return parse_line(entry.data, now)
     if entry.kind is EntryKind.TORRENT:
@@ -219,7 +219,7 @@ def read_entry(entry: Entry, now: int) -> ImportedTorrent:
 
 
 def _record_of_torrent_file(data: bytes, now: int) -> TorrentRecord:
-    """Return the record. Trackers and everything else but the comment and the date are left out."""
+    """Return the record with comment and creation date. Trackers and all other fields are left out."""
     torrent = read_torrent_file(data)
     fields = dict(torrent.fields)
     comment = fields.get(b"comment.utf-8") or fields.get(b"comment")
@@ -239,7 +239,7 @@ def _refusal(found: set[Standing]) -> str:
 
 
 def _completes(record: TorrentRecord) -> bool:
-    """Whether a record may have something that the stored one lacks."""
+    """Whether a record may have data that the stored one lacks."""
     return bool(record.comment) or record.created is not None or len(record.keys) > 1
 
 
@@ -252,7 +252,7 @@ async def _run(take: Take, entries: Sequence[Entry]) -> BatchResult:
 
 
 async def _batches(source: TorrentSource) -> AsyncGenerator[list[Entry]]:
-    """Yield batches. They are read in threads: a database or a pipe may make them wait, even for ever."""
+    """Yield batches. They are read in a thread, because a database or a pipe may block, even for ever."""
     batches, thread = _cut(source), OwnThread("import")
     try:
         while batch := await thread.call(lambda: next(batches, None)):

@@ -1,10 +1,10 @@
-"""The database of magnetico, and of its forks: `database.sqlite3`.
+"""Reads the database of magnetico and its forks: `database.sqlite3`.
 
     torrents   id, info_hash, name, total_size, discovered_on; from version 2 on updated_on, n_seeders, n_leechers
     files      id, torrent_id, size, path; without an index on torrent_id before version 2
 
-Two cursors walk along the ids, so memory does not depend on the size, and a missing index costs one sort.
-The piece length is not in it; of a torrent of version 2, only the first 20 bytes of the infohash are.
+Two cursors go through the ids in parallel, so memory does not grow with the database, and a missing index costs one
+sort. The database has no piece lengths. For a torrent of version 2, it has only the first 20 bytes of the infohash.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MagneticoSource:
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
-        self.total = 0  # known when it is open
+        self.total = 0  # set when the source is open
         self._path = path
 
     def entries(self) -> Iterator[Entry]:
@@ -71,7 +71,7 @@ class MagneticoSource:
             yield _entry(f"torrent {row[0]}", row, files.of(row[0]), done)
 
     def _has_counts(self, database: sqlite3.Connection) -> bool:
-        """Return whether torrents have counts of their peers. Raises `UsageError` for the database of others."""
+        """Return whether torrents have counts of peers. Raises `UsageError` if this is not a magnetico database."""
         tables = {name.decode() for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         found = {
             table: {row[1].decode() for row in database.execute(f"PRAGMA table_info({table})")}
@@ -79,7 +79,7 @@ class MagneticoSource:
             if table in tables
         }
         if not (found.get("torrents", set()) >= TORRENT_COLUMNS and found.get("files", set()) >= FILE_COLUMNS):
-            raise UsageError(f"{self.name} is an SQLite database, but not one of magnetico: it has other tables")
+            raise UsageError(f"{self.name} is an SQLite database, but not one of magnetico: the tables differ")
         return found["torrents"] >= COUNTED_COLUMNS
 
 
@@ -89,7 +89,7 @@ def _rows(cursor: sqlite3.Cursor) -> Iterator[Any]:
 
 
 def _entry(where: str, row: tuple[Any, ...], files: list[OwnedFile] | None, done: int) -> Entry:
-    """Return the row as a line of JSON, which is checked as all others are."""
+    """Return the row as a line of JSON, which is then checked like any other line."""
     _, infohash, name, discovered, updated, seeders, leechers = row
     if not isinstance(infohash, bytes):
         return Entry(where, EntryKind.BAD, b"its infohash is no blob", done)

@@ -1,4 +1,4 @@
-"""Finds out what a user wants to import from."""
+"""Recognises the kind of source that a user gives for an import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 def find_source(written: str, open_stdin: Callable[[], BinaryIO]) -> TorrentSource:
-    """Return the source that a user names. Raises `UsageError`."""
+    """Return the source for an argument of the command. Raises `UsageError`."""
     if written == STREAM:
         return LinesSource("standard input", open_stdin)
     if written.partition("://")[0] in SCHEMES:

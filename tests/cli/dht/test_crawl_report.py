@@ -14,7 +14,7 @@ LIMIT = "held back: 120 queries waiting for the limit of new addresses per minut
 def test_a_terminal_shows_the_stages_the_node_and_what_holds_the_crawl_back() -> None:
     assert live_lines(view(600)) == [
         "10 min: 3,000 torrents stored (300/min), sweep 1 at 6.0%",
-        "discovered 78,000 (7,800/min): 48,000 new, 30,000 known; about 40% of what the nodes have",
+        "discovered 78,000 (7,800/min): 48,000 new, 30,000 known; about 40% of the network known",
         "tried 12,000 (1,200/min): 3,000 fetched, 6,000 without peers, 3,000 whose peers failed",
         "queue 36,000, 300 in work, 6,000 to try later",
         "node 1,200 good contacts, reachable, out 90 queries/s 9.0 kB/s, in 20 kB/s, 180 of 500 connections",
@@ -54,8 +54,8 @@ def test_the_summary_says_what_every_failed_try_failed_for() -> None:
     found = view(600)
     found.snapshot.counts.update({CrawlOutcome.POSTPONED: 20, CrawlOutcome.NO_LOOKUP: 2, CrawlOutcome.BAD_INFO: 1})
     assert summary_lines(found)[2].endswith(
-        "failed: 9,023 (6,000 without peers, 3,000 whose peers failed, 22 held back by our limits,"
-        " 1 without a torrent in it)"
+        "failed: 9,023 (6,000 without peers, 3,000 whose peers failed, 22 postponed by our limits,"
+        " 1 with invalid metadata)"
     )
 
 

@@ -94,7 +94,7 @@ def test_tests_in_a_file_are_run(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "mine.toml: 'Spam 7': refused: no spam\n")
     done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", cwd=folder)
     assert done.returncode == 2
-    assert assert_one_line(done.stderr) == "mine.toml: 1 test of it failed, the first: 'Spam 7': refused: no spam"
+    assert assert_one_line(done.stderr) == "mine.toml: 1 test failed, the first: 'Spam 7': refused: no spam"
     assert names(folder) == [GOOD.name, BAD.name]
 
 

@@ -1,18 +1,17 @@
-"""Decides which node is asked for a sample next, on the way through the key space (BEP 51).
+"""Decides which node to query for a sample next, on the way through the key space (BEP 51).
 
-A sweep goes through the key space and asks each node once, in several lanes at a time, which are equal parts of it; in
-a lane, the node with the smallest id goes first (`lane.py`). Every answer names contacts near a target, which is a
-little ahead.
-A node that has more infohashes than it sent is asked again when its interval is over, as long as that brings something
-new. Such nodes get every other question, and all while the sweep rests.
-What is stored as the position is the part of every lane behind which all known nodes were asked, or wait for their
-interval.
+A sweep goes through the key space and queries each node once. The key space is divided into lanes of equal size, which
+advance in parallel; a lane queries its nodes in the order of their ids (`lane.py`). Each response has contacts near a
+target, which is a little ahead of the queried node.
+A node that has more infohashes than it sent is queried again when its interval has passed, as long as it returns new
+ones. Such nodes get every other query, and all queries while the sweep rests.
+The stored position is the share of each lane below which all known nodes were queried or wait for their interval.
 
     step = sweep.next_step(now)         # Ask, Search, or Rest
     sweep.answered(...)  sweep.failed(...)  sweep.postponed(...)  sweep.searched(...)
 
-Whatever a node says costs little: an interval has bounds, a node that has nothing new is asked once a sweep, one host
-is asked once a second, and an answer names a few contacts. Pure: `now` is monotonic seconds.
+A lying node costs little: intervals have bounds, a node without new infohashes gets one query per sweep, a host gets
+one query per second, and a response adds only a few contacts. `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -31,61 +30,61 @@ from lycosa.dht.crawler.core.lane import KEY_BITS, KEY_SPACE, SweepLane, lanes
 
 POSITION_BITS = 62
 LANES_BITS = 4
-"""Of a position that is stored: they tell the number of lanes. The others are finer than the distance between two nodes
-of the public network, about 2^137."""
+"""The low bits of a stored position, which encode the number of lanes. The other bits resolve less than the distance
+between two nodes of the public network, about 2^137."""
 PROGRESS_BITS = POSITION_BITS - LANES_BITS
 LANES_MAX = 8
-"""A lane asks 30 nodes a second: it must wait for answers, and a third of the nodes never answer."""
+"""Maximum number of lanes. One lane queries 30 nodes a second: it waits for responses, and a third never come."""
 LANE_NODES_MIN = 250
-"""Nodes for which a lane is worth the search at its start."""
+"""Minimum number of nodes that make a lane worth the lookup at its start."""
 NODES_MAX = 100_000
-"""Nodes whose last answer is remembered, about 30 MB."""
+"""Maximum number of nodes whose last response is remembered, about 30 MB."""
 AGAIN_MAX = 10_000
-"""Nodes that wait for the end of their interval."""
+"""Maximum number of nodes that wait for the end of their interval."""
 AGAIN_OF_SITE_MAX = 32
-"""Those of one host: a subscriber with so many nodes is a provider, or has one node with many names."""
+"""Maximum number of waiting nodes per host. A host with more is a provider, or one node with many ids."""
 SILENT_MAX = 1000
 SITES_MAX = 10_000
-"""Hosts whose last question is remembered; the pace of a host lasts for seconds."""
+"""Maximum number of hosts whose last query is remembered. A host's rate limit matters only for seconds."""
 CLOSER_MAX = 2 * K
-"""Contacts that are taken of an answer, the closest to the target. A node that names dead ones costs so much."""
+"""Maximum number of contacts taken from a response, the closest to the target. Limits the cost of dead contacts."""
 AHEAD_NODES = (5, -2)
-"""How many mean distances ahead of a node it is asked for contacts, in turn. The first nodes of a subtree are known
-best by those after them: if all questions looked ahead, one node in 60 would be missed."""
+"""How many mean distances the target is ahead of the queried node, in turn. The first nodes of a subtree are known best
+by the nodes behind them: if all targets were ahead, one node in 60 would be missed."""
 SPACINGS_KEPT = 31
-"""Answers whose median tells the mean distance between nodes: a few false ones change little."""
+"""Number of responses whose median gives the mean distance between nodes. A few false ones change little."""
 SAMPLES_KEPT = 2000
-"""Nodes whose last answers tell the usual interval, and which share of the infohashes is known."""
+"""Number of nodes whose last samples are used to estimate the usual interval and the share of known infohashes."""
 SAMPLE_AGE_MAX_S = 1800.0
-"""Age of a sample that tells which share is known. In an hour the share of a node that waits for six has changed."""
+"""Maximum age of a sample in the estimate of the known share. An older one is outdated: nodes may wait six hours."""
 AGAIN_MIN_S = 5.0
-"""A node whose interval is shorter, even 0, is not asked more often."""
+"""Minimum interval between two queries to a node, also if the node says 0."""
 POLL_S = 0.5
-"""How often to look whether a lane need not wait any longer for an answer."""
+"""Interval of the checks whether a lane has waited long enough for a response."""
 RETRY_S = 60.0
-"""When a node that used to answer is asked again after a silence."""
+"""Delay before a node that answered earlier is queried again after a time-out."""
 BARREN_MAX = 4
-"""After so many answers in a row with nothing new, or silences, a node is asked once a sweep. Where 95 % are known, one
-sample of 20 in three has nothing new; four in a row are one in 60."""
+"""After this many responses in a row with nothing new, or time-outs, a node gets one query per sweep. If 95 % are
+known, one sample of 20 in three has nothing new, and four in a row have a chance of one in 60."""
 SWEEP_MIN_S, SWEEP_MAX_S = 10.0, 21_600.0
-"""Bounds of the time from one sweep to the next, which is the median interval of the nodes; BEP 51: 6 hours at most."""
+"""Bounds of the time between the starts of two sweeps: the median interval of the nodes. BEP 51: 6 hours at most."""
 
 
 class Ask(NamedTuple):
-    """Ask this node for a sample, and for the nodes that it knows near a target, which is a little ahead."""
+    """Query this node for a sample, and for contacts near a target."""
 
     contact: Contact
     target: bytes
 
 
 class Search(NamedTuple):
-    """Search nodes close to a target."""
+    """Look up the nodes closest to a target."""
 
     target: bytes
 
 
 class Rest(NamedTuple):
-    """Nothing to do before `until`, or before the next answer."""
+    """Do nothing until `until` or the next response."""
 
     until: float
 
@@ -94,7 +93,9 @@ Step: TypeAlias = Ask | Search | Rest
 
 
 class SampledNode(NamedTuple):
-    """A node that was asked: in which sweep, until when it is left alone, how often in a row it had nothing new."""
+    """A queried node: in which sweep, when it may be queried again, and its number of queries in a row without new
+    infohashes.
+    """
 
     sweep: int
     again_at: float
@@ -102,7 +103,7 @@ class SampledNode(NamedTuple):
 
 
 class LastSample(NamedTuple):
-    """The last sample of a node: `size` infohashes, of which `new` ones were new."""
+    """The last sample of a node, with the number of its infohashes and how many of them were new."""
 
     at: float
     interval_s: float
@@ -115,19 +116,19 @@ class Sweep:
 
     def __init__(self, now: float, position: int = 0) -> None:
         self.sweeps = 0
-        """Complete sweeps."""
+        """Number of complete sweeps."""
         self.asked = 0
-        """Nodes that were asked on the way of this sweep."""
+        """Number of nodes queried for the first time in this sweep."""
         self._started_at = now
         self._spacings: deque[int] = deque(maxlen=SPACINGS_KEPT)
         self._spacing = KEY_SPACE
-        """The mean distance between two nodes. Fewer than K nodes do not tell it."""
+        """Estimated mean distance between two nodes. Unknown, and KEY_SPACE, with fewer than K nodes."""
         log_of_lanes, progress = position & ((1 << LANES_BITS) - 1), position >> LANES_BITS
         if not 0 < position < 1 << POSITION_BITS or log_of_lanes > LANES_MAX.bit_length():
             log_of_lanes = progress = 0
         self._lanes = lanes(1 << log_of_lanes, progress, PROGRESS_BITS)
         self._is_divided = position > 0
-        """Into as many lanes as there should be. A first search tells how many nodes there are."""
+        """Whether the number of lanes fits the network. A first lookup estimates the number of nodes."""
         self._turn = 0
         self._again = WaitingNodes()
         self._again_turn = False
@@ -136,25 +137,25 @@ class Sweep:
         self._site_ready_at: RecentDict[bytes, float] = RecentDict(SITES_MAX)
         self._in_flight: set[bytes] = set()
         self._silent: deque[Contact] = deque(maxlen=SILENT_MAX)
-        """Nodes that were silent in this sweep; if the next one has time, they get a second chance."""
+        """Nodes that did not answer in this sweep. They are queried again if there is a rest before the next one."""
         self._samples: RecentDict[bytes, LastSample] = RecentDict(SAMPLES_KEPT)
         self._rests_until = now
 
     @property
     def position(self) -> int:
-        """What to store: everything behind it was asked, and has answered or not."""
+        """The position to store: all known nodes before it were queried, and no response is pending."""
         progress = min((lane.certain - lane.start << PROGRESS_BITS) // (lane.end - lane.start) for lane in self._lanes)
         return min(progress, (1 << PROGRESS_BITS) - 1) << LANES_BITS | len(self._lanes).bit_length() - 1
 
     @property
     def coverage(self) -> float:
-        """The share of the key space that this sweep has gone through."""
+        """Share of the key space that this sweep has covered."""
         return sum(lane.progress for lane in self._lanes) / len(self._lanes)
 
     def known_share(self, now: float) -> float:
-        """Estimate which share of the network's infohashes is known: the share in the last sample of each node.
+        """Estimate the share of the network's infohashes that is known, by the share in the last sample of each node.
 
-        In the first sweep only what it has gone through is known. The estimate is low while many are new.
+        In the first sweep the share is multiplied by the coverage. The estimate is too low while many are new.
         """
         recent = [each for each in self._samples.values() if now - each.at < SAMPLE_AGE_MAX_S]
         size = sum(each.size for each in recent)
@@ -162,7 +163,7 @@ class Sweep:
         return share if self.sweeps else share * self.coverage
 
     def next_step(self, now: float) -> Step:
-        """Return what to do; call it again at `until` of a rest, or after an answer."""
+        """Return the next step. After a `Rest`, call it again at `until` or after a response."""
         step = self._ask_again(now) if self._again_turn else None
         self._again_turn = step is None
         if step is not None:
@@ -175,7 +176,7 @@ class Sweep:
     def answered(
         self, ask: Ask, closer: Iterable[Contact], now: float, *, interval_s: float, num: int, sampled: int, new: int
     ) -> None:
-        """Take an answer: the node has `num` infohashes and sent `sampled` of them, of which `new` ones are new."""
+        """Take a response: the node has `num` infohashes and sent `sampled` of them, of which `new` ones are new."""
         contact = ask.contact
         interval_s = min(max(interval_s, AGAIN_MIN_S), SWEEP_MAX_S)
         self._end(ask, closer)
@@ -186,7 +187,7 @@ class Sweep:
             self._again.add(contact, now + interval_s)
 
     def failed(self, ask: Ask, closer: Sequence[Contact], now: float) -> None:
-        """The node did not answer, or does not know the query."""
+        """Record that the node did not answer, or does not support the query."""
         contact = ask.contact
         self._end(ask, closer)
         used_to_answer = contact.endpoint in self._nodes
@@ -198,12 +199,12 @@ class Sweep:
             self._silent.append(contact)
 
     def postponed(self, ask: Ask, now: float) -> None:
-        """The node was not asked: ours is busy."""
+        """Record that the query was not sent, because our node is busy."""
         self._end(ask, ())
         self._again.add(ask.contact, now + AGAIN_MIN_S)
 
     def searched(self, target: bytes, found: Sequence[Contact]) -> None:
-        """Take the result of a search."""
+        """Take the result of a lookup."""
         key = int.from_bytes(target)
         closest = nsmallest(K, found, key=lambda each: int.from_bytes(each.id) ^ key)
         self._note_spacing(key, closest)
@@ -213,7 +214,7 @@ class Sweep:
         self.add(found)
 
     def add(self, contacts: Iterable[Contact]) -> None:
-        """Take nodes that were named. Those far behind are left for the next sweep."""
+        """Add nodes to their lanes. Nodes far behind are left for the next sweep."""
         for contact in contacts:
             key = int.from_bytes(contact.id)
             lane, known = self._lane_of(key), self._nodes.get(contact.endpoint)
@@ -263,7 +264,7 @@ class Sweep:
         return None
 
     def _may_pass(self, contact: Contact, now: float) -> bool:
-        """Whether a node is asked on the way. If it only has to wait, it is asked when it may be."""
+        """Whether to query a node now. A node that must wait is queued for later."""
         if contact.endpoint in self._in_flight:
             return False
         known = self._nodes.get(contact.endpoint)
@@ -275,7 +276,7 @@ class Sweep:
         return free_at <= now
 
     def _ask_again(self, now: float) -> Ask | None:
-        """Return the next node whose interval is over."""
+        """Return a query for the next node whose interval has passed."""
         while (contact := self._again.pop(now)) is not None:
             free_at = self._free_at(contact)
             if free_at > now:
@@ -294,13 +295,15 @@ class Sweep:
         return Ask(contact, min(max(target, 0), KEY_SPACE - 1).to_bytes(ID_BYTES))
 
     def _free_at(self, contact: Contact) -> float:
-        """Return when a node may be asked: its interval is over, and the limits of our node let the question out."""
+        """Return when a node may be queried: its interval has passed, and our limits per host allow a query."""
         known = self._nodes.get(contact.endpoint)
         site_free_at = self._site_ready_at.get(site_of(contact.endpoint), 0.0) - (QUERIES_BURST - 1) / QUERIES_PER_S
         return site_free_at if known is None else max(known.again_at, site_free_at)
 
     def _end(self, ask: Ask, closer: Iterable[Contact]) -> None:
-        """Take what a node named, once a sweep: one that is asked often could drown the others."""
+        """End a query, and add its contacts if it is the node's first one in this sweep: a node that is queried often
+        could drown out the others.
+        """
         contact, target = ask.contact, int.from_bytes(ask.target)
         self._in_flight.discard(contact.endpoint)
         self._lane_of(int.from_bytes(contact.id)).passing.pop(contact.endpoint, None)
@@ -315,11 +318,11 @@ class Sweep:
         return known.barren if known is not None else 0
 
     def _finish(self, now: float) -> None:
-        """End the sweep; the next one begins when most nodes may be asked again."""
+        """End the sweep. The next one starts when most nodes may be queried again."""
         intervals = sorted(each.interval_s for each in self._samples.values())
         interval_s = intervals[len(intervals) // 2] if intervals else SWEEP_MIN_S
         if self.asked > NODES_MAX // 2:
-            interval_s = SWEEP_MAX_S  # the intervals of some are forgotten; this one is enough for all
+            interval_s = SWEEP_MAX_S  # some nodes are forgotten with their intervals; this one suits all
         self._rests_until = max(now, self._started_at + min(max(interval_s, SWEEP_MIN_S), SWEEP_MAX_S))
         self._started_at = self._rests_until
         self.asked = 0
@@ -331,7 +334,7 @@ class Sweep:
         self._silent.clear()
 
     def _divide(self) -> None:
-        """Begin a sweep with as many lanes as suit the number of nodes."""
+        """Start a sweep with a number of lanes that fits the number of nodes."""
         nodes = KEY_SPACE // self._spacing
         count = min(max(1, nodes // LANE_NODES_MIN), LANES_MAX)
         left = [contact for lane in self._lanes for _, contact in lane.ahead] + self._again.contacts()
@@ -339,7 +342,7 @@ class Sweep:
         self.add(left)
 
     def _note_spacing(self, target: int, found: list[Contact]) -> None:
-        """Estimate the mean distance between nodes from those that are closest to a target."""
+        """Estimate the mean distance between nodes from the ones closest to a target."""
         distances = sorted(int.from_bytes(each.id) ^ target for each in found)[:K]
         if len(distances) == K:
             self._spacings.append(distances[-1] // K)
@@ -347,7 +350,7 @@ class Sweep:
 
 
 class WaitingNodes:
-    """Nodes with the times at which they may be asked again, each once. More than fit are left for the next sweep."""
+    """Nodes that wait until they may be queried again, each once. Nodes beyond the bounds wait for the next sweep."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, Contact]] = []
@@ -355,7 +358,7 @@ class WaitingNodes:
         self._of_site: Counter[bytes] = Counter()
 
     def add(self, contact: Contact, at: float) -> None:
-        """Take a node, unless it waits already, or there are too many."""
+        """Add a node, unless it waits already or too many nodes wait."""
         site = site_of(contact.endpoint)
         if contact.endpoint in self._endpoints or len(self._heap) >= AGAIN_MAX:
             return
@@ -365,7 +368,7 @@ class WaitingNodes:
             self._of_site[site] += 1
 
     def pop(self, now: float) -> Contact | None:
-        """Return the first node that may be asked."""
+        """Remove and return the first node that may be queried; None if there is none."""
         if not self._heap or self._heap[0][0] > now:
             return None
         _, contact = heappop(self._heap)
@@ -377,9 +380,9 @@ class WaitingNodes:
         return contact
 
     def contacts(self) -> list[Contact]:
-        """Return all."""
+        """Return all waiting nodes."""
         return [contact for _, contact in self._heap]
 
     def next_at(self) -> float:
-        """Return when the first one may be asked, infinity if there is none."""
+        """Return when the first node may be queried, infinity if none waits."""
         return self._heap[0][0] if self._heap else float("inf")
