@@ -1,9 +1,9 @@
-"""A search index in SQLite (FTS5), for small sites: no library beyond Python's, and one process may write and read.
+"""A search index in SQLite (FTS5), for small sites. It needs only Python's own library.
 
-DIR/fts5/index.sqlite   entries (a row per document: key, numbers, what is stored), keywords, words (FTS5), positions
+DIR/fts5/index.sqlite   entries (a row per document: key, numbers, stored data), keywords, words (FTS5), positions
 
-Each of the engine's words is what stands between spaces: the texts are analyzed before they come here. Until `commit`,
-additions are in a transaction that readers do not see.
+FTS5 splits texts only at spaces, since they are analyzed already. Until `commit`, changes are in a transaction that
+readers do not see.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class _Writer:
 
 
 class Fts5Rebuilt(_Writer):
-    """A new generation of an index: it is written, and adopted."""
+    """A new generation of an index, which is filled and then adopted."""
 
     def __init__(self, path: Path, schema: Schema, generation: int) -> None:
         super().__init__(path, schema)
@@ -245,7 +245,7 @@ def _marks(count: int) -> str:
 
 
 class _Matching:
-    """What selects the matches of a request: a source, a condition with its values, and an expression for the score."""
+    """The SQL of a request: the source, the condition with its values, and the expression for the score."""
 
     def __init__(self, schema: Schema, request: SearchRequest) -> None:
         self._schema = schema

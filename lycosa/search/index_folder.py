@@ -1,14 +1,14 @@
-"""The folder of an index: what it holds, who writes it, and which of its generations is read.
+"""The folder of an index: its files, the lock of its writer, and its current generation.
 
     DIR/lycosa-index.json   {format, version, kind, words, engine, generation}: written first, so that an unfinished
                             creation is recognized, and replaced when a rebuilt index is adopted
-    DIR/positions.json      source -> position; replaced after each commit of the engine: never ahead of the documents
+    DIR/positions.json      source -> position; replaced after each commit of the engine: not ahead of the documents
     DIR/writer.lock         locked (flock) by the writing process, and contains its id; unlocked when the process ends
-    DIR/tantivy/            the files of the engine; of the second generation tantivy.1/ and so on
-    DIR/tantivy.erased/     while they are being removed
+    DIR/tantivy/            the files of the engine; tantivy.1/ for the second generation, and so on
+    DIR/tantivy.erased/     the files of the engine while they are being removed
 
 After kill -9 the index has the documents of the last commit, and the positions of that commit or of the previous one.
-Reading the difference again changes nothing, since a document replaces the one with the same key.
+Indexing the difference again changes nothing, since a document replaces the one with the same key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')
 
 
 class Marker(msgspec.Struct, omit_defaults=True):
-    """What says that a folder is an index, and of what."""
+    """Marks a folder as an index, and describes the index."""
 
     format: str
     version: int
@@ -91,7 +91,7 @@ class IndexFolder:
         return self.path / (f"{self.marker.engine}.{number}" if number else self.marker.engine)
 
     def stamp(self) -> tuple[int, int]:
-        """Return what changes whenever another generation is adopted."""
+        """Return a value that changes whenever another generation is adopted."""
         status = (self.path / MARKER).stat()
         return status.st_mtime_ns, status.st_ino
 
@@ -106,12 +106,12 @@ class IndexFolder:
         self.remove_others()
 
     def remove_others(self) -> None:
-        """Remove the generations that nobody will open again."""
+        """Remove all generations except the current one."""
         folders = self.path.glob(f"{self.marker.engine}*/")
         _remove_folders([folder for folder in folders if folder.name != self.data.name])
 
     def positions(self) -> dict[str, int]:
-        """Return the positions. Return {} if they cannot be read: reading all sources again changes nothing."""
+        """Return the positions. Return {} if they cannot be read: indexing all sources again is harmless."""
         try:
             return msgspec.json.decode((self.path / POSITIONS).read_bytes(), type=dict[str, int])
         except (OSError, msgspec.MsgspecError):
@@ -133,7 +133,7 @@ class IndexFolder:
 
 
 def marker_of(path: Path) -> Marker | None:
-    """Return what the index in this folder is; None if there is none."""
+    """Return the marker of the index in this folder; None if there is none."""
     try:
         return msgspec.json.decode((path / MARKER).read_bytes(), type=Marker)
     except (OSError, msgspec.MsgspecError):
@@ -153,7 +153,7 @@ def erase(path: Path) -> None:
 
 
 def write_marker(path: Path, marker: Marker) -> None:
-    """Write what says that this folder is an index."""
+    """Write the marker of an index."""
     replace_file(path / MARKER, msgspec.json.encode(marker), sync=True)
 
 
@@ -163,7 +163,7 @@ def _remove_folders(folders: Sequence[Path]) -> None:
         if erased.exists():
             shutil.rmtree(erased)
         if folder.exists():
-            # Renamed first: a kill must not leave an index of which some files are missing.
+            # Renamed first: a kill must not leave an index with missing files.
             folder.rename(erased)
             shutil.rmtree(erased)
 
@@ -187,7 +187,7 @@ def _claim(path: Path, new: Marker | None) -> int:
 
 
 def _check(path: Path, wanted: Marker | None) -> Marker:
-    """Return the marker. Raises `IndexFailure` for another one than wanted; None accepts every index of ours."""
+    """Return the marker. Raises `IndexFailure` unless it is compatible with `wanted`; None accepts any index."""
     try:
         marker = msgspec.json.decode((path / MARKER).read_bytes(), type=Marker)
     except FileNotFoundError:

@@ -23,25 +23,25 @@ class Index(Protocol):
         """Whether its texts were analyzed by older rules: searches may miss documents until it is rebuilt."""
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        """Add or replace documents by key; visible after `commit`. `new`: the index has none of them."""
+        """Add or replace documents by key; visible after `commit`. `new`: no document is in the index yet."""
 
     def remove(self, keys: Sequence[str | int]) -> None:
         """Remove documents; visible after `commit`."""
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Make what was added and removed searchable and durable, and store the position of each source."""
+        """Make additions and removals visible and durable, and store the position of each source."""
 
     def positions(self) -> dict[str, int]:
         """Return the positions of the last commit. They are never ahead of the documents."""
 
     def find(self, request: SearchRequest) -> Matches:
-        """Return a page of matches, and how many there are in all: exactly."""
+        """Return a page of matches, and the exact number of all matches."""
 
     def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
         """Return how many matches have each value of a counted keyword, the most frequent values first."""
 
     def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
-        """Return how many matches have a number from each of the bounds to below the next one."""
+        """Return the number of matches in each range, from one bound (included) to the next (excluded)."""
 
     def completions(self, prefix: str, limit: int) -> list[str]:
         """Return frequent words of titles that begin with these letters, folded."""
@@ -50,10 +50,10 @@ class Index(Protocol):
         """Return the number of documents."""
 
     def rebuild(self) -> NewIndex:
-        """Return an empty index that readers do not see, to be filled and then adopted. An unfinished one is lost."""
+        """Return an empty index, hidden from readers, to fill and then adopt. An unfinished one is discarded."""
 
     def adopt(self, rebuilt: NewIndex) -> None:
-        """Commit and close the rebuilt index, and replace the documents with its own, in one step for readers."""
+        """Commit and close the rebuilt index, and replace this one by it. Readers see this in one step."""
 
     def close(self) -> None:
         """Release the index. What was not committed is dropped."""
@@ -63,7 +63,7 @@ class NewIndex(Protocol):
     """An index that is being filled to replace another one."""
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        """Add or replace documents by key. `new`: the index has none of them."""
+        """Add or replace documents by key. `new`: no document is in the index yet."""
 
     def remove(self, keys: Sequence[str | int]) -> None:
         """Remove documents."""

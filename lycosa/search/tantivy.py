@@ -201,7 +201,7 @@ class TantivyIndex:
 
 
 class Rebuilt:
-    """A new generation of an index: it is written, and adopted."""
+    """A new generation of an index, which is filled and then adopted."""
 
     def __init__(self, schema: Schema, folder: IndexFolder, generation: int) -> None:
         self.schema, self.generation = schema, generation
@@ -293,7 +293,7 @@ def _short(key: str | int) -> str | int:
 
 
 class _Queries:
-    """Builds queries of tantivy for documents of one kind."""
+    """Builds tantivy queries for one kind of document."""
 
     def __init__(self, schema: Schema, fields: tantivy.Schema) -> None:
         self._schema, self._fields = schema, fields

@@ -1,4 +1,4 @@
-"""The entry of a torrent in an index: the words of its names, and what its record can be filtered and sorted by."""
+"""The index entry of a torrent: the words of its names, and the values for filters and sorting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lycosa.storage.core.torrent_record import StoredTorrent
 
 
 def torrent_entry(torrent: StoredTorrent) -> IndexEntry:
-    """Return the entry of a stored torrent. What is not known is left out: it is not 0."""
+    """Return the entry of a stored torrent. Unknown values are left out, not set to 0."""
     record = torrent.record
     facts = record.content or ContentFacts()
     name, files = torrent_texts(record.name, (file.path for file in record.files))
@@ -32,5 +32,5 @@ def torrent_entry(torrent: StoredTorrent) -> IndexEntry:
 
 
 def _categories(facts: ContentFacts) -> list[str]:
-    """Return the category and the one above it, which is asked for to find all below."""
+    """Return the category and its parent: a search for the parent finds all of its categories."""
     return list(dict.fromkeys([str(facts.category), str(facts.category // 1000 * 1000)]))

@@ -1,7 +1,7 @@
 """Keeps an index of torrents equal to a record store: fills it once, then follows the store's changes.
 
-A change is acknowledged after the commit that has it, so nothing is lost if the process is killed: what was not
-acknowledged is indexed again, which changes nothing. One process indexes a store, into one index.
+A change is acknowledged after the commit that contains it. So a kill loses nothing: changes that were not acknowledged
+are indexed again, which is harmless. Only one process indexes a store, into one index.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from lycosa.storage.ports import RecordStore
 Result = TypeVar("Result")
 
 BATCH = 2_000
-"""Rows that are read at once: their records are in memory."""
+"""Number of rows read at once. Their records are in memory."""
 COMMIT_ROWS = 100_000
-"""Rows between two commits of the first filling."""
+"""Number of rows between two commits while an index is filled for the first time."""
 POLL_S = 1.0
-"""Pause before the store is asked again when it had nothing."""
+"""Pause before the next query to a store that had no changes."""
 SCANNED = "torrents"
-"""The position: the last row of the store that is in an index that is still being filled."""
+"""The name of the position: the last row of the store in an index that is still being filled."""
 COMPLETE = 2**62
-"""The position of an index that was filled."""
+"""The position of an index that has been filled."""
 
 
 class TorrentIndexer:
-    """See the module. It closes the index, the caller the store."""
+    """See the module. It closes the index; the caller closes the store."""
 
     def __init__(self, index: Index, store: RecordStore) -> None:
         self._index, self._store = index, store
@@ -47,7 +47,7 @@ class TorrentIndexer:
                 await asyncio.sleep(POLL_S)
 
     async def catch_up(self) -> int:
-        """Index what the store has now. Return how many rows that were."""
+        """Index all changes of the store. Return the number of rows."""
         before = self.indexed
         if self._index.outdated:
             await self.rebuild()
@@ -57,20 +57,20 @@ class TorrentIndexer:
         return self.indexed - before
 
     async def rebuild(self) -> None:
-        """Fill a new index, and then replace the old one with it. Meanwhile the old one is searched, and follows."""
+        """Fill a new index, then replace the old one by it. Until then the old one is searched and kept current."""
         rebuilt = await self._call(self._index.rebuild)
         after_id = 0
         while batch := await self._store.scan(after_id, BATCH):
             await self._call(_add, rebuilt, batch, True)
             after_id = batch[-1].id
             self.indexed += len(batch)
-            # In turns with the scan: what changed after its row was scanned replaces it.
+            # Between the steps of the scan: a row that changed after its scan is replaced.
             await self._follow(rebuilt, after_id)
         await self._call(self._index.adopt, rebuilt)
         await self._call(self._index.commit, {SCANNED: COMPLETE})
 
     async def close(self) -> None:
-        """Close the index when it is not in use any more. What was not committed is indexed by the next one."""
+        """Wait for a running call, then close the index. Uncommitted changes are indexed by the next indexer."""
         await self._call(self._index.close)
         self._executor.shutdown()
 
@@ -80,7 +80,7 @@ class TorrentIndexer:
     async def _fill(self) -> None:
         after_id = self._index.positions().get(SCANNED, 0)
         scanned: list[Change] = []
-        # An index that was being filled may have more than its position says.
+        # A partly filled index may contain more rows than its position says.
         is_new = not await self._call(self._index.count)
         rows = 0
         while after_id != COMPLETE:
@@ -96,7 +96,7 @@ class TorrentIndexer:
                 scanned, rows = [], 0
 
     async def _follow(self, rebuilt: NewIndex | None = None, scanned_id: int = 0) -> int:
-        """Index one batch of changes, and commit it. An index that is rebuilt gets those of the rows that it has."""
+        """Index and commit one batch of changes. `rebuilt` gets only changes of rows up to `scanned_id`."""
         changes = await self._store.changes(BATCH)
         if changes:
             await self._call(_apply, self._index, changes)

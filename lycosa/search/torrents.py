@@ -1,7 +1,7 @@
-"""Searches torrents: the index says which, the record store what they are, at this moment.
+"""Searches torrents: the index finds the ids, and the record store has the current records.
 
-A torrent that was removed is in no answer from the next request on, though it stays in the index until the indexer
-runs: every row of an answer is read from the store.
+All results are read from the store. So a torrent that was removed is missing from the next request on, even if it stays
+in the index until the indexer runs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lycosa.storage.core.torrent_record import Refusal, StoredTorrent
 from lycosa.storage.ports import RecordStore
 
 SORTS = {"relevance": "", "date": "found", "size": "size", "files": "files_count", "seeders": "seeders"}
-"""What results are sorted by, and the number of the index."""
+"""The sort orders, each with the number in the index; "" is relevance."""
 COUNTED = {"type": 10, "language": 12}
-"""The keywords whose values are counted, and how many of the values are shown."""
+"""The keywords whose values are counted, each with the maximum number of values returned."""
 COMPLETION_MIN = 2
-"""Minimum length of what is completed."""
+"""Minimum length of a prefix that is completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class TorrentRequest:
     limit: int = 20
     offset: int = 0
     strict: bool = False
-    """Whether all words are needed, even if no torrent has them: what programs ask for is meant so."""
+    """Whether all words must match, even if no torrent has them all. Programs expect this."""
 
 
 class FoundTorrents(NamedTuple):
-    """A page of results. `exact`: whether `total` counts no torrent that was removed since it was indexed.
+    """A page of results. `exact` is False if `total` may count torrents that were removed after they were indexed.
 
-    `partial`: whether no torrent has all words, and these have most of them.
+    `partial`: no torrent has all words; the results have most of them.
     """
 
     total: int
@@ -98,17 +98,17 @@ class TorrentSearch:
         return await self.count_values(TorrentRequest())
 
     async def count_ranges(self, field: str, bounds: Sequence[int]) -> list[int]:
-        """Return how many torrents have a number of the index from each of the bounds to below the next one."""
+        """Return the number of torrents in each range, from one bound (included) to the next (excluded)."""
         return await asyncio.to_thread(self._index.count_ranges, SearchRequest(), field, bounds)
 
     def parsed(self, text: str) -> SearchQuery | None:
-        """Return the words of a query; None if it has none, or cannot be read."""
+        """Parse the words of a query. Return None if it has none, or is invalid."""
         with suppress(BadQuery):
             return parse_torrent_query(text, self._now()).query
         return None
 
     async def completions(self, text: str, limit: int = 8) -> list[str]:
-        """Return texts that go on where this one ends, by words of names."""
+        """Return texts that complete the last word of this one, from words in names."""
         head, _, prefix = text.rpartition(" ")
         folded = fold(normalize(prefix)).strip()
         if len(folded) < COMPLETION_MIN or " " in folded:
@@ -117,7 +117,7 @@ class TorrentSearch:
         return [f"{head} {word}".strip() for word in found]
 
     async def get(self, infohash: bytes) -> StoredTorrent | None:
-        """Look a torrent up by either infohash."""
+        """Return the torrent with this infohash of either version; None if it is not stored."""
         return await self._store.get(infohash)
 
     async def refusal(self, infohash: bytes) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""Split text into words, for documents and queries alike and for all back ends.
+"""Splits text into words, in the same way for documents and queries and for all back ends.
 
 Text is folded first: lower case, accents and vowel points dropped, compatibility forms replaced ("Résumé", also in
 full-width letters, becomes "resume"), underscores replaced by spaces. A word is a run of letters and digits, cut every

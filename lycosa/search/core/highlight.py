@@ -63,7 +63,7 @@ class Highlighter:
         return _mark(_one_line(title), self._title)
 
     def adds(self, title: str, other: str) -> bool:
-        """Return whether another text has something that is looked for and missing in the title."""
+        """Return whether another text matches a term of the query that the title lacks."""
         folded, other_folded = fold(normalize(title)), fold(normalize(other))
         return any(_spans(other_folded, [each]) and not _spans(folded, [each]) for each in self._title)
 

@@ -1,4 +1,4 @@
-"""Spellings in the names of releases that mean the same, made one: for documents and queries alike.
+"""Unifies different spellings in the names of releases, for documents and queries.
 
 h.264 x264 AVC                 h264        S1E2, S01 E02, 1x02       s01e02
 h.265 x265 HEVC                h265        Season 1                  s01
@@ -33,7 +33,7 @@ _NUMBERED = re.compile(r"第\s*0*(\d{1,3})\s*(?=[集話话回期季章卷巻部�
 
 
 def one_spelling(text: str) -> str:
-    """Return the text with one spelling for each of these."""
+    """Replace the spellings that mean the same by one of them."""
     if not text.isascii():
         text = _NUMBERED.sub(r"第\1", text)
     return _SPELLING.sub(_spelled, text)

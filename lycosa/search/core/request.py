@@ -1,4 +1,4 @@
-"""What an index is asked, and what it answers."""
+"""Requests to a search index, and its answers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from lycosa.search.core.query import LooseQuery, SearchQuery
 
 
 class ValueFilter(NamedTuple):
-    """Keeps documents whose number is within the bounds (inclusive), or whose keyword is one of the values.
+    """Selects documents whose number is within the bounds (inclusive), or whose keyword is one of the values.
 
-    A document without a value is left out.
+    Documents without a value are left out.
     """
 
     field: str
@@ -20,9 +20,10 @@ class ValueFilter(NamedTuple):
 
 
 class SearchRequest(NamedTuple):
-    """A page of the matches of a query; without a query, of all documents. `sort` is a number; "" is relevance.
+    """Requests a page of the matches of a query, or of all documents if there is no query.
 
-    Documents without the number come last in either direction; without query and number, the order is undefined.
+    `sort` is the name of a number; "" is relevance. Documents without the number come last in either direction.
+    Without a query and `sort`, the order is undefined.
     """
 
     query: SearchQuery | LooseQuery | None = None
@@ -34,7 +35,7 @@ class SearchRequest(NamedTuple):
 
 
 class IndexMatch(NamedTuple):
-    """A document that matches: its key, its score, and what was stored with it."""
+    """A matching document: its key, its score, and the data stored with it."""
 
     key: str | int
     score: float
@@ -42,7 +43,7 @@ class IndexMatch(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """The total number of matches, and those of the page that was asked for."""
+    """The total number of matches, and the matches of the requested page."""
 
     total: int
     page: list[IndexMatch]

@@ -32,7 +32,7 @@ class Hit(NamedTuple):
 class SearchPage(NamedTuple):
     """One page of results: the total number of matches, the hits of this page, and the duration of the search.
 
-    `partial`: no document has all words of the query, and the hits have most of them.
+    `partial`: no document has all words of the query; the hits have most of them.
     """
 
     total: int

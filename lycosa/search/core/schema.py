@@ -1,6 +1,6 @@
-"""What an index holds, whichever back end it has: the kinds of documents, and the form in which they are added.
+"""The kinds of documents in an index, and the form in which they are added. The same for all back ends.
 
-Texts are analyzed by those who add them: a text is folded words separated by spaces. So every back end finds the same.
+The caller analyzes the texts: a text is folded words separated by spaces. So every back end finds the same documents.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ NUMBER_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A kind of documents. `texts` are searched, with their weights; `numbers` and `keywords` filter and sort.
+    """A kind of document. `texts` maps the searched texts to weights; `numbers` and `keywords` filter and sort.
 
-    `words` is the version of the rules by which the texts are analyzed: an index with others must be rebuilt.
+    `words` is the version of the rules that analyze the texts: an index with an older version must be rebuilt.
     """
 
     kind: str
@@ -25,17 +25,17 @@ class Schema:
     """The text that `title:` searches."""
     texts: Mapping[str, float]
     near: tuple[str, ...]
-    """The texts in which adjacent words of the query raise the score."""
+    """The texts in which adjacent query words raise the score."""
     numbers: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
     """The keywords whose values can be counted."""
     numeric_keys: bool = False
-    """Whether the keys are numbers: those of rows elsewhere. Then nothing else is stored."""
+    """Whether the keys are the ids of rows in another store. Then the index stores nothing but keys."""
 
 
 class IndexEntry(NamedTuple):
-    """A document in the form in which an index takes it. It replaces the one with the same key."""
+    """A document in the form that an index takes. It replaces the document with the same key."""
 
     key: str | int
     texts: Mapping[str, str]

@@ -1,9 +1,9 @@
-"""The query language for torrents: that of `search.core.query`, and filters, which may stand anywhere in it.
+"""The query language for torrents: that of `search.core.query`, and filters anywhere in the query.
 
     type:video lang:zh         size:>1GB  size:500MB..2GB  files:<=20  seeders:>0  year:1999  season:2 episode:5
     date:2026-11 date:>=2026-11-05 date:2026-01-01..2026-03-31  age:<7 (days)
 
-`size:1GB` is at least that. A filter that cannot be read, such as size:big, is read as words, like an unknown prefix.
+`size:1GB` means at least 1 GB. An invalid filter, such as size:big, is searched as words, like an unknown prefix.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ _VALUES = re.compile(r"[a-z0-9]{2,12}(?:,[a-z0-9]{2,12})*", re.IGNORECASE)
 
 
 class TorrentQuery(NamedTuple):
-    """What to find: None for all torrents, and the filters."""
+    """A parsed query. `query` is None if it has no words, which all torrents match."""
 
     query: SearchQuery | None
     filters: tuple[ValueFilter, ...] = ()
 
 
 def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None = None) -> TorrentQuery:
-    """Parse a query. `fields` are further filters, by the names of the query language.
+    """Parse a query. `fields` maps filter names of the query language to the values of further filters.
 
-    Raises `BadQuery` if the query has too many words, or one of the fields cannot be read.
+    Raises `BadQuery` if the query has too many words, or if one of the fields is invalid.
     """
     if len(text) > QUERY_MAX:
         raise BadQuery(f"the query has {len(text)} characters: use at most {QUERY_MAX}")
@@ -89,7 +89,7 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
             filters.append(_required(name, value.strip(), now))
     if not rest and (filters or not text.strip()):
         return TorrentQuery(None, tuple(filters))
-    # "web dl" is one word of a name: it is spelled before the parts are taken apart, but not across an exclusion.
+    # "web dl" is one word in a name: spellings are unified before the query is split, but not across an exclusion.
     rest = "".join(one_spelling(part) for part in _EXCLUSION.split(rest))
     return TorrentQuery(parse_query(rest, torrent_words), tuple(filters))
 
@@ -117,7 +117,7 @@ def _filter(name: str, value: str, now: float) -> ValueFilter | None:
     if low is None:
         return None
     sign = found["sign"] or (">=" if name == "size" else "")
-    if name == "age":  # the older, the smaller
+    if name == "age":  # an older torrent has a smaller time
         sign = {"": ">=", "<": ">=", "<=": ">=", ">": "<", ">=": "<"}[sign]
     return _signed(field, sign, low)
 

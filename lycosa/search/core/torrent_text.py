@@ -1,4 +1,4 @@
-"""The searched text of a torrent: its name, and the words of its files that the name does not have."""
+"""The searched texts of a torrent: the words of its name, and the words of its file names that the name lacks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from lycosa.search.core.analyzer import is_unspaced, words
 from lycosa.search.core.release_names import one_spelling, season_of
 
 TEXT_MAX_BYTES = 250
-"""Maximum size of both texts together. Longer ones cost more than what anybody finds by them."""
+"""Maximum size of both texts together. The words after it would take more space than they improve the results."""
 NAME_MAX = 1000
 """Maximum characters of a name that are read."""
 PATHS_MAX = 200
 """Maximum number of files whose names are read."""
 PATHS_AT_ONCE = 8
-"""Paths that are divided into words together, which is faster; often these are enough."""
+"""Number of paths that are split into words together, which is faster. Often the first ones are enough."""
 COUNTER_DIGITS = 3
-"""A number of so many digits counts files, tracks or pages. Counters get the room that words leave."""
+"""Numbers with at most this many digits count files, tracks or pages. They only get the space that words leave."""
 TITLE_WORDS_MAX = 4
-"""Number of words that are the title of a name that does not say where its title ends."""
+"""Number of words taken as the title if a name has no season, resolution or year after it."""
 _AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
 _PUNCTUATION = re.compile(r"[\s!-/:-@\[-`{-~、。「」『』【】《》（）！？]+")  # noqa: RUF001
 
@@ -51,14 +51,14 @@ def torrent_words(text: str) -> list[str]:
 
 
 def title_words(name: str) -> list[str]:
-    """Return the words of a name before its season, year or resolution: those that other releases have, too."""
+    """Return the words of a name before its season, year or resolution. Other releases have the same ones."""
     found = torrent_words(name[:NAME_MAX])
     end = next((place for place, word in enumerate(found) if place and _AFTER_TITLE.fullmatch(word)), None)
     return found[: TITLE_WORDS_MAX if end is None else end]
 
 
 def _units(text: str) -> list[str]:
-    """Return the words. Those of one character, in scripts without spaces, stay together: they are found adjacent."""
+    """Return the words. Adjacent characters of scripts without spaces stay together, so that phrases are found."""
     text = one_spelling(text)
     if text.isascii():
         return words(text)
@@ -71,7 +71,7 @@ def _units(text: str) -> list[str]:
 
 
 def _within(units: list[str], limit_bytes: int) -> tuple[list[str], int]:
-    """Return the first units that have room, and the room that is left."""
+    """Return the first units that fit, and the number of bytes left."""
     left = limit_bytes
     for place, unit in enumerate(units):
         left -= 1 + (len(unit) if unit.isascii() else len(unit.encode()) - unit.count(" "))

@@ -92,7 +92,7 @@ class _Site:
         self._templates = page_templates(TEMPLATES)
         self._templates.filters["counted"] = counted
         self._templates.globals.update(site=title, query_max=QUERY_MAX)
-        # What the pages of torrents have and these do not: other languages, a path of their own, suggestions.
+        # Only the torrent site has other languages, a path below the root, and suggestions.
         self._templates.globals.update(t=str, language={"code": "en"}, root="", suggests=False)
 
     def home(self, request: Request) -> Response:

@@ -76,7 +76,12 @@ def test_a_takedown_from_the_form_to_the_administrator(browser, tmp_path):
             wait(browser, lambda each: texts(each, "h1") == ["Administration"])
             assert texts(browser, ".reason") == ["It is mine."]
             browser.find_element(By.CSS_SELECTOR, ".request .apply").click()
-            wait(browser, lambda each: texts(each, "[role=status]") == ["The torrents were removed, and stay away."])
+            wait(
+                browser,
+                lambda each: (
+                    texts(each, "[role=status]") == ["The torrents were removed, and will not be stored again."]
+                ),
+            )
             browser.get(f"{server.url}/torrent/{HASHES[0]}")
             assert texts(browser, "h1") == ["This torrent was removed"]
 

@@ -1,7 +1,8 @@
-"""Requests for takedown, and the pages of administrators: requests, deny-list and API keys.
+"""Takedown requests, and the pages of administrators: requests, deny-list and API keys.
 
-Administration is off until somebody has a password. It is refused over plain HTTP from other machines, unless the
-operator allows it. Forms carry the token of their session, and the cookie is sent by this site's own pages only.
+Administration is off until an administrator has a password. It is refused over plain HTTP from other machines, unless
+the operator allows it. Forms carry the token of their session, and browsers send the cookie only from pages of this
+site.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ LOGINS_PER_MINUTE, LOGINS_AT_ONCE = 2, 5
 TAKEDOWNS_PER_MINUTE, TAKEDOWNS_AT_ONCE = 0.2, 5
 ALL_CLIENTS = "all"
 ALL_FACTOR = 20
-"""All clients together may do so much more than one: many machines do not get further than few."""
+"""The limit of all clients together, as a multiple of that of one client. It stops attacks from many machines."""
 _INFOHASH = re.compile(r"(?<![0-9a-zA-Z])(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{40})(?![0-9a-zA-Z])")
 Page = Callable[[Request, AdminSession], Awaitable[Response]]
 
 
 class AdminOptions(NamedTuple):
-    """What the operator decides: to hide torrents when somebody asks, and administration over plain HTTP."""
+    """Whether a takedown request hides torrents at once, and whether administration works over plain HTTP."""
 
     hide_at_once: bool = False
     over_http: bool = False
 
 
 class AdminParts(NamedTuple):
-    """What administration works on: the site's own file, and the store of the torrents."""
+    """What administration needs: the database of the site, the record store, and the options."""
 
     site: SiteStore
     store: RecordStore
@@ -59,7 +60,7 @@ class AdminParts(NamedTuple):
 
 
 class _Limits:
-    """A limit for each client and one for all together."""
+    """Limits the requests of each client, and of all clients together."""
 
     def __init__(self, per_minute: float, at_once: int) -> None:
         self._each = RequestLimit(per_minute, at_once)
@@ -79,7 +80,7 @@ class Administration:
         self._takedowns = _Limits(TAKEDOWNS_PER_MINUTE, TAKEDOWNS_AT_ONCE)
 
     def pages(self) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
-        """Return what answers GET and POST, by path."""
+        """Return the handlers of GET and POST by path."""
         return {
             "/takedown": self.takedown,
             "/admin": self._for_administrators(self._requests),
@@ -91,11 +92,11 @@ class Administration:
         }
 
     async def accepts(self, request: Request) -> bool:
-        """Return whether a program may search: it needs a key if there are any."""
+        """Return whether a program may search. It needs a key if the site has keys."""
         return await asyncio.to_thread(self._site.accepts_key, request.query_params.get("apikey", "")[:200])
 
     async def takedown(self, request: Request) -> Response:
-        """Show the form of a request for takedown, or take one."""
+        """Show the form for a takedown request, or store a request."""
         if request.method != "POST":
             return self._form(request, request.query_params.get("infohash", "")[:64])
         if wait_s := self._takedowns.wait_s(request):
@@ -104,7 +105,7 @@ class Administration:
         infohashes, reason = _infohashes(form.get("infohashes", "")), form.get("reason", "").strip()
         if not infohashes or not reason or len(infohashes) > INFOHASHES_MAX:
             what = (
-                "Write why it should be removed." if infohashes else "Write at least one infohash, of 40 or 64 digits."
+                "Write a reason for the removal." if infohashes else "Write at least one infohash of 40 or 64 digits."
             )
             what = what if len(infohashes) <= INFOHASHES_MAX else f"Write at most {INFOHASHES_MAX} infohashes at once."
             return self._form(request, form.get("infohashes", "")[:10_000], reason[:REASON_MAX], what)
@@ -122,9 +123,9 @@ class Administration:
         except UsageError as error:
             return self._pages.message(request, 503, "Not possible now", str(error))
         if decision:
-            await self._store.deny(map(bytes.fromhex, infohashes), reason="a request for takedown")
-            return self._pages.message(request, 200, "Removed", "The torrents are not shown any more.")
-        return self._pages.message(request, 202, "Request received", "An administrator decides about it.")
+            await self._store.deny(map(bytes.fromhex, infohashes), reason="a takedown request")
+            return self._pages.message(request, 200, "Removed", "The torrents are no longer shown.")
+        return self._pages.message(request, 202, "Request received", "An administrator will decide on it.")
 
     async def login(self, request: Request) -> Response:
         """Show the login, or log in."""
@@ -138,7 +139,7 @@ class Administration:
         name, password = form.get("name", ""), form.get("password", "")
         hashed = await asyncio.to_thread(self._site.password, name)
         if not await asyncio.to_thread(is_password, hashed, password):
-            return self._pages.page(request, "admin_login.html", 403, problem="This name and password do not fit.")
+            return self._pages.page(request, "admin_login.html", 403, problem="Wrong name or password.")
         token = await asyncio.to_thread(self._site.open_session, name, time.time())
         response = self._pages.redirect("/admin")
         is_secure = request.url.scheme == "https"
@@ -170,7 +171,7 @@ class Administration:
             await asyncio.to_thread(self._site.remove_api_key, name)
             return self._pages.redirect("/admin?said=key-removed")
         key = await asyncio.to_thread(self._site.add_api_key, name, time.time()) if name else None
-        said = f"The key of {name}, which is shown only now: {key}" if key else "A key needs a name of its own."
+        said = f"The key of {name}, which is shown only now: {key}" if key else "Every key needs a different name."
         return await self._overview(request, session, said)
 
     async def _logout(self, request: Request, _session: AdminSession) -> Response:
@@ -187,7 +188,7 @@ class Administration:
             found = await asyncio.to_thread(self._site.takedown, int(number))
         if found is None:
             return self._pages.redirect("/admin?said=gone")
-        if accepts:  # before it is noted: a crash in between leaves it waiting
+        if accepts:  # before the decision is stored: a crash in between leaves the request undecided
             await self._store.deny(map(bytes.fromhex, found.infohashes), reason=f"takedown {found.id}")
         decision = "accepted" if accepts else "refused"
         await asyncio.to_thread(self._site.decide, found.id, decision, time.time())
@@ -235,7 +236,7 @@ class Administration:
                 request,
                 403,
                 "Administration is off",
-                "Nobody has a password yet: lycosa site --add-admin NAME sets one.",
+                "There is no administrator yet: lycosa site --add-admin NAME adds one.",
             )
         return None
 
@@ -246,18 +247,18 @@ class Administration:
 
 
 SAID = {
-    "accepted": "The torrents were removed, and stay away.",
+    "accepted": "The torrents were removed, and will not be stored again.",
     "refused": "The request was refused.",
-    "denied": "The torrents were removed, and stay away.",
+    "denied": "The torrents were removed, and will not be stored again.",
     "allowed": "The torrents may be stored again.",
     "none": "There was no infohash: nothing was changed.",
     "key-removed": "The key was removed.",
-    "gone": "This request was decided before.",
+    "gone": "This request has already been decided.",
 }
 
 
 async def _form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form, which is read once."""
+    """Return the fields of a form. The body is read once."""
     if not hasattr(request.state, "form"):
         body, fields = b"", dict[str, list[str]]()
         try:

@@ -46,7 +46,7 @@ class TorrentApi:
             return JSONResponse({"error": str(failure)}, 400)
 
     async def suggest(self, request: Request) -> Response:
-        """Return completions of what was typed."""
+        """Return completions of the typed text."""
         return JSONResponse({"completions": await self._search.completions(request.query_params.get("q", "")[:100])})
 
     async def torrent(self, request: Request) -> Response:
@@ -71,28 +71,28 @@ class TorrentApi:
             return JSONResponse({"ok": False, "error": TEXTS[503].line}, 503)
 
     async def documentation(self, request: Request) -> Response:
-        """Show how the API is used."""
+        """Show the documentation of the API."""
         return self._pages.page(
             request, "torrent_api.html", base=base_url(request), description=describe(base_url(request))
         )
 
     async def openapi(self, request: Request) -> Response:
-        """Return the description of the API."""
+        """Return the OpenAPI description."""
         return JSONResponse(describe(base_url(request)))
 
 
 def describe(base: str) -> dict[str, Any]:
     """Return the OpenAPI description."""
     key = {"apikey": ("Key from an administrator, if the site has keys.", _text(200))}
-    words = {**key, "q": ("What to find: words and filters, as in the search box.", _text(QUERY_MAX))}
-    filters = {name: (f"ValueFilter, as `{name}:` in the search box.", _text(VALUE_MAX)) for name in FIELDS}
+    words = {**key, "q": ("The query: words and filters, as in the search box.", _text(QUERY_MAX))}
+    filters = {name: (f"Filter, as `{name}:` in the search box.", _text(VALUE_MAX)) for name in FIELDS}
     order = {
-        "sort": ("What results are sorted by.", {"type": "string", "enum": [*SORTS]}),
-        "order": ("Direction.", {"type": "string", "enum": ["asc", "desc"]}),
+        "sort": ("Sort order of the results.", {"type": "string", "enum": [*SORTS]}),
+        "order": ("Direction of the order.", {"type": "string", "enum": ["asc", "desc"]}),
     }
     page = {
-        "limit": ("Number of results.", _whole(API_LIMIT_MAX, LIMIT)),
-        "offset": ("Results to skip.", _whole(OFFSET_MAX, 0)),
+        "limit": ("Maximum number of results.", _whole(API_LIMIT_MAX, LIMIT)),
+        "offset": ("Number of results to skip.", _whole(OFFSET_MAX, 0)),
     }
     infohash = {
         "name": "infohash",
@@ -123,8 +123,8 @@ def _path(
     listed = [
         {"name": name, "in": "query", "description": text, "schema": kind} for name, (text, kind) in parameters.items()
     ]
-    responses = {"200": _response("The answer.", schema)}
-    responses |= {str(status): _response("What is wrong, in one line.", "Error") for status in errors}
+    responses = {"200": _response("Success.", schema)}
+    responses |= {str(status): _response("The error, in one line.", "Error") for status in errors}
     return {"get": {"summary": summary, "parameters": [*required, *listed], "responses": responses}}
 
 

@@ -2,15 +2,15 @@
 
     /                        the search box, the types, the newest torrents
     /search                  q, filters, sort, order, page: results; also /search.rss .atom .json .csv
-    /torrent/{infohash}      all about a torrent; 410 if it was taken down; also .json
-    /browse, /statistics     by type and day; how many there are
+    /torrent/{infohash}      the details of a torrent; 410 if it was taken down; also .json
+    /browse, /statistics     torrents by type and day; counts
     /api                     documentation; /api/openapi.json; /api/search, /api/counts, /api/suggest
     /torznab/api             for Prowlarr, Sonarr and Radarr
     /opensearch.xml, /suggest   the search box of a browser
-    /takedown, /admin        requests for takedown; administration with a login
+    /takedown, /admin        takedown requests; administration with a login
     /healthz                 {"ok": true, "documents": n}, or 503
 
-Every torrent on a page is read from the store when it is asked for: a takedown holds from the next request on.
+Every torrent on a page is read from the store for each request, so a takedown holds from the next request on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROBOTS = "User-agent: *\nDisallow: /search\nDisallow: /torrent/\nDisallow: /api/
 COMPRESSED_MIN_BYTES = 1024
 PER_MINUTE, BURST = 240.0, 120
 KEYED = {"/api/search", "/api/counts", "/api/suggest", "/api/torrents/{infohash}", "/torznab/api"}
-"""What programs need a key for."""
+"""Paths for programs, which need a key if the site has keys."""
 
 Answer = Callable[[Request], Awaitable[Response]]
 
@@ -58,8 +58,8 @@ def build_torrent_site(
 ) -> Starlette:
     """Return the site as an ASGI application. Without `admin` there are no takedowns and no administration.
 
-    `base` is the path below which the site is, such as "/torrents"; "" for all of the server. `per_minute` limits the
-    requests of each client of another machine; it may make BURST at once.
+    `base` is the path of the site, such as "/torrents"; "" is the root. `per_minute` limits the requests of each client
+    on another machine; it may make BURST requests at once.
     """
     templates = page_templates(TEMPLATES)
     templates.globals.update(site=title, takedowns=admin is not None)
@@ -113,11 +113,11 @@ def build_torrent_site(
 
 def _admin_routes(administration: Administration | None) -> list[Route]:
     answers = administration.pages() if administration else {}
-    return [Route(path, _unkept(answer), methods=["GET", "POST"]) for path, answer in answers.items()]
+    return [Route(path, _uncached(answer), methods=["GET", "POST"]) for path, answer in answers.items()]
 
 
 def _keyed(path: str, answer: Answer, administration: Administration | None) -> Answer:
-    """Refuse programs without a key, if the site has keys. People need none, nor the description of the API."""
+    """Refuse requests of programs without a key, if the site has keys. Pages and the API description need none."""
     if administration is None or path not in KEYED:
         return answer
 
@@ -129,7 +129,7 @@ def _keyed(path: str, answer: Answer, administration: Administration | None) -> 
     return respond
 
 
-def _unkept(answer: Answer) -> Answer:
+def _uncached(answer: Answer) -> Answer:
     async def respond(request: Request) -> Response:
         response = await answer(request)
         response.headers.update({"cache-control": "no-store", "x-robots-tag": "noindex"})
@@ -139,7 +139,7 @@ def _unkept(answer: Answer) -> Answer:
 
 
 def _conditional(answer: Answer) -> Answer:
-    """Let clients keep an answer, but ask each time whether it is still right: a takedown changes it."""
+    """Let clients cache a response, but check each time whether it is current: a takedown changes it."""
 
     async def respond(request: Request) -> Response:
         response = await answer(request)

@@ -1,4 +1,4 @@
-"""Any search as a feed (RSS, Atom), as JSON or CSV; and what lets a browser search here (OpenSearch)."""
+"""Search results as feeds (RSS, Atom), JSON and CSV; and the search box of a browser (OpenSearch)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TorrentFeeds:
         self._search, self._title = search, title
 
     async def search(self, request: Request) -> Response:
-        """Return the results of a search in the form that the path names."""
+        """Return the results of a search in the format of the path."""
         form = request.path_params["form"]
         if form not in FORMS:
             raise HTTPException(404)
@@ -60,7 +60,7 @@ class TorrentFeeds:
         return Response(text, media_type=FORMS[form])
 
     async def opensearch(self, request: Request) -> Response:
-        """Return the description of the search box."""
+        """Return the OpenSearch description."""
         base = xml_text(base_url(request))
         text = (
             f'{XML}<OpenSearchDescription xmlns="http://a9.com/-/spec/opensearch/1.1/">'
@@ -84,17 +84,17 @@ XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
 def xml_text(text: str) -> str:
-    """Return a text for an element: escaped, without characters that XML forbids."""
+    """Return the content of an element: escaped, without characters that XML forbids."""
     return escape(_NOT_XML.sub("", text))
 
 
 def xml_attribute(text: str) -> str:
-    """Return a text as the value of an attribute, with its quotation marks."""
+    """Return the value of an attribute, with quotation marks, without characters that XML forbids."""
     return quoteattr(_NOT_XML.sub("", text))
 
 
 def base_url(request: Request) -> str:
-    """Return the address of the site as the client knows it, without a slash at the end."""
+    """Return the URL of the site as seen by the client, without a slash at the end."""
     return f"{request.url.scheme}://{request.url.netloc}{request.scope.get('root_path', '')}"
 
 
@@ -141,7 +141,7 @@ def _rss(base: str, title: str, params: SearchParams, torrents: Sequence[StoredT
     head = (
         f'{XML}<rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel>'
         f"<title>{xml_text(_feed_title(title, params))}</title><link>{link}</link>"
-        f"<description>Torrents, as a search finds them</description>"
+        f"<description>Results of a torrent search</description>"
         f'<atom:link href={own} rel="self" type="application/rss+xml"/>'
     )
     items = "".join(
@@ -182,7 +182,7 @@ def _csv(torrents: Sequence[StoredTorrent]) -> str:
     for each in torrents:
         told = torrent_json(each)
         name = str(told["name"])
-        # Spreadsheets run what begins like a formula.
+        # Spreadsheets execute text that begins like a formula.
         told |= {"name": f"'{name}" if _FORMULA.match(name) else name, "files": told["files_count"]}
         told["languages"] = " ".join(facts_of_torrent(each).languages)
         writer.writerow(["" if told[column] is None else told[column] for column in COLUMNS])

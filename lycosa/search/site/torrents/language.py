@@ -1,4 +1,4 @@
-"""The languages of the pages. Texts stand in the templates in English; other languages have a table of them."""
+"""The languages of the pages. Templates have English texts; other languages have a table of translations."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TIME_MAX = 253_402_300_799
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language of the pages: its code, its name in itself, and the texts that it has instead of the English ones."""
+    """A language of the pages: its code, its own name for itself, and the translations of English texts."""
 
     code: str
     name: str
     texts: Mapping[str, str]
 
     def text(self, english: str, **values: object) -> str:
-        """Return a text of a page, with these values in its places."""
+        """Translate a text of a page, and fill in the values."""
         found = self.texts.get(english, english)
         return found.format(**values) if values else found
 
@@ -64,7 +64,7 @@ LANGUAGES_OF_SITE = {each.code: each for each in [ENGLISH, *map(_read, sorted(TA
 
 
 def language_of(request: Request) -> Language:
-    """Return the language that a visitor chose, or the first one that the browser wants and we have."""
+    """Return the language that the visitor chose, or the first supported one that the browser asks for."""
     if chosen := LANGUAGES_OF_SITE.get(request.cookies.get(LANGUAGE_COOKIE, "")):
         return chosen
     for part in request.headers.get("accept-language", "")[:200].split(","):

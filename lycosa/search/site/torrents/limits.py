@@ -1,4 +1,4 @@
-"""Limits the requests of each client. Addresses are kept in memory only, until their allowance is full again."""
+"""Limits the requests of each client. Addresses are kept only in memory, at most CLIENTS_MAX of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lycosa.core.rate_limit import RateLimit
 
 CLIENTS_MAX = 20_000
-"""Maximum number of clients that are remembered."""
+"""Maximum number of clients remembered."""
 IPV6_PREFIX = 64
-"""A customer has a network of this size: its addresses are one client."""
+"""Prefix length of the network of one customer. All of its addresses count as one client."""
 
 LOOPBACKS = {"127.0.0.1", "::/64"}
-"""The clients on this machine, among them proxies that do not say for whom they ask."""
+"""The clients on this machine. Reverse proxies that do not forward the client's address are among them."""
 
 TooMany = Callable[[Request, float], Response]
 """Answers a request that is allowed in so many seconds only."""
@@ -32,7 +32,7 @@ class RequestLimit:
         self._now = now
 
     def wait_s(self, client: str) -> float:
-        """Count a request. Return 0 if it is allowed, else in how many seconds the next one is."""
+        """Count a request. Return 0 if it is allowed, else the seconds until the next one is allowed."""
         now = self._now()
         return 0.0 if self._limit.allow(client, now) else max(self._limit.ready_at(client, now) - now, 0.001)
 
@@ -54,7 +54,7 @@ def client_of(request: Request) -> str:
 
 
 class ClientLimit:
-    """ASGI middleware that limits the requests of each client of another machine, except below the path `free`."""
+    """ASGI middleware that limits the requests of each client on another machine, except below the path `free`."""
 
     def __init__(self, app: ASGIApp, per_minute: float, burst: int, free: str, too_many: TooMany) -> None:
         self._app, self._free, self._too_many = app, free, too_many

@@ -1,4 +1,4 @@
-"""The pages of the torrent site. They are coroutines: the search runs in threads, the store has one of its own."""
+"""The pages of the torrent site. The handlers are coroutines: the index and the store work in threads."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ LABELS = {
 
 
 class FacetLink(NamedTuple):
-    """A value of a keyword with the number of results, and the link to those."""
+    """A value of a keyword, the number of results that have it, and the query that selects them."""
 
     label: str
     matches: int
@@ -148,11 +148,11 @@ class TorrentPages:
     async def _counts(self, params: SearchParams) -> dict[str, dict[str, int]]:
         if not params.is_empty:
             return await self._search.count_values(params.request())
-        numbers = await self._statistics.get()  # to count all of them takes longest
+        numbers = await self._statistics.get()  # counting all torrents takes longest
         return {"type": numbers.types, "language": numbers.languages}
 
     async def torrent(self, request: Request) -> Response:
-        """Show all about a torrent; 410 if it was taken down."""
+        """Show the details of a torrent; 410 if it was taken down."""
         infohash = infohash_of(request.path_params["infohash"])
         torrent = await self._search.get(infohash) if infohash else None
         if infohash is None or torrent is None:
@@ -183,18 +183,16 @@ class TorrentPages:
         return self.page(request, "torrent_browse.html", numbers=await self._statistics.get(), days=DAYS)
 
     async def statistics(self, request: Request) -> Response:
-        """Show how many torrents there are, by day, size and kind."""
+        """Show the numbers of torrents by day, type, size and language."""
         return self.page(request, "torrent_statistics.html", numbers=await self._statistics.get())
 
     async def missing(self, request: Request, infohash: bytes | None) -> Response:
-        """Return the page for a torrent that is not there, with the reason if it was taken down."""
+        """Return the page for a torrent that is not stored: 410 if it was taken down, else 404."""
         refusal = await self._search.refusal(infohash) if infohash else None
         if refusal and refusal.standing is Standing.DENIED:
-            return self.message(
-                request, 410, "This torrent was removed", "It was taken down, and is not stored any more."
-            )
+            return self.message(request, 410, "This torrent was removed", "It was taken down, and is no longer stored.")
         return self.message(
-            request, 404, "This torrent is not known", "Nobody has announced it, or it was removed for space."
+            request, 404, "This torrent is not known", "It was never found, or it was removed to free space."
         )
 
     def message(self, request: Request, status: int, heading: str, text: str, **values: object) -> Response:
@@ -209,15 +207,15 @@ class TorrentPages:
         return HTMLResponse(text, status, headers)
 
     def path(self, path: str) -> str:
-        """Return the path of a page, below that of the site."""
+        """Return the path of a page, including the path of the site."""
         return self._base + path
 
     def redirect(self, path: str, status: int = 303) -> Response:
-        """Send the visitor to another page."""
+        """Redirect to another page of the site."""
         return RedirectResponse(self.path(path), status)
 
     async def choose_language(self, request: Request) -> Response:
-        """Keep the language that a visitor chooses, in a cookie."""
+        """Store the language that the visitor chose in a cookie."""
         code = request.path_params["code"]
         if code not in LANGUAGES_OF_SITE:
             return self.message(request, 404, "This page does not exist", "Try the search box.")

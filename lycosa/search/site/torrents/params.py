@@ -1,4 +1,4 @@
-"""What visitors ask for: the parameters of a search, within bounds, and the links that keep them."""
+"""The parameters of a search: read from requests, limited, and written to links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INFOHASH_DIGITS = {40, 64}
 
 
 class SearchParams(NamedTuple):
-    """A search as a visitor asked for it."""
+    """The search that a visitor requested."""
 
     text: str
     fields: Mapping[str, str]
@@ -32,7 +32,7 @@ class SearchParams(NamedTuple):
     page: int
 
     def request(self) -> TorrentRequest:
-        """Return the search."""
+        """Return the request for the page of results."""
         offset = (self.page - 1) * PAGE_SIZE
         return TorrentRequest(self.text, self.fields, self.sort, self.ascending, PAGE_SIZE, offset)
 
@@ -44,12 +44,12 @@ class SearchParams(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is asked for."""
+        """Whether there are no words and no filters."""
         return not (self.text or self.fields)
 
 
 def search_params(values: QueryParams) -> SearchParams:
-    """Read the parameters of a search. Raises `BadQuery` for one that is wrong."""
+    """Read the parameters of a search. Raises `BadQuery` if one is invalid."""
     fields = {name: _short(name, values[name].strip()) for name in FIELDS if values.get(name, "").strip()}
     sort = values.get("sort", "")
     if sort not in {"", *SORTS}:
@@ -58,7 +58,7 @@ def search_params(values: QueryParams) -> SearchParams:
 
 
 def number(values: QueryParams, name: str, default: int, most: int) -> int:
-    """Return a whole number. Raises `BadQuery` if it is none, or too large."""
+    """Return a parameter as a whole number. Raises `BadQuery` if it is not one, or larger than `most`."""
     text = values.get(name, "") or str(default)
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
         raise BadQuery(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")
@@ -66,7 +66,7 @@ def number(values: QueryParams, name: str, default: int, most: int) -> int:
 
 
 def infohash_of(text: str) -> bytes | None:
-    """Return the infohash that hexadecimal digits stand for."""
+    """Parse 40 or 64 hexadecimal digits as an infohash; return None for any other text."""
     if len(text) not in INFOHASH_DIGITS or not text.isascii():
         return None
     try:

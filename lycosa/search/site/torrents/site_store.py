@@ -1,11 +1,11 @@
-"""What the site itself keeps, in one SQLite file: administrators, their sessions, and requests for takedown.
+"""The database of the site, one SQLite file: administrators, their sessions, API keys, and takedown requests.
 
     users       name, Argon2 hash of the password
-    sessions    hash of the token in the cookie, name, token of its forms, when it ends
-    api_keys    hash of the key, name, when it was made
-    takedowns   when, infohashes, reason, contact (until it is decided), what was decided, and when
+    sessions    hash of the token in the cookie, name, token of its forms, time when it ends
+    api_keys    hash of the key, name, time of creation
+    takedowns   time, infohashes, reason, contact (until the decision), decision, time of the decision
 
-Its methods block. Nothing about visitors is kept.
+The methods block. Nothing else about visitors is stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORMAT = int.from_bytes(b"LySi")
 VERSION = 1
 SESSION_S = 12 * 3600
 WAITING_MAX = 1000
-"""Requests for takedown that wait: beyond, no more are taken."""
+"""Maximum number of undecided takedown requests. Further requests are refused."""
 DECIDED_SHOWN = 50
 TABLES = (
     "CREATE TABLE users (name TEXT PRIMARY KEY, password TEXT NOT NULL) WITHOUT ROWID",
@@ -47,7 +47,7 @@ class AdminSession(NamedTuple):
 
 
 class Takedown(NamedTuple):
-    """A request to remove torrents. `decision` is "" while it waits, then "accepted" or "refused"."""
+    """A request to remove torrents. `decision` is "" until it is decided, then "accepted" or "refused"."""
 
     id: int
     at: int
@@ -70,17 +70,17 @@ class SiteStore:
             raise self._error(error) from error
 
     def set_password(self, name: str, hashed: str) -> None:
-        """Add an administrator, or change the password. It ends the sessions."""
+        """Add an administrator, or change a password. Ends the sessions of this administrator."""
         self._run("REPLACE INTO users VALUES (?, ?)", [name, hashed])
         self._run("DELETE FROM sessions WHERE name = ?", [name])
 
     def password(self, name: str) -> str | None:
-        """Return the hash of a password."""
+        """Return the hash of an administrator's password; None if the name is unknown."""
         rows = self._run("SELECT password FROM users WHERE name = ?", [name])
         return rows[0][0] if rows else None
 
     def has_users(self) -> bool:
-        """Return whether anybody can log in."""
+        """Return whether there is an administrator."""
         return bool(self._run("SELECT 1 FROM users LIMIT 1"))
 
     def open_session(self, name: str, now: float) -> str:
@@ -92,7 +92,7 @@ class SiteStore:
         return token
 
     def session(self, token: str, now: float) -> AdminSession | None:
-        """Return the session of a cookie."""
+        """Return the session of a cookie; None if it is unknown or has ended."""
         query = "SELECT name, form_token FROM sessions WHERE token = ? AND ends > ?"
         rows = self._run(query, [_hashed(token), now])
         return AdminSession(*rows[0]) if rows else None
@@ -102,7 +102,7 @@ class SiteStore:
         self._run("DELETE FROM sessions WHERE token = ?", [_hashed(token)])
 
     def add_api_key(self, name: str, now: float) -> str | None:
-        """Make a key for a program. Return it: it is not stored. None if there is one of this name."""
+        """Create and return a key for a program; only its hash is stored. Return None if the name is taken."""
         key = secrets.token_urlsafe(24)
         query = "INSERT INTO api_keys VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING name"
         return key if self._run(query, [_hashed(key), name, int(now)]) else None
@@ -116,13 +116,13 @@ class SiteStore:
         return [name for (name,) in self._run("SELECT name FROM api_keys ORDER BY name")]
 
     def accepts_key(self, key: str) -> bool:
-        """Return whether a program with this key may search: any may while there are no keys."""
+        """Return whether a program with this key may search. If there are no keys, every program may."""
         query = "SELECT count(*), coalesce(sum(key = ?), 0) FROM api_keys"
         [(keys, found)] = self._run(query, [_hashed(key)])
         return not keys or bool(found)
 
     def add_takedown(self, infohashes: Sequence[str], reason: str, contact: str, decision: str, now: float) -> None:
-        """Store a request. Raises `UsageError` if too many wait."""
+        """Store a request. Raises `UsageError` if WAITING_MAX requests are undecided."""
         [(waiting,)] = self._run("SELECT count(*) FROM takedowns WHERE decision = ''")
         if waiting >= WAITING_MAX:
             raise UsageError("too many requests are waiting: try again later")
@@ -130,7 +130,7 @@ class SiteStore:
         self._run("INSERT INTO takedowns VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
 
     def takedowns(self) -> list[Takedown]:
-        """Return the requests that wait, oldest first, then some that were decided."""
+        """Return the undecided requests, oldest first, then the latest DECIDED_SHOWN decided ones."""
         waiting = self._run("SELECT * FROM takedowns WHERE decision = '' ORDER BY id")
         decided = self._run(
             "SELECT * FROM takedowns WHERE decision != '' ORDER BY decided DESC LIMIT ?", [DECIDED_SHOWN]
@@ -138,11 +138,11 @@ class SiteStore:
         return [Takedown(row[0], row[1], tuple(row[2].split()), *row[3:]) for row in [*waiting, *decided]]
 
     def takedown(self, number: int) -> Takedown | None:
-        """Return a request that waits."""
+        """Return an undecided request; None if there is none with this number."""
         return next((each for each in self.takedowns() if each.id == number and not each.decision), None)
 
     def decide(self, number: int, decision: str, now: float) -> None:
-        """Note what was decided. The contact is not needed any more, and removed."""
+        """Store a decision, and delete the contact."""
         query = "UPDATE takedowns SET decision = ?, decided = ?, contact = '' WHERE id = ?"
         self._run(query, [decision, int(now), number])
 
@@ -160,10 +160,12 @@ class SiteStore:
 
     def _refuse(self, found: DatabaseHeader) -> None:
         if (found.application_id or found.tables) and found.application_id != FORMAT:
-            raise ForeignState(f"{self._path} is not the file of a search site")
+            raise ForeignState(f"{self._path} is not the database of a search site")
 
     def _error(self, error: Exception) -> StateError:
-        return storage_error(self._path, error, "for the requests of visitors", "the site's own file fails: {}")
+        return storage_error(
+            self._path, error, "for the requests of visitors", "the database of the site cannot be used: {}"
+        )
 
 
 def _hashed(token: str) -> bytes:

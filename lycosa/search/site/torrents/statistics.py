@@ -1,4 +1,4 @@
-"""The numbers of the site: how many torrents, of which kinds, found when. Counted rarely: that reads the index."""
+"""The statistics of the site: torrents by type, language, day and size. Counted rarely, since it reads the index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZE_LABELS = (
 
 
 class Day(NamedTuple):
-    """A day (ISO), and how many torrents were found on it."""
+    """A day (ISO 8601), and the number of torrents found on it."""
 
     date: str
     found: int
@@ -44,7 +44,7 @@ class Numbers(NamedTuple):
 
 
 class Statistics:
-    """Counts, and keeps the numbers for KEPT_S."""
+    """Counts torrents, and caches the numbers for KEPT_S."""
 
     def __init__(self, search: TorrentSearch) -> None:
         self._search = search

@@ -1,6 +1,7 @@
-"""Torznab, as Prowlarr, Sonarr and Radarr use it: an empty search returns the newest, a category includes those below.
+"""Torznab for Prowlarr, Sonarr and Radarr. An empty search returns the newest; a category includes its subcategories.
 
-t=caps                          what can be asked for
+
+t=caps                          the supported searches
 t=search    q cat limit offset
 t=tvsearch  + season ep         t=movie  + year
 """
@@ -53,7 +54,7 @@ DESCRIPTIONS = {
     INCORRECT: "Incorrect parameter",
     UNKNOWN_FUNCTION: "No such function",
     NOT_AVAILABLE: "Function not available",
-    FAILED: "The search does not work",
+    FAILED: "The search is unavailable",
 }
 _WORD = re.compile(r"\w")
 _DIGITS = re.compile(r"\d{1,9}")
@@ -63,7 +64,7 @@ _CATEGORIES = re.compile(r"\d{1,6}(?:,\d{1,6})*")
 
 
 class _Refused(Exception):
-    """A request that is answered with an error: its number, and what it is about."""
+    """A request that is answered with an error: its code, and the parameter or function that is wrong."""
 
     def __init__(self, code: int, about: str = "") -> None:
         super().__init__(about)
@@ -123,7 +124,7 @@ def _request(values: Mapping[str, str], accepted: tuple[str, ...]) -> TorrentReq
     if offset > OFFSET_MAX:
         raise _Refused(INCORRECT, "offset")
     fields = {"cat": categories} if categories else {}
-    # Clients ask again and again for what is new: their searches without words, and those with, are sorted by date.
+    # Clients poll for new torrents, so all results are sorted by date, with and without words.
     return TorrentRequest(text, fields, "date", limit=min(max(limit, 1), LIMIT_MAX), offset=offset, strict=True)
 
 

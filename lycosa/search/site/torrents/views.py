@@ -1,4 +1,4 @@
-"""What the pages show of a torrent. Names come from strangers: templates escape them, and only `<b>` marks matches."""
+"""What the pages show of a torrent. Names are untrusted: they are escaped, and only matches are marked, with `<b>`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME_SHOWN_MAX = 400
 
 
 class TorrentView(NamedTuple):
-    """A torrent in a list. `name` is HTML. `seeders` is None if nobody has counted."""
+    """A torrent in a list. `name` is HTML. `seeders` is None if the peers were never counted."""
 
     infohash: str
     name: str
@@ -40,7 +40,7 @@ class TorrentView(NamedTuple):
     type: str
     languages: tuple[str, ...]
     matching: list[str]
-    """Names of files with matches, as HTML, if the name does not have all words."""
+    """Names of files, as HTML, that match a term of the query which the name of the torrent lacks."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Folder:
 
 
 def torrent_view(torrent: StoredTorrent, highlighter: Highlighter | None) -> TorrentView:
-    """Return what a list shows."""
+    """Return the view of a torrent in a list."""
     record, facts = torrent.record, facts_of_torrent(torrent)
     counted = torrent.counted is not None
     name = record.name.strip() or "Unnamed"
@@ -78,7 +78,7 @@ def torrent_view(torrent: StoredTorrent, highlighter: Highlighter | None) -> Tor
 
 
 def facts_of_torrent(torrent: StoredTorrent) -> ContentFacts:
-    """Return what the names of a torrent say."""
+    """Return the facts about the content of a torrent."""
     return torrent.record.content or ContentFacts()
 
 
@@ -128,7 +128,7 @@ def _shallow(parts: Sequence[str]) -> Iterable[str]:
 
 
 def _matching(torrent: StoredTorrent, highlighter: Highlighter) -> list[str]:
-    """Return the names of the first files with a match that the name does not have."""
+    """Return the names of the first files that match a term which the name of the torrent lacks."""
     names = _file_names(torrent.record.files[:FILES_LOOKED_AT])
     adding = (highlighter.title(name) for name in names if highlighter.adds(torrent.record.name, name))
     return list(islice(adding, MATCHING_FILES))

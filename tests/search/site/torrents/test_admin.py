@@ -139,7 +139,7 @@ def test_nobody_gets_in_without_the_password_or_the_token(site):
     assert site.server.request("GET", "/admin", Cookie=cookie).status == 303
     for name, password in (("ada", "wrong"), ("eve", PASSWORD), ("", "")):
         answer = post(site.server, "/admin/login", name=name, password=password)
-        assert (answer.status, "do not fit" in answer.text) == (403, True)
+        assert (answer.status, "Wrong name or password" in answer.text) == (403, True)
     answers = [post(site.server, "/admin/login", name="ada", password="guess") for _ in range(3)]
     assert answers[-1].status == 429
 
@@ -186,6 +186,6 @@ def test_programs_need_a_key_as_soon_as_there_is_one(site):
     assert HASHES[0] in site.server.get(f"{torznab}&apikey={key}").text
     assert site.server.get("/search?q=show").status == 200, "people need none"
     again = post(site.server, "/admin/keys", cookie, token=token, name="sonarr", action="add").text
-    assert "A key needs a name of its own" in again
+    assert "Every key needs a different name" in again
     post(site.server, "/admin/keys", cookie, token=token, name="sonarr", action="remove")
     assert site.server.get(search).status == 200
