@@ -46,12 +46,12 @@ PEER_ID_PREFIX = b"-LY0001-"
 """Client and version in the format of BEP 20."""
 
 ADDRESS_WAIT_S = 0.25
-"""How soon to look again whether another new address may be contacted."""
+"""Interval of the checks whether another new address may be contacted."""
 
 LOCAL_ERRORS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EADDRINUSE}
 )
-"""Errors of our own system, for which the peer is not blamed."""
+"""Errors of our own system, which are not failures of the peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class MetadataFetch:
         self._fetcher.connect_more(self)
 
     def no_more_peers(self) -> None:
-        """Tell the fetch that no more peers come: it fails when all added peers have failed."""
+        """Declare that no more peers will be added: the fetch fails when all added peers have failed."""
         self.is_complete = True
         self.fail_if_hopeless()
 
@@ -118,7 +118,7 @@ class MetadataFetch:
 
     @property
     def peer_count(self) -> int:
-        """How many peers were added."""
+        """Number of peers that were added."""
         return len(self._seen)
 
     @property
@@ -133,7 +133,7 @@ class MetadataFetch:
         self._fetcher.end(self)
 
     def release(self) -> None:
-        """The metadata were used: their bytes are not in flight any more."""
+        """Stop counting the bytes of the metadata as in flight. Call it when the metadata have been used."""
         self.held_bytes = 0
         self._fetcher.end(self)
 
@@ -264,7 +264,7 @@ class MetadataFetcher:
 
     @property
     def waiting_fetches(self) -> int:
-        """How many fetches wait for a connection."""
+        """Number of fetches that wait for a connection."""
         return len(self._waiting_for_room)
 
     async def __aenter__(self) -> Self:
@@ -326,7 +326,7 @@ class MetadataFetcher:
         fetch.fail_if_hopeless()
 
     def _connect_later(self) -> None:
-        """Go on when there may be new addresses again."""
+        """Connect again when new addresses may be available."""
         if self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(ADDRESS_WAIT_S, self._connect_now)
 
@@ -383,7 +383,7 @@ class MetadataFetcher:
     # --- pieces
 
     def receive_event(self, connection: PeerConnection, event: PeerEvent) -> None:
-        """Handle an event of a conversation. Raises `PeerError` if the connection is of no more use."""
+        """Handle an event of a conversation. Raises `PeerError` if the connection is no longer useful."""
         fetch = connection.fetch
         if fetch.is_done:
             return
@@ -438,9 +438,9 @@ class MetadataFetcher:
             self._first_for_bytes = None
             change = min(change, -1)
         if change < 0 and self._waiting_for_bytes:
-            asyncio.get_running_loop().call_soon(self._ask_those_that_wait)
+            asyncio.get_running_loop().call_soon(self._request_for_waiting)
 
-    def _ask_those_that_wait(self) -> None:
+    def _request_for_waiting(self) -> None:
         for _ in range(len(self._waiting_for_bytes)):
             fetch = _pop_first(self._waiting_for_bytes)
             self._ask_all(fetch)

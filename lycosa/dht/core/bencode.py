@@ -64,7 +64,7 @@ def decode_with_span(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> tuple[dict[bytes, Value], bytes | None]:
-    """Return a dict, and the encoded value of `key` as it stands in `data`; None if the dict lacks this key.
+    """Return a dict, and the bytes of the value of `key` in `data`; None if the dict lacks this key.
 
     The infohash is the hash of these bytes. Decoding and encoding them again could change them.
     """

@@ -87,7 +87,7 @@ class PeerAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class PeersWanted:
-    """Another node asked us for peers. It does not say who: nobody is to remember that."""
+    """Another node requested peers from us. The event leaves out its address, so that nothing stores it."""
 
     infohash: bytes
 

@@ -36,9 +36,9 @@ REFUSED_WAIT_S = 1.0
 BANDWIDTH_BURST_S = 2.0
 """Maximum burst of an idle node, in seconds at the full rate."""
 QUERIES_RESERVE = 0.25
-"""The part of the burst that is reserved for our queries: answers to a flood must not use it up."""
+"""Share of the burst that is reserved for our queries: answers to a flood must not use it up."""
 TCP = b"tcp"
-"""Before the endpoint of a connection: a router on the way keeps an entry for each protocol."""
+"""Prefix for the endpoints of TCP connections: routers on the way keep separate entries for TCP and UDP."""
 NEW_ADDRESSES_BURST_S = 10.0
 """Maximum burst of new addresses, in seconds at the full rate."""
 
@@ -54,7 +54,7 @@ class TokenBucket:
         self._filled_at: float | None = None
 
     def take(self, amount: float, now: float, *, reserve: float = 0.0) -> bool:
-        """Take an amount if at least `reserve` is left. If both exceed the whole bucket, take it when it is full.
+        """Take an amount if at least `reserve` is left. If both together exceed the burst, a full bucket is enough.
 
         Return whether it was taken.
         """
@@ -122,10 +122,10 @@ class NewAddressCap:
 
 
 class QueryLimit(StrEnum):
-    """What a query of ours waits for."""
+    """The limit for which a query of ours waits."""
 
     HOST = "host"
-    """Each host is asked a limited number of times a second."""
+    """The limit of queries per second to the same host."""
     BANDWIDTH = "bandwidth"
     NEW_ADDRESSES = "new addresses"
 
@@ -146,7 +146,7 @@ class NodeLimits:
     ) -> None:
         self.bytes_per_s, self.new_addresses_per_minute = bytes_per_s, new_addresses_per_minute
         self.waits: Counter[QueryLimit] = Counter()
-        """How often a query or connection had to wait, by the reason. One that waits again counts again."""
+        """How often a query or connection had to wait, by limit. Each wait counts."""
         self._answers = RateLimit[bytes](answers_per_s, answers_burst, keys_max=HOSTS_MAX)
         self._queries = RateLimit[bytes](queries_per_s, queries_burst, keys_max=HOSTS_MAX, refuse_when_full=True)
         self._bandwidth = BandwidthCap(bytes_per_s)
@@ -164,9 +164,10 @@ class NodeLimits:
         return self._bandwidth.take(size_bytes, now, reserve=self._reserve_bytes)
 
     def may_connect(self, endpoint: bytes, now: float) -> bool:
-        """Return whether a TCP connection may be opened; if so, count its address, beside those of UDP.
+        """Return whether a TCP connection may be opened; if so, count its address together with those of UDP.
 
-        Connections have a rate of their own: there are always more peers to try, and queries must have their share.
+        Connections also have a separate rate limit, which leaves new addresses for queries: there are always more peers
+        to try.
         """
         allowed = self._connections.take(1, now)
         if allowed and not self._new_addresses.allow(TCP + endpoint, now):

@@ -34,7 +34,7 @@ from lycosa.dht.core.krpc import PING, ErrorMessage, KrpcError, Query, Reply, de
 from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.operations import Operations, PeersOptions
 from lycosa.dht.core.responder import Neighbourhood, Responder
-from lycosa.dht.core.routing.answers import Reading
+from lycosa.dht.core.routing.answers import AnswerReader
 from lycosa.dht.core.routing.maintenance import Maintenance, PingChore
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.secure_id import ExternalAddressVotes, is_exempt, is_secure, secure_id
@@ -96,7 +96,7 @@ class DhtNode:
         self._operations = Operations(
             self.table,
             shared.peers[self.family],
-            Reading(self.family, config.allowed_networks, self._silent),
+            AnswerReader(self.family, config.allowed_networks, self._silent),
             self._outgoing.send,
             self._events.append,
             is_secure=is_secure_contact,

@@ -25,7 +25,7 @@ class NodeConfig:
     sample_interval_s: int = SAMPLE_INTERVAL_S
     """Seconds for which the sample of our infohashes stays the same and indexers should not ask again (BEP 51)."""
     report_infohashes: bool = False
-    """Report as events which infohashes others announce or want peers of."""
+    """Report the infohashes that other nodes announce or look up, as events."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.sample_interval_s <= INTERVAL_S_MAX:

@@ -40,7 +40,7 @@ from lycosa.dht.core.krpc import (
     get_peers_arguments,
 )
 from lycosa.dht.core.peer_store import PeerStore
-from lycosa.dht.core.routing.answers import Reading
+from lycosa.dht.core.routing.answers import AnswerReader
 from lycosa.dht.core.routing.lookup import PEERS_MAX, Lookup, NodeWithToken
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.scrape_filter import ScrapeFilter
@@ -60,7 +60,7 @@ Emit = Callable[[OperationEvent], None]
 
 
 class SingleQuery:
-    """One query with one event: a ping, or sample_infohashes (BEP 51). With `hurries`, a late answer is none."""
+    """One query with one event. With `fail_when_stalled`, the query fails at its first deadline already."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class SingleQuery:
         emit: Emit,
         on_answer: Callable[[OutgoingQuery, Reply, float], OperationEvent],
         *,
-        hurries: bool = False,
+        fail_when_stalled: bool = False,
     ) -> None:
         self.operation_id = operation_id
         self.is_over = False
         self._emit = emit
         self._on_answer = on_answer
-        self._hurries = hurries
+        self._fail_when_stalled = fail_when_stalled
 
     def answered(self, query: OutgoingQuery, reply: Reply, now: float) -> None:
         if self.is_over:
@@ -83,7 +83,7 @@ class SingleQuery:
         self._emit(self._on_answer(query, reply, now))
 
     def stalled(self, query: OutgoingQuery, now: float) -> None:
-        if self._hurries:
+        if self._fail_when_stalled:
             self.failed(query, "the answer is late", now)
 
     def failed(self, query: OutgoingQuery, reason: str, now: float) -> None:
@@ -98,7 +98,7 @@ class LookupOperation:
 
     method = FIND_NODE
 
-    def __init__(self, operation_id: int, lookup: Lookup, reading: Reading, send: Send, emit: Emit) -> None:
+    def __init__(self, operation_id: int, lookup: Lookup, reading: AnswerReader, send: Send, emit: Emit) -> None:
         self.operation_id = operation_id
         self.lookup = lookup
         self.is_over = False
@@ -192,10 +192,10 @@ class LookupOperation:
 
 
 class JoinOperation(LookupOperation):
-    """A search for our own id. It also asks for contacts of the other family, for our node of that family (BEP 32)."""
+    """A search for our own id. It also requests contacts of the other family, for our node of that family (BEP 32)."""
 
     def __init__(
-        self, lookup: Lookup, reading: Reading, send: Send, emit: Emit, offer: Callable[[Contact, float], None]
+        self, lookup: Lookup, reading: AnswerReader, send: Send, emit: Emit, offer: Callable[[Contact, float], None]
     ) -> None:
         super().__init__(0, lookup, reading, send, emit)
         self._offer = offer
@@ -215,7 +215,7 @@ class GetPeersOperation(LookupOperation):
     method = GET_PEERS
 
     def __init__(
-        self, operation_id: int, lookup: Lookup, reading: Reading, send: Send, emit: Emit, *, scrape: bool = False
+        self, operation_id: int, lookup: Lookup, reading: AnswerReader, send: Send, emit: Emit, *, scrape: bool = False
     ) -> None:
         super().__init__(operation_id, lookup, reading, send, emit)
         self._scrape = scrape
@@ -242,7 +242,7 @@ class GetPeersOperation(LookupOperation):
             self._seeds.unite(reply.seed_filter)
             self._leechers.unite(reply.peer_filter)
         else:
-            # A node without BEP 33 sends no filters: its peers count as leechers unless other nodes know better.
+            # A node without BEP 33 sends no filters: its peers count as leechers unless another node has them as seeds.
             self._without_filters |= {ip_of(peer) for peer in self._reading.peers(reply)}
 
     def _finished(self) -> OperationEvent:
@@ -266,7 +266,7 @@ class AnnounceOperation(LookupOperation):
         self,
         operation_id: int,
         lookup: Lookup,
-        reading: Reading,
+        reading: AnswerReader,
         send: Send,
         emit: Emit,
         *,
@@ -308,7 +308,7 @@ def ping_finished(operation_id: int, query: OutgoingQuery, reply: Reply, now: fl
 
 
 def sample_finished(
-    operation_id: int, reading: Reading, query: OutgoingQuery, reply: Reply, now: float
+    operation_id: int, reading: AnswerReader, query: OutgoingQuery, reply: Reply, now: float
 ) -> OperationEvent:
     """Return the event of an answered sample_infohashes. A node without BEP 51 answers as to find_node."""
     contact = Contact(reply.id, query.endpoint)
@@ -320,21 +320,23 @@ def sample_finished(
     return InfohashesSampled(operation_id, contact, infohashes, reply.num, reply.interval_s, closer)
 
 
-def peers_named(operation_id: int, reading: Reading, query: OutgoingQuery, reply: Reply, now: float) -> OperationEvent:
+def peers_named(
+    operation_id: int, reading: AnswerReader, query: OutgoingQuery, reply: Reply, now: float
+) -> OperationEvent:
     """Return the event of an answer to get_peers that belongs to no lookup."""
     peers, closer = tuple(reading.peers(reply)), tuple(reading.contacts(reply, now))
     return PeersNamed(operation_id, Contact(reply.id, query.endpoint), peers, closer)
 
 
 class PeersOptions(TypedDict, total=False):
-    """How to search peers."""
+    """The options of `get_peers`."""
 
     scrape: bool
-    """Count the peers, too (BEP 33)."""
+    """Also estimate the numbers of seeds and leechers (BEP 33)."""
     start: Iterable[Contact]
     """Contacts that are known to be near the infohash."""
     only: Contact
-    """Ask this node and no other: PeersNamed, or QueryFinished as soon as the answer is late."""
+    """Query only this node. The event is PeersNamed, or QueryFinished as soon as the answer is late."""
 
 
 class NodeBusy(LycosaError):
@@ -352,7 +354,7 @@ class Operations:
         self,
         table: RoutingTable,
         peers: PeerStore,
-        reading: Reading,
+        reading: AnswerReader,
         send: Send,
         emit: Emit,
         *,
@@ -430,7 +432,7 @@ class Operations:
         return operation_id
 
     def sample_infohashes(self, contact: Contact, target: bytes, now: float) -> int:
-        """Ask a node for a sample, unless its interval is not over (BEP 51)."""
+        """Request a sample from a node. Fails if the node's interval has not passed yet (BEP 51)."""
         operation_id = self._next_id()
         operation = SingleQuery(operation_id, self._emit, partial(self._sampled, operation_id))
         self._running[operation_id] = operation
@@ -450,7 +452,7 @@ class Operations:
     def _ask_peers(self, contact: Contact, infohash: bytes, now: float) -> int:
         operation_id = self._next_id()
         on_answer = partial(peers_named, operation_id, self._reading)
-        operation = SingleQuery(operation_id, self._emit, on_answer, hurries=True)
+        operation = SingleQuery(operation_id, self._emit, on_answer, fail_when_stalled=True)
         self._running[operation_id] = operation
         arguments = get_peers_arguments(infohash)
         self._send(OutgoingQuery(GET_PEERS, arguments, contact.endpoint, contact.id, operation), now)

@@ -1,4 +1,4 @@
-"""Answers queries: decides what the sender of a query gets, and returns the datagram.
+"""Answers queries: makes the datagram with the answer to a query.
 
 This is the hot path: the closest contacts come from the table in compact form, and answers are joined from bytes.
 """
@@ -36,7 +36,7 @@ ENVELOPE_BYTES = 130
 SAMPLE_BYTES_MAX = SENT_BYTES_MAX - ENVELOPE_BYTES - 45
 """Maximum size of nodes and samples: the rest of the datagram, without `interval` and `num`."""
 VALUES_MAX = 50
-"""Maximum number of peers in an answer; each answer has others. A third of a datagram, to limit amplification."""
+"""Maximum number of peers in an answer: a third of a datagram, to limit amplification. Each answer has other peers."""
 
 
 class Neighbourhood:

@@ -29,10 +29,10 @@ WAITING_MAX = 1024
 WAITING_MAX_S = 20.0
 """A query that would have to wait longer is refused."""
 REFUSED = "refused by the limits of this node"
-"""The reason of such a query: it says nothing of the node that it was for."""
+"""The reason for a refused query. It says nothing about the node that was to be queried."""
 SILENCES_MAX = 3
 SILENT_S = 900.0
-"""If an endpoint did not answer SILENCES_MAX times in a row, lookups ignore it for this time when others name it."""
+"""If an endpoint did not answer SILENCES_MAX times in a row, lookups ignore it for this time in answers of others."""
 SILENT_ENDPOINTS_MAX = 4096
 STALLED_MIN_S = 0.5
 STALLED_MAX_S = 5.0
@@ -82,9 +82,9 @@ class QueryListener(Protocol):
 
 
 class SilentEndpoints:
-    """Endpoints that did not answer several queries in a row. Other nodes still name them long after they have left.
+    """Endpoints that did not answer several queries in a row. Other nodes return them long after they have left.
 
-    A node that does not remember them sends up to four fifths of its queries there (mldht).
+    A node that does not remember them sends up to four fifths of its queries to such endpoints (mldht).
     """
 
     def __init__(self) -> None:

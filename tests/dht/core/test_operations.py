@@ -19,7 +19,7 @@ from lycosa.dht.core.events import (
 from lycosa.dht.core.krpc import ANNOUNCE_PEER, GET_PEERS, SAMPLE_INFOHASHES, Reply
 from lycosa.dht.core.operations import OPERATIONS_MAX, NodeBusy, Operations
 from lycosa.dht.core.peer_store import PeerStore
-from lycosa.dht.core.routing.answers import Reading
+from lycosa.dht.core.routing.answers import AnswerReader
 from lycosa.dht.core.routing.table import RoutingTable
 from lycosa.dht.core.scrape_filter import ScrapeFilter
 from lycosa.dht.core.transactions import OutgoingQuery, SilentEndpoints
@@ -49,7 +49,7 @@ class Play:
         self.operations = Operations(
             self.table,
             self.peers,
-            Reading(IPV4, AllowedNetworks(), self.silent),
+            AnswerReader(IPV4, AllowedNetworks(), self.silent),
             lambda query, now: self.sent.append(query),
             self.events.append,
             is_secure=lambda _: True,

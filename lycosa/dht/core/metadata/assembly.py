@@ -1,7 +1,7 @@
 """Assembles the metadata of one infohash from the pieces of several peers, without I/O.
 
     assembly.add_peer(peer, size_bytes)         a peer offers metadata of this size
-    assembly.assign(peer, pieces_max)           which pieces to ask it for now
+    assembly.assign(peer, pieces_max)           the pieces to request from it now
     assembly.receive(peer, piece, data)         a piece; returns the info dict when it is complete and has the infohash
     assembly.reject(peer, piece), assembly.remove_peer(peer)
 
@@ -120,7 +120,7 @@ class Assembly:
         return None
 
     def reject(self, peer: Peer, piece: int) -> None:
-        """Note that a peer refused a piece. Raises `PeerError` if the peer is of no more use."""
+        """Record that a peer refused a piece. Raises `PeerError` if the peer is no longer useful."""
         offer = self._offers[peer]
         candidate = offer.candidate
         if candidate.asked.get(piece) == peer:

@@ -1,4 +1,4 @@
-"""Why a peer did not deliver metadata: the only error of this folder, with a reason that can be counted."""
+"""Why a peer did not deliver metadata. `PeerError` is the only error that this folder raises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PeerFailure(StrEnum):
     NO_METADATA = "no metadata"  # the peer does not have the metadata, or rejects requests
     TOO_LARGE = "too large"  # the metadata is larger than we accept
     FLOOD = "flood"  # more bytes or messages than we asked for
-    WRONG_HASH = "wrong hash"  # what the peer delivered does not have the infohash
+    WRONG_HASH = "wrong hash"  # the delivered metadata does not have the infohash
     NOT_PUBLIC = "not public"  # a private or reserved address: never contacted
     PAUSED = "paused"  # it failed before: not contacted for a while
     LIMITED = "limited"  # its host has reached the limit of connections per minute
@@ -27,7 +27,7 @@ class PeerFailure(StrEnum):
 
 
 class PeerError(LycosaError):
-    """A peer did not deliver. The modules of this folder raise no other error, whatever a peer sends."""
+    """A peer did not deliver. Whatever a peer sends, this folder raises no other error."""
 
     def __init__(self, reason: PeerFailure, message: str = "") -> None:
         super().__init__(message or reason.value)

@@ -45,7 +45,7 @@ class TorrentInfo:
     infohash_v2: bytes | None
     """The SHA-256, 32 bytes; None if the torrent has version 1 only."""
     encoding: bytes = b""
-    """What the torrent says of the encoding of its names, which may be wrong."""
+    """The declared encoding of the names, which may be wrong."""
 
     @property
     def size_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Decides which peers may be connected to. Anybody can announce any address, so an announce is not trusted.
+"""Decides which peers may be connected to. Announces are not trusted, because they may have any address.
 
 - A host (an IPv4 address or an IPv6 /64) gets one connection at a time and at most ten per minute, so that forged
   announces cannot make us flood a victim.
@@ -41,7 +41,7 @@ BLAMES_HOST = frozenset({PeerFailure.WRONG_HASH, PeerFailure.FLOOD})
 
 
 class PeerGate:
-    """Admits connections to peers, according to how earlier connections ended."""
+    """Admits connections to peers, depending on how earlier connections ended."""
 
     def __init__(self, allowed: AllowedNetworks = NONE_ALLOWED) -> None:
         self._allowed = allowed
@@ -55,7 +55,7 @@ class PeerGate:
         return site_of(endpoint) in self._connected
 
     def refusal(self, endpoint: bytes, now: float) -> PeerFailure | None:
-        """Return why this peer is not to be contacted now, whatever the rates."""
+        """Return why this peer must not be contacted now, regardless of rate limits; None if it may be."""
         if not is_contactable(endpoint, self._allowed):
             return PeerFailure.NOT_PUBLIC
         if self._banned.get(site_of(endpoint), 0.0) > now or self._paused.get(endpoint, (0.0, 0.0))[0] > now:
@@ -63,7 +63,7 @@ class PeerGate:
         return None
 
     def open(self, endpoint: bytes, now: float) -> PeerFailure | None:
-        """Return why this peer may not be connected to. If it may, the connection counts as open until `close`."""
+        """Return why this peer may not be connected to; None if it may. The connection is then open until `close`."""
         host = site_of(endpoint)
         assert host not in self._connected
         if refused := self.refusal(endpoint, now):
@@ -74,7 +74,7 @@ class PeerGate:
         return None
 
     def close(self, endpoint: bytes, failure: PeerFailure | None, now: float) -> None:
-        """Note that a connection was closed. `failure` is None if it delivered the metadata."""
+        """Record that a connection was closed. `failure` is None if it did not fail."""
         self._connected.discard(site_of(endpoint))
         if failure in BLAMES_HOST:
             self._banned[site_of(endpoint)] = now + BAN_S

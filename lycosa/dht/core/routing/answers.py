@@ -1,4 +1,4 @@
-"""What of an answer is used."""
+"""Selects the contacts and peers of an answer that may be used."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from lycosa.dht.core.krpc import Reply
 from lycosa.dht.core.transactions import SilentEndpoints
 
 NODES_MAX = 64
-"""Contacts looked at in an answer; a datagram of 1,500 bytes holds 55."""
+"""Maximum number of contacts read from an answer. A datagram of 1,500 bytes holds 55."""
 
 
-class Reading:
-    """Contacts and peers of one family that may be contacted and are not known as silent."""
+class AnswerReader:
+    """Reads contacts and peers from answers, except those that must not be contacted. `contacts` also leaves out those
+    known to be silent.
+    """
 
     def __init__(self, family: int, allowed: AllowedNetworks, silent: SilentEndpoints) -> None:
         self.family = family

@@ -155,8 +155,8 @@ class Lookup:
         self._take(contact, CandidateState.FAILED)
 
     def is_finished(self) -> bool:
-        """Whether nobody is left to query and no answer is expected. Once a node has answered, late answers are not
-        waited for."""
+        """Whether no candidate is left to query and no answer is pending. Late answers count as pending only until a
+        node has answered."""
         if self._in_flight:
             return False
         undecided, counted = self._undecided()

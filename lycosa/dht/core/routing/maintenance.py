@@ -1,7 +1,7 @@
-"""The queries that a node sends by itself.
+"""Schedules the queries that a node sends by itself.
 
-It joins the network, verifies nodes that queried it, pings questionable contacts and refreshes buckets. `chores`
-returns what is due, and the node sends the queries. The rate is low on purpose: an idle node sends one query every few
+They join the network, verify nodes that queried us, ping questionable contacts, and refresh buckets. `chores` returns
+the queries that are due, and the node sends them. The rate is low on purpose: an idle node sends one query every few
 seconds.
 """
 
@@ -127,7 +127,7 @@ class Maintenance:
         return [PingChore(contact)]
 
     def _refresh(self, table: RoutingTable, now: float, *, reachable: bool) -> list[Chore]:
-        """Refresh one bucket that has not changed or, if nobody can reach us, has not been searched for REFRESH_S."""
+        """Refresh one bucket that has not changed for REFRESH_S or, if no node can reach us, not been searched for."""
         stale = [
             (changed_at if reachable else self._searched.get(index, changed_at), index)
             for index, changed_at in enumerate(table.changes())
