@@ -108,7 +108,7 @@ async def open_torrent_crawl(
     say: Callable[[str], None] = _log.warning,
 ) -> AsyncIterator[DhtCrawl]:
     """Open the crawl of a state folder, which the node has locked. `store_url` is the URL of a database server. `rules`
-    are files of rules, in addition to those of the folder.
+    are rule files, in addition to those of the folder.
 
     The node must have been opened with the `node_settings` of the profile. While the store is down or full, the crawl
     waits for it, and `say` gets a line. `lycosa frontier` and `lycosa dht explain` can inspect the open crawl. Raises
@@ -162,7 +162,7 @@ async def crawl(
     state         folder of the crawl, which the next run resumes; without it, nothing is kept at the end
     store         URL of a database server for the torrents: postgresql://HOST/DATABASE or mysql://HOST/DATABASE
     profile       "home", for a line with a home router, or "server"
-    rules         files of rules about names (docs/torrent-rules.md)
+    rules         rule files (docs/torrent-rules.md)
     max_bytes     maximum size of torrents.sqlite with its log; beyond it, torrents with the fewest seeders are removed
     max_torrents  end after this many new torrents; without it, the crawl runs until the generator is closed
 

@@ -117,7 +117,7 @@ class ImportWorkers:
 async def open_import(
     location: RecordsLocation, rules: Sequence[Path] = (), *, store_private: bool, processes: int
 ) -> AsyncIterator[TorrentImport]:
-    """Open the store; create it if it is missing. `rules` are files of rules, in addition to those of the state folder.
+    """Open the store; create it if it is missing. `rules` are rule files, in addition to those of the state folder.
 
     Raises `UsageError`, `StateError`.
     """

@@ -44,7 +44,7 @@ class Applied(NamedTuple):
 
 
 def test_rules(path: Path) -> tuple[RuleFile, list[str]]:
-    """Read a file of rules and run its tests. Return the rules and the failures. Raises `UsageError`."""
+    """Read a rule file and run its tests. Return the rules and the failures. Raises `UsageError`."""
     rules = load_rules(path)
     return rules, list(failures(make_inspector([path]), rules.test))
 

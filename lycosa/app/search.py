@@ -19,7 +19,7 @@ def open_index(path: Path, *, write: bool = False) -> DocumentIndex:
 
 
 def index_stats(path: Path) -> tuple[int, dict[str, int]]:
-    """Return the number of documents, and the position in each source: none if the index is of torrents."""
+    """Return the number of documents, and the position in each source. An index of torrents has no positions."""
     marker = index_folder.marker_of(path)
     if marker is not None and marker.kind == TORRENTS.kind:
         from lycosa.app.torrent_search import open_torrent_index  # slow to import

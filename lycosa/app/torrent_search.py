@@ -24,7 +24,7 @@ ENGINES: dict[str, Callable[..., Index]] = {tantivy.ENGINE: TantivyIndex, fts5.E
 
 
 def index_folder(location: RecordsLocation, folder: str | None) -> Path:
-    """Return the folder of the index: in that of the state, unless another one is given. Raises `UsageError`."""
+    """Return `folder`, or by default the index folder in the state folder. Raises `UsageError` without both."""
     if folder is not None:
         return Path(folder)
     if location.state is None:
@@ -33,22 +33,22 @@ def index_folder(location: RecordsLocation, folder: str | None) -> Path:
 
 
 def open_torrent_index(folder: Path, *, write: bool = False, engine: str | None = None) -> Index:
-    """Open an index of torrents. A new one gets the engine; tantivy without one.
+    """Open an index of torrents. `engine` is that of a new index, by default tantivy.
 
-    Raises `IndexFailure`; `UsageError` if there is none to read.
+    Raises `IndexFailure`; `UsageError` if the index to read does not exist.
     """
     if not write and not folder.exists():
-        raise UsageError(f"{folder} does not exist: `lycosa index` with the same --state or --store makes it")
+        raise UsageError(f"{folder} does not exist: `lycosa index` with the same --state or --store creates it")
     marker = marker_of(folder)
     name = engine or (marker.engine if marker else tantivy.ENGINE)
     if name not in ENGINES:
-        raise IndexFailure(f"the index {folder} is of the unknown engine {name[:20]!r}: update Lycosa")
+        raise IndexFailure(f"the index {folder} has the unknown engine {name[:20]!r}: update Lycosa")
     return ENGINES[name](folder, TORRENTS, write=write)
 
 
 @asynccontextmanager
 async def torrent_indexer(store: RecordStore, folder: Path, engine: str | None = None) -> AsyncIterator[TorrentIndexer]:
-    """Open the indexer of an open store: the only writer of this index. Raises `IndexFailure`."""
+    """Open the indexer of an open store. It is the only writer of the index. Raises `IndexFailure`."""
     index = await asyncio.to_thread(open_torrent_index, folder, write=True, engine=engine)
     indexer = TorrentIndexer(index, store)
     try:

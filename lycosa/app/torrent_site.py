@@ -1,4 +1,4 @@
-"""Opens the site of torrents, over a store of torrents and an index."""
+"""Opens the torrent site over a record store and its index."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ async def open_torrent_site(
 
 
 def open_site_store(folder: Path) -> SiteStore:
-    """Open the file of the site that searches this index; it stands beside it."""
+    """Open the database of the site, in the folder that contains the index."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     return SiteStore(folder.parent / SITE_FILE)
 
 
 def set_admin_password(folder: Path, name: str, password: str) -> None:
-    """Add an administrator of the site that searches this index, or change the password. Raises `UsageError`."""
+    """Add an administrator of the site over this index, or change a password. Raises `UsageError`."""
     hashed = hash_password(password)
     with closing(open_site_store(folder)) as site:
         site.set_password(name, hashed)

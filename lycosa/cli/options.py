@@ -97,7 +97,7 @@ FLAGS = (
         "expected_urls",
         STORAGE,
         "N",
-        "Number of URLs for which the Bloom filter is sized at first, at most a billion. It grows with more URLs.",
+        "Expected number of URLs, at most a billion: the first size of the Bloom filter. It grows if there are more.",
     ),
     Flag("sync", STORAGE, "", "Force every commit to the disk, to survive power loss."),
     Flag("commit_every", STORAGE, "S", "Maximum seconds between two commits."),

@@ -66,14 +66,14 @@ class CrawlOptions(NamedTuple):
     type=Size(),
     metavar="SIZE",
     help="Maximum size of torrents.sqlite with its log, such as 10G. Beyond it, torrents with the fewest seeders are "
-    "removed, the longest unseen first, and stay away for 90 days. [default: no limit]",
+    "removed, those unseen for longest first. They are not stored again for 90 days. [default: no limit]",
 )
-@click.option("--max-time", type=Number(1), metavar="S", help="End after this many seconds. [default: no limit]")
+@click.option("--max-time", type=Number(1), metavar="S", help="Stop after this many seconds. [default: no limit]")
 @click.option(
     "--max-torrents",
     type=click.IntRange(1),
     metavar="N",
-    help="End when this many new torrents are stored; running tries may add a few. [default: no limit]",
+    help="Stop when this many new torrents are stored; transfers in progress may add a few. [default: no limit]",
 )
 @click.option(
     "--page",

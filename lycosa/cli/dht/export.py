@@ -35,7 +35,7 @@ TYPES = tuple(each.name.lower() for each in ContentType)
     "--type", "types", multiple=True, type=click.Choice(TYPES), help="Only torrents of this type. May be repeated."
 )
 def command(file: str, location: Any, kind: str | None, since: str | None, types: Sequence[str]) -> int:
-    """Write the stored torrents to a new file or to standard output, compressed if it ends in .gz or .zst.
+    """Write the stored torrents to standard output or a new file. A file that ends in .gz or .zst is compressed.
 
     \b
     jsonl     a line of JSON per torrent, with all stored data; `lycosa dht import` reads it

@@ -41,5 +41,5 @@ rules_option = click.option(
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File of rules about names, in addition to those in the folder of --state. May be repeated.",
+    help="Rule file, in addition to those in the folder of --state (docs/torrent-rules.md). May be repeated.",
 )

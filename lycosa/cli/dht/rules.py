@@ -21,7 +21,7 @@ _FILE = click.Path(path_type=Path)
 @click.group("rules", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Refuse torrents by their names, and recognise what torrents hold, by your own rules (docs/torrent-rules.md)."""
+    """Use your own rules to refuse torrents by name and to classify their content (docs/torrent-rules.md)."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -29,7 +29,7 @@ def command(ctx: click.Context) -> None:
 @command.command("test")
 @click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
 def test(files: tuple[Path, ...]) -> int:
-    """Run the tests in files of rules. Exit code 1: a test failed."""
+    """Run the tests in rule files. Exit code 1: a test failed."""
     from lycosa.app.dht_rules import test_rules
 
     failed = 0
@@ -46,7 +46,7 @@ def test(files: tuple[Path, ...]) -> int:
 @click.argument("file", type=_FILE)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def check(file: Path, names: tuple[str, ...]) -> int:
-    """Check a file of rules, and show the result of its rules and the built-in rules for each NAME."""
+    """Check a rule file, and show for each NAME the result of its rules and the built-in ones."""
     from lycosa.app.dht_rules import check_name, test_rules
 
     rules, _ = test_rules(file)

@@ -22,7 +22,7 @@ from lycosa.core.units import format_count
     "--output",
     type=NON_EMPTY,
     metavar="FILE",
-    help="Write the torrent with the closest good contacts as nodes, and without trackers. May be the same file.",
+    help="Write a copy without trackers, and with the closest good contacts as nodes. May be the same file.",
 )
 @node_options(is_short=True)
 def command(file: str, options: NodeOptions, output: str | None) -> int:

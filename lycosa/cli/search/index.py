@@ -1,4 +1,4 @@
-"""`lycosa index`: index torrents; `index build` and `index stats`: the items in files, and the size of an index."""
+"""`lycosa index`: index torrents; `index build`: index the items in files; `index stats`: show the size of an index."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ ENGINES = ("tantivy", "fts5")
 
 @click.group("index", invoke_without_command=True)
 @records_options
-@click.option("--index", "index_dir", metavar="DIR", help="Folder of the index.  [default: index, in that of --state]")
-@click.option("--follow", is_flag=True, help="Go on with what a crawl stores, until a signal.")
-@click.option("--rebuild", is_flag=True, help="Build the index anew; the old one is searched until this is done.")
+@click.option(
+    "--index", "index_dir", metavar="DIR", help="Folder of the index.  [default: the folder index in --state]"
+)
+@click.option("--follow", is_flag=True, help="Keep indexing what a crawl stores, until Ctrl-C.")
+@click.option("--rebuild", is_flag=True, help="Build a new index; the old one is searched until then.")
 @click.option("--engine", type=click.Choice(ENGINES), help="Engine of a new index.  [default: tantivy]")
 @click.pass_context
 def command(
@@ -41,7 +43,7 @@ def command(
     follow: bool,
     rebuild: bool,
 ) -> int | None:
-    """Index the torrents of a crawl of the DHT; build and inspect indexes of items.
+    """Index the torrents of a DHT crawl, or build and inspect indexes of items.
 
     \b
     lycosa index --state torrents --follow

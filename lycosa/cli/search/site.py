@@ -35,14 +35,17 @@ PORT = 8080
     "server_names",
     multiple=True,
     metavar="NAME",
-    help="Host name of the site behind a reverse proxy; may be given again. Requests under other names are refused.",
+    help="Host name of the site behind a reverse proxy. Requests under other names are refused. May be repeated.",
 )
 @click.option("--title", default="Lycosa", show_default=True, metavar="S", help="Title of the site.")
 @click.option(
-    "--base-path", default="", metavar="PATH", help="Path of the torrents' site on a server with others: /torrents."
+    "--base-path",
+    default="",
+    metavar="PATH",
+    help="URL path of the torrent site behind a reverse proxy, such as /torrents.",
 )
-@click.option("--add-admin", metavar="NAME", help="Set the password of an administrator of the torrents, and end.")
-@click.option("--hide-at-once", is_flag=True, help="Remove torrents when a visitor asks, before anybody decides.")
+@click.option("--add-admin", metavar="NAME", help="Set the password of an administrator of the torrent site, and exit.")
+@click.option("--hide-at-once", is_flag=True, help="Remove torrents as soon as a visitor requests it.")
 @click.option("--admin-over-http", is_flag=True, help="Allow administration from other machines without HTTPS.")
 def command(
     location: Any,
@@ -60,8 +63,8 @@ def command(
 ) -> int:
     """Serve a search site for an index: a search box, pages of results, and a JSON API (/api).
 
-    The site can run while a crawl fills the index. It has no password. Only this machine has access, and --host
-    must be a loopback address, unless --allow-remote is given.
+    The site can run while a crawl fills the index. Searching needs no password. Only this machine has access, and
+    --host must be a loopback address, unless --allow-remote is given.
 
     \b
     lycosa site --index index
@@ -93,7 +96,7 @@ def command(
 
 
 def _guard(address: str, names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return what makes a site refuse other host names. One that other machines can reach may have any name."""
+    """Return a wrapper that makes a site refuse other host names. A site open to other machines may have any name."""
     from lycosa.infra.web.host_guard import HostGuard
     from lycosa.infra.web.listening import is_remote
 

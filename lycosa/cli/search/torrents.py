@@ -1,4 +1,4 @@
-"""What the commands `index` and `site` do with torrents."""
+"""The parts of the commands `index` and `site` for torrents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count, format_duration
 
 REPORT_S = 10.0
-"""Seconds between two lines of an indexer that follows a store."""
+"""Seconds between two progress lines of an indexer that follows a store."""
 
 BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
@@ -76,7 +76,7 @@ def _report(folder: Path, rows: int, took_s: float) -> None:
 
 
 class SiteOptions(NamedTuple):
-    """What the operator decides about a site of torrents."""
+    """The options of a torrent site."""
 
     index_dir: str | None
     title: str
@@ -86,7 +86,7 @@ class SiteOptions(NamedTuple):
 
 
 def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str, guarded: Callable[[Any], Any]) -> int:
-    """Serve the site of a store until a signal. `guarded` refuses what the site must not answer."""
+    """Serve the site of a store until a signal. `guarded` wraps the site, and refuses foreign host names."""
     return asyncio.run(_serve(location, options, listener, line, guarded))
 
 
@@ -108,7 +108,7 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, 
 
 
 def add_admin(location: Any, index_dir: str | None, name: str) -> int:
-    """Ask for the password of an administrator, and store it. From a pipe, it is the first line."""
+    """Ask for the password of an administrator, or read it from the first line of a pipe. Store it."""
     from lycosa.app.torrent_search import index_folder
     from lycosa.app.torrent_site import set_admin_password
 
