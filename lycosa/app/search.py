@@ -10,12 +10,17 @@ from lycosa.search import index_folder
 from lycosa.search.core.schema import PAGES, TORRENTS
 from lycosa.search.pages import PageIndex
 from lycosa.search.ports import DocumentIndex
+from lycosa.search.speller import Speller
 from lycosa.search.tantivy import TantivyIndex
+from lycosa.search.word_list import WordCounter, WordList
 
 
 def open_index(path: Path, *, write: bool = False) -> DocumentIndex:
     """Open the index of pages in a folder. With `write`, create it if it does not exist, and take its writer lock."""
-    return PageIndex(TantivyIndex(path, PAGES, write=write))
+    index = TantivyIndex(path, PAGES, write=write)
+    if write:
+        return PageIndex(index, words=WordCounter(path, PAGES))
+    return PageIndex(index, speller=Speller(WordList(path)))
 
 
 def index_stats(path: Path) -> tuple[int, dict[str, int]]:

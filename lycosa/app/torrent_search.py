@@ -16,6 +16,7 @@ from lycosa.search.index_folder import marker_of
 from lycosa.search.ports import Index
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
+from lycosa.search.word_list import WordCounter
 from lycosa.storage.ports import RecordStore
 
 INDEX = "index"
@@ -50,7 +51,7 @@ def open_torrent_index(folder: Path, *, write: bool = False, engine: str | None 
 async def torrent_indexer(store: RecordStore, folder: Path, engine: str | None = None) -> AsyncIterator[TorrentIndexer]:
     """Open the indexer of an open store. It is the only writer of the index. Raises `IndexFailure`."""
     index = await asyncio.to_thread(open_torrent_index, folder, write=True, engine=engine)
-    indexer = TorrentIndexer(index, store)
+    indexer = TorrentIndexer(index, store, WordCounter(folder, TORRENTS))
     try:
         yield indexer
     finally:

@@ -13,7 +13,9 @@ from lycosa.search.site.torrents.admin import AdminOptions, AdminParts
 from lycosa.search.site.torrents.app import build_torrent_site
 from lycosa.search.site.torrents.passwords import hash_password
 from lycosa.search.site.torrents.site_store import SiteStore
+from lycosa.search.speller import Speller
 from lycosa.search.torrents import TorrentSearch
+from lycosa.search.word_list import WordList
 
 SITE_FILE = "site.sqlite"
 
@@ -33,7 +35,7 @@ async def open_torrent_site(
         store = await stack.enter_async_context(open_records(location))
         index = stack.enter_context(closing(open_torrent_index(folder)))
         site = stack.enter_context(closing(open_site_store(folder)))
-        search = TorrentSearch(index, store, Clock().now)
+        search = TorrentSearch(index, store, Clock().now, Speller(WordList(folder)))
         admin = AdminParts(site, store, AdminOptions(hide_at_once, over_http))
         yield build_torrent_site(search, title=title, base=base, admin=admin)
 

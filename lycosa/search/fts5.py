@@ -108,14 +108,6 @@ class Fts5Index:
             [row] = self._read(f"SELECT {within} FROM {matching.source} WHERE {matching.condition}", values)
         return list(row)
 
-    def completions(self, prefix: str, limit: int) -> list[str]:
-        with self._failures("cannot be searched"):
-            found = self._read(
-                "SELECT term FROM vocabulary WHERE col = ? AND term >= ? AND term < ? ORDER BY doc DESC LIMIT ?",
-                [self.schema.title, prefix, prefix + "\U0010ffff", limit],
-            )
-        return [word for (word,) in found]
-
     def count(self) -> int:
         return int(self._read("SELECT count(*) FROM entries")[0][0])
 
@@ -234,7 +226,6 @@ def _connect(path: Path, schema: Schema) -> sqlite3.Connection:
         "CREATE INDEX keywords_of ON keywords (id)",
         "CREATE TABLE positions (source TEXT PRIMARY KEY, position INTEGER NOT NULL)",
         f'CREATE VIRTUAL TABLE words USING fts5 ({", ".join(schema.texts)}, tokenize="{TOKENIZER}")',
-        "CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, col)",
         *(f"CREATE INDEX by_{name} ON entries ({name})" for name in schema.numbers),
     ]
     return open_database(path, lambda _: None, make)

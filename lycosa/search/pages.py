@@ -14,22 +14,29 @@ from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.results import Document, SearchPage
 from lycosa.search.core.schema import IndexEntry
 from lycosa.search.ports import Index
+from lycosa.search.speller import Speller
+from lycosa.search.word_list import WordCounter
 
 TEXT_MAX = 2_000_000
 """Maximum characters of a document's text that are indexed; the whole text is stored."""
 
 
 class PageIndex:
-    """See `search.ports.DocumentIndex`. It closes the index."""
+    """See `search.ports.DocumentIndex`. It closes the index and the list of words."""
 
-    def __init__(self, index: Index) -> None:
-        self._index = index
+    def __init__(self, index: Index, words: WordCounter | None = None, speller: Speller | None = None) -> None:
+        self._index, self._words, self._speller = index, words, speller
 
     def add(self, documents: Sequence[Document]) -> None:
-        self._index.add([_entry(document) for document in documents])
+        entries = [_entry(document) for document in documents]
+        self._index.add(entries)
+        if self._words:
+            self._words.add(entries)
 
     def commit(self, positions: Mapping[str, int]) -> None:
         self._index.commit(positions)
+        if self._words:
+            self._words.commit()
 
     def positions(self) -> dict[str, int]:
         return self._index.positions()
@@ -39,18 +46,25 @@ class PageIndex:
         check_page(limit, offset)
         parsed = parse_query(query)
         found = self._index.find(SearchRequest(parsed, limit=limit, offset=offset))
+        suggestion = self._speller.suggestion(query, found.total, self._count) if self._speller else ""
         loose = None if found.total else parsed.loosened()
         if loose:
             found = self._index.find(SearchRequest(loose, limit=limit, offset=offset))
         highlighter = Highlighter(parsed)
         hits = [highlighter.hit(_document(match.stored), match.score) for match in found.page]
-        return SearchPage(found.total, hits, (time.perf_counter() - started) * 1000, bool(loose and found.total))
+        took_ms = (time.perf_counter() - started) * 1000
+        return SearchPage(found.total, hits, took_ms, bool(loose and found.total), suggestion)
 
     def count(self) -> int:
         return self._index.count()
 
     def close(self) -> None:
         self._index.close()
+        if self._words:
+            self._words.close()
+
+    def _count(self, query: str) -> int:
+        return self._index.find(SearchRequest(parse_query(query), limit=1)).total
 
 
 def _entry(document: Document) -> IndexEntry:

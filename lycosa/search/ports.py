@@ -43,9 +43,6 @@ class Index(Protocol):
     def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
         """Return the number of matches in each range, from one bound (included) to the next (excluded)."""
 
-    def completions(self, prefix: str, limit: int) -> list[str]:
-        """Return frequent words of titles that begin with these letters, folded."""
-
     def count(self) -> int:
         """Return the number of documents."""
 

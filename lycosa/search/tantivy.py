@@ -28,8 +28,6 @@ KEY_MAX = 256
 """Maximum characters of a key; a longer key is replaced by its hash."""
 PHRASE_WEIGHT = 2.0
 """Extra weight if the words of the query are adjacent in the document."""
-COMPLETIONS_SCANNED = 200
-"""Maximum number of words with a prefix that are compared by frequency."""
 _TIE_BREAKER = 0.2
 
 
@@ -130,11 +128,6 @@ class TantivyIndex:
             found = self._searcher().aggregate(self._query(request), wanted)
         counts = {bucket.get("from", 0): bucket["doc_count"] for bucket in found[field]["buckets"]}
         return [counts[low] for low, _ in pairwise(bounds)]
-
-    def completions(self, prefix: str, limit: int) -> list[str]:
-        with failures(self.path, "cannot be searched"):
-            found = self._searcher().terms_with_prefix(self.schema.title, prefix, limit=COMPLETIONS_SCANNED)
-        return [word for word, _ in sorted(found, key=lambda pair: -pair[1])[:limit]]
 
     def count(self) -> int:
         with failures(self.path, "cannot be read"):

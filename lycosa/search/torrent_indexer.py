@@ -7,14 +7,14 @@ are indexed again, which is harmless. Only one process indexes a store, into one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from lycosa.search.core.schema import IndexEntry
 from lycosa.search.ports import Index, NewIndex
 from lycosa.search.torrent_entry import torrent_entry
-from lycosa.storage.core.torrent_record import Change, StoredTorrent
+from lycosa.search.word_list import WordCounter
+from lycosa.storage.core.torrent_record import Change
 from lycosa.storage.ports import RecordStore
 
 Result = TypeVar("Result")
@@ -32,10 +32,10 @@ COMPLETE = 2**62
 
 
 class TorrentIndexer:
-    """See the module. It closes the index; the caller closes the store."""
+    """See the module. It closes the index and the list of words; the caller closes the store."""
 
-    def __init__(self, index: Index, store: RecordStore) -> None:
-        self._index, self._store = index, store
+    def __init__(self, index: Index, store: RecordStore, words: WordCounter | None = None) -> None:
+        self._index, self._store, self._words = index, store, words
         self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: calls take turns, even cancelled ones
         self.indexed = 0
         """Number of rows that were added, replaced or removed."""
@@ -59,19 +59,25 @@ class TorrentIndexer:
     async def rebuild(self) -> None:
         """Fill a new index, then replace the old one by it. Until then the old one is searched and kept current."""
         rebuilt = await self._call(self._index.rebuild)
+        if self._words:
+            await self._call(self._words.restart)
         after_id = 0
         while batch := await self._store.scan(after_id, BATCH):
-            await self._call(_add, rebuilt, batch, True)
+            await self._call(_add, rebuilt, self._words, batch, True)
             after_id = batch[-1].id
             self.indexed += len(batch)
             # Between the steps of the scan: a row that changed after its scan is replaced.
             await self._follow(rebuilt, after_id)
         await self._call(self._index.adopt, rebuilt)
+        if self._words:
+            await self._call(self._words.adopt)
         await self._call(self._index.commit, {SCANNED: COMPLETE})
 
     async def close(self) -> None:
         """Wait for a running call, then close the index. Uncommitted changes are indexed by the next indexer."""
         await self._call(self._index.close)
+        if self._words:
+            await self._call(self._words.close)
         self._executor.shutdown()
 
     async def _call(self, work: Callable[..., Result], *arguments: Any) -> Result:
@@ -85,13 +91,13 @@ class TorrentIndexer:
         rows = 0
         while after_id != COMPLETE:
             batch = await self._store.scan(after_id, BATCH)
-            await self._call(_add, self._index, batch, is_new)
+            await self._call(_add, self._index, self._words, batch, is_new)
             scanned += [each._replace(torrent=None) for each in batch if each.token]
             after_id = batch[-1].id if batch else COMPLETE
             rows += len(batch)
             self.indexed += len(batch)
             if not batch or rows >= COMMIT_ROWS:
-                await self._call(self._index.commit, {SCANNED: after_id})
+                await self._call(self._commit, {SCANNED: after_id})
                 await self._store.acknowledge(scanned)
                 scanned, rows = [], 0
 
@@ -99,23 +105,29 @@ class TorrentIndexer:
         """Index and commit one batch of changes. `rebuilt` gets only changes of rows up to `scanned_id`."""
         changes = await self._store.changes(BATCH)
         if changes:
-            await self._call(_apply, self._index, changes)
-            if rebuilt is not None:
-                await self._call(_apply, rebuilt, [change for change in changes if change.id <= scanned_id])
-            await self._call(self._index.commit, {})
+            if rebuilt is None:
+                await self._call(_apply, self._index, self._words, changes)
+            else:
+                await self._call(_apply, self._index, None, changes)
+                await self._call(_apply, rebuilt, None, [change for change in changes if change.id <= scanned_id])
+            await self._call(self._commit, {})
             await self._store.acknowledge(changes)
             self.indexed += len(changes)
         return len(changes)
 
+    def _commit(self, positions: Mapping[str, int]) -> None:
+        self._index.commit(positions)
+        if self._words:
+            self._words.commit()
 
-def _apply(index: NewIndex, changes: Sequence[Change]) -> None:
-    index.add(_entries([change.torrent for change in changes if change.torrent is not None]))
+
+def _apply(index: NewIndex, words: WordCounter | None, changes: Sequence[Change]) -> None:
+    _add(index, words, changes, False)
     index.remove([change.id for change in changes if change.torrent is None])
 
 
-def _add(index: NewIndex, changes: Sequence[Change], is_new: bool) -> None:
-    index.add(_entries([change.torrent for change in changes if change.torrent is not None]), new=is_new)
-
-
-def _entries(torrents: Sequence[StoredTorrent]) -> list[IndexEntry]:
-    return [torrent_entry(torrent) for torrent in torrents]
+def _add(index: NewIndex, words: WordCounter | None, changes: Sequence[Change], is_new: bool) -> None:
+    entries = [torrent_entry(change.torrent) for change in changes if change.torrent is not None]
+    index.add(entries, new=is_new)
+    if words:
+        words.add(entries)

@@ -19,6 +19,7 @@ from lycosa.search.core.query import SearchQuery, check_page
 from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.torrent_query import TorrentQuery, parse_torrent_query
 from lycosa.search.ports import Index
+from lycosa.search.speller import Speller
 from lycosa.storage.core.torrent_record import Refusal, StoredTorrent
 from lycosa.storage.ports import RecordStore
 
@@ -48,7 +49,8 @@ class TorrentRequest:
 class FoundTorrents(NamedTuple):
     """A page of results. `exact` is False if `total` may count torrents that were removed after they were indexed.
 
-    `partial`: no torrent has all words; the results have most of them.
+    `partial`: no torrent has all words; the results have most of them. `suggestion`: a spelling of the query that finds
+    more, if this one finds few.
     """
 
     total: int
@@ -57,13 +59,16 @@ class FoundTorrents(NamedTuple):
     took_ms: float
     exact: bool = True
     partial: bool = False
+    suggestion: str = ""
 
 
 class TorrentSearch:
     """See the module. Raises `BadQuery`; `IndexFailure` and `StateError` if index or store fail."""
 
-    def __init__(self, index: Index, store: RecordStore, now: Callable[[], float]) -> None:
-        self._index, self._store, self._now = index, store, now
+    def __init__(
+        self, index: Index, store: RecordStore, now: Callable[[], float], speller: Speller | None = None
+    ) -> None:
+        self._index, self._store, self._now, self._speller = index, store, now, speller
 
     async def search(self, request: TorrentRequest) -> FoundTorrents:
         """Return a page of results."""
@@ -74,6 +79,7 @@ class TorrentSearch:
         parsed = parse_torrent_query(request.text, self._now(), request.fields)
         wanted = _index_request(request, parsed)
         found = await asyncio.to_thread(self._index.find, wanted)
+        suggestion = "" if request.strict else await asyncio.to_thread(self._suggestion, request, found.total)
         loose = parsed.query.loosened() if parsed.query and not found.total and not request.strict else None
         if loose:
             found = await asyncio.to_thread(self._index.find, wanted._replace(query=loose))
@@ -82,7 +88,8 @@ class TorrentSearch:
         torrents = [rows[number] for number in ids if number in rows]
         removed = len(ids) - len(torrents)
         took_ms = (time.perf_counter() - started) * 1000
-        return FoundTorrents(found.total - removed, torrents, parsed, took_ms, not removed, bool(loose and torrents))
+        partial = bool(loose and torrents)
+        return FoundTorrents(found.total - removed, torrents, parsed, took_ms, not removed, partial, suggestion)
 
     async def count_values(self, request: TorrentRequest) -> dict[str, dict[str, int]]:
         """Return how many results have each value of the counted keywords. A removed torrent may still be counted."""
@@ -111,10 +118,17 @@ class TorrentSearch:
         """Return texts that complete the last word of this one, from words in names."""
         head, _, prefix = text.rpartition(" ")
         folded = fold(normalize(prefix)).strip()
-        if len(folded) < COMPLETION_MIN or " " in folded:
+        if self._speller is None or len(folded) < COMPLETION_MIN or " " in folded:
             return []
-        found = await asyncio.to_thread(self._index.completions, folded, limit)
+        found = await asyncio.to_thread(self._speller.completions, folded, limit)
         return [f"{head} {word}".strip() for word in found]
+
+    def _suggestion(self, request: TorrentRequest, total: int) -> str:
+        def count(text: str) -> int:
+            parsed = parse_torrent_query(text, self._now(), request.fields)
+            return self._index.find(SearchRequest(parsed.query, parsed.filters, limit=1)).total
+
+        return self._speller.suggestion(request.text, total, count) if self._speller else ""
 
     async def get(self, infohash: bytes) -> StoredTorrent | None:
         """Return the torrent with this infohash of either version; None if it is not stored."""

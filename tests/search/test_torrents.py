@@ -12,8 +12,10 @@ import pytest
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.fts5 import Fts5Index
+from lycosa.search.speller import Speller
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.torrents import TorrentRequest, TorrentSearch
+from lycosa.search.word_list import WordCounter, WordList
 from lycosa.storage.core.torrent_record import Standing, TorrentRecord
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.storage.torrents import torrent
@@ -33,8 +35,10 @@ def run(tmp_path):
             store = MemoryRecordStore()
             await store.put([record(number) for number in range(len(NAMES))], NOW)
             with closing(Fts5Index(tmp_path / "index", TORRENTS, write=True)) as index:
-                await TorrentIndexer(index, store).catch_up()
-                await scenario(TorrentSearch(index, store, lambda: NOW), store)
+                with closing(WordCounter(tmp_path / "index", TORRENTS)) as words:
+                    await TorrentIndexer(index, store, words).catch_up()
+                speller = Speller(WordList(tmp_path / "index"))
+                await scenario(TorrentSearch(index, store, lambda: NOW, speller), store)
 
         asyncio.run(main())
 
@@ -90,5 +94,16 @@ def test_the_last_word_is_completed(run):
         assert await search.completions("other SH") == ["other show"]
         assert await search.completions("s") == []
         assert await search.completions("") == []
+
+    run(scenario)
+
+
+def test_a_spelling_that_finds_more_is_suggested_to_people(run):
+    async def scenario(search: TorrentSearch, store: MemoryRecordStore):
+        found = await search.search(TorrentRequest("Ohter show lang:zh"))
+        assert found.suggestion == "", "nothing has this language"
+        found = await search.search(TorrentRequest("Ohter show"))
+        assert (found.suggestion, found.partial) == ("other show", True)
+        assert (await search.search(TorrentRequest("Ohter show", strict=True))).suggestion == ""
 
     run(scenario)

@@ -53,12 +53,13 @@ def command(words: Sequence[str], index_dir: str | None, as_json: bool, limit: i
 
 
 def _summary(query: str, page: SearchPage, offset: int) -> str:
+    suggestion = f"; did you mean: {one_line(page.suggestion)}" if page.suggestion else ""
     if not page.total:
-        return f"nothing found for {one_line(query)}"
+        return f"nothing found for {one_line(query)}{suggestion}"
     first, last = offset + 1, offset + len(page.hits)
     shown = f"{first:,} to {last:,} of {page.total:,}" if page.hits else f"none beyond {page.total:,}"
     note = "; no page has all of the words, these pages have most of them" if page.partial else ""
-    return f"{shown} in {page.took_ms:.1f} ms{note}"
+    return f"{shown} in {page.took_ms:.1f} ms{note}{suggestion}"
 
 
 def _write(hits: Sequence[Hit]) -> None:

@@ -120,6 +120,7 @@ def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[
         "query": query,
         "total": page.total,
         "partial": page.partial,
+        "suggestion": page.suggestion,
         "took_ms": round(page.took_ms, 3),
         "limit": limit,
         "offset": offset,

@@ -32,10 +32,12 @@ class Hit(NamedTuple):
 class SearchPage(NamedTuple):
     """One page of results: the total number of matches, the hits of this page, and the duration of the search.
 
-    `partial`: no document has all words of the query; the hits have most of them.
+    `partial`: no document has all words of the query; the hits have most of them. `suggestion`: a spelling of the query
+    that finds more, if this one finds few.
     """
 
     total: int
     hits: list[Hit]
     took_ms: float
     partial: bool = False
+    suggestion: str = ""

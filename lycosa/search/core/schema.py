@@ -26,6 +26,8 @@ class Schema:
     texts: Mapping[str, float]
     near: tuple[str, ...]
     """The texts in which adjacent query words raise the score."""
+    listed: tuple[str, ...]
+    """The texts whose words are suggested."""
     numbers: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
@@ -50,6 +52,7 @@ PAGES = Schema(
     title="title",
     texts={"title": 4.0, "headings": 2.0, "text": 1.0, "url": 0.6},
     near=("title", "text"),
+    listed=("title", "headings", "text"),
     keywords=("site",),
 )
 TORRENTS = Schema(
@@ -58,6 +61,7 @@ TORRENTS = Schema(
     title="name",
     texts={"name": 3.0, "files": 1.0},
     near=("name",),
+    listed=("name",),
     numbers=(
         "size",
         "found",

@@ -127,6 +127,7 @@ class _Site:
             last=last,
             numbers=page_numbers(number, last),
             took=duration_text(found.took_ms),
+            suggested="/search?" + urlencode({"q": found.suggestion}),
             link=lambda page: "/search?" + urlencode({"q": query, "page": page}),
         )
 

@@ -99,12 +99,6 @@ def test_numbers_are_counted_by_ranges(index):
     ]
 
 
-def test_words_of_names_are_completed(index):
-    assert index.completions("sh", 5) == ["show", "showman"]
-    assert index.completions("sh", 1) == ["show"]
-    assert index.completions("readme", 5) == []
-
-
 def test_a_removed_document_is_gone_after_the_commit(index):
     index.remove([1, 999])
     assert index.count() == 5

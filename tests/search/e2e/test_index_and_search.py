@@ -119,6 +119,11 @@ def test_search_reports_no_results(index, capsys):
     assert run(capsys, "search", "zebra", "--index", index) == (0, "", "nothing found for zebra\n")
 
 
+def test_search_suggests_another_spelling(index, capsys):
+    assert run(capsys, "search", "comon", "--index", index)[2] == "nothing found for comon; did you mean: common\n"
+    assert json.loads(run(capsys, "search", "comon", "--index", index, "--json")[1])["suggestion"] == "common"
+
+
 def test_search_reports_partial_matches(index, capsys):
     assert "no page has all of the words" in run(capsys, "search", "common zebra", "--index", index)[2]
 

@@ -179,7 +179,7 @@ def test_api_returns_results_as_json(site):
     answer = json.loads(site.get("/api/search?q=common&limit=3&offset=94").text)
     took_ms = answer.pop("took_ms")
     (hit,) = answer.pop("hits")
-    assert answer == {"query": "common", "total": 95, "partial": False, "limit": 3, "offset": 94}
+    assert answer == {"query": "common", "total": 95, "partial": False, "suggestion": "", "limit": 3, "offset": 94}
     assert took_ms > 0
     assert hit["snippet"].startswith("<b>common</b> words")
     assert set(hit) == {"url", "title", "title_html", "snippet", "fetched_at", "lang", "score"}

@@ -175,6 +175,7 @@ _SCHEMAS = {
             "total": _NUMBER,
             "exact": _YES,
             "partial": _YES,
+            "suggestion": _STRING,
             "took_ms": {"type": "number"},
             "limit": _NUMBER,
             "offset": _NUMBER,

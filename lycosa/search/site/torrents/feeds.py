@@ -130,6 +130,7 @@ def search_json(text: str, found: FoundTorrents) -> dict[str, object]:
         "total": found.total,
         "exact": found.exact,
         "partial": found.partial,
+        "suggestion": found.suggestion,
         "took_ms": round(found.took_ms, 3),
         "torrents": [torrent_json(each) for each in found.torrents],
     }

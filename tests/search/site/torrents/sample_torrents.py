@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.site.torrents.admin import AdminParts
 from lycosa.search.site.torrents.app import build_torrent_site
+from lycosa.search.speller import Speller
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.torrents import TorrentSearch
+from lycosa.search.word_list import WordCounter, WordList
 from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import Popularity, StoredFile, TorrentRecord
 from lycosa.storage.ports import RecordStore
@@ -71,8 +73,8 @@ def torrent_site(
     store = SqliteRecordStore(path / "torrents.sqlite")
     try:
         with closing(TantivyIndex(path / "index", TORRENTS, write=True)) as index:
-            run(_fill(store, index))
-            search = TorrentSearch(index, store, lambda: NOW)
+            run(_fill(store, index, path / "index"))
+            search = TorrentSearch(index, store, lambda: NOW, Speller(WordList(path / "index")))
             site = build_torrent_site(search, title="Spiders & co", admin=admin and admin(store), **options)
             with running(site, lifespan="off") as server:
                 yield TorrentSite(server, store, run)
@@ -83,8 +85,9 @@ def torrent_site(
         loop.close()
 
 
-async def _fill(store: SqliteRecordStore, index: TantivyIndex) -> None:
+async def _fill(store: SqliteRecordStore, index: TantivyIndex, folder: Path) -> None:
     await store.open()
     await store.put(SAMPLES, NOW)
     await store.set_popularity([Popularity(SAMPLES[0].infohash_v1, 12, 3, int(NOW))])
-    await TorrentIndexer(index, store).catch_up()
+    with closing(WordCounter(folder, TORRENTS)) as words:
+        await TorrentIndexer(index, store, words).catch_up()

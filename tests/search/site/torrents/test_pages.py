@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from urllib.parse import quote
@@ -26,6 +27,15 @@ def test_home_shows_the_number_the_types_and_the_newest(site):
     assert '<a href="/search?type=video">Video <span class="weight">3</span></a>' in page
     assert names(page)[0] == "Common album 44"
     assert len(names(page)) == 10
+
+
+def test_a_mistyped_query_is_answered_with_a_spelling_that_finds_more(site):
+    page = search(site, "graet shwo 1080p -flac", type="video")
+    assert names(page) == []
+    page = search(site, "graet show 1080p", type="video")
+    assert '<a href="/search?q=great+show+1080p&amp;type=video">great show 1080p</a>' in page
+    assert "Did you mean" not in search(site, "great show 1080p")
+    assert json.loads(site.get("/api/search?q=comon").text)["suggestion"] == "common"
 
 
 def test_results_show_marked_names_and_facts(site):

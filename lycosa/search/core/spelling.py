@@ -1,0 +1,99 @@
+"""Words that are spelled like a mistyped one, and the words of a query that may be mistyped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from lycosa.search.core.analyzer import fold, normalize
+from lycosa.search.core.torrent_query import KEYWORDS, NUMBERS
+
+CHECKED_MIN = 4
+"""Shorter words are not corrected: too many are spelled like them."""
+CHECKED_MAX = 24
+TWO_SLIPS_MIN = 6
+"""Minimum letters of a word that may have two mistakes."""
+
+_SKIPPED = "|".join(["site", *NUMBERS, *KEYWORDS])
+_PART = re.compile(
+    rf"""(?P<skipped>(?<!\S)(?:-(?:"[^"]*"|\S+)|(?-i:NOT)\s+(?:"[^"]*"|\S+)|(?:{_SKIPPED}):\S+))
+        |(?<![^\W_])(?P<word>[^\W\d_]{{{CHECKED_MIN},{CHECKED_MAX}}})(?![^\W_]|:)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_ALPHABETS = ("az", "ая", "αω", "את", "ءي")
+
+
+def respell(query: str, choose: Callable[[str], str]) -> str:
+    """Return the query with each word that may be mistyped replaced by `choose(folded word)`, unless that is "".
+
+    Filters, exclusions, words with digits and short words stay.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        word = found["word"]
+        return (word and choose(fold(normalize(word)))) or found[0]
+
+    return _PART.sub(replaced, query)
+
+
+def slips_allowed(word: str) -> int:
+    """Return how many mistakes a word may have."""
+    if not CHECKED_MIN <= len(word) <= CHECKED_MAX:
+        return 0
+    return 2 if len(word) >= TWO_SLIPS_MIN else 1
+
+
+def one_slip(word: str) -> set[str]:
+    """Return what is one slip away: a letter missing, added or replaced, or two neighbours exchanged."""
+    letters = _letters(word)
+    parts = [(word[:place], word[place:]) for place in range(len(word) + 1)]
+    found = {head + tail[1:] for head, tail in parts if tail}
+    found |= {head + tail[1] + tail[0] + tail[2:] for head, tail in parts if len(tail) > 1}
+    found |= {head + letter + tail[1:] for head, tail in parts if tail for letter in letters}
+    found |= {head + letter + tail for head, tail in parts for letter in letters}
+    return found - {word}
+
+
+def two_words(word: str) -> Iterator[tuple[str, str]]:
+    """Yield how a word can be two whose space is missing."""
+    for place in range(2, len(word) - 1):
+        yield word[:place], word[place:]
+
+
+def nearest(word: str, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return the listed words that are near enough, with their frequency: the nearest and most frequent first."""
+    most = slips_allowed(word)
+    letters = set(word)
+    ranked = []
+    for other, frequency in set(listed):
+        if other == word or len(letters.symmetric_difference(other)) > 2 * most:
+            continue
+        slips = distance(word, other, most)
+        if slips <= most:
+            ranked.append((slips, -frequency, other))
+    return [(other, -frequency) for _, frequency, other in sorted(ranked)]
+
+
+def distance(one: str, other: str, most: int) -> int:
+    """Return the number of slips between two words (Damerau-Levenshtein, neighbours only); `most` + 1 if it is more."""
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for place, letter in enumerate(one, 1):
+        row_before, before, row = before, row, [place]
+        for column, against in enumerate(other, 1):
+            cost = min(before[column] + 1, row[-1] + 1, before[column - 1] + (letter != against))
+            if place > 1 and column > 1 and letter == other[column - 2] and one[place - 2] == against:
+                cost = min(cost, row_before[column - 2] + 1)
+            row.append(cost)
+        if min(row) > most:
+            return most + 1
+    return min(row[-1], most + 1)
+
+
+def _letters(word: str) -> str:
+    for first, last in _ALPHABETS:
+        if first <= word[0] <= last:
+            return "".join(map(chr, range(ord(first), ord(last) + 1)))
+    return ""

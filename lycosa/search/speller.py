@@ -1,0 +1,58 @@
+"""Other spellings of a query that finds little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from lycosa.search.core.spelling import respell
+from lycosa.search.word_list import WordList
+
+FEW = 3
+"""Another spelling is looked for if a query has at most this many results."""
+TRIES = 4
+"""Spellings that are searched."""
+CHECKED = 5
+"""Words of a query that are looked up."""
+RARER = 10
+"""A known word is replaced only by one that is so many times as frequent."""
+
+
+class Speller:
+    """See the module."""
+
+    def __init__(self, words: WordList) -> None:
+        self._words = words
+
+    def completions(self, prefix: str, limit: int) -> list[str]:
+        """Return frequent words that begin with these letters, folded."""
+        return self._words.completions(prefix, limit)
+
+    def suggestion(self, query: str, total: int, count: Callable[[str], int]) -> str:
+        """Return a spelling with more than `total` results, as `count` says; "" if there is none, or none is needed."""
+        if total > FEW:
+            return ""
+        tried = list(dict.fromkeys(self._spellings(query)))[:TRIES]
+        return next((other for other in tried if other != query and count(other) > total), "")
+
+    def _spellings(self, query: str) -> Iterator[str]:
+        better: dict[str, list[str]] = {}
+
+        def note(word: str) -> str:
+            if len(better) < CHECKED:
+                better.setdefault(word, [])
+            return ""
+
+        respell(query, note)
+        known = self._words.frequencies(better)
+        for word in better:
+            better[word] = self._better(word, known.get(word, 0))
+        best = {word: found[0] for word, found in better.items() if found}
+        yield respell(query, lambda word: best.get(word, ""))
+        for word, found in better.items():
+            for other in found:
+                yield respell(query, lambda each, word=word, other=other: other if each == word else "")  # type: ignore[misc]
+
+    def _better(self, word: str, frequency: int) -> list[str]:
+        found = [other for other, count in self._words.similar(word) if count >= frequency * RARER][:2]
+        divided = "" if frequency else self._words.divided(word)
+        return [*found, divided] if divided else found

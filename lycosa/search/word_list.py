@@ -1,0 +1,175 @@
+"""The list of words of an index, with their frequency: for completions, and for words that are mistyped.
+
+DIR/words/words.sqlite   words (word, frequency), counted (the highest key that was counted)
+
+The list is bounded: rare words give way. Frequencies are rough: removed documents stay counted until the index is built
+anew, and of many only a sample is counted. What is not committed is lost, and does not matter.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from lycosa.infra.sqlite import open_database, open_read_only, transaction
+from lycosa.search.core.schema import IndexEntry, Schema
+from lycosa.search.core.spelling import nearest, one_slip, slips_allowed, two_words
+from lycosa.search.index_folder import failures
+
+FOLDER, FILE = "words", "words.sqlite"
+WORDS_MAX = 300_000
+"""Words that are kept. A quarter more may be there before the rare ones are removed."""
+PENDING_MAX = 200_000
+"""Words that are counted in memory."""
+WORD_MIN, WORD_MAX = 2, 24
+CODE_MIN = 9
+"""Minimum letters of words that are not listed if they have a digit: checksums and the like."""
+ALL_COUNTED = 250_000
+SAMPLE = 16
+"""Of the documents with numeric keys above ALL_COUNTED, one in SAMPLE is counted."""
+_COLUMNS = "(word TEXT PRIMARY KEY, frequency INTEGER NOT NULL) WITHOUT ROWID"
+_MAKE = (f"CREATE TABLE words {_COLUMNS}", "CREATE TABLE counted (highest_key INTEGER NOT NULL)")
+
+
+class WordList:
+    """Reads the list in the folder of an index. Without a list, or if it cannot be read, no word is known."""
+
+    def __init__(self, index: Path) -> None:
+        self._file = index / FOLDER / FILE
+
+    def completions(self, prefix: str, limit: int) -> list[str]:
+        """Return frequent words that begin with these letters, folded."""
+        found = self._read(
+            "SELECT word, frequency FROM words WHERE word >= ? AND word < ? ORDER BY frequency DESC, word LIMIT ?",
+            [prefix, prefix + "\U0010ffff", limit],
+        )
+        return [word for word, _ in found]
+
+    def frequencies(self, words: Iterable[str]) -> dict[str, int]:
+        """Return how frequent these words are, without those that are not listed."""
+        listed = list(words)
+        marks = ", ".join("?" * len(listed))
+        return dict(self._read(f"SELECT word, frequency FROM words WHERE word IN ({marks})", listed))
+
+    def similar(self, word: str) -> list[tuple[str, int]]:
+        """Return words spelled like this one, with their frequency, the likeliest first."""
+        slips = slips_allowed(word)
+        if not slips:
+            return []
+        near = nearest(word, self.frequencies(one_slip(word)).items())
+        if near or slips == 1:
+            return near
+        # Two slips are looked for behind the first two letters only.
+        listed = self._read(
+            "SELECT word, frequency FROM words WHERE word >= ? AND word < ? AND length(word) BETWEEN ? AND ?",
+            [word[:2], word[:2] + "\U0010ffff", len(word) - slips, len(word) + slips],
+        )
+        return nearest(word, listed)
+
+    def divided(self, word: str) -> str:
+        """Return the two words of which this one consists, with a space; "" if it does not."""
+        pairs = list(two_words(word))
+        known = self.frequencies({part for pair in pairs for part in pair})
+        frequency, divided = max((min(known.get(part, 0) for part in pair), pair) for pair in pairs)
+        return " ".join(divided) if frequency else ""
+
+    def _read(self, statement: str, values: Sequence[Any]) -> list[tuple[str, int]]:
+        # Opened each time: the list may be replaced, and suggestions are not worth a lasting connection.
+        try:
+            with closing(open_read_only(self._file)) as database:
+                return database.execute(statement, values).fetchall()
+        except (sqlite3.Error, UnicodeEncodeError):
+            return []
+
+
+class WordCounter:
+    """Counts the words of documents that are added to an index. One process writes. Raises `IndexFailure`."""
+
+    def __init__(self, index: Path, schema: Schema) -> None:
+        self._path, self._texts = index, schema.listed
+        self._table = "words"
+        self._pending = Counter[str]()
+        (index / FOLDER).mkdir(exist_ok=True)
+        with self._failures("cannot be opened"):
+            self._database = open_database(index / FOLDER / FILE, lambda _: None, _MAKE)
+            [self._counted] = self._database.execute("SELECT max(highest_key) FROM counted").fetchone()
+        self._counted = self._counted or 0
+
+    def add(self, entries: Sequence[IndexEntry]) -> None:
+        """Count the words of documents. One with a numeric key is counted if the key is the highest so far."""
+        texts = [
+            entry.texts.get(name, "")
+            for entry in entries
+            if not isinstance(entry.key, int) or self._is_counted(entry.key)
+            for name in self._texts
+        ]
+        self._pending.update(" ".join(texts).split())
+        self._counted = max([self._counted, *(entry.key for entry in entries if isinstance(entry.key, int))])
+        if len(self._pending) > PENDING_MAX:
+            self.commit()
+
+    def commit(self) -> None:
+        """Write what was counted."""
+        if not self._pending:
+            return
+        counts = sorted((word, count) for word, count in self._pending.items() if _is_listed(word))
+        self._pending.clear()
+        merge = "ON CONFLICT DO UPDATE SET frequency = frequency + excluded.frequency"
+        with self._failures("cannot be written"), transaction(self._database):
+            self._database.executemany(f"INSERT INTO {self._table} VALUES (?, ?) {merge}", counts)
+            self._remove_rare()
+            self._database.execute("DELETE FROM counted")
+            self._database.execute("INSERT INTO counted VALUES (?)", [self._counted])
+
+    def restart(self) -> None:
+        """Begin a new list beside the old one, because the index is built anew."""
+        self.commit()
+        self._table, self._counted = "words_rebuilt", 0
+        with self._failures("cannot be rebuilt"):
+            self._database.execute("DROP TABLE IF EXISTS words_rebuilt")
+            self._database.execute(f"CREATE TABLE words_rebuilt {_COLUMNS}")
+
+    def adopt(self) -> None:
+        """Replace the old list with the new one."""
+        self.commit()
+        self._table = "words"
+        with self._failures("cannot be replaced"), transaction(self._database):
+            self._database.execute("DROP TABLE words")
+            self._database.execute("ALTER TABLE words_rebuilt RENAME TO words")
+
+    def close(self) -> None:
+        """Close the file. What was not committed is dropped."""
+        self._database.close()
+
+    def _is_counted(self, key: int) -> bool:
+        return key > self._counted and (key <= ALL_COUNTED or key % SAMPLE == 0)
+
+    def _remove_rare(self) -> None:
+        grouped = f"SELECT frequency, count(*) FROM {self._table} GROUP BY frequency ORDER BY frequency DESC"
+        kept = 0
+        rows = self._database.execute(f"SELECT count(*) FROM {self._table}").fetchone()[0]
+        if rows <= WORDS_MAX * 5 // 4:
+            return
+        for frequency, words in self._database.execute(grouped).fetchall():
+            kept += words
+            if kept > WORDS_MAX:
+                self._database.execute(f"DELETE FROM {self._table} WHERE frequency <= ?", [frequency])
+                return
+
+    @contextmanager
+    def _failures(self, what: str) -> Iterator[None]:
+        with failures(self._path, f"has a list of words that {what}"):
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise ValueError(str(error)) from error
+
+
+def _is_listed(word: str) -> bool:
+    if not WORD_MIN <= len(word) <= WORD_MAX or word.isdigit():
+        return False
+    return len(word) < CODE_MIN or not any(map(str.isdigit, word))

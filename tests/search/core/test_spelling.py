@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lycosa.search.core.spelling import distance, nearest, one_slip, respell, two_words
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "slips"),
+    [
+        ("debian", "debian", 0),
+        ("debain", "debian", 1),
+        ("debin", "debian", 1),
+        ("debiian", "debian", 1),
+        ("depian", "debian", 1),
+        ("dbeain", "debian", 2),
+        ("fedora", "debian", 3),
+        ("гаванъ", "гавань", 1),
+        ("a", "abcdef", 3),
+    ],
+)
+def test_slips_between_words(one, other, slips):
+    assert distance(one, other, 2) == slips
+    assert distance(other, one, 2) == slips
+
+
+@given(st.text("abc", min_size=1, max_size=6), st.text("abc", min_size=1, max_size=6))
+def test_what_is_one_slip_away_has_this_distance(one, other):
+    assert (other in one_slip(one)) == (distance(one, other, 2) == 1)
+
+
+def test_the_nearest_words_come_first_then_the_most_frequent():
+    listed = [("harbor", 5), ("harbour", 90), ("harbours", 3), ("barbour", 4), ("labour", 100), ("harbour", 90)]
+    assert nearest("harbuor", listed) == [("harbour", 90), ("harbor", 5), ("barbour", 4), ("harbours", 3)]
+    assert nearest("nigth", [("night", 1), ("eight", 50)]) == [("night", 1)], "one slip in a short word"
+
+
+def test_two_words_without_their_space():
+    assert list(two_words("abcde")) == [("ab", "cde"), ("abc", "de")]
+
+
+@pytest.mark.parametrize(
+    ("query", "respelled"),
+    [
+        ("Debain netinst", "DEBAIN netinst"),
+        ('"debain live" title:debain x264', '"DEBAIN live" title:DEBAIN x264'),
+        ("-debain NOT debain lang:debain debain1 debain", "-debain NOT debain lang:debain debain1 DEBAIN"),
+        ('-"debain live" Débain', '-"debain live" DEBAIN'),
+        ("debain OR not debain", "DEBAIN OR not DEBAIN"),
+    ],
+)
+def test_only_words_that_are_looked_for_are_respelled(query, respelled):
+    assert respell(query, lambda word: "DEBAIN" if word == "debain" else "") == respelled

@@ -1,0 +1,99 @@
+"""The list of words of an index: completions, words spelled alike, its bounds."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from lycosa.search import word_list
+from lycosa.search.core.schema import TORRENTS, IndexEntry
+from lycosa.search.speller import FEW, Speller
+from lycosa.search.word_list import WordCounter, WordList
+
+NAMES = ["show one", "show two", "showman", "silver harbour", "silver night train", "night train", "英 雄 x1y2z3w4v5"]
+
+
+def entries(names: list[str], first: int = 1) -> list[IndexEntry]:
+    return [IndexEntry(key, {"name": name, "files": "readme"}) for key, name in enumerate(names, first)]
+
+
+def filled(path: Path, names: list[str] = NAMES) -> WordList:
+    with closing(WordCounter(path, TORRENTS)) as counter:
+        counter.add(entries(names))
+        counter.commit()
+    return WordList(path)
+
+
+def test_frequent_words_complete_a_prefix(tmp_path):
+    words = filled(tmp_path)
+    assert words.completions("sh", 5) == ["show", "showman"]
+    assert words.completions("sh", 1) == ["show"]
+    assert words.completions("readme", 5) == [], "words of files"
+    assert words.completions("英", 5) == words.completions("x1", 5) == [], "single characters, and codes"
+    assert words.completions("\ud800", 5) == []
+
+
+def test_words_spelled_alike(tmp_path):
+    words = filled(tmp_path)
+    assert words.similar("sivler") == [("silver", 2)]
+    assert words.similar("harbuor") == words.similar("arbour") == words.similar("harbuo") == [("harbour", 1)]
+    assert words.similar("nihgt") == [("night", 2)]
+    assert words.similar("two") == [], "short words"
+    assert words.divided("nighttrain") == "night train"
+    assert words.divided("nightmare") == ""
+
+
+def test_without_a_list_no_word_is_known(tmp_path):
+    words = WordList(tmp_path)
+    assert (words.completions("sh", 5), words.similar("harbuor"), words.frequencies(["show"])) == ([], [], {})
+
+
+def test_documents_that_are_indexed_again_are_counted_once(tmp_path):
+    words = filled(tmp_path)
+    with closing(WordCounter(tmp_path, TORRENTS)) as counter:
+        counter.add(entries(NAMES))
+        counter.add(entries(["show three"], len(NAMES) + 1))
+        counter.commit()
+    assert words.frequencies(["show", "three", "four"]) == {"show": 3, "three": 1}
+
+
+def test_a_new_list_replaces_the_old_one_at_once(tmp_path):
+    words = filled(tmp_path)
+    with closing(WordCounter(tmp_path, TORRENTS)) as counter:
+        for _ in range(2):
+            counter.restart()
+            counter.add(entries(["other"]))
+            counter.commit()
+            assert words.frequencies(["show", "other"]) == {"show": 2}
+        counter.adopt()
+        counter.add(entries(["show"], 2))
+        counter.commit()
+    assert words.frequencies(["show", "other"]) == {"show": 1, "other": 1}
+
+
+def test_rare_words_give_way(tmp_path, monkeypatch):
+    monkeypatch.setattr(word_list, "WORDS_MAX", 40)
+    words = filled(
+        tmp_path, [*["often"] * 3, *(f"rare{'abcdefghij'[n // 10]}{'abcdefghij'[n % 10]}" for n in range(100))]
+    )
+    assert words.completions("", 100) == ["often"]
+
+
+def test_the_spelling_that_finds_more_is_suggested(tmp_path):
+    speller = Speller(filled(tmp_path))
+    totals = {"Silver harbour": 1, "silver x264": 2, "night train": 9}
+    counted = []
+
+    def count(query: str) -> int:
+        counted.append(query)
+        return totals.get(query, 0)
+
+    assert speller.suggestion("Sivler harbuor", 0, count) == ""
+    assert speller.suggestion("Silver harbuor", 0, count) == "Silver harbour"
+    assert speller.suggestion("sivler x264", 1, count) == "silver x264"
+    assert speller.suggestion("sivler x264", 2, count) == "", "as many are not more"
+    assert speller.suggestion("nighttrain", 0, count) == "night train"
+    counted.clear()
+    assert speller.suggestion("Silver harbuor", FEW + 1, count) == ""
+    assert speller.suggestion("silver night 1080p -harbuor", 0, count) == ""
+    assert counted == [], "nothing to try"
