@@ -20,7 +20,7 @@ _PART = re.compile(
         |(?<![^\W_])(?P<word>[^\W\d_]{{{CHECKED_MIN},{CHECKED_MAX}}})(?![^\W_]|:)""",
     re.VERBOSE | re.IGNORECASE,
 )
-_ALPHABETS = (("a", "z"), ("а", "я"), ("α", "ω"), ("א", "ת"), ("ء", "ي"))
+_ALPHABETS = (("a", "z"), ("а", "я"), ("α", "ω"), ("א", "ת"), ("ء", "ي"))  # noqa: RUF001
 
 
 def respell(query: str, choose: Callable[[str], str]) -> str:
