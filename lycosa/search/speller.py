@@ -1,4 +1,4 @@
-"""Other spellings of a query that finds little."""
+"""Suggests another spelling for a query with few results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from lycosa.search.core.spelling import respell
 from lycosa.search.word_list import WordList
 
 FEW = 3
-"""Another spelling is looked for if a query has at most this many results."""
+"""Maximum number of results of a query for which another spelling is tried."""
 TRIES = 4
-"""Spellings that are searched."""
+"""Maximum number of spellings that are searched."""
 CHECKED = 5
-"""Words of a query that are looked up."""
+"""Maximum number of words of a query that are looked up."""
 RARER = 10
-"""A known word is replaced only by one that is so many times as frequent."""
+"""A listed word is replaced only by a word that is at least this many times as frequent."""
 
 
 class Speller:
@@ -28,7 +28,7 @@ class Speller:
         return self._words.completions(prefix, limit)
 
     def suggestion(self, query: str, total: int, count: Callable[[str], int]) -> str:
-        """Return a spelling with more than `total` results, as `count` says; "" if there is none, or none is needed."""
+        """Return a spelling with more than `total` results, by `count`; "" if there is none, or `total` is large."""
         if total > FEW:
             return ""
         tried = list(dict.fromkeys(self._spellings(query)))[:TRIES]

@@ -32,7 +32,7 @@ COMPLETE = 2**62
 
 
 class TorrentIndexer:
-    """See the module. It closes the index and the list of words; the caller closes the store."""
+    """See the module. It closes the index and the word list; the caller closes the store."""
 
     def __init__(self, index: Index, store: RecordStore, words: WordCounter | None = None) -> None:
         self._index, self._store, self._words = index, store, words

@@ -1,9 +1,10 @@
-"""The list of words of an index, with their frequency: for completions, and for words that are mistyped.
+"""The word list of an index, with frequencies. Completions and suggestions come from it.
 
 DIR/words/words.sqlite   words (word, frequency), counted (the highest key that was counted)
 
-The list is bounded: rare words give way. Frequencies are rough: removed documents stay counted until the index is built
-anew, and of many only a sample is counted. What is not committed is lost, and does not matter.
+The size of the list is limited: rare words are removed. Frequencies are approximate: removed documents stay counted
+until the index is rebuilt, and of many documents only a sample is counted. A kill loses uncommitted counts, which is
+harmless.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from lycosa.search.index_folder import failures
 
 FOLDER, FILE = "words", "words.sqlite"
 WORDS_MAX = 300_000
-"""Words that are kept. A quarter more may be there before the rare ones are removed."""
+"""Maximum number of words after rare ones are removed, which happens when there are a quarter more."""
 PENDING_MAX = 200_000
-"""Words that are counted in memory."""
+"""Maximum number of words counted in memory."""
 WORD_MIN, WORD_MAX = 2, 24
 CODE_MIN = 9
-"""Minimum letters of words that are not listed if they have a digit: checksums and the like."""
+"""Words with a digit and at least this many characters, such as checksums, are not listed."""
 ALL_COUNTED = 250_000
 SAMPLE = 16
-"""Of the documents with numeric keys above ALL_COUNTED, one in SAMPLE is counted."""
+"""One in SAMPLE of the documents with numeric keys above ALL_COUNTED is counted."""
 _COLUMNS = "(word TEXT PRIMARY KEY, frequency INTEGER NOT NULL) WITHOUT ROWID"
 _MAKE = (f"CREATE TABLE words {_COLUMNS}", "CREATE TABLE counted (highest_key INTEGER NOT NULL)")
 
 
 class WordList:
-    """Reads the list in the folder of an index. Without a list, or if it cannot be read, no word is known."""
+    """Reads the list in the folder of an index. If there is none, or it cannot be read, no words are found."""
 
     def __init__(self, index: Path) -> None:
         self._file = index / FOLDER / FILE
@@ -50,20 +51,20 @@ class WordList:
         return [word for word, _ in found]
 
     def frequencies(self, words: Iterable[str]) -> dict[str, int]:
-        """Return how frequent these words are, without those that are not listed."""
+        """Return the frequencies of those of these words that are listed."""
         listed = list(words)
         marks = ", ".join("?" * len(listed))
         return dict(self._read(f"SELECT word, frequency FROM words WHERE word IN ({marks})", listed))
 
     def similar(self, word: str) -> list[tuple[str, int]]:
-        """Return words spelled like this one, with their frequency, the likeliest first."""
+        """Return words with a similar spelling and their frequencies, the likeliest first."""
         slips = slips_allowed(word)
         if not slips:
             return []
         near = nearest(word, self.frequencies(one_slip(word)).items())
         if near or slips == 1:
             return near
-        # Two slips are looked for behind the first two letters only.
+        # Two slips are searched only after the first two letters.
         listed = self._read(
             "SELECT word, frequency FROM words WHERE word >= ? AND word < ? AND length(word) BETWEEN ? AND ?",
             [word[:2], word[:2] + "\U0010ffff", len(word) - slips, len(word) + slips],
@@ -78,7 +79,7 @@ class WordList:
         return " ".join(divided) if frequency else ""
 
     def _read(self, statement: str, values: Sequence[Any]) -> list[tuple[str, int]]:
-        # Opened each time: the list may be replaced, and suggestions are not worth a lasting connection.
+        # Opened each time: the list may be replaced, and suggestions are too rare for a permanent connection.
         try:
             with closing(open_read_only(self._file)) as database:
                 return database.execute(statement, values).fetchall()
@@ -100,7 +101,7 @@ class WordCounter:
         self._counted = self._counted or 0
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
-        """Count the words of documents. One with a numeric key is counted if the key is the highest so far."""
+        """Count the words of documents. A document with a numeric key counts only if its key is the highest so far."""
         texts = [
             entry.texts.get(name, "")
             for entry in entries
@@ -113,7 +114,7 @@ class WordCounter:
             self.commit()
 
     def commit(self) -> None:
-        """Write what was counted."""
+        """Write the counts."""
         if not self._pending:
             return
         counts = sorted((word, count) for word, count in self._pending.items() if _is_listed(word))
@@ -126,7 +127,7 @@ class WordCounter:
             self._database.execute("INSERT INTO counted VALUES (?)", [self._counted])
 
     def restart(self) -> None:
-        """Begin a new list beside the old one, because the index is built anew."""
+        """Start a new list beside the old one, because the index is rebuilt."""
         self.commit()
         self._table, self._counted = "words_rebuilt", 0
         with self._failures("cannot be rebuilt"):
@@ -142,7 +143,7 @@ class WordCounter:
             self._database.execute("ALTER TABLE words_rebuilt RENAME TO words")
 
     def close(self) -> None:
-        """Close the file. What was not committed is dropped."""
+        """Close the file. Uncommitted counts are dropped."""
         self._database.close()
 
     def _is_counted(self, key: int) -> bool:
@@ -162,7 +163,7 @@ class WordCounter:
 
     @contextmanager
     def _failures(self, what: str) -> Iterator[None]:
-        with failures(self._path, f"has a list of words that {what}"):
+        with failures(self._path, f"has a word list that {what}"):
             try:
                 yield
             except sqlite3.Error as error:

@@ -33,7 +33,7 @@ class SearchPage(NamedTuple):
     """One page of results: the total number of matches, the hits of this page, and the duration of the search.
 
     `partial`: no document has all words of the query; the hits have most of them. `suggestion`: a spelling of the query
-    that finds more, if this one finds few.
+    with more results, if this one has few; else "".
     """
 
     total: int

@@ -27,7 +27,7 @@ class Schema:
     near: tuple[str, ...]
     """The texts in which adjacent query words raise the score."""
     listed: tuple[str, ...]
-    """The texts whose words are suggested."""
+    """The texts whose words are in the word list, for suggestions and completions."""
     numbers: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()

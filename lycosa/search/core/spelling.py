@@ -1,4 +1,4 @@
-"""Words that are spelled like a mistyped one, and the words of a query that may be mistyped."""
+"""Finds the words of a query that may be mistyped, and listed words with a similar spelling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lycosa.search.core.analyzer import fold, normalize
 from lycosa.search.core.torrent_query import KEYWORDS, NUMBERS
 
 CHECKED_MIN = 4
-"""Shorter words are not corrected: too many are spelled like them."""
+"""Minimum letters of a word that is corrected. Too many words are similar to shorter ones."""
 CHECKED_MAX = 24
 TWO_SLIPS_MIN = 6
 """Minimum letters of a word that may have two mistakes."""
@@ -24,9 +24,9 @@ _ALPHABETS = (("a", "z"), ("а", "я"), ("α", "ω"), ("א", "ת"), ("ء", "ي")
 
 
 def respell(query: str, choose: Callable[[str], str]) -> str:
-    """Return the query with each word that may be mistyped replaced by `choose(folded word)`, unless that is "".
+    """Replace each word of a query that may be mistyped by `choose(folded word)`, unless that is "".
 
-    Filters, exclusions, words with digits and short words stay.
+    Filters, exclusions, words with digits and short words are not changed.
     """
 
     def replaced(found: re.Match[str]) -> str:
@@ -37,14 +37,14 @@ def respell(query: str, choose: Callable[[str], str]) -> str:
 
 
 def slips_allowed(word: str) -> int:
-    """Return how many mistakes a word may have."""
+    """Return the maximum number of mistakes in a word."""
     if not CHECKED_MIN <= len(word) <= CHECKED_MAX:
         return 0
     return 2 if len(word) >= TWO_SLIPS_MIN else 1
 
 
 def one_slip(word: str) -> set[str]:
-    """Return what is one slip away: a letter missing, added or replaced, or two neighbours exchanged."""
+    """Return all texts with one slip: a letter missing, added or replaced, or two neighbours exchanged."""
     letters = _letters(word)
     parts = [(word[:place], word[place:]) for place in range(len(word) + 1)]
     found = {head + tail[1:] for head, tail in parts if tail}
@@ -55,13 +55,13 @@ def one_slip(word: str) -> set[str]:
 
 
 def two_words(word: str) -> Iterator[tuple[str, str]]:
-    """Yield how a word can be two whose space is missing."""
+    """Yield all ways to divide a word in two, for a query with a missing space."""
     for place in range(2, len(word) - 1):
         yield word[:place], word[place:]
 
 
 def nearest(word: str, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the listed words that are near enough, with their frequency: the nearest and most frequent first."""
+    """Return the listed words with few enough slips, and their frequencies: the nearest and most frequent first."""
     most = slips_allowed(word)
     letters = set(word)
     ranked = []

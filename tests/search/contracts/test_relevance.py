@@ -1,8 +1,8 @@
-"""Whether people find what they look for: 200 queries over invented torrents, on every engine.
+"""The relevance of results: 200 queries over invented torrents, on every engine.
 
-`relevance/queries.tsv` has the torrents that a query means; one of them must be among the first three results, and it
-has all words of the query, except in the last group, where the query has words of nothing. Names of the torrents share
-words on purpose: titles within titles, episodes of one series, releases of one film.
+`relevance/queries.tsv` lists the expected torrents of each query. One of them must be among the first three results,
+and must have all words of the query, except in the last group, whose queries have words that no torrent has. Names
+share words on purpose: titles within titles, episodes of one series, releases of one film.
 """
 
 from __future__ import annotations

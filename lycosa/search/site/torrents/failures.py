@@ -1,6 +1,6 @@
-"""The answers to requests that fail: a page of the site for people, {"error": "one line"} for programs.
+"""The responses to failed requests: a page of the site for people, {"error": "one line"} for programs.
 
-What fails inside the site is logged. Visitors get neither paths nor addresses of servers.
+Failures inside the site are logged. Visitors see no paths and no server addresses.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lycosa.search.site.app import FAILED
 from lycosa.search.site.torrents.pages import TorrentPages
 
 LOGGED_EVERY_S = 60.0
-"""The same failure is logged once in this time."""
+"""Minimum seconds between two log lines for the same failure."""
 FOR_PROGRAMS = ("/api/", "/search.", "/torznab/", "/suggest", "/healthz")
 
 
 class Text(NamedTuple):
-    """What people and programs are told."""
+    """The heading and text of the page, and the line for programs."""
 
     heading: str
     text: str
@@ -56,26 +56,26 @@ class Failures:
         self._logged, self._logged_at = "", -math.inf
 
     def http_error(self, request: Request, error: Exception) -> Response:
-        """Answer what routes and forms refuse."""
+        """Respond to a request that a route or a form refuses."""
         assert isinstance(error, HTTPException)
         return self._answer(request, error.status_code, error.headers)
 
     def failure(self, request: Request, error: Exception) -> Response:
-        """Answer while the index or the store fails."""
+        """Respond to a request for which the index or the store fails."""
         self.log(error)
         return self._answer(request, 503, {"retry-after": "60"})
 
     def crash(self, request: Request, _error: Exception) -> Response:
-        """Answer a mistake of the program; Starlette logs the traceback. This answer passes no middleware."""
+        """Respond to a bug; Starlette logs the traceback. This response passes no middleware."""
         return self._answer(request, 500, HEADERS)
 
     def too_many(self, request: Request, wait_s: float) -> Response:
-        """Answer a request that is allowed in so many seconds only."""
+        """Respond to a request over the limit of a client, which is allowed again in `wait_s` seconds."""
         seconds = int(wait_s) + 1
         return self._answer(request, 429, {"retry-after": str(seconds), "cache-control": "no-store"}, seconds=seconds)
 
     def log(self, error: Exception) -> None:
-        """Log why the search does not work."""
+        """Log why the search fails, at most every LOGGED_EVERY_S for the same reason."""
         text, now = str(error), time.monotonic()
         if text != self._logged or now >= self._logged_at + LOGGED_EVERY_S:
             self._logged, self._logged_at = text, now
@@ -84,11 +84,11 @@ class Failures:
     def _answer(
         self, request: Request, status: int, headers: Mapping[str, str] | None = None, **values: int
     ) -> Response:
-        told = TEXTS.get(status, TEXTS[404])
+        texts = TEXTS.get(status, TEXTS[404])
         path = request.url.path.removeprefix(self._base)
         if path.startswith(FOR_PROGRAMS) or path.endswith(".json"):
-            response: Response = JSONResponse({"error": told.line.format(**values)}, status)
+            response: Response = JSONResponse({"error": texts.line.format(**values)}, status)
         else:
-            response = self._pages.message(request, status, told.heading, told.text, **values)
+            response = self._pages.message(request, status, texts.heading, texts.text, **values)
         response.headers.update(headers or {})
         return response

@@ -21,7 +21,7 @@ LOOPBACKS = {"127.0.0.1", "::/64"}
 """The clients on this machine. Reverse proxies that do not forward the client's address are among them."""
 
 TooMany = Callable[[Request, float], Response]
-"""Answers a request that is allowed in so many seconds only."""
+"""Responds to a request over the limit; the number is the seconds until it is allowed."""
 
 
 class RequestLimit:
@@ -37,7 +37,7 @@ class RequestLimit:
         return 0.0 if self._limit.allow(client, now) else max(self._limit.ready_at(client, now) - now, 0.001)
 
     def put_back(self, client: str) -> None:
-        """Do not count a request that was allowed."""
+        """Undo the count of a request that was allowed."""
         self._limit.put_back(client)
 
 
