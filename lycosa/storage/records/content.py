@@ -1,6 +1,9 @@
 """The stored form of a torrent's metadata: one blob, with names and paths compressed.
 
-    version, flags (1 byte each), numbers (varints), text (zstd without its magic number), sizes of the files (bits)
+    version, flags (1 byte each), numbers (varints), text (a frame of zstd, see `frames`), sizes of the files (bits)
+
+The last number is the size of all files, and the size of the last file is what the others leave of it: so those who
+list torrents need not add up. Version 1 has all sizes instead.
 
 The text contains the name, the comment, and the paths in columns (`path_columns`). If a name or path has a line end or
 the control character 1, the paths are stored one by one. zstd uses a dictionary of common parts of names (`names.dict`,
@@ -11,31 +14,23 @@ lower-case words between spaces and changed back when read: so more of them matc
 from __future__ import annotations
 
 import string
-import sys
-from functools import cache
-from importlib.resources import files
-from itertools import accumulate
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from lycosa.core.errors import StorageError
 from lycosa.storage.core.content_facts import FACT_NUMBERS, ContentFacts, facts_of
 from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
+from lycosa.storage.records.frames import compress, decompress, zstd
 from lycosa.storage.records.path_columns import from_columns, to_columns
 from lycosa.storage.records.size_bits import pack_sizes, unpack_sizes
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
-VERSION = 1
-MAGIC = b"\x28\xb5\x2f\xfd"
-CONTENT_MAX_BYTES = 1 << 26
-"""Maximum size of the decompressed text in bytes. A blob with a larger text is treated as damaged."""
+VERSION = 2
 EPOCH = 1_700_000_000
 NUMBERS = 1 << 64
-LEVEL = 19
-DICTIONARY = "names.dict"
+PATHS_AT_ONCE = 16
+"""Number of paths that are decoded together. Who needs few of them, waits for no more."""
 PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
 
 SHIFT = 0x20
@@ -68,9 +63,10 @@ def encode_content(record: TorrentRecord) -> bytes:
         flags |= FACTS
         facts = record.content.to_numbers()
         numbers += [sum(bool(each) << place for place, each in enumerate(facts)), *filter(None, facts)]
-    packed = _compressor().compress(text, zstd.ZstdCompressor.FLUSH_FRAME)[len(MAGIC) :]
-    sizes = pack_sizes([file.size_bytes for file in record.files])
-    return bytes([VERSION, flags | PRIVATE * record.private]) + _varints(numbers + lengths) + packed + sizes
+    sizes = [file.size_bytes for file in record.files]
+    total = [sum(sizes)] if sizes else []
+    head = bytes([VERSION, flags | PRIVATE * record.private]) + _varints(numbers + lengths + total)
+    return head + compress(text) + pack_sizes(sizes[:-1])
 
 
 def encode_text(record: TorrentRecord) -> EncodedText:
@@ -90,46 +86,82 @@ def encode_text(record: TorrentRecord) -> EncodedText:
     return EncodedText(flags | changes, lengths, name + comment + to_columns(changed))
 
 
-def decode_content(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:
-    """Decode a record. Raises `StorageError` if the blob is damaged."""
+class ContentReader:
+    """Reads what `encode_content` wrote, names and paths only as far as they are asked for.
+
+    Raises `ValueError`, `IndexError` or `zstd.ZstdError` if the blob is damaged.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        version, flags = content[:2]
+        if version not in {1, VERSION}:
+            raise ValueError(f"unknown version {version}")
+        numbers = _Varints(content, 2)
+        piece_bits = numbers.next()
+        self._flags = flags
+        self.piece_bytes = 1 << piece_bits - 1 if piece_bits else numbers.next()
+        self.discovered = (numbers.next() + EPOCH) % NUMBERS
+        self.created = numbers.next() if flags & CREATED else None
+        self.facts = numbers.facts() if flags & FACTS else None
+        name_bytes, comment_bytes = numbers.next(), numbers.next() if flags & COMMENTED else 0
+        self.count = numbers.next()
+        self._lengths = [numbers.next() for _ in range(self.count)] if flags & PLAIN else []
+        self._total = numbers.next() if version > 1 and self.count else None
+        text, self._packed_sizes = decompress(content[numbers.at :])
+        name, self._columns = text[:name_bytes], text[name_bytes + comment_bytes :]
+        self.name = _to_text(name if flags & PLAIN else _changed(name, flags))
+        self.comment = _to_text(text[name_bytes:][:comment_bytes]) if comment_bytes else ""
+
+    def paths(self) -> Iterator[str]:
+        """Return the paths of the files."""
+        if self._flags & PLAIN:
+            yield from map(_to_text, _cut(self._columns, self._lengths))
+            return
+        paths = from_columns(self._columns, self.count)
+        while some := list(islice(paths, PATHS_AT_ONCE)):
+            yield from _to_text(_changed(b"\n".join(some), self._flags)).split("\n")
+
+    def sizes(self) -> list[int]:
+        """Return the sizes of the files."""
+        if self._total is None:
+            return unpack_sizes(self._packed_sizes, self.count)
+        sizes = unpack_sizes(self._packed_sizes, self.count - 1)
+        return [*sizes, self._total - sum(sizes)]
+
+    def size_bytes(self) -> int:
+        """Return the size of all files."""
+        return sum(self.sizes()) if self._total is None else self._total
+
+    def record(self, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:
+        """Return the record."""
+        return TorrentRecord(
+            infohash_v1,
+            infohash_v2,
+            self.name,
+            tuple(map(StoredFile, self.paths(), self.sizes())),
+            self.piece_bytes,
+            self.discovered,
+            bool(self._flags & PRIVATE),
+            self.comment,
+            self.created,
+            self.facts,
+        )
+
+
+@contextmanager
+def damage(infohash_v1: bytes | None, infohash_v2: bytes | None) -> Iterator[None]:
+    """Translate what damaged blobs cause into `StorageError`."""
     try:
-        return _decode(content, infohash_v1, infohash_v2)
+        yield
     except (ValueError, IndexError, zstd.ZstdError) as error:
         shown = (infohash_v1 or infohash_v2 or b"").hex()
         raise StorageError(f"the record of {shown} is damaged: {error}") from error
 
 
-def _decode(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:
-    version, flags = content[:2]
-    if version != VERSION:
-        raise ValueError(f"unknown version {version}")
-    numbers = _Varints(content, 2)
-    piece_bits = numbers.next()
-    piece_bytes = 1 << piece_bits - 1 if piece_bits else numbers.next()
-    discovered = (numbers.next() + EPOCH) % NUMBERS
-    created = numbers.next() if flags & CREATED else None
-    facts = numbers.facts() if flags & FACTS else None
-    name_bytes, comment_bytes, count = numbers.next(), numbers.next() if flags & COMMENTED else 0, numbers.next()
-    lengths = [numbers.next() for _ in range(count)] if flags & PLAIN else []
-    text, sizes = _decompress(MAGIC + content[numbers.at :])
-    name, comment, rest = text[:name_bytes], text[name_bytes:][:comment_bytes], text[name_bytes + comment_bytes :]
-    if flags & PLAIN:
-        lines = list(map(_to_text, (name, *_cut(rest, lengths))))
-    else:
-        changed = _changed(b"\n".join([name, *from_columns(rest, count)]), flags)
-        lines = _to_text(changed).split("\n")
-    return TorrentRecord(
-        infohash_v1,
-        infohash_v2,
-        lines[0],
-        tuple(map(StoredFile, lines[1:], unpack_sizes(sizes, count))),
-        piece_bytes,
-        discovered,
-        bool(flags & PRIVATE),
-        _to_text(comment),
-        created,
-        facts,
-    )
+def decode_content(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:
+    """Return the record. Raises `StorageError` if the blob is damaged."""
+    with damage(infohash_v1, infohash_v2):
+        return ContentReader(content).record(infohash_v1, infohash_v2)
 
 
 def _changes(text: bytes) -> int:
@@ -162,28 +194,6 @@ def _first_letters(text: bytes) -> int:
 def _cut(joined: bytes, lengths: list[int]) -> list[bytes]:
     ends = list(accumulate(lengths))
     return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-
-
-@cache
-def _dictionary() -> zstd.ZstdDict:
-    return zstd.ZstdDict((files(__package__) / DICTIONARY).read_bytes())
-
-
-@cache
-def _compressor() -> zstd.ZstdCompressor:
-    parameter = zstd.CompressionParameter
-    off = (parameter.checksum_flag, parameter.dict_id_flag, parameter.content_size_flag)
-    options: dict[int, int] = {parameter.compression_level: LEVEL, **dict.fromkeys(off, 0)}
-    return zstd.ZstdCompressor(options=options, zstd_dict=_dictionary().as_digested_dict)
-
-
-def _decompress(frame: bytes) -> tuple[bytes, bytes]:
-    """Return the text, and the data after it."""
-    decompressor = zstd.ZstdDecompressor(_dictionary())
-    text = decompressor.decompress(frame, max_length=CONTENT_MAX_BYTES)
-    if not decompressor.eof:
-        raise ValueError("the text is incomplete or too long")
-    return text, decompressor.unused_data
 
 
 def _varints(numbers: list[int]) -> bytes:

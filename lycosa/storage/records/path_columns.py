@@ -8,6 +8,7 @@ hundred episodes take little more space than the titles. Paths must not contain 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 NEXT = b"\x01"
 LINE = b"\n"
@@ -36,17 +37,18 @@ def to_columns(paths: list[bytes]) -> bytes:
     return bytes(starts) + bytes(ends) + LINE.join(middles)
 
 
-def from_columns(columns: bytes, count: int) -> list[bytes]:
+def from_columns(columns: bytes, count: int) -> Iterator[bytes]:
     """Return the paths."""
     starts, ends, middles = columns[:count], columns[count : 2 * count], columns[2 * count :].split(LINE)
-    paths, template, numbers = [], b"", list[bytes]()
+    template = path = b""
     for start, end, middle in zip(starts, ends, middles if count else [], strict=True):
         template = template[:start] + middle + template[len(template) - end :]
-        following = iter(numbers)
-        path = _SLOTS.sub(lambda slot, last=following: _filled(slot[0], next(last, b"")), template)  # type: ignore[misc]
-        numbers = _NUMBERS.findall(path)
-        paths.append(path)
-    return paths
+        if NEXT in template:
+            following = iter(_NUMBERS.findall(path))
+            path = _SLOTS.sub(lambda slot, last=following: _filled(slot[0], next(last, b"")), template)  # type: ignore[misc]
+        else:
+            path = template
+        yield path
 
 
 def _template(path: bytes, numbers: list[bytes], last: list[bytes]) -> bytes:

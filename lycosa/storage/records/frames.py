@@ -1,0 +1,125 @@
+"""Compresses the texts of records with zstd and its dictionary (`names.dict`), one frame each, without the magic number.
+
+`zstd.ZstdDecompressor` reads one frame. To make another for each record takes four times as long as to read it: zstd
+asks which processor it runs on, and on virtual machines that is slow. So each thread keeps a context of the library
+that Python has loaded. Where its functions cannot be called, and for damaged and large frames, `ZstdDecompressor` is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from typing import Any
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+
+    LIBRARY = "_zstd"
+else:
+    from backports import zstd
+
+    LIBRARY = "backports.zstd._zstd"
+
+MAGIC = b"\x28\xb5\x2f\xfd"
+TEXT_MAX_BYTES = 1 << 26
+"""Maximum size of the decompressed text in bytes. A frame with a larger text is treated as damaged."""
+LEVEL = 19
+DICTIONARY = "names.dict"
+REUSED_BYTES = 1 << 16
+"""Texts of at most this size are decompressed with the context that each thread keeps."""
+FRAME_MAX_BYTES = 1 << 62
+"""zstd returns errors as larger numbers."""
+
+
+def compress(text: bytes) -> bytes:
+    """Return the frame of a text."""
+    return _compressor().compress(text, zstd.ZstdCompressor.FLUSH_FRAME)[len(MAGIC) :]
+
+
+def decompress(frame: bytes) -> tuple[bytes, bytes]:
+    """Return the text, and the bytes that follow its frame. Raises `ValueError`, `zstd.ZstdError`."""
+    frame = MAGIC + frame
+    context = _kept.context
+    return context.decompress(frame) if context is not None else _decompress(frame)
+
+
+def _decompress(frame: bytes) -> tuple[bytes, bytes]:
+    decompressor = zstd.ZstdDecompressor(_dictionary())
+    text = decompressor.decompress(frame, max_length=TEXT_MAX_BYTES)
+    if not decompressor.eof:
+        raise ValueError("the text is incomplete or too long")
+    return text, decompressor.unused_data
+
+
+@cache
+def _dictionary() -> zstd.ZstdDict:
+    return zstd.ZstdDict((files(__package__) / DICTIONARY).read_bytes())
+
+
+@cache
+def _compressor() -> zstd.ZstdCompressor:
+    parameter = zstd.CompressionParameter
+    off = (parameter.checksum_flag, parameter.dict_id_flag, parameter.content_size_flag)
+    options: dict[int, int] = {parameter.compression_level: LEVEL, **dict.fromkeys(off, 0)}
+    return zstd.ZstdCompressor(options=options, zstd_dict=_dictionary().as_digested_dict)
+
+
+@cache
+def _library() -> Any:
+    """Return the functions of zstd; None if they cannot be called."""
+    try:
+        # The lock of Python is held: to give it back and take it again takes longer than the work.
+        library = ctypes.PyDLL(import_module(LIBRARY).__file__)
+        size, pointer, data = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
+        for name, result, arguments in (
+            ("ZSTD_createDDict", pointer, (data, size)),
+            ("ZSTD_createDCtx", pointer, ()),
+            ("ZSTD_freeDCtx", size, (pointer,)),
+            ("ZSTD_findFrameCompressedSize", size, (data, size)),
+            ("ZSTD_decompress_usingDDict", size, (pointer, pointer, size, data, size, pointer)),
+        ):
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (ImportError, OSError, AttributeError, TypeError):
+        return None
+    return library
+
+
+@cache
+def _prepared_dictionary() -> int:
+    content = _dictionary().dict_content
+    return int(_library().ZSTD_createDDict(content, len(content)))
+
+
+class _Context:
+    """What zstd needs to decompress; of one thread."""
+
+    def __init__(self, library: Any) -> None:
+        self._free = library.ZSTD_freeDCtx
+        self._size_of, self._read = library.ZSTD_findFrameCompressedSize, library.ZSTD_decompress_usingDDict
+        self._context, self._dictionary = library.ZSTD_createDCtx(), _prepared_dictionary()
+        self._out = ctypes.create_string_buffer(REUSED_BYTES)
+        self._at = ctypes.addressof(self._out)
+
+    def decompress(self, frame: bytes) -> tuple[bytes, bytes]:
+        size = self._size_of(frame, len(frame))
+        if size > FRAME_MAX_BYTES:
+            return _decompress(frame)
+        length = self._read(self._context, self._at, REUSED_BYTES, frame, size, self._dictionary)
+        return (ctypes.string_at(self._at, length), frame[size:]) if length <= REUSED_BYTES else _decompress(frame)
+
+    def __del__(self) -> None:
+        self._free(self._context)
+
+
+class _Kept(threading.local):
+    def __init__(self) -> None:
+        library = _library()
+        self.context = None if library is None else _Context(library)
+
+
+_kept = _Kept()
