@@ -29,8 +29,9 @@ from lycosa.search.core.torrent_text import torrent_words  # noqa: E402
 from lycosa.search.tantivy import TantivyIndex  # noqa: E402
 from lycosa.search.torrent_entry import torrent_entry  # noqa: E402
 from lycosa.storage.core.content_facts import ContentFacts, ContentType  # noqa: E402
-from lycosa.storage.core.torrent_record import StoredTorrent, TorrentRecord  # noqa: E402
-from lycosa.storage.records.content import decode_content, encode_content  # noqa: E402
+from lycosa.storage.core.torrent_record import TorrentRecord  # noqa: E402
+from lycosa.storage.records.content import encode_content  # noqa: E402
+from lycosa.storage.records.rows import NEVER, searched_torrent, worth  # noqa: E402
 from tests.storage.torrents import torrent  # noqa: E402
 
 BATCH = 2000
@@ -64,7 +65,9 @@ def measure(count: int, folder: Path) -> dict[str, object]:
     for start in range(0, count, BATCH):
         numbers = range(start, min(start + BATCH, count))
         mark = time.thread_time()
-        stored = [stored_torrent(number, contents, records) for number in numbers]
+        stored = [
+            searched_torrent((number, contents[number % len(contents)], worth(9, 0), NEVER)) for number in numbers
+        ]
         steps["decode"] += time.thread_time() - mark
         mark = time.thread_time()
         entries = [torrent_entry(each) for each in stored]
@@ -72,7 +75,7 @@ def measure(count: int, folder: Path) -> dict[str, object]:
         mark = time.thread_time()
         rebuilt.add(entries, new=True)
         steps["add"] += time.thread_time() - mark
-        names += [rng.choice(stored).record.name]
+        names += [rng.choice(stored).name]
     index.adopt(rebuilt)
     told["build_s"] = round(time.perf_counter() - began, 1)
     told["build_cpu_s"] = round(cpu_s() - cpu, 1)
@@ -97,11 +100,6 @@ def record(rng: random.Random, number: int) -> TorrentRecord:
     return TorrentRecord(
         made.infohash_v1, None, made.name, made.files, made.piece_bytes, 1_780_000_000 + number, content=facts
     )
-
-
-def stored_torrent(number: int, contents: list[bytes], records: list[TorrentRecord]) -> StoredTorrent:
-    at = number % len(contents)
-    return StoredTorrent(number + 1, decode_content(contents[at], records[at].infohash_v1, None), 0, number % 100, 1, 1)
 
 
 def queries(rng: random.Random, names: list[str]) -> Iterator[str]:

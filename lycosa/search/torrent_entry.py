@@ -5,18 +5,19 @@ from __future__ import annotations
 from lycosa.search.core.schema import NUMBER_MAX, IndexEntry
 from lycosa.search.core.torrent_text import torrent_texts
 from lycosa.storage.core.content_facts import ContentFacts
-from lycosa.storage.core.torrent_record import StoredTorrent
+from lycosa.storage.core.torrent_record import SearchedTorrent
+
+_NOTHING = ContentFacts()
 
 
-def torrent_entry(torrent: StoredTorrent) -> IndexEntry:
+def torrent_entry(torrent: SearchedTorrent) -> IndexEntry:
     """Return the entry of a stored torrent. Unknown values are left out, not set to 0."""
-    record = torrent.record
-    facts = record.content or ContentFacts()
-    name, files = torrent_texts(record.name, (file.path for file in record.files))
+    facts = torrent.content or _NOTHING
+    name, files = torrent_texts(torrent.name, torrent.paths)
     numbers = {
-        "size": min(record.size_bytes, NUMBER_MAX),
-        "found": record.discovered,
-        "files_count": len(record.files),
+        "size": min(torrent.size_bytes, NUMBER_MAX),
+        "found": torrent.discovered,
+        "files_count": torrent.files_count,
         "resolution": facts.resolution or None,
         "year": facts.year or None,
         "season": facts.season,

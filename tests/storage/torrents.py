@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
+from lycosa.storage.core.torrent_record import Change, SearchedTorrent, StoredFile, TorrentRecord
 
 SYLLABLES = [
     "an",
@@ -144,6 +144,11 @@ def paths(rng: random.Random, count: int) -> tuple[str, list[str]]:
         return f"{title(rng, 2, '.')}.v{rng.randrange(9)}.{rng.randrange(99)}-{rng.choice(GROUPS)}", files
     name = "".join(rng.choices(HAN, k=6))
     return name, [f"{name}.EP{i + 1:02}.{''.join(rng.choices(HAN, k=8))}.mp4" for i in range(count)]
+
+
+def read(change: Change) -> SearchedTorrent | None:
+    """Return the torrent of a change with all its paths."""
+    return change.torrent and change.torrent._replace(paths=list(change.torrent.paths))
 
 
 def torrent(seed: int, files: int = 30, *, v1: bool = True, v2: bool = False) -> TorrentRecord:

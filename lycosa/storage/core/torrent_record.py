@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
@@ -87,6 +88,20 @@ class StoredTorrent:
     counted: int | None = None
 
 
+class SearchedTorrent(NamedTuple):
+    """What an index needs of a stored torrent. `paths` are decoded as they are read, once."""
+
+    id: int
+    name: str
+    paths: Iterable[str]
+    files_count: int
+    size_bytes: int
+    discovered: int
+    content: ContentFacts | None
+    seeders: int
+    counted: int | None
+
+
 class Standing(Enum):
     """Why the metadata of an infohash need not be requested."""
 
@@ -108,7 +123,7 @@ class Change(NamedTuple):
 
     id: int
     token: int
-    torrent: StoredTorrent | None
+    torrent: SearchedTorrent | None
 
 
 class PutResult(NamedTuple):
@@ -128,6 +143,22 @@ class RecordPolicy:
     def refuses(self, record: TorrentRecord) -> bool:
         """Return whether the record may not be stored."""
         return record.private and not self.store_private
+
+
+def searched(torrent: StoredTorrent) -> SearchedTorrent:
+    """Return what an index needs of a torrent."""
+    record = torrent.record
+    return SearchedTorrent(
+        torrent.id,
+        record.name,
+        [file.path for file in record.files],
+        len(record.files),
+        record.size_bytes,
+        record.discovered,
+        record.content,
+        torrent.seeders,
+        torrent.counted,
+    )
 
 
 def key_of(infohash: bytes) -> bytes:

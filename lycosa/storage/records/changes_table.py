@@ -7,39 +7,49 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from lycosa.storage.core.torrent_record import Change
 from lycosa.storage.records.database import DatabaseThread
-from lycosa.storage.records.rows import STORED, Row, stored_torrent
+from lycosa.storage.records.rows import SEARCHED, Row, searched_torrent
 
 UNCHANGED, NEW = 0, 1
 """The tokens of an indexed torrent, and of one that is not indexed and has not changed since it was stored."""
 TOKEN_BITS = 31
 
 
+class ChangedRow(NamedTuple):
+    """A change before its row is decoded, which takes too long for a transaction. `row` is None if it was removed."""
+
+    id: int
+    token: int
+    row: Row | None
+
+    def decoded(self) -> Change:
+        """Return the change. Raises `StorageError`."""
+        return Change(self.id, self.token, None if self.row is None else searched_torrent(self.row))
+
+
 class ChangesTable(DatabaseThread):
     """The methods must be called in a transaction."""
 
-    def _changes(self, limit: int) -> list[Change]:
+    def _changes(self, limit: int) -> list[ChangedRow]:
         indexed, _ = self._progress()
         fresh = self._query("SELECT id FROM torrents WHERE id > ? ORDER BY id LIMIT ?", [indexed, limit])
         noted = self._query("SELECT id, token FROM torrent_changes ORDER BY id LIMIT ?", [limit])
         tokens = dict.fromkeys((number for (number,) in fresh), NEW) | dict(noted)
         listed = sorted(tokens.items())[:limit]
         self._note_listed([number for number, _ in listed])
-        stored = {row[0]: stored_torrent(row) for row in self._select(STORED, "t.id", [number for number, _ in listed])}
-        return [Change(number, token, stored.get(number)) for number, token in listed]
+        stored = {row[0]: row for row in self._select(SEARCHED, "t.id", [number for number, _ in listed])}
+        return [ChangedRow(number, token, stored.get(number)) for number, token in listed]
 
-    def _scan(self, after_id: int, limit: int) -> list[Change]:
+    def _scan(self, after_id: int, limit: int) -> list[ChangedRow]:
         indexed, _ = self._progress()
         query = "SELECT id, token FROM torrent_changes WHERE id > ? ORDER BY id LIMIT ?"
         tokens: dict[int, int] = dict(self._query(query, [after_id, limit]))
-        rows = self._query(STORED + "t.id > ? ORDER BY t.id LIMIT ?", [after_id, limit])
+        rows = self._query(SEARCHED + "t.id > ? ORDER BY t.id LIMIT ?", [after_id, limit])
         self._note_listed([row[0] for row in rows])
-        return [
-            Change(row[0], tokens.get(row[0], NEW if row[0] > indexed else UNCHANGED), stored_torrent(row))
-            for row in rows
-        ]
+        return [ChangedRow(row[0], tokens.get(row[0], NEW if row[0] > indexed else UNCHANGED), row) for row in rows]
 
     def _acknowledge(self, changes: Sequence[Change]) -> None:
         tokens = {each.id: each.token for each in changes}

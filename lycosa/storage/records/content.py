@@ -149,18 +149,17 @@ class ContentReader:
 
 
 @contextmanager
-def damage(infohash_v1: bytes | None, infohash_v2: bytes | None) -> Iterator[None]:
+def damage(of: str) -> Iterator[None]:
     """Translate what damaged blobs cause into `StorageError`."""
     try:
         yield
     except (ValueError, IndexError, zstd.ZstdError) as error:
-        shown = (infohash_v1 or infohash_v2 or b"").hex()
-        raise StorageError(f"the record of {shown} is damaged: {error}") from error
+        raise StorageError(f"the record of {of} is damaged: {error}") from error
 
 
 def decode_content(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:
     """Return the record. Raises `StorageError` if the blob is damaged."""
-    with damage(infohash_v1, infohash_v2):
+    with damage((infohash_v1 or infohash_v2 or b"").hex()):
         return ContentReader(content).record(infohash_v1, infohash_v2)
 
 

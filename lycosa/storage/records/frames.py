@@ -1,8 +1,8 @@
-"""Compresses the texts of records with zstd and its dictionary (`names.dict`), one frame each, without the magic number.
+"""Compresses the texts of records: a zstd frame each, without the magic number, with a dictionary (`names.dict`).
 
-`zstd.ZstdDecompressor` reads one frame. To make another for each record takes four times as long as to read it: zstd
-asks which processor it runs on, and on virtual machines that is slow. So each thread keeps a context of the library
-that Python has loaded. Where its functions cannot be called, and for damaged and large frames, `ZstdDecompressor` is used.
+`zstd.ZstdDecompressor` reads one frame. Making another for each record takes four times as long as reading it, because
+zstd asks which processor it runs on, which is slow on virtual machines. So each thread keeps a context of the library
+that Python has loaded. `ZstdDecompressor` is used for damaged and large frames, and where the library cannot be called.
 """
 
 from __future__ import annotations

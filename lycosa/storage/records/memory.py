@@ -14,12 +14,14 @@ from lycosa.storage.core.torrent_record import (
     PutResult,
     RecordPolicy,
     Refusal,
+    SearchedTorrent,
     Standing,
     StoredTorrent,
     TorrentRecord,
     completed,
     hashed_key,
     key_of,
+    searched,
 )
 
 
@@ -85,7 +87,7 @@ class MemoryRecordStore:
     async def changes(self, limit: int) -> list[Change]:
         listed = sorted(self._changes)[:limit]
         self._listed = max([self._listed, *listed])
-        return [Change(number, self._changes[number], self._rows.get(number)) for number in listed]
+        return [Change(number, self._changes[number], self._searched(number)) for number in listed]
 
     async def acknowledge(self, changes: Sequence[Change]) -> None:
         for number, token, _ in changes:
@@ -101,7 +103,7 @@ class MemoryRecordStore:
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         rows = await self.torrents(after_id, limit)
         self._listed = max([self._listed, *(row.id for row in rows)])
-        return [Change(row.id, self._changes.get(row.id, 0), row) for row in rows]
+        return [Change(row.id, self._changes.get(row.id, 0), searched(row)) for row in rows]
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         return [(row.id, row.record.keys) for row in await self.torrents(after_id, limit)]
@@ -162,6 +164,9 @@ class MemoryRecordStore:
             merged = completed(merged, self._rows[other].record)
             self._remove(other)
         self._store(replace(row, record=merged))
+
+    def _searched(self, number: int) -> SearchedTorrent | None:
+        return searched(self._rows[number]) if number in self._rows else None
 
     def _store(self, row: StoredTorrent) -> None:
         self._rows[row.id] = row

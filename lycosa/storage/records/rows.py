@@ -15,10 +15,11 @@ it changes, and its page stays full.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from lycosa.storage.core.torrent_record import StoredTorrent
-from lycosa.storage.records.content import decode_content
+from lycosa.storage.core.torrent_record import SearchedTorrent, StoredTorrent
+from lycosa.storage.records.content import ContentReader, damage, decode_content
 
 Row = tuple[Any, ...]
 
@@ -41,6 +42,7 @@ STORED = (
     "SELECT t.id, t.v1, t.v2, t.content, p.worth, p.counted"
     " FROM torrents t JOIN torrent_popularity p ON p.id = t.id WHERE "
 )
+SEARCHED = "SELECT t.id, t.content, p.worth, p.counted FROM torrents t JOIN torrent_popularity p ON p.id = t.id WHERE "
 OFFSET = 1 << 47
 SECONDS_MAX = (1 << 32) - 2
 NEVER = -OFFSET
@@ -55,6 +57,30 @@ def stored_torrent(row: Row) -> StoredTorrent:
     seeders, seen = read_worth(worth)
     at, leechers = read_counted(counted)
     return StoredTorrent(number, decode_content(bytes(content), *hashes), seen, seeders, leechers, at)
+
+
+def searched_torrent(row: Row) -> SearchedTorrent:
+    """Return the torrent of a row that `SEARCHED` selects. Raises `StorageError`."""
+    number, content, worth, counted = row
+    with damage(f"row {number}"):
+        read = ContentReader(bytes(content))
+        size_bytes = read.size_bytes()
+    return SearchedTorrent(
+        number,
+        read.name,
+        _paths(read, number),
+        read.count,
+        size_bytes,
+        read.discovered,
+        read.facts,
+        read_worth(worth)[0],
+        read_counted(counted)[0],
+    )
+
+
+def _paths(read: ContentReader, number: int) -> Iterator[str]:
+    with damage(f"row {number}"):
+        yield from read.paths()
 
 
 def prefix_of(key: bytes) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from base64 import b85decode
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 from backports import zstd
@@ -12,7 +13,7 @@ from backports import zstd
 from lycosa.core.errors import StorageError
 from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
-from lycosa.storage.records.content import decode_content, encode_content
+from lycosa.storage.records.content import ContentReader, decode_content, encode_content
 from tests.storage.torrents import torrent
 
 VERSION_1 = (
@@ -47,6 +48,7 @@ def test_a_blob_of_an_older_release_is_read():
         content=ContentFacts(ContentType.VIDEO, 5040, 1080, 2026, 0, 1, ("en",)),
     )
     assert decode_content(b85decode(VERSION_1), bytes(20), None) == record
+    assert ContentReader(b85decode(VERSION_1)).size_bytes() == sum(sizes)
 
 
 def test_paths_of_any_characters_are_read_as_they_were_written():
@@ -81,6 +83,14 @@ def test_paths_of_any_characters_are_read_as_they_were_written():
         name = "".join(rng.choices(parts, k=3))
         record = replace(torrent(1, 1), name=name, files=tuple(StoredFile(path, 0) for path in paths))
         assert decode_content(encode_content(record), record.infohash_v1, None) == record, (name, paths)
+
+
+def test_what_an_index_needs_is_read_without_the_rest():
+    for seed in range(60):
+        record = torrent(seed, seed)
+        reader = ContentReader(encode_content(record))
+        assert (reader.name, reader.count, reader.size_bytes()) == (record.name, seed, record.size_bytes)
+        assert list(islice(reader.paths(), 3)) == [file.path for file in record.files[:3]]
 
 
 def test_numbers_of_any_size_are_read_as_they_were_written():

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from lycosa.core.errors import ForeignState, StorageFull, UsageError
-from lycosa.storage.core.torrent_record import Popularity, PutResult
+from lycosa.storage.core.torrent_record import Popularity, PutResult, searched
 from lycosa.storage.records.outages import OutageWait
 from lycosa.storage.records.sqlite import SIZE_MIN_BYTES, SqliteRecordStore
 from tests.conftest import ROOT
-from tests.storage.torrents import torrent
+from tests.storage.torrents import read, torrent
 
 NOW = 1_790_000_000.0
 CAP = SIZE_MIN_BYTES
@@ -107,7 +107,7 @@ def test_what_a_killed_process_has_stored_is_there_with_its_changes(tmp_path: Pa
         from pathlib import Path
         from lycosa.storage.records.outages import OutageWait
 from lycosa.storage.records.sqlite import SqliteRecordStore
-        from tests.storage.torrents import torrent
+        from tests.storage.torrents import read, torrent
 
         async def main():
             store = SqliteRecordStore(Path(sys.argv[1]))
@@ -135,7 +135,7 @@ from lycosa.storage.records.sqlite import SqliteRecordStore
         rows = await store.torrents(0, 10_000)
         assert stored <= len(rows)
         assert [row.record for row in rows] == [torrent(number, 2) for number in range(len(rows))]
-        assert [change.torrent for change in await store.changes(10_000)] == rows
+        assert [read(change) for change in await store.changes(10_000)] == [searched(row) for row in rows]
         assert len(await store.infohashes(0, 10_000)) == len(rows)
         await store.close()
 
