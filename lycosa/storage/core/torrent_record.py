@@ -89,7 +89,7 @@ class StoredTorrent:
 
 
 class SearchedTorrent(NamedTuple):
-    """What an index needs of a stored torrent. `paths` are decoded as they are read, once."""
+    """What an index needs of a stored torrent. `paths` are decoded when they are read."""
 
     id: int
     name: str

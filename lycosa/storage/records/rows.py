@@ -68,7 +68,7 @@ def searched_torrent(row: Row) -> SearchedTorrent:
     return SearchedTorrent(
         number,
         read.name,
-        _paths(read, number),
+        _Paths(read, number),
         read.count,
         size_bytes,
         read.discovered,
@@ -78,9 +78,15 @@ def searched_torrent(row: Row) -> SearchedTorrent:
     )
 
 
-def _paths(read: ContentReader, number: int) -> Iterator[str]:
-    with damage(f"row {number}"):
-        yield from read.paths()
+class _Paths:
+    """Paths that are decoded when they are read."""
+
+    def __init__(self, read: ContentReader, number: int) -> None:
+        self._read, self._number = read, number
+
+    def __iter__(self) -> Iterator[str]:
+        with damage(f"row {self._number}"):
+            yield from self._read.paths()
 
 
 def prefix_of(key: bytes) -> int:

@@ -233,7 +233,8 @@ def test_a_change_stays_until_it_is_acknowledged_and_again_if_the_row_changed_me
         await store.put([torrent(n) for n in range(5)], NOW)
         first = await store.changes(3)
         assert len(first) == 3
-        assert [each[:2] for each in await store.changes(3)] == [each[:2] for each in first]
+        assert [read(each) for each in await store.changes(3)] == [read(each) for each in first]
+        assert [len(read(each).paths) for each in first] == [30] * 3
         await store.acknowledge(first)
         rest = await store.changes(10)
         assert len(rest) == 2
