@@ -33,9 +33,9 @@ class Settler:
         self.retry_until = 0.0
 
     async def settle(self, lease: Lease, outcome: Outcome) -> None:
-        """Apply the outcome. If that fails, the committer commits nothing any more, and the exception is raised."""
+        """Apply the outcome. If this fails, the committer refuses all further commits, and the exception is raised."""
         if self._committer.settle_lock.is_exclusive and isinstance(outcome, Completed):
-            # First, so that the host need not wait for a commit in progress.
+            # End the transfer first, so that the host need not wait for a commit in progress.
             self._frontier.end_transfer(lease, self._clock.now(), contacted=outcome.contacted)
         async with self._committer.settle_lock:
             try:

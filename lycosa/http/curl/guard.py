@@ -53,7 +53,7 @@ class AddressGuard:
         self.is_on = False
 
     def reason(self, code: int) -> Exception | None:
-        """Return the error if the guard is why a transfer failed with `code`, else None."""
+        """Return the error if a transfer failed with `code` because of the guard, else None."""
         # A host may have several addresses: a refused one does not matter if another one was connected.
         if not self.is_on or not self._refused or (self._opened and code != pycurl.E_ABORTED_BY_CALLBACK):
             return None

@@ -13,11 +13,11 @@ from lycosa.infra.redis.driver import hides_info, redis_package
 from lycosa.infra.redis.tls_check import refuse_missing_tls
 
 CONNECT_TIMEOUT_S = 3.0
-"""A server that does not accept a connection within this time is away; the call is repeated."""
+"""A server that does not accept a connection within this time is down; the call is repeated."""
 
 
 def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
-    """Return a blocking client. Raises `UsageError`; for a cluster it connects at once and raises `driver_errors`."""
+    """Return a blocking client. Raises `UsageError`. For a cluster it connects, and may raise `driver_errors()`."""
     package = redis_package()
     from redis.sentinel import Sentinel
 
@@ -37,7 +37,8 @@ def asyncio_client(address: RedisAddress, timeout_s: float) -> Any:
 def resolve_mode(address: RedisAddress, timeout_s: float) -> RedisAddress:
     """Return the address, with the mode changed to cluster if the server is a node of one.
 
-    Raises `UsageError` if files are missing, or if the address asks for TLS and the server has none; `driver_errors`.
+    Raises `UsageError` if files are missing, or if the address asks for TLS and the server has none. May raise
+    `driver_errors()`.
     """
     _refuse_missing_files(address)
     refuse_missing_tls(address)

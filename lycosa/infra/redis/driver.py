@@ -1,4 +1,4 @@
-"""Classifies the errors of redis-py, and translates them into our errors of one line."""
+"""Classifies the errors of redis-py, and translates them into our errors with one-line messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def driver_errors() -> tuple[type[Exception], ...]:
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether another try may succeed: the server is away or busy, or a replica is about to take over."""
+    """Return whether another try may succeed: the server is down or busy, or a replica is about to take over."""
     exceptions = redis_package().exceptions
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError | exceptions.DataError):
         return False
@@ -74,7 +74,7 @@ def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaE
     if isinstance(error, exceptions.AuthenticationError) or _mentions(
         message, "NOAUTH", "WRONGPASS", "Authentication required", "invalid username-password"
     ):
-        return UsageError(f"{text}: the server refuses this user and password, or none ({message})")
+        return UsageError(f"{text}: the server refuses this user and password, or requires them ({message})")
     if is_full(error):
         return StorageFull(f"{text}: the server has reached its maxmemory; nothing is lost, raise it and continue")
     if is_resharding(error):
@@ -90,7 +90,7 @@ def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaE
     if isinstance(error, exceptions.InvalidResponse) or _mentions(
         message, "Connection closed by server", "reset by peer"
     ):
-        return StorageError(f"{text}: the server ended the connection ({message}); does it want TLS, rediss://?")
+        return StorageError(f"{text}: the server ended the connection ({message}); if it requires TLS, write rediss://")
     if isinstance(error, exceptions.ResponseError):
         return StorageError(f"{text}: the server refuses the call ({message})")
     hint = "; without TLS write redis://" if tls else ""

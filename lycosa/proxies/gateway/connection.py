@@ -3,7 +3,7 @@
 All connections read into one shared buffer. This works because received bytes are written before the next connection
 reads. So a tunnel copies no bytes, and an idle tunnel holds no memory. If the other side cannot write all bytes at
 once, it keeps the buffer, and the next connection reads into a new one. Each side keeps at most one buffer, because
-back-pressure then stops reading for that side.
+back-pressure then pauses reading from its peer.
 """
 
 from __future__ import annotations

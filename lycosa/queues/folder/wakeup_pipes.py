@@ -1,9 +1,9 @@
 """Named pipes with which the processes of a queue wake each other, and notice at once when one of them dies.
 
-Every member of the queue has a pipe in `bells/`, reads it and sleeps on it; a byte written by another member wakes it.
-However a process ends, the operating system closes its pipe and notifies all processes that hold the other end: no
+Every member of the queue has a pipe in `bells/` and sleeps until it can read from it; a byte from another member wakes
+it. However a process ends, the operating system closes its pipe and notifies all processes that hold the other end: no
 polling, no timeout, no heartbeat. If several threads of a process wait, one sleeps on the pipe and wakes the others.
-Linux (epoll).
+Requires Linux (epoll).
 """
 
 from __future__ import annotations

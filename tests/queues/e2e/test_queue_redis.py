@@ -380,7 +380,7 @@ def test_wrong_passwords_are_refused():
     with redis_server(password="secret") as server:
         Queue(f"{server.url}?queue=q").close()
         for login in ("", ":secret2@", "ann:secret@"):
-            with refused(UsageError, "the server refuses this user and password, or none"):
+            with refused(UsageError, "the server refuses this user and password, or requires them"):
                 Queue(f"redis://{login}127.0.0.1:{server.port}?queue=q")
 
 
@@ -400,7 +400,7 @@ def test_tls_connections_and_their_errors(redis):
             Queue(f"{server.url}?queue=q")
         with refused(UsageError, "ca=/nowhere is not a file"):
             Queue(f"{server.url}?queue=q&ca=/nowhere")
-        with refused(StorageError, "does it want TLS, rediss://"):
+        with refused(StorageError, "if it requires TLS, write rediss://"):
             Queue(f"redis://127.0.0.1:{server.port}?queue=q")
     with refused(UsageError, "there is no TLS on this port; without TLS write redis://"):
         Queue(f"{redis.url.replace('redis:', 'rediss:')}?queue=q")

@@ -17,8 +17,8 @@ from lycosa.proxies.core.proxy import Proxy
 class _SourceEntry:
     """The proxies of one source by key. `missing`: when a proxy was first missing from the list, by key.
 
-    The other fields are sets of keys. `recalled`: listed in an earlier run, until the first list of this run.
-    `not_added`: to add again with the next list. `forgotten`: the pool has forgotten them as dead.
+    The other fields are sets of keys. `recalled`: listed in an earlier run; emptied by the first list of this
+    run. `not_added`: must be added again with the next list. `forgotten`: forgotten by the pool as dead.
     """
 
     proxies: dict[str, Proxy] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Ledger:
             source.forgotten |= removed & source.proxies.keys()
 
     def was_forgotten(self, name: str, key: str) -> bool:
-        """Return whether the pool has forgotten a proxy that this source lists, and has not received it again."""
+        """Return whether this source lists a proxy that the pool has forgotten, and that was not added again."""
         return key in self._sources[name].forgotten
 
     def returned(self, proxies: Iterable[Proxy]) -> None:

@@ -1,12 +1,13 @@
-"""Finds out by rules what a torrent holds, from its name and the names and sizes of its files.
+"""Classifies the content of a torrent by rules, from its name and the names and sizes of its files.
 
 Each rule that matches adds its weight to its type, once. A file extension adds its weight times EXTENSION_WEIGHT times
 the share of bytes in files with this extension. The type with the largest sum wins.
 
-Named groups of patterns give numbers: season, episode, lines (the resolution). The group `pack` marks several episodes.
-Patterns with non-ASCII characters are searched only in names that have some. The year is the last one in the name, but
-never the first word. A language counts only after the title, which ends at the first year, episode or resolution.
-Names without such an end, or with Chinese, Japanese or Korean characters, are searched as a whole.
+Named groups in the patterns capture numbers: season, episode, lines (the resolution). The group `pack` marks a torrent
+with several episodes. Patterns with non-ASCII characters are searched only in names with non-ASCII characters. The last
+year in the name counts, unless it is the first word. A language counts only after the title, which ends at the first
+year, episode or resolution. Names without such an end, or with Chinese, Japanese or Korean characters, are searched as
+a whole.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ EXTENSION_MAX = 6
 YEARS = ("1900", "2039")
 SEASON_MAX, EPISODE_MAX = 2100, 9999
 RESOLUTIONS = (240, 360, 480, 540, 576, 720, 1080, 1440, 2160, 4320)
-"""Other numbers of lines are rounded up to the next one."""
+"""Other numbers of lines are rounded up to the next of these."""
 EPISODIC = "tv"
 """The tag of torrents with a season or an episode."""
 
@@ -46,7 +47,7 @@ _SCRIPTS = (
     ("te", re.compile("[\u0c05-\u0c39]")),
     ("bn", re.compile("[\u0985-\u09b9]")),
 )
-"""Languages by letters, for names without a word that names a language. The first with two letters counts."""
+"""Scripts of languages, for names without a word for a language. The first with two letters in the name counts."""
 _DIGITS = {"零": 0, "一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10}
 
 
@@ -58,7 +59,7 @@ class _Category(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What words and patterns found in a name."""
+    """What the words and patterns of the rules found in a name."""
 
     rules: dict[int, None]
     groups: dict[str, str]
@@ -94,7 +95,7 @@ class ContentRules:
         self._index = WordIndex(clear)
 
     def facts(self, name: str, files: Sequence[StoredFile] = ()) -> ContentFacts:
-        """Return the facts that the names give."""
+        """Return the facts that follow from the names."""
         found = self._read(name)
         shares = self._shares(files or (StoredFile(name, 1),))
         rules = {**found.rules, **shares}

@@ -320,7 +320,11 @@ def test_password_and_tls():
         for wrong, error, message in (
             (server.url, UsageError, "name its authority with ca=FILE"),
             (url_with_ca(server), UsageError, "refuses this user and password"),
-            (with_password.replace("rediss:", "redis:").partition("?")[0], StateError, "does it want TLS, rediss://"),
+            (
+                with_password.replace("rediss:", "redis:").partition("?")[0],
+                StateError,
+                "if it requires TLS, write rediss://",
+            ),
         ):
             with refused(error, message):
                 join_and_leave(wrong)
