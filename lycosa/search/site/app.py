@@ -42,7 +42,7 @@ API_LIMIT = 10
 API_LIMIT_MAX = min(100, LIMIT_MAX)
 
 FAILED = "the search does not work now: try again in a minute; the log of the site says why"
-"""What visitors are told instead of the reason, which names paths."""
+"""Shown to visitors instead of the reason, which names paths."""
 _log = logging.getLogger(__name__)
 
 TEMPLATES = Path(__file__).parent / "templates"
