@@ -70,7 +70,7 @@ setup:
 	@scripts/venv dev
 	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver strace:strace \
 		redis-server:redis-server spin:spin gcc:gcc \
-		psql:postgresql mariadbd:mariadb-server tinyproxy:tinyproxy-bin squid:squid microsocks:microsocks danted:dante-server \
+		psql:postgresql mariadbd:mariadb-server searchd:sphinxsearch tinyproxy:tinyproxy-bin squid:squid microsocks:microsocks danted:dante-server \
 		curl:curl zstdcat:zstd aria2c:aria2 rtorrent:rtorrent script:bsdutils transmission-daemon:transmission-daemon ip:iproute2
 	@scripts/packages --backports valkey-server:valkey-server || echo "The tests on Valkey are skipped; in CI they fail."
 	@$(bin)/python scripts/docs-site >/dev/null

@@ -167,6 +167,10 @@ class IndexFailure(LycosaError):
     """The search index cannot be used."""
 
 
+class IndexUnavailable(IndexFailure):
+    """The server of the search index does not answer now."""
+
+
 class BadQuery(IndexFailure):
     """The query cannot be read, or is out of bounds."""
 

@@ -140,6 +140,21 @@ def marker_of(path: Path) -> Marker | None:
         return None
 
 
+def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
+    """Return the marker of the index in this place. Raises `IndexFailure` for another one than wanted."""
+    if marker.version > VERSION:
+        raise IndexFailure(
+            f"the index {place} has version {marker.version}, this Lycosa reads {VERSION}: update Lycosa"
+        )
+    if marker.kind != wanted.kind:
+        raise IndexFailure(f"the index {place} holds {marker.kind}, not {wanted.kind}: give another index")
+    if marker.engine != wanted.engine:
+        raise IndexFailure(f"the index {place} belongs to {marker.engine}, not to {wanted.engine}")
+    if marker.words > wanted.words:
+        raise IndexFailure(f"the index {place} was built by a newer Lycosa: update Lycosa, or build the index again")
+    return marker
+
+
 def erase(path: Path) -> None:
     """Empty the index in this folder, whatever its version, so that it can be built again. Raises `IndexFailure`."""
     lock = _claim(path, None)
@@ -197,17 +212,7 @@ def _check(path: Path, wanted: Marker | None) -> Marker:
         raise IndexFailure(f"{path}/{MARKER} cannot be read ({error}): this is not an index of Lycosa") from error
     if marker.format != FORMAT:
         raise IndexFailure(f"{path} is a {marker.format!r}, not a search index: choose another folder")
-    if wanted is None:
-        return marker
-    if marker.version > VERSION:
-        raise IndexFailure(f"the index {path} has version {marker.version}, this Lycosa reads {VERSION}: update Lycosa")
-    if marker.kind != wanted.kind:
-        raise IndexFailure(f"the index {path} holds {marker.kind}, not {wanted.kind}: give the folder of another index")
-    if marker.engine != wanted.engine:
-        raise IndexFailure(f"the index {path} belongs to {marker.engine}, not to {wanted.engine}")
-    if marker.words > wanted.words:
-        raise IndexFailure(f"the index {path} was built by a newer Lycosa: update Lycosa, or build the index again")
-    return marker
+    return marker if wanted is None else check_marker(marker, wanted, str(path))
 
 
 def _lock(path: Path) -> int:

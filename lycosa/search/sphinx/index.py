@@ -1,0 +1,264 @@
+"""A search index on Sphinx or Manticore: real-time indexes that the configuration of the server names beforehand.
+
+    NAME_0, NAME_1   the documents; a rebuilt index is the one that is not in use
+    NAME_state       1: what the index is, and its writer; 2: the positions
+
+The last process that opened it for writing is its writer: what others want to write is refused. Additions wait in
+memory until `commit`, or until there are `WAITING_MAX` of them: then they are visible before. Each statement can be
+repeated, so whatever a lost connection interrupted is done again.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import msgspec
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core import sphinxql
+from lycosa.search.core.request import IndexMatch, Matches, SearchRequest
+from lycosa.search.core.schema import IndexEntry, Schema
+from lycosa.search.core.sphinxql import quoted
+from lycosa.search.index_folder import FORMAT, VERSION, Marker, check_marker
+from lycosa.search.places import SphinxAddress
+from lycosa.search.sphinx.server import SphinxAnswer, SphinxServer
+
+ENGINE = "sphinx"
+MARKER_ROW, POSITIONS_ROW = 1, 2
+WAITING_MAX = 20_000
+WAITING_MAX_BYTES = 32_000_000
+STATEMENT_BYTES = 4_000_000
+"""A statement is sent when it has become so large. One document may be larger."""
+REMOVED_AT_ONCE = 2_000
+STORED_MAX = 4_000_000
+"""Maximum size of what is stored with a document, compressed: the limit of the server for an attribute."""
+MATCHES_MAX = 1000
+RANKER = "expr('sum(lcs*(user_weight-1))*1000+bm25')"
+"""The default of Sphinx, in which keywords and pairs weigh nothing."""
+
+log = logging.getLogger(__name__)
+
+
+class SphinxIndex:
+    """See `search.ports.Index`. Raises `IndexFailure`; `IndexUnavailable` while the server does not answer."""
+
+    def __init__(self, address: SphinxAddress, schema: Schema, *, write: bool = False) -> None:
+        self.schema = schema
+        self._server = SphinxServer(address)
+        self._name = address.name
+        self._new = Marker(FORMAT, VERSION, schema.kind, schema.words, ENGINE)
+        self._writer = secrets.randbits(62) + 1 if write else 0
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        marker = self._read_marker()
+        if marker is None and not self._writer:
+            raise IndexFailure(f"the index {self._server.address} is still empty: fill it with `lycosa index`")
+        if marker is None:
+            erase_sphinx(self._server.address)
+            marker = self._new
+        self._marker = marker
+        if self._writer:
+            self._write_marker(marker)
+            self._server.ask(f"TRUNCATE RTINDEX {self._name}_{1 - marker.generation}")
+        self._feed = Feed(self, marker.generation)
+
+    @property
+    def outdated(self) -> bool:
+        return self._marker.words < self._new.words
+
+    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
+        self._feed.add(entries)
+
+    def remove(self, keys: Sequence[str | int]) -> None:
+        self._feed.remove(keys)
+
+    def commit(self, positions: Mapping[str, int]) -> None:
+        self._feed.flush()
+        if positions:
+            body = msgspec.json.encode({**self.positions(), **positions}).decode()
+            self.ask(f"REPLACE INTO {self._name}_state (id, body, writer) VALUES ({POSITIONS_ROW}, {quoted(body)}, 0)")
+
+    def positions(self) -> dict[str, int]:
+        body = self._state(POSITIONS_ROW)
+        return msgspec.json.decode(body[0], type=dict[str, int]) if body else {}
+
+    def find(self, request: SearchRequest) -> Matches:
+        more, order = sphinxql.order(request)
+        stored = "" if self.schema.numeric_keys else ", stored"
+        last = request.offset + request.limit
+        answer = self._search(
+            f"SELECT id, WEIGHT() AS w{stored}{more} FROM",
+            f"{sphinxql.condition(request, self.schema)} ORDER BY {order} LIMIT {request.offset}, {request.limit}"
+            f" OPTION max_matches={max(MATCHES_MAX, last)}, {self._ranking(request)}",
+            counted=True,
+        )
+        return Matches(answer.total, [self._match(row, request) for row in answer.rows])
+
+    def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
+        answer = self._search(
+            "SELECT GROUPBY() AS g, COUNT(*) AS c FROM",
+            f"{sphinxql.condition(request, self.schema)} GROUP BY v_{field} ORDER BY c DESC, g ASC LIMIT {limit}"
+            " OPTION ranker=none",
+        )
+        counts = {sphinxql.value_of(code): count for code, count in answer.rows}
+        return {value: counts[value] for value in sorted(counts, key=lambda value: (-counts[value], value)) if value}
+
+    def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
+        points = ", ".join(map(str, bounds))
+        answer = self._search(
+            f"SELECT INTERVAL(n_{field}, {points}) AS place, COUNT(*) AS c FROM",
+            f"{sphinxql.condition(request, self.schema)} GROUP BY place LIMIT {len(bounds) + 1} OPTION ranker=none",
+        )
+        counts = dict(answer.rows)
+        return [counts.get(place, 0) for place in range(1, len(bounds))]
+
+    def count(self) -> int:
+        return int(self._search("SELECT COUNT(*) AS c FROM", "").rows[0][0])
+
+    def size_bytes(self) -> int:
+        """Return the size of the index in memory and on the disk of the server."""
+        facts = dict(self.ask(f"SHOW INDEX {self._name}_{self._marker.generation} STATUS").rows)
+        return int(facts["ram_bytes"]) + int(facts["disk_bytes"])
+
+    def rebuild(self) -> Feed:
+        self.check_writer()
+        generation = 1 - self._marker.generation
+        self._server.ask(f"TRUNCATE RTINDEX {self._name}_{generation}")
+        return Feed(self, generation)
+
+    def adopt(self, rebuilt: object) -> None:
+        assert isinstance(rebuilt, Feed)
+        self._feed.flush()
+        rebuilt.flush()
+        before = self._marker.generation
+        self._write_marker(msgspec.structs.replace(self._new, generation=rebuilt.generation))
+        self._feed = Feed(self, rebuilt.generation)
+        self._server.ask(f"TRUNCATE RTINDEX {self._name}_{before}")
+
+    def close(self) -> None:
+        self._server.close()
+
+    def ask(self, statement: str) -> SphinxAnswer:
+        """Send a statement."""
+        return self._server.ask(statement)
+
+    def check_writer(self) -> None:
+        """Raise `IndexFailure` if this is not the writer, or not any more."""
+        at = self._server.address
+        if not self._writer:
+            raise IndexFailure(f"the index {at} is not open for writing")
+        if self._state(MARKER_ROW)[1:] != (self._writer,):
+            raise IndexFailure(f"the index {at} was opened or emptied by another process: only one may write it")
+
+    def _read_marker(self) -> Marker | None:
+        found = self._state(MARKER_ROW)
+        if not found:
+            return None
+        return check_marker(msgspec.json.decode(found[0], type=Marker), self._new, str(self._server.address))
+
+    def _write_marker(self, marker: Marker) -> None:
+        body = quoted(msgspec.json.encode(marker).decode())
+        self.ask(f"REPLACE INTO {self._name}_state (id, body, writer) VALUES ({MARKER_ROW}, {body}, {self._writer})")
+        self._marker = marker
+
+    def _state(self, row: int) -> tuple[Any, ...]:
+        rows = self.ask(f"SELECT body, writer FROM {self._name}_state WHERE id = {row}").rows
+        return rows[0] if rows else ()
+
+    def _search(self, select: str, rest: str, *, counted: bool = False) -> SphinxAnswer:
+        """Search the documents; again, if meanwhile others were adopted and these removed."""
+        while True:
+            searched = self._marker
+            answer = self._server.ask(f"{select} {self._name}_{searched.generation}{rest}", counted=counted)
+            marker = self._read_marker()
+            if marker is None:
+                raise IndexFailure(f"the index {self._server.address} was emptied: fill it with `lycosa index`")
+            if marker.generation == searched.generation:
+                return answer
+            self._marker = marker
+
+    def _ranking(self, request: SearchRequest) -> str:
+        if request.sort or request.query is None:
+            return "ranker=none"
+        weights = ", ".join(f"{name}={1 + round(10 * weight)}" for name, weight in self.schema.texts.items())
+        return f"ranker={RANKER}, field_weights=({weights})"
+
+    def _match(self, row: tuple[Any, ...], request: SearchRequest) -> IndexMatch:
+        key, weight, *rest = row
+        score = 0.0 if request.sort else float(weight)
+        if self.schema.numeric_keys:
+            return IndexMatch(key, score)
+        return IndexMatch("", score, zlib.decompress(base64.b64decode(rest[0])))
+
+
+class Feed:
+    """Documents on their way into the server: one generation of an index. See `search.ports.NewIndex`."""
+
+    def __init__(self, index: SphinxIndex, generation: int) -> None:
+        self.generation = generation
+        self._index = index
+        self._name = f"{index._name}_{generation}"  # noqa: SLF001
+        self._waiting: dict[int, str] = {}
+        self._bytes = 0
+
+    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
+        """See `Index.add`."""
+        schema = self._index.schema
+        for entry in entries:
+            stored = "" if schema.numeric_keys else base64.b64encode(zlib.compress(entry.stored, 1)).decode()
+            if len(stored) > STORED_MAX:
+                log.warning("%s is too large for the search server: it is not indexed", str(entry.key)[:200])
+                continue
+            row = self._waiting[sphinxql.document_id(entry.key)] = sphinxql.row(entry, schema, stored)
+            self._bytes += len(row)
+        if len(self._waiting) > WAITING_MAX or self._bytes > WAITING_MAX_BYTES:
+            self.flush()
+
+    def remove(self, keys: Sequence[str | int]) -> None:
+        """See `Index.remove`."""
+        self._waiting.update(dict.fromkeys(map(sphinxql.document_id, keys), ""))
+
+    def flush(self) -> None:
+        """Send what waits. It waits on if this fails."""
+        self._index.check_writer()
+        removed = [number for number, row in self._waiting.items() if not row]
+        for start in range(0, len(removed), REMOVED_AT_ONCE):
+            listed = ", ".join(map(str, removed[start : start + REMOVED_AT_ONCE]))
+            self._index.ask(f"DELETE FROM {self._name} WHERE id IN ({listed})")
+        columns = ", ".join(sphinxql.columns(self._index.schema))
+        for rows in _statements(row for row in self._waiting.values() if row):
+            self._index.ask(f"REPLACE INTO {self._name} ({columns}) VALUES {rows}")
+        self._waiting.clear()
+        self._bytes = 0
+
+
+def erase_sphinx(address: SphinxAddress) -> None:
+    """Empty an index, so that it can be built again. Raises `IndexFailure`."""
+    with closing(SphinxServer(address)) as server:
+        for part in ("state", "0", "1"):
+            server.ask(f"TRUNCATE RTINDEX {address.name}_{part}")
+
+
+def _statements(rows: Iterable[str]) -> Iterator[str]:
+    """Yield the values of several statements."""
+    some: list[str] = []
+    size = 0
+    for row in rows:
+        some.append(row)
+        size += len(row)
+        if size > STATEMENT_BYTES:
+            yield ",".join(some)
+            some, size = [], 0
+    if some:
+        yield ",".join(some)

@@ -1,0 +1,117 @@
+"""Connections to a server that speaks SphinxQL: Sphinx or Manticore."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from lycosa.core.errors import IndexFailure, IndexUnavailable, UsageError
+from lycosa.search.places import SphinxAddress
+
+CONNECTIONS_MAX = 8
+CONNECT_S = 5
+ANSWER_MAX_S = 300
+"""Maximum time that the server may take for a statement: one that is merging parts of an index waits."""
+
+
+class SphinxAnswer(NamedTuple):
+    """The rows of an answer; how many rows were changed; and how many there are beyond the limit, if that was asked."""
+
+    rows: list[tuple[Any, ...]]
+    changed: int
+    total: int
+
+
+class SphinxServer:
+    """A server. Its methods block, and any thread may call them. Raises `UsageError` without the driver.
+
+    Each statement is complete by itself and may be repeated: one that finds its connection closed is sent again.
+    """
+
+    def __init__(self, address: SphinxAddress) -> None:
+        self.address = address
+        try:
+            self._module: Any = __import__("pymysql")
+        except ImportError:
+            raise UsageError(f"{address} needs pymysql: pip install 'lycosa[mysql]'") from None
+        self._idle: list[Any] = []
+        self._turns = threading.BoundedSemaphore(CONNECTIONS_MAX)
+
+    def ask(self, statement: str, *, counted: bool = False) -> SphinxAnswer:
+        """Send a statement. `counted`: also ask how many rows it found in all. Raises `IndexFailure`."""
+        with self._turns:
+            while True:
+                connection, reused = self._take()
+                try:
+                    with self._errors():
+                        answer = _send(connection, statement, counted=counted)
+                except IndexUnavailable:
+                    connection.close()
+                    if reused:
+                        continue
+                    raise
+                except BaseException:
+                    connection.close()
+                    raise
+                self._idle.append(connection)
+                return answer
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        while self._idle:
+            with suppress(self._module.Error):
+                self._idle.pop().close()
+
+    def _take(self) -> tuple[Any, bool]:
+        with suppress(IndexError):
+            return self._idle.pop(), True
+        at = self.address
+        with self._errors():
+            return (
+                self._module.connect(
+                    host=at.host,
+                    port=at.port,
+                    unix_socket=at.socket or None,
+                    user="",
+                    charset="utf8mb4",
+                    autocommit=None,
+                    ssl_disabled=True,
+                    connect_timeout=CONNECT_S,
+                    read_timeout=ANSWER_MAX_S,
+                    write_timeout=ANSWER_MAX_S,
+                ),
+                False,
+            )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        errors = self._module.err
+        try:
+            yield
+        except (errors.OperationalError, errors.InterfaceError, OSError) as error:
+            raise IndexUnavailable(
+                f"the search server of {self.address} does not answer ({_reason(error)}): start searchd"
+            ) from error
+        except (errors.Error, ValueError) as error:
+            reason = _reason(error)
+            if "unknown local index" in reason or "no such" in reason:
+                reason += "; its configuration must have what `lycosa index sphinx-config` writes"
+            raise IndexFailure(f"the search server of {self.address} refuses: {reason}") from error
+
+
+def _send(connection: Any, statement: str, *, counted: bool) -> SphinxAnswer:
+    with connection.cursor() as cursor:
+        changed = cursor.execute(statement)
+        rows = list(cursor.fetchall())
+        total = 0
+        if counted:
+            cursor.execute("SHOW META")
+            total = int(dict(cursor.fetchall())["total_found"])
+    return SphinxAnswer(rows, changed, total)
+
+
+def _reason(error: Exception) -> str:
+    reason = str(error.args[-1] if error.args else error)
+    return " ".join(reason.replace("\0", " ").split())[:200] or type(error).__name__
