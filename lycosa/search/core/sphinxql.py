@@ -89,6 +89,7 @@ def row(entry: IndexEntry, schema: Schema, stored: str) -> str:
     texts = [fed(entry.texts.get(name, "")) for name in schema.texts]
     tokens = [keyword_token(field, value) for field, values in entry.keywords.items() for value in values]
     values = [str(document_id(entry.key)), *map(quoted, texts), quoted(pairs(texts)), f"'{' '.join(tokens)}'"]
+    values.append(str(sum(1 + text.count(" ") for text in texts)))
     values += [str(entry.numbers.get(name, MISSING)) for name in schema.numbers]
     for name in schema.counted:
         values.append("(" + ",".join(str(value_code(value)) for value in entry.keywords.get(name, ())) + ")")
@@ -98,7 +99,8 @@ def row(entry: IndexEntry, schema: Schema, stored: str) -> str:
 def columns(schema: Schema) -> list[str]:
     """Return the names of fields and attributes. Those of attributes have a prefix: some are words of SphinxQL."""
     numbers, counted = [f"n_{name}" for name in schema.numbers], [f"v_{name}" for name in schema.counted]
-    return ["id", *schema.texts, "pairs", "keywords", *numbers, *counted, *([] if schema.numeric_keys else ["stored"])]
+    stored = [] if schema.numeric_keys else ["stored"]
+    return ["id", *schema.texts, "pairs", "keywords", "length", *numbers, *counted, *stored]
 
 
 def condition(request: SearchRequest, schema: Schema) -> str:

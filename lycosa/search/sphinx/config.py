@@ -38,7 +38,10 @@ def searchd_config(address: SphinxAddress, folder: Path) -> str:
 
 def index_config(name: str, schema: Schema, folder: Path, memory: str) -> str:
     """Return the part about the real-time indexes of an index, which keep at most `memory` each before they write."""
-    kinds = dict.fromkeys([*schema.texts, "pairs", "keywords"], "rt_field") | {"stored": "rt_attr_string"}
+    kinds = dict.fromkeys([*schema.texts, "pairs", "keywords"], "rt_field") | {
+        "length": "rt_attr_uint",
+        "stored": "rt_attr_string",
+    }
     kinds |= {f"n_{name}": "rt_attr_bigint" for name in schema.numbers}
     kinds |= {f"v_{name}": "rt_attr_multi_64" for name in schema.counted}
     documents = [f"{kinds[column]} = {column}" for column in columns(schema) if column != "id"]

@@ -39,8 +39,9 @@ REMOVED_AT_ONCE = 2_000
 STORED_MAX = 4_000_000
 """Maximum size of what is stored with a document, compressed: the limit of the server for an attribute."""
 MATCHES_MAX = 1000
-RANKER = "expr('sum(lcs*(user_weight-1))*1000+bm25')"
-"""The default of Sphinx, in which keywords and pairs weigh nothing."""
+RANKER = "expr('sum((lcs*10+(min_hit_pos==1))*(user_weight-1))*100+bm25+10000/(20+length)')"
+"""Adjacent words, then words at the beginning of a text, then rare words, then short documents. Keywords and pairs, of
+weight 1, count for nothing."""
 
 log = logging.getLogger(__name__)
 
