@@ -52,12 +52,12 @@ def test_the_limits_of_the_profiles_are_those_of_the_code():
     assert shown == {
         "new addresses a minute, UDP and TCP together": [HOME.new_addresses, SERVER.new_addresses],
         "bytes of datagrams sent a second": [HOME.bytes_per_s, SERVER.bytes_per_s],
-        "nodes asked for samples a minute": [HOME.samples, SERVER.samples],
+        "nodes queried for samples a minute": [HOME.samples, SERVER.samples],
         "lookups a minute": [HOME.lookups, SERVER.lookups],
         "connections to peers a minute": [HOME.connections, SERVER.connections],
         "scrapes a minute, to count the peers of stored torrents": [HOME.scrapes, SERVER.scrapes],
-        "infohashes a minute that are taken because others asked our node for them": [HOME.harvested, SERVER.harvested],
-        "queued infohashes from which the sweep rests": [HOME.queued_max, SERVER.queued_max],
+        "infohashes a minute that are queued because other nodes requested them": [HOME.harvested, SERVER.harvested],
+        "queued infohashes above which the sweep rests": [HOME.queued_max, SERVER.queued_max],
         "open connections": [HOME.connections_max, SERVER.connections_max],
         "torrents a day, at most": [HOME.torrents_per_day, SERVER.torrents_per_day],
     }
