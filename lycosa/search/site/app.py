@@ -171,7 +171,7 @@ class _Site:
         return self._message(500, "Internal error", "The error has been logged.")
 
     def _failed(self, failure: IndexFailure) -> Response:
-        """Say that the search does not work. The reason is logged: it names paths."""
+        """Return a page that says that the search does not work. The reason contains paths, so it is only logged."""
         _log.error("%s", failure)
         return self._message(503, "The search does not work", "Try again in a minute. The log of the site says why.")
 
