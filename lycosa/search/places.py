@@ -1,4 +1,4 @@
-"""Where an index is: in a folder, or on a search server.
+"""The place of an index: a folder, or an address on a search server.
 
 sphinx://HOST:PORT/NAME                    port 9306 if none is given
 sphinx://localhost/NAME?socket=/PATH       a Unix socket
@@ -36,7 +36,7 @@ class SphinxAddress(NamedTuple):
 
 
 def index_place(text: str) -> Path | SphinxAddress:
-    """Return the place that a user gives. Raises `UsageError` for a URL that cannot be read."""
+    """Parse the place that a user gives. Raises `UsageError` for an invalid URL."""
     scheme, found, _ = text.partition("://")
     if not found:
         return Path(text)

@@ -1,11 +1,11 @@
-"""Writes what Sphinx and Manticore are asked: the text of documents, expressions for MATCH, literals of SphinxQL.
+"""Writes SphinxQL for Sphinx and Manticore: the texts of documents, expressions for MATCH, literals.
 
 The server splits texts at spaces only. Besides the texts of the schema it has two fields:
 
-    keywords    a token for each keyword: a hash, which no word equals
-    pairs       adjacent characters of scripts without spaces, as one token: a quorum counts tokens, not phrases
+    keywords    a token for each keyword: a hash that differs from every word
+    pairs       each pair of adjacent characters of scripts without spaces, as one token, since a quorum counts tokens
 
-A number that a document does not have is -1. A keyword that is counted is a number of an attribute, too.
+A missing number is stored as -1. Keywords that are counted are also stored as numbers, in an attribute.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from lycosa.search.core.schema import NUMBER_MAX, IndexEntry, Schema
 
 CHARSET = "0..9, a..z, U+80..U+2FFFF"
 TOKEN_MAX = 40
-"""Maximum characters of a token; the server cuts at 42. A longer word ends with its hash."""
+"""Maximum characters of a token; the server cuts at 42. A longer word is cut, and its hash appended."""
 MISSING = -1
 DOUBLED_MAX = 4
-"""Words that a loosened query may have more than once; others count once."""
+"""Maximum number of words that count more than once in a loosened query. Further repeated words count once."""
 _TOO_LONG = re.compile(rf"[^ ]{{{TOKEN_MAX + 1},}}")
 _TOO_HIGH = re.compile("[\U00030000-\U0010ffff]")
 _NOT_SPACED = re.compile("[^\x00-\x7f]")
@@ -37,25 +37,25 @@ _HASHED = 1 << 62
 
 
 def quoted(text: str) -> str:
-    """Return a literal of SphinxQL."""
+    """Return the text as a SphinxQL literal."""
     text = text.replace("\0", " ").encode("utf-8", "replace").decode()
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def document_id(key: str | int) -> int:
-    """Return the number of a document. That of a text is a hash of 62 bits."""
+    """Return the id of a document: its numeric key, or a 62-bit hash of its text key."""
     return key if isinstance(key, int) else (_hash(key) >> 2) + 1
 
 
 def fed(text: str) -> str:
-    """Return the words of a document as the server takes them."""
+    """Return the words of a document in the form that the server accepts."""
     if not text.isascii():
         text = _TOO_HIGH.sub(lambda found: f"u{ord(found[0]):x}", text)
     return _TOO_LONG.sub(lambda found: found[0][: TOKEN_MAX - 16] + _hex(found[0]), text)
 
 
 def pairs(texts: Iterable[str]) -> str:
-    """Return the pairs of adjacent characters."""
+    """Return the pairs of adjacent characters of scripts without spaces."""
     return " ".join(
         first + second
         for text in texts
@@ -71,12 +71,12 @@ def keyword_token(field: str, value: str) -> str:
 
 
 def value_code(value: str) -> int:
-    """Return the number of a value that is counted: in base 36 behind a 1; of a long one, a hash."""
+    """Return the number for a counted value: 1 and the value, in base 36; for a long value, a hash."""
     return int("1" + value, 36) if _SHORT_VALUE.fullmatch(value) else _HASHED | _hash(value) >> 2
 
 
 def value_of(code: int) -> str:
-    """Return the value of a number; "" of a hash."""
+    """Return the value for a number of `value_code`; "" for a hash."""
     found = ""
     while code < _HASHED and code:
         code, digit = divmod(code, 36)
@@ -97,14 +97,14 @@ def row(entry: IndexEntry, schema: Schema, stored: str) -> str:
 
 
 def columns(schema: Schema) -> list[str]:
-    """Return the names of fields and attributes. Those of attributes have a prefix: some are words of SphinxQL."""
+    """Return the names of fields and attributes. Attributes have a prefix, since some names are reserved words."""
     numbers, counted = [f"n_{name}" for name in schema.numbers], [f"v_{name}" for name in schema.counted]
     stored = [] if schema.numeric_keys else ["stored"]
     return ["id", *schema.texts, "pairs", "keywords", "length", *numbers, *counted, *stored]
 
 
 def condition(request: SearchRequest, schema: Schema) -> str:
-    """Return what selects the matches of a request: "" for all documents, else WHERE and so on."""
+    """Return the WHERE clause for the matches of a request; "" for all documents."""
     parts = list(_query(request.query, schema)) if request.query is not None else []
     limits: list[str] = []
     for each in request.filters:
@@ -119,7 +119,7 @@ def condition(request: SearchRequest, schema: Schema) -> str:
 
 
 def order(request: SearchRequest) -> tuple[str, str]:
-    """Return further columns and the order of the results: without the number sorted by, they come last."""
+    """Return further columns and the ORDER BY terms. Documents without the sort number come last."""
     if not request.sort:
         return "", "w DESC, id ASC"
     way = "ASC" if request.ascending else "DESC"
@@ -127,7 +127,7 @@ def order(request: SearchRequest) -> tuple[str, str]:
 
 
 def escaped(text: str) -> str:
-    """Return a text that has no operators of MATCH."""
+    """Return the text without operators of MATCH."""
     return _OPERATORS.sub(" ", text).strip()
 
 
@@ -156,7 +156,7 @@ def _keywords(tokens: Iterable[str]) -> str:
 
 
 def _most_of(optional: Sequence[Term], needed: int) -> str:
-    """Return what matches documents with so many of the terms. A quorum counts each of its words once."""
+    """Return an expression for documents with at least `needed` of the terms. A quorum counts each word once."""
     counts = Counter(escaped(fed("".join(term.words))) for term in optional)
     doubled = [word for word, times in counts.items() if times > 1][:DOUBLED_MAX]
     single = [word for word in counts if word not in doubled]

@@ -31,13 +31,13 @@ STATE = ("rt_field = unused", "rt_attr_string = body", "rt_attr_bigint = writer"
 
 
 def searchd_config(address: SphinxAddress, folder: Path) -> str:
-    """Return the part about the server."""
+    """Return the section of the server."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     return SEARCHD.format(listen=address.socket or f"{host}:{address.port}", folder=folder)
 
 
 def index_config(name: str, schema: Schema, folder: Path, memory: str) -> str:
-    """Return the part about the real-time indexes of an index, which keep at most `memory` each before they write."""
+    """Return the sections of the real-time indexes of an index. Each holds up to `memory` before it writes."""
     kinds = dict.fromkeys([*schema.texts, "pairs", "keywords"], "rt_field") | {
         "length": "rt_attr_uint",
         "stored": "rt_attr_string",

@@ -1,11 +1,11 @@
-"""A search index on Sphinx or Manticore: real-time indexes that the configuration of the server names beforehand.
+"""A search index on Sphinx or Manticore: real-time indexes that the configuration of the server must define.
 
-    NAME_0, NAME_1   the documents; a rebuilt index is the one that is not in use
-    NAME_state       1: what the index is, and its writer; 2: the positions
+    NAME_0, NAME_1   the documents; one is in use, the other is for a rebuilt index
+    NAME_state       row 1: the marker of the index, and its writer; row 2: the positions
 
-The last process that opened it for writing is its writer: what others want to write is refused. Additions wait in
-memory until `commit`, or until there are `WAITING_MAX` of them: then they are visible before. Each statement can be
-repeated, so whatever a lost connection interrupted is done again.
+The last process that opened the index for writing is its writer; writes of other processes are refused. Additions stay
+in memory until `commit`. If there are more than `WAITING_MAX`, they are sent earlier, and become visible before the
+commit. Each statement can be repeated, so statements that a lost connection interrupted are sent again.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MARKER_ROW, POSITIONS_ROW = 1, 2
 WAITING_MAX = 20_000
 WAITING_MAX_BYTES = 32_000_000
 STATEMENT_BYTES = 4_000_000
-"""A statement is sent when it has become so large. One document may be larger."""
+"""A statement is sent once it is larger than this. One document may be larger."""
 REMOVED_AT_ONCE = 2_000
 STORED_MAX = 4_000_000
-"""Maximum size of what is stored with a document, compressed: the limit of the server for an attribute."""
+"""Maximum size of the compressed data stored with a document: the server's limit for an attribute."""
 MATCHES_MAX = 1000
 RANKER = "expr('sum((lcs*10+(min_hit_pos==1))*(user_weight-1))*100+bm25+10000/(20+length)')"
-"""Adjacent words, then words at the beginning of a text, then rare words, then short documents. Keywords and pairs, of
-weight 1, count for nothing."""
+"""Ranks by adjacent words, then words at the beginning of a text, then rare words, then short documents. Keywords and
+pairs have weight 1 and do not count."""
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class SphinxIndex:
         return self._server.ask(statement)
 
     def check_writer(self) -> None:
-        """Raise `IndexFailure` if this is not the writer, or not any more."""
+        """Raise `IndexFailure` if this is not the writer, or no longer."""
         at = self._server.address
         if not self._writer:
             raise IndexFailure(f"the index {at} is not open for writing")
@@ -178,7 +178,7 @@ class SphinxIndex:
         return rows[0] if rows else ()
 
     def _search(self, select: str, rest: str, *, counted: bool = False) -> SphinxAnswer:
-        """Search the documents; again, if meanwhile others were adopted and these removed."""
+        """Search the documents. Search again if a rebuilt index was adopted in the meantime."""
         while True:
             searched = self._marker
             answer = self._server.ask(f"{select} {self._name}_{searched.generation}{rest}", counted=counted)
@@ -204,7 +204,7 @@ class SphinxIndex:
 
 
 class Feed:
-    """Documents on their way into the server: one generation of an index. See `search.ports.NewIndex`."""
+    """Sends documents to the server, into one generation of an index. See `search.ports.NewIndex`."""
 
     def __init__(self, index: SphinxIndex, generation: int) -> None:
         self.generation = generation
@@ -231,7 +231,7 @@ class Feed:
         self._waiting.update(dict.fromkeys(map(sphinxql.document_id, keys), ""))
 
     def flush(self) -> None:
-        """Send what waits. It waits on if this fails."""
+        """Send the waiting changes. They stay waiting if this fails."""
         self._index.check_writer()
         removed = [number for number, row in self._waiting.items() if not row]
         for start in range(0, len(removed), REMOVED_AT_ONCE):

@@ -13,11 +13,11 @@ from lycosa.search.places import SphinxAddress
 CONNECTIONS_MAX = 8
 CONNECT_S = 5
 ANSWER_MAX_S = 300
-"""Maximum time that the server may take for a statement: one that is merging parts of an index waits."""
+"""Maximum seconds that the server may take for a statement: it may be merging parts of an index."""
 
 
 class SphinxAnswer(NamedTuple):
-    """The rows of an answer; how many rows were changed; and how many there are beyond the limit, if that was asked."""
+    """The rows of an answer, the number of changed rows, and the total number of matches if it was requested."""
 
     rows: list[tuple[Any, ...]]
     changed: int
@@ -25,9 +25,9 @@ class SphinxAnswer(NamedTuple):
 
 
 class SphinxServer:
-    """A server. Its methods block, and any thread may call them. Raises `UsageError` without the driver.
+    """A search server. The methods block, and any thread may call them. Raises `UsageError` without the driver.
 
-    Each statement is complete by itself and may be repeated: one that finds its connection closed is sent again.
+    Each statement is independent and may be repeated. If its connection turns out to be closed, it is sent again.
     """
 
     def __init__(self, address: SphinxAddress) -> None:
@@ -40,7 +40,7 @@ class SphinxServer:
         self._turns = threading.BoundedSemaphore(CONNECTIONS_MAX)
 
     def ask(self, statement: str, *, counted: bool = False) -> SphinxAnswer:
-        """Send a statement. `counted`: also ask how many rows it found in all. Raises `IndexFailure`."""
+        """Send a statement. With `counted`, also request the total number of matches. Raises `IndexFailure`."""
         with self._turns:
             while True:
                 connection, reused = self._take()
