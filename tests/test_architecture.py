@@ -38,7 +38,16 @@ PURE_STANDARD_LIBRARY = {
     "urllib.parse", "zlib",
 }
 # fmt: on
-LIBRARIES_THAT_ONLY_COMPUTE = {"ada_url", "msgspec", "protego", "rbloom", "selectolax", "webencodings", "xxhash"}
+LIBRARIES_THAT_ONLY_COMPUTE = {
+    "ada_url",
+    "msgspec",
+    "protego",
+    "rbloom",
+    "selectolax",
+    "snowballstemmer",
+    "webencodings",
+    "xxhash",
+}
 PURE = PURE_STANDARD_LIBRARY | LIBRARIES_THAT_ONLY_COMPUTE
 SHARED_CORE = {"lycosa.core", "lycosa.html", "lycosa.http.core"}
 # Parts of Python and of the allowed modules that are not pure.

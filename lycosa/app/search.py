@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+from lycosa.core.errors import IndexFailure
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.search import index_folder
+from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.schema import PAGES, TORRENTS
 from lycosa.search.pages import PageIndex
 from lycosa.search.ports import DocumentIndex
@@ -17,10 +21,20 @@ from lycosa.search.word_list import WordCounter, WordList
 
 def open_index(path: Path, *, write: bool = False) -> DocumentIndex:
     """Open the index of pages in a folder. With `write`, create it if it does not exist, and take its writer lock."""
-    index = TantivyIndex(path, PAGES, write=write)
+    index = TantivyIndex(path, index_folder.schema_of(path, PAGES), write=write)
     if write:
         return PageIndex(index, words=WordCounter(path, PAGES))
     return PageIndex(index, speller=Speller(WordList(path)))
+
+
+def declare_index(path: Path, analysis: tuple[str, ...], fields: Mapping[str, tuple[str, ...]]) -> None:
+    """Create an index of items with this analysis and these fields. Raises `IndexFailure` if it exists with others."""
+    analysis_of(analysis)
+    marker = index_folder.marker_of(path)
+    if marker is None:
+        TantivyIndex(path, replace(PAGES, analysis=analysis, fields=fields), write=True).close()
+    elif (marker.analysis, marker.fields) != (analysis, fields):
+        raise IndexFailure(f"the index {path} was built with other fields or analysis: --fresh builds it anew")
 
 
 def index_stats(path: Path) -> tuple[int, dict[str, int]]:

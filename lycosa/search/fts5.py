@@ -59,6 +59,10 @@ class Fts5Index:
     def outdated(self) -> bool:
         return self._folder.outdated
 
+    @property
+    def analysis(self) -> tuple[str, ...]:
+        return self._folder.analysis
+
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         with self._failures("refuses documents"):
             self._writing().add(entries, new=new)

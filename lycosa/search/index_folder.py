@@ -1,7 +1,7 @@
 """The folder of an index: its files, the lock of its writer, and its current generation.
 
-    DIR/lycosa-index.json   {format, version, kind, words, engine, generation}: written first, so that an unfinished
-                            creation is recognized, and replaced when a rebuilt index is adopted
+    DIR/lycosa-index.json   {format, version, kind, words, engine, generation, ...}: written first, so that an
+                            unfinished creation is recognized, and replaced when a rebuilt index is adopted
     DIR/positions.json      source -> position; replaced after each commit of the engine: not ahead of the documents
     DIR/writer.lock         locked (flock) by the writing process, and contains its id; unlocked when the process ends
     DIR/tantivy/            the files of the engine; tantivy.1/ for the second generation, and so on
@@ -17,6 +17,7 @@ import contextlib
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -47,6 +48,8 @@ class Marker(msgspec.Struct, omit_defaults=True):
     words: int = 1
     engine: str = "tantivy"
     generation: int = 0
+    analysis: tuple[str, ...] = ()
+    fields: dict[str, tuple[str, ...]] = {}
 
 
 @contextlib.contextmanager
@@ -68,7 +71,7 @@ class IndexFolder:
 
     def __init__(self, path: Path, engine: str, schema: Schema, *, write: bool) -> None:
         self.path = path
-        self._new = Marker(FORMAT, VERSION, schema.kind, schema.words, engine)
+        self._new = new_marker(schema, engine)
         self._lock = _claim(path, self._new) if write else None
         try:
             self.marker = _check(path, self._new)
@@ -78,8 +81,13 @@ class IndexFolder:
 
     @property
     def outdated(self) -> bool:
-        """Whether the texts were analyzed by older rules."""
-        return self.marker.words < self._new.words
+        """Whether the texts were analyzed by older or other rules."""
+        return is_outdated(self.marker, self._new)
+
+    @property
+    def analysis(self) -> tuple[str, ...]:
+        """The additions to the analysis of the current generation."""
+        return self.marker.analysis
 
     @property
     def data(self) -> Path:
@@ -140,6 +148,16 @@ def marker_of(path: Path) -> Marker | None:
         return None
 
 
+def new_marker(schema: Schema, engine: str) -> Marker:
+    """Return the marker of a new index."""
+    return Marker(FORMAT, VERSION, schema.kind, schema.words, engine, 0, schema.analysis, dict(schema.fields))
+
+
+def is_outdated(marker: Marker, wanted: Marker) -> bool:
+    """Return whether texts were analyzed by older or other rules."""
+    return marker.words < wanted.words or marker.analysis != wanted.analysis
+
+
 def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
     """Return the marker of the index in this place. Raises `IndexFailure` for another one than wanted."""
     if marker.version > VERSION:
@@ -153,6 +171,14 @@ def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
     if marker.words > wanted.words:
         raise IndexFailure(f"the index {place} was built by a newer Lycosa: update Lycosa, or build the index again")
     return marker
+
+
+def schema_of(path: Path, schema: Schema, analysis: tuple[str, ...] | None = None) -> Schema:
+    """Return the schema of the index in this folder, or of a new one. Without `analysis`, it has what the index has."""
+    marker = marker_of(path)
+    if analysis is None:
+        analysis = marker.analysis if marker else ()
+    return replace(schema, analysis=analysis, fields=marker.fields if marker else schema.fields)
 
 
 def erase(path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.analyzer import words
 from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import check_page, parse_query, site_names
@@ -27,11 +28,15 @@ class PageIndex:
     def __init__(self, index: Index, words: WordCounter | None = None, speller: Speller | None = None) -> None:
         self._index, self._words, self._speller = index, words, speller
 
+    @property
+    def fields(self) -> Mapping[str, Sequence[str]]:
+        return self._index.schema.fields
+
     def add(self, documents: Sequence[Document]) -> None:
         entries = [_entry(document) for document in documents]
-        self._index.add(entries)
         if self._words:
             self._words.add(entries)
+        self._index.add(analysis_of(self._index.analysis).entries(entries))
 
     def commit(self, positions: Mapping[str, int]) -> None:
         self._index.commit(positions)
@@ -44,13 +49,14 @@ class PageIndex:
     def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
         started = time.perf_counter()
         check_page(limit, offset)
-        parsed = parse_query(query)
+        analysis = analysis_of(self._index.analysis)
+        parsed = analysis.query(parse_query(query))
         found = self._index.find(SearchRequest(parsed, limit=limit, offset=offset))
         suggestion = self._speller.suggestion(query, found.total, self._count) if self._speller else ""
         loose = None if found.total else parsed.loosened()
         if loose:
             found = self._index.find(SearchRequest(loose, limit=limit, offset=offset))
-        highlighter = Highlighter(parsed)
+        highlighter = Highlighter(parsed, analysis)
         hits = [highlighter.hit(_document(match.stored), match.score) for match in found.page]
         took_ms = (time.perf_counter() - started) * 1000
         return SearchPage(found.total, hits, took_ms, bool(loose and found.total), suggestion)
@@ -64,7 +70,8 @@ class PageIndex:
             self._words.close()
 
     def _count(self, query: str) -> int:
-        return self._index.find(SearchRequest(parse_query(query), limit=1)).total
+        parsed = analysis_of(self._index.analysis).query(parse_query(query))
+        return self._index.find(SearchRequest(parsed, limit=1)).total
 
 
 def _entry(document: Document) -> IndexEntry:

@@ -20,7 +20,11 @@ class Index(Protocol):
 
     @property
     def outdated(self) -> bool:
-        """Whether its texts were analyzed by older rules: searches may miss documents until it is rebuilt."""
+        """Whether its texts were analyzed by older or other rules: searches may miss documents until it is rebuilt."""
+
+    @property
+    def analysis(self) -> tuple[str, ...]:
+        """What was added to the analysis of its texts (`search.core.analysis`); queries need the same."""
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         """Add or replace documents by key; visible after `commit`. `new`: no document is in the index yet."""
@@ -68,6 +72,10 @@ class NewIndex(Protocol):
 
 class DocumentIndex(Protocol):
     """An index of the items of a crawl. Blocks as an `Index` does."""
+
+    @property
+    def fields(self) -> Mapping[str, Sequence[str]]:
+        """The fields of items in which parts of documents are; {} to guess them."""
 
     def add(self, documents: Sequence[Document]) -> None:
         """Add or replace documents by key; visible after `commit`."""

@@ -77,6 +77,10 @@ class TantivyIndex:
     def outdated(self) -> bool:
         return self._folder.outdated
 
+    @property
+    def analysis(self) -> tuple[str, ...]:
+        return self._folder.analysis
+
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         writer = self._writing()
         with failures(self.path, "refuses documents"):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from lycosa.search.core.analysis import analysis_of
 from lycosa.search.ports import Index, NewIndex
 from lycosa.search.torrent_entry import torrent_entry
 from lycosa.search.word_list import WordCounter
@@ -58,12 +59,12 @@ class TorrentIndexer:
 
     async def rebuild(self) -> None:
         """Fill a new index, then replace the old one by it. Until then the old one is searched and kept current."""
-        rebuilt = await self._call(self._index.rebuild)
+        rebuilt, analysis = await self._call(self._index.rebuild), self._index.schema.analysis
         if self._words:
             await self._call(self._words.restart)
         after_id = 0
         while batch := await self._store.scan(after_id, BATCH):
-            await self._call(_add, rebuilt, self._words, batch, True)
+            await self._call(_add, rebuilt, analysis, self._words, batch, True)
             after_id = batch[-1].id
             self.indexed += len(batch)
             # Between the steps of the scan: a row that changed after its scan is replaced.
@@ -91,7 +92,7 @@ class TorrentIndexer:
         rows = 0
         while after_id != COMPLETE:
             batch = await self._store.scan(after_id, BATCH)
-            await self._call(_add, self._index, self._words, batch, is_new)
+            await self._call(_add, self._index, self._index.analysis, self._words, batch, is_new)
             scanned += [each._replace(torrent=None) for each in batch if each.token]
             after_id = batch[-1].id if batch else COMPLETE
             rows += len(batch)
@@ -105,11 +106,11 @@ class TorrentIndexer:
         """Index and commit one batch of changes. `rebuilt` gets only changes of rows up to `scanned_id`."""
         changes = await self._store.changes(BATCH)
         if changes:
-            if rebuilt is None:
-                await self._call(_apply, self._index, self._words, changes)
-            else:
-                await self._call(_apply, self._index, None, changes)
-                await self._call(_apply, rebuilt, None, [change for change in changes if change.id <= scanned_id])
+            words = self._words if rebuilt is None else None
+            await self._call(_apply, self._index, self._index.analysis, words, changes)
+            if rebuilt is not None:
+                scanned = [change for change in changes if change.id <= scanned_id]
+                await self._call(_apply, rebuilt, self._index.schema.analysis, None, scanned)
             await self._call(self._commit, {})
             await self._store.acknowledge(changes)
             self.indexed += len(changes)
@@ -121,13 +122,15 @@ class TorrentIndexer:
             self._words.commit()
 
 
-def _apply(index: NewIndex, words: WordCounter | None, changes: Sequence[Change]) -> None:
-    _add(index, words, changes, False)
+def _apply(index: NewIndex, analysis: tuple[str, ...], words: WordCounter | None, changes: Sequence[Change]) -> None:
+    _add(index, analysis, words, changes, False)
     index.remove([change.id for change in changes if change.torrent is None])
 
 
-def _add(index: NewIndex, words: WordCounter | None, changes: Sequence[Change], is_new: bool) -> None:
+def _add(
+    index: NewIndex, analysis: tuple[str, ...], words: WordCounter | None, changes: Sequence[Change], is_new: bool
+) -> None:
     entries = [torrent_entry(change.torrent) for change in changes if change.torrent is not None]
-    index.add(entries, new=is_new)
     if words:
         words.add(entries)
+    index.add(analysis_of(analysis).entries(entries), new=is_new)

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lycosa.core.errors import BadQuery
+from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.analyzer import fold, normalize
+from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import SearchQuery, check_page
 from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.torrent_query import TorrentQuery, parse_torrent_query
@@ -76,7 +78,7 @@ class TorrentSearch:
         check_page(request.limit, request.offset)
         if request.sort not in {"", *SORTS}:
             raise BadQuery(f"sort {request.sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
-        parsed = parse_torrent_query(request.text, self._now(), request.fields)
+        parsed = self._parse(request.text, request.fields)
         wanted = _index_request(request, parsed)
         found = await asyncio.to_thread(self._index.find, wanted)
         suggestion = "" if request.strict else await asyncio.to_thread(self._suggestion, request, found.total)
@@ -93,7 +95,7 @@ class TorrentSearch:
 
     async def count_values(self, request: TorrentRequest) -> dict[str, dict[str, int]]:
         """Return how many results have each value of the counted keywords. A removed torrent may still be counted."""
-        parsed = parse_torrent_query(request.text, self._now(), request.fields)
+        parsed = self._parse(request.text, request.fields)
         wanted = _index_request(request, parsed)
         return {
             field: await asyncio.to_thread(self._index.count_values, wanted, field, limit)
@@ -111,7 +113,7 @@ class TorrentSearch:
     def parsed(self, text: str) -> SearchQuery | None:
         """Parse the words of a query. Return None if it has none, or is invalid."""
         with suppress(BadQuery):
-            return parse_torrent_query(text, self._now()).query
+            return self._parse(text).query
         return None
 
     async def completions(self, text: str, limit: int = 8) -> list[str]:
@@ -123,9 +125,19 @@ class TorrentSearch:
         found = await asyncio.to_thread(self._speller.completions, folded, limit)
         return [f"{head} {word}".strip() for word in found]
 
+    def highlighter(self, query: SearchQuery | None) -> Highlighter | None:
+        """Return what marks the words of a query."""
+        return Highlighter(query, analysis_of(self._index.analysis)) if query else None
+
+    def _parse(self, text: str, fields: Mapping[str, str] | None = None) -> TorrentQuery:
+        parsed = parse_torrent_query(text, self._now(), fields)
+        if parsed.query is None:
+            return parsed
+        return parsed._replace(query=analysis_of(self._index.analysis).query(parsed.query))
+
     def _suggestion(self, request: TorrentRequest, total: int) -> str:
         def count(text: str) -> int:
-            parsed = parse_torrent_query(text, self._now(), request.fields)
+            parsed = self._parse(text, request.fields)
             return self._index.find(SearchRequest(parsed.query, parsed.filters, limit=1)).total
 
         return self._speller.suggestion(request.text, total, count) if self._speller else ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -15,14 +15,53 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.dht.records import records_options
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.search.folders import index_folder, index_option
-from lycosa.cli.search.torrents import index_torrents
+from lycosa.cli.search.torrents import IndexOptions, index_torrents
 from lycosa.cli.task_progress import task_progress
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count, format_duration, format_size
+from lycosa.search.core.documents import PARTS
 from lycosa.search.ports import DocumentIndex
 
 POLL_EVERY_S = 0.1
 ENGINES = ("tantivy", "fts5")
+DESCRIBED = {
+    "title": "title",
+    "text": "text, such as body,maker.name",
+    "headings": "headings",
+    "url": "URL",
+    "lang": "language",
+    "date": "date",
+    "key": "key, by which items replace others",
+}
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def analysis_option(command: F) -> F:
+    """Add `--analysis NAMES`, as a tuple; None if it is not given."""
+    return click.option(
+        "--analysis",
+        metavar="NAMES",
+        callback=lambda _ctx, _param, value: None if value is None else _names(value),
+        help="Analysis of an index: simplified (Chinese), stem-english (or another language); both with a comma.",
+    )(command)
+
+
+def field_options(command: F) -> F:
+    """Add an option for the fields of each part of a document."""
+    for part in reversed(PARTS):
+        option = click.option(
+            f"--{part}",
+            default="",
+            metavar="FIELDS",
+            callback=lambda _ctx, _param, value: _names(value),
+            help=f"Fields of items with the {DESCRIBED[part]}.",
+        )
+        command = option(command)
+    return command
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 @click.group("index", invoke_without_command=True)
@@ -33,12 +72,14 @@ ENGINES = ("tantivy", "fts5")
 @click.option("--follow", is_flag=True, help="Keep indexing what a crawl stores, until Ctrl-C.")
 @click.option("--rebuild", is_flag=True, help="Build a new index; the old one is searched until then.")
 @click.option("--engine", type=click.Choice(ENGINES), help="Engine of a new index.  [default: tantivy]")
+@analysis_option
 @click.pass_context
 def command(
     ctx: click.Context,
     location: Any,
     index_dir: str | None,
     engine: str | None,
+    analysis: tuple[str, ...] | None,
     *,
     follow: bool,
     rebuild: bool,
@@ -53,23 +94,33 @@ def command(
     if location.state is None and location.store is None:
         click.echo(ctx.get_help())
         return None
-    return index_torrents(location, index_dir, engine, follow=follow, rebuild=rebuild)
+    return index_torrents(location, IndexOptions(index_dir, engine, analysis), follow=follow, rebuild=rebuild)
 
 
 @command.command("build")
 @click.argument("files", nargs=-1, required=True, metavar="ITEMS.jsonl...")
 @index_option
 @click.option("--fresh", is_flag=True, help="Empty the index first.")
-def build(files: Sequence[str], index_dir: str | None, fresh: bool) -> None:
+@analysis_option
+@field_options
+def build(
+    files: Sequence[str],
+    index_dir: str | None,
+    fresh: bool,
+    analysis: tuple[str, ...] | None,
+    **fields: tuple[str, ...],
+) -> None:
     """Add the items in these files to an index, and create the index if it does not exist.
 
     Each file is read from where the last build stopped. An item replaces an earlier item with the same key (its
-    fingerprint, or its URL).
+    fingerprint, or its URL). The fields of pages are known. For other items, name the fields, or they are guessed; an
+    index keeps its fields and its analysis.
 
     \b
     lycosa index build --index index items.jsonl
+    lycosa index build --index lamps lamps.jsonl --title name --text maker.name,description
     """
-    from lycosa.app.search import erase_index, open_index
+    from lycosa.app.search import declare_index, erase_index, open_index
 
     folder = index_folder(index_dir)
     paths = [Path(file) for file in files]
@@ -78,6 +129,9 @@ def build(files: Sequence[str], index_dir: str | None, fresh: bool) -> None:
             raise UsageError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
     if fresh:
         erase_index(folder)
+    declared = {part: paths for part, paths in fields.items() if paths}
+    if analysis is not None or declared:
+        declare_index(folder, analysis or (), declared)
     with closing(open_index(folder, write=True)) as index:
         for path in paths:
             _build(index, path)

@@ -22,12 +22,20 @@ REPORT_S = 10.0
 BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
 
-def index_torrents(location: Any, index_dir: str | None, engine: str | None, *, follow: bool, rebuild: bool) -> int:
+class IndexOptions(NamedTuple):
+    """Where an index is, and how it is built; None for what it has."""
+
+    index_dir: str | None
+    engine: str | None
+    analysis: tuple[str, ...] | None
+
+
+def index_torrents(location: Any, options: IndexOptions, *, follow: bool, rebuild: bool) -> int:
     """Index the torrents of a store, once or until a signal."""
     from lycosa.app.torrent_search import index_folder
 
-    folder = index_folder(location, index_dir)
-    return asyncio.run(_until_signal(_index(location, folder, engine, follow=follow, rebuild=rebuild)))
+    folder = index_folder(location, options.index_dir)
+    return asyncio.run(_until_signal(_index(location, folder, options, follow=follow, rebuild=rebuild)))
 
 
 async def _until_signal(work: Any) -> int:
@@ -44,11 +52,14 @@ async def _until_signal(work: Any) -> int:
     return int(task.result())
 
 
-async def _index(location: Any, folder: Path, engine: str | None, *, follow: bool, rebuild: bool) -> int:
+async def _index(location: Any, folder: Path, options: IndexOptions, *, follow: bool, rebuild: bool) -> int:
     from lycosa.app.dht_state import open_records
     from lycosa.app.torrent_search import torrent_indexer
 
-    async with open_records(location) as store, torrent_indexer(store, folder, engine) as indexer:
+    async with (
+        open_records(location) as store,
+        torrent_indexer(store, folder, options.engine, options.analysis) as indexer,
+    ):
         started = time.monotonic()
         if rebuild:
             await indexer.rebuild()

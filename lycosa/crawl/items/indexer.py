@@ -22,7 +22,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from lycosa.core.errors import IndexFailure, LycosaError
-from lycosa.search.core.documents import to_document
+from lycosa.search.core.documents import Fields, to_document
 from lycosa.search.core.results import Document
 from lycosa.search.ports import DocumentIndex
 
@@ -47,7 +47,7 @@ def source_name(path: str | Path) -> str:
     return f"jsonl:{os.path.realpath(path)}"
 
 
-def read_batch(path: Path, position: int, limit_bytes: int) -> Batch:
+def read_batch(path: Path, position: int, limit_bytes: int, fields: Fields | None = None) -> Batch:
     """Read at most one batch of items between `position` and `limit_bytes`.
 
     A last line without a newline is read if it is a complete item. Raises `IndexFailure` if `position` is
@@ -59,7 +59,7 @@ def read_batch(path: Path, position: int, limit_bytes: int) -> Batch:
     with _open_at(path, position) as file:
         while len(documents) < BATCH_DOCS and position < limit_bytes and position - start < BATCH_BYTES:
             line = file.readline(min(LINE_MAX, limit_bytes - position))
-            document = _document(line)
+            document = _document(line, fields)
             if document is None and len(line) < LINE_MAX and not line.endswith(b"\n"):
                 break  # the rest of the line is not written yet
             position += len(line)
@@ -159,7 +159,7 @@ class Indexer:
 
     def _index_batch(self) -> None:
         limit = self._limit
-        batch = read_batch(self._path, self._read, limit)
+        batch = read_batch(self._path, self._read, limit, self._index.fields)
         if batch.documents:
             self._index.add(batch.documents)
         if batch.position == self._read:
@@ -176,14 +176,14 @@ class Indexer:
             self.position = self._read
 
 
-def _document(line: bytes) -> Document | None:
+def _document(line: bytes, fields: Fields | None) -> Document | None:
     if len(line) >= LINE_MAX:
         return None
     try:
         item = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return to_document(item, line.rstrip(b"\n")) if isinstance(item, dict) else None
+    return to_document(item, line.rstrip(b"\n"), fields) if isinstance(item, dict) else None
 
 
 def _skip_line(file: BinaryIO, limit_bytes: int) -> int:

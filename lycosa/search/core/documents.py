@@ -1,14 +1,16 @@
-"""Convert an item to a document: the fields of a page (`PageItem`) are known, those of other items are guessed."""
+"""Convert an item to a document: the fields of a page (`PageItem`) are known, those of other items named or guessed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import xxhash
 
 from lycosa.search.core.results import Document
 
+PARTS = ("title", "text", "headings", "url", "lang", "date", "key")
+"""The parts of a document for which fields of items can be named."""
 DEPTH_MAX = 20
 """Maximum nesting depth at which strings are collected."""
 
@@ -18,24 +20,42 @@ _KNOWN = frozenset(
 _PAGE_ONLY = frozenset({"status", "content_type", "out_links", "depth"})
 
 
-def to_document(item: Mapping[str, Any], line: bytes) -> Document:
+Fields = Mapping[str, Sequence[str]]
+
+
+def to_document(item: Mapping[str, Any], line: bytes, fields: Fields | None = None) -> Document:
     """Return the document of an item; `line` is the item as JSON.
+
+    `fields` names the fields with parts of the document, such as {"title": ["name"], "text": ["maker.name"]}. The other
+    parts are guessed.
 
     The key is its fingerprint, else its URL, else a hash of the line. The title is its `title` or `name`. The text of a
     page is its `text`; the text of other items is every string outside the known fields.
     """
-    url = _first(item, "final_url", "url", "link")
+    fields = fields or {}
+    named = {part: "\n".join(_named(item, paths)) for part, paths in fields.items()}
+    used = _KNOWN.union(*([path, path.partition(".")[0]] for paths in fields.values() for path in paths))
+    url = named.get("url", _first(item, "final_url", "url", "link"))
     is_page = "text" in item and item.keys() >= _PAGE_ONLY
-    texts = [item["text"]] if is_page else [value for name, value in item.items() if name not in _KNOWN]
+    texts = [item["text"]] if is_page else [value for name, value in item.items() if name not in used]
     return Document(
-        key=_first(item, "fingerprint") or url or xxhash.xxh3_128_hexdigest(line),
+        key=named.get("key", _first(item, "fingerprint")) or url or xxhash.xxh3_128_hexdigest(line),
         url=url,
-        title=_first(item, "title", "name"),
-        text="\n".join(_strings(texts)),
-        headings="\n".join(_strings(item.get("headings", ""))),
-        lang=_first(item, "lang", "language"),
-        fetched_at=_first(item, "fetched_at"),
+        title=named.get("title", _first(item, "title", "name")),
+        text=named["text"] if "text" in named else "\n".join(_strings(texts)),
+        headings=named.get("headings", "\n".join(_strings(item.get("headings", "")))),
+        lang=named.get("lang", _first(item, "lang", "language")),
+        fetched_at=named.get("date", _first(item, "fetched_at")),
     )
+
+
+def _named(item: Mapping[str, Any], paths: Sequence[str]) -> Iterator[str]:
+    """Yield the texts and numbers in these fields; a.b is the field b in the field a."""
+    for path in paths:
+        value: Any = item
+        for name in [path] if path in item else path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        yield from [str(value)] if type(value) in {int, float} else _strings(value)
 
 
 def _first(item: Mapping[str, Any], *names: str) -> str:

@@ -8,11 +8,13 @@ of several parts, matches only where its words are adjacent. The work for a text
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html import escape
 from itertools import pairwise
 from typing import NamedTuple
 
-from lycosa.search.core.analyzer import SPACED_LETTER, WORD_MAX, fold, is_unspaced, normalize, original_index
+from lycosa.search.core.analysis import PLAIN, Analysis
+from lycosa.search.core.analyzer import SPACED_LETTER, WORD_MAX, is_unspaced, normalize, original_index
 from lycosa.search.core.query import SearchQuery
 from lycosa.search.core.results import Document, Hit
 
@@ -38,13 +40,14 @@ class _Span(NamedTuple):
 class Highlighter:
     """Marks the words of one query."""
 
-    def __init__(self, query: SearchQuery) -> None:
+    def __init__(self, query: SearchQuery, analysis: Analysis = PLAIN) -> None:
+        self._fold = analysis.fold
         terms = [term for clause in query.clauses for term in clause if term.where != "site"]
         loose = query.loosened()
         terms += loose.optional if loose else ()
         everywhere = dict.fromkeys(term.words for term in terms if term.where == "any")
-        self._text = [_pattern(found) for found in everywhere]
-        self._title = self._text + [_pattern(term.words) for term in terms if term.where == "title"]
+        self._text = [_pattern(found, analysis) for found in everywhere]
+        self._title = self._text + [_pattern(term.words, analysis) for term in terms if term.where == "title"]
 
     def hit(self, document: Document, score: float) -> Hit:
         """Return a search result."""
@@ -60,11 +63,11 @@ class Highlighter:
 
     def title(self, title: str) -> str:
         """Return the title as HTML."""
-        return _mark(_one_line(title), self._title)
+        return _mark(_one_line(title), self._title, self._fold)
 
     def adds(self, title: str, other: str) -> bool:
         """Return whether another text matches a term of the query that the title lacks."""
-        folded, other_folded = fold(normalize(title)), fold(normalize(other))
+        folded, other_folded = self._fold(normalize(title)), self._fold(normalize(other))
         return any(_spans(other_folded, [each]) and not _spans(folded, [each]) for each in self._title)
 
     def snippet(self, text: str) -> str:
@@ -72,7 +75,7 @@ class Highlighter:
         text = normalize(text[:SNIPPET_TEXT_MAX])
         start, end = self._best_part(text)
         start, end = _at_words(text, start, end)
-        shown = _mark(_one_line(text[start:end]), self._text)
+        shown = _mark(_one_line(text[start:end]), self._text, self._fold)
         return f"{'… ' if start > 0 else ''}{shown}{' …' if end < len(text) else ''}"
 
     def _best_part(self, text: str) -> tuple[int, int]:
@@ -83,19 +86,19 @@ class Highlighter:
         return start, end
 
     def _look(self, text: str) -> tuple[int, int, int]:
-        folded = fold(text)
+        folded = self._fold(text)
         shown, start, end = _best_window(_spans(folded, self._text), SNIPPET_CHARS)
         if len(folded) != len(text):
             return shown, original_index(text, start), original_index(text, end)
         return shown, start, end
 
 
-def _pattern(found: tuple[str, ...]) -> re.Pattern[str]:
+def _pattern(found: tuple[str, ...], analysis: Analysis) -> re.Pattern[str]:
     """Return a pattern that finds these words, adjacent, in folded text. It begins with a literal, which is fast."""
-    pieces = [re.escape(found[0])]
+    pieces = [analysis.pattern(found[0])]
     for before, word in pairwise(found):
         touching = is_unspaced(before) or is_unspaced(word) or len(before) == WORD_MAX
-        pieces.append(rf"\W{{{0 if touching else 1},{GAP_MAX}}}{re.escape(word)}")
+        pieces.append(rf"\W{{{0 if touching else 1},{GAP_MAX}}}{analysis.pattern(word)}")
     if not is_unspaced(found[-1]):
         pieces.append(f"(?!{SPACED_LETTER})")
     return re.compile("".join(pieces))
@@ -154,7 +157,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _mark(text: str, patterns: list[re.Pattern[str]]) -> str:
+def _mark(text: str, patterns: list[re.Pattern[str]], fold: Callable[[str], str]) -> str:
     text = normalize(text)
     spans = _spans(fold(text), patterns)
     if not spans:

@@ -6,7 +6,7 @@ The caller analyzes the texts: a text is folded words separated by spaces. So ev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 NUMBER_MAX = 2**63 - 1
@@ -34,6 +34,10 @@ class Schema:
     """The keywords whose values can be counted."""
     numeric_keys: bool = False
     """Whether the keys are the ids of rows in another store. Then the index stores nothing but keys."""
+    analysis: tuple[str, ...] = ()
+    """What an index built by this schema adds to the analysis (`search.core.analysis`)."""
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The fields of items in which parts of documents are (`search.core.documents`)."""
 
 
 class IndexEntry(NamedTuple):

@@ -25,7 +25,7 @@ from lycosa.search.core import sphinxql
 from lycosa.search.core.request import IndexMatch, Matches, SearchRequest
 from lycosa.search.core.schema import IndexEntry, Schema
 from lycosa.search.core.sphinxql import quoted
-from lycosa.search.index_folder import FORMAT, VERSION, Marker, check_marker
+from lycosa.search.index_folder import Marker, check_marker, is_outdated, new_marker
 from lycosa.search.places import SphinxAddress
 from lycosa.search.sphinx.server import SphinxAnswer, SphinxServer
 
@@ -53,7 +53,7 @@ class SphinxIndex:
         self.schema = schema
         self._server = SphinxServer(address)
         self._name = address.name
-        self._new = Marker(FORMAT, VERSION, schema.kind, schema.words, ENGINE)
+        self._new = new_marker(schema, ENGINE)
         self._writer = secrets.randbits(62) + 1 if write else 0
         try:
             self._open()
@@ -76,7 +76,11 @@ class SphinxIndex:
 
     @property
     def outdated(self) -> bool:
-        return self._marker.words < self._new.words
+        return is_outdated(self._marker, self._new)
+
+    @property
+    def analysis(self) -> tuple[str, ...]:
+        return self._marker.analysis
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         self._feed.add(entries)

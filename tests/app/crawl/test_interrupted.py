@@ -20,6 +20,8 @@ from tests.servers.tree import grow
 class Index:
     """Calls `on_commit` in each commit, and records whether it was closed meanwhile."""
 
+    fields: Mapping[str, Sequence[str]] = {}
+
     def __init__(self, on_commit: Callable[[], None]) -> None:
         self._on_commit = on_commit
         self._is_committing = False

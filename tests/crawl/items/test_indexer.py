@@ -193,6 +193,8 @@ def test_a_truncated_file_is_an_error(index, items, started):
 
 
 class FullDisk(PageIndex):
+    fields = {}
+
     def __init__(self):
         pass
 

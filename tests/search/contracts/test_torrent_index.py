@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -130,6 +131,18 @@ def test_a_rebuilt_index_replaces_the_old_one_for_readers_at_once(tmp_path, engi
     with closing(create_index(engine, tmp_path, TORRENTS)) as index:
         assert set(find(index)) == {3, 4, 5}, "an unfinished rebuild is lost"
         assert len(list(tmp_path.glob(f"{engine}*"))) == (engine != "sphinx")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_index_keeps_the_analysis_with_which_it_was_built(tmp_path, engine):
+    create_index(engine, tmp_path, TORRENTS).close()
+    wanted = replace(TORRENTS, analysis=("simplified",))
+    with closing(create_index(engine, tmp_path, wanted)) as index, closing(type(index)(tmp_path, TORRENTS)) as reader:
+        assert (index.outdated, index.analysis, reader.analysis) == (True, (), ())
+        index.adopt(index.rebuild())
+        assert (index.outdated, index.analysis) == (False, ("simplified",))
+        assert find(reader) == []
+        assert reader.analysis == ("simplified",)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -20,6 +20,16 @@ def test_document_of_a_page():
     assert to_document(json.loads(line), line) == Document("00ff", "http://h/final", "T", "body", "A\nB", "en", AT)
 
 
+def test_document_of_named_fields():
+    item = {"id": 7, "name": "Lamp", "maker": {"name": "Ada", "town": "X"}, "price": 3, "tags": ["red"], "title": "no"}
+    fields = {"key": ["id"], "title": ["name"], "text": ["maker.name", "price", "missing.field", "tags"]}
+    assert to_document(item, b"", fields) == Document("7", "", "Lamp", "Ada\n3\nred")
+    assert to_document(item, b"", {"title": ["name"]})._replace(key="") == Document("", "", "Lamp", "Ada\nX\nred")
+    assert to_document({"a.b": "dotted", "a": 1}, b"", {"url": ["a.b"], "date": ["a"]}) == (
+        Document("dotted", "dotted", "", "", fetched_at="1")
+    )
+
+
 @pytest.mark.parametrize(
     ("item", "document"),
     [

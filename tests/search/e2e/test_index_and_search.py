@@ -82,6 +82,24 @@ def test_build_reads_several_files_and_any_items(index, capsys):
     assert json.loads(run(capsys, "search", "lamp blue", "--index", index, "--json")[1])["total"] == 1
 
 
+def test_fields_and_analysis_are_named_once(capsys):
+    Path("lamps.jsonl").write_text('{"name": "臺燈", "maker": {"name": "Ada"}, "note": "hidden"}\n')
+    named = ["--title", "name", "--text", "maker.name", "--analysis", "simplified"]
+    build = ["index", "build", "--index", "lamps", "lamps.jsonl"]
+    assert "1 item indexed" in run(capsys, *build, *named)[2]
+    with Path("lamps.jsonl").open("a") as file:
+        file.write('{"name": "Lamp two", "maker": {"name": "Eve"}, "note": "hidden"}\n')
+    assert "1 item indexed" in run(capsys, *build)[2]
+    for query, total in {"台灯": 1, "title:臺燈 ada": 1, "eve": 1, "hidden": 0}.items():
+        found = json.loads(run(capsys, "search", query, "--index", "lamps", "--json")[1])
+        assert (query, found["total"]) == (query, total)
+    code, _, err = run(capsys, *build, "--title", "note")
+    assert (code, "built with other fields or analysis: --fresh builds it anew" in err) == (3, True)
+    assert run(capsys, *build, *named)[0] == run(capsys, *build, "--title", "note", "--fresh")[0] == 0
+    code, _, err = run(capsys, "index", "build", "--index", "other", "lamps.jsonl", "--analysis", "pinyin")
+    assert (code, err.count("\n"), Path("other").exists()) == (3, 1, False)
+
+
 def test_fresh_rebuilds_the_index(index, items, capsys):
     items.write_bytes(line(100))
     code, _, err = run(capsys, "index", "build", "--index", index, "items.jsonl")

@@ -12,7 +12,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from lycosa.core.errors import BadQuery, IndexFailure
 from lycosa.core.units import format_size
-from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import QUERY_MAX
 from lycosa.search.core.torrent_text import title_words
 from lycosa.search.site.app import duration_text, page_numbers
@@ -126,7 +125,7 @@ class TorrentPages:
             found, counts = await asyncio.gather(self._search.search(wanted), self._counts(params))
         except BadQuery as failure:
             return self.page(request, "torrent_unclear.html", 400, query=_typed(request), reason=str(failure))
-        highlighter = Highlighter(found.parsed.query) if found.parsed.query else None
+        highlighter = self._search.highlighter(found.parsed.query)
         last = min(PAGE_MAX, -(-found.total // PAGE_SIZE))
         return self.page(
             request,
@@ -161,7 +160,7 @@ class TorrentPages:
             return self.redirect(f"/torrent/{infohash_hex(torrent)}", 301)
         text = request.query_params.get("q", "")[:QUERY_MAX]
         query, others = self._search.parsed(text), await self._other_releases(torrent)
-        highlighter = Highlighter(query) if query else None
+        highlighter = self._search.highlighter(query)
         return self.page(
             request,
             "torrent_detail.html",

@@ -1,0 +1,96 @@
+"""What an operator may add to the analysis of texts: words that differ in form only become one.
+
+    simplified        traditional Chinese characters are read as simplified ones
+    stem-english      words without their endings, by the Snowball stemmer of a language
+
+It is applied to words that `search.core.analyzer` has made: of documents, before they are indexed, and of queries. The
+names are stored with the index, since both must be analyzed alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core.analyzer import SPACED_LETTER, fold, is_unspaced
+from lycosa.search.core.query import SearchQuery, Term
+from lycosa.search.core.schema import IndexEntry
+from lycosa.search.core.simplified import SIMPLIFIED
+
+STEM = "stem-"
+STEMS_KEPT = 100_000
+"""Words whose stems are remembered."""
+ENDING_MAX = 6
+"""Letters behind a stem that are marked as part of the word."""
+
+
+class Analysis:
+    """The analysis with these names. Raises `IndexFailure` for a name that is not known."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self.names = tuple(names)
+        self._simplifies = "simplified" in names
+        stemmers = [_stemmer(name.removeprefix(STEM)) for name in names if name.startswith(STEM)]
+        self._stem = lru_cache(STEMS_KEPT)(stemmers[0]) if stemmers else None
+        unknown = [name for name in names if name != "simplified" and not name.startswith(STEM)]
+        if unknown or len(stemmers) > 1:
+            wrong = unknown[0][:20] if unknown else "of two languages"
+            raise IndexFailure(f"the analysis {wrong!r} is unknown: use simplified, or stem-LANGUAGE of one language")
+
+    def entries(self, entries: Sequence[IndexEntry]) -> Sequence[IndexEntry]:
+        """Return documents as they are indexed."""
+        return [each._replace(texts=self._texts(each.texts)) for each in entries] if self.names else entries
+
+    def query(self, query: SearchQuery) -> SearchQuery:
+        """Return a query as it is searched."""
+        if not self.names:
+            return query
+        clauses = tuple(tuple(map(self._term, clause)) for clause in query.clauses)
+        return query._replace(clauses=clauses, excluded=tuple(map(self._term, query.excluded)))
+
+    def fold(self, text: str) -> str:
+        """Fold normalized text, as `analyzer.fold` does. Its words are found by the patterns of words of a query."""
+        folded = fold(text)
+        return folded.translate(SIMPLIFIED) if self._simplifies else folded
+
+    def pattern(self, word: str) -> str:
+        """Return the regular expression of a word of a query in folded text."""
+        if self._stem is None or is_unspaced(word):
+            return re.escape(word)
+        # Stems that end with i are often those of words with y.
+        stem = re.escape(word[:-1]) + "[iy]" if word.endswith("i") else re.escape(word)
+        return rf"{stem}{SPACED_LETTER}{{0,{ENDING_MAX}}}"
+
+    def _texts(self, texts: Mapping[str, str]) -> dict[str, str]:
+        return {name: " ".join(map(self._word, text.split())) for name, text in texts.items()}
+
+    def _term(self, term: Term) -> Term:
+        return term if term.where == "site" else term._replace(words=tuple(map(self._word, term.words)))
+
+    def _word(self, word: str) -> str:
+        if self._simplifies:
+            word = word.translate(SIMPLIFIED)
+        return self._stem(word) or word if self._stem else word
+
+
+PLAIN = Analysis()
+
+
+@lru_cache(16)
+def analysis_of(names: tuple[str, ...]) -> Analysis:
+    """Return the analysis with these names. Raises `IndexFailure` for one that is not known."""
+    return Analysis(names)
+
+
+def _stemmer(language: str) -> Callable[[str], str]:
+    try:
+        import snowballstemmer
+    except ImportError:
+        raise IndexFailure(f"{STEM}{language} needs a library: pip install 'lycosa[stem]'") from None
+    if language not in snowballstemmer.algorithms():
+        known = ", ".join(sorted(snowballstemmer.algorithms()))
+        raise IndexFailure(f"{STEM}{language[:20]}: there is no stemmer of this language: use one of {known}")
+    # A stemmer has a state: each word gets its own, so that threads can share the function.
+    return lambda word: str(snowballstemmer.stemmer(language).stemWord(word))
