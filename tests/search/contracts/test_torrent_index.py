@@ -137,7 +137,10 @@ def test_a_rebuilt_index_replaces_the_old_one_for_readers_at_once(tmp_path, engi
 def test_an_index_keeps_the_analysis_with_which_it_was_built(tmp_path, engine):
     create_index(engine, tmp_path, TORRENTS).close()
     wanted = replace(TORRENTS, analysis=("simplified",))
-    with closing(create_index(engine, tmp_path, wanted)) as index, closing(type(index)(tmp_path, TORRENTS)) as reader:
+    with (
+        closing(create_index(engine, tmp_path, wanted)) as index,
+        closing(open_index(engine, tmp_path, TORRENTS, write=False)) as reader,
+    ):
         assert (index.outdated, index.analysis, reader.analysis) == (True, (), ())
         index.adopt(index.rebuild())
         assert (index.outdated, index.analysis) == (False, ("simplified",))
