@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from lycosa.search.core.schema import NUMBER_MAX, IndexEntry
 from lycosa.search.core.torrent_text import torrent_texts
-from lycosa.storage.core.content_facts import ContentFacts
+from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import SearchedTorrent
 
 _NOTHING = ContentFacts()
+_TYPES = {each: [each.name.lower()] for each in ContentType}
 
 
 def torrent_entry(torrent: SearchedTorrent) -> IndexEntry:
@@ -28,10 +31,11 @@ def torrent_entry(torrent: SearchedTorrent) -> IndexEntry:
         torrent.id,
         {"name": name, "files": files},
         {name: number for name, number in numbers.items() if number is not None},
-        {"type": [facts.type.name.lower()], "language": facts.languages, "category": _categories(facts)},
+        {"type": _TYPES[facts.type], "language": facts.languages, "category": _categories(facts.category)},
     )
 
 
-def _categories(facts: ContentFacts) -> list[str]:
+@lru_cache(1000)
+def _categories(category: int) -> list[str]:
     """Return the category and its parent: a search for the parent finds all of its categories."""
-    return list(dict.fromkeys([str(facts.category), str(facts.category // 1000 * 1000)]))
+    return list(dict.fromkeys([str(category), str(category // 1000 * 1000)]))

@@ -13,6 +13,8 @@ import unicodedata
 from itertools import accumulate
 
 WORD_MAX = 64
+COUNTER_DIGITS = 3
+"""Numbers with at most this many digits count files, tracks or pages."""
 _STRIDE = 256
 
 _UNSPACED = (
@@ -35,9 +37,20 @@ _HALF_WIDTH_KANA = re.compile("[\uff66-\uff9f]+")
 _ASCII_WORD = re.compile(rf"\w{{1,{WORD_MAX}}}", re.ASCII)
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]{{1,{WORD_MAX}}}")
 _WORD_WITH_SIGNS = re.compile(rf"[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_SIGNED}]){{1,{WORD_MAX}}}")
+_PARTS = re.compile(f"[{_UNSPACED}]|[^{_UNSPACED}]+")
 _NO_DECOMPOSITION = str.maketrans(
     {"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "\u0131": "i", "ŧ": "t", "æ": "ae", "œ": "oe", "þ": "th"}
 )
+
+
+def _units_of(letter: str) -> re.Pattern[str]:
+    number = rf"\d{{1,{COUNTER_DIGITS}}}"
+    counted = rf"[{_UNSPACED}]?{number}[{_UNSPACED}]|[{_UNSPACED}]{number}(?!{letter})"
+    run = rf"(?:[{_UNSPACED}](?!{number}(?!{letter})))+"
+    return re.compile(rf"{counted}|{run}|{letter}{{1,{WORD_MAX}}}")
+
+
+_UNIT, _UNIT_WITH_SIGNS = _units_of(rf"[^\W{_UNSPACED}]"), _units_of(rf"(?:[^\W{_UNSPACED}]|[{_SIGNED}])")
 
 SPACED_LETTER = rf"(?:[^\W{_UNSPACED}]|[{_SIGNED}])"
 """Regular expression (for folded text) of a character that continues a word."""
@@ -77,6 +90,18 @@ def words(text: str) -> list[str]:
     if folded.isascii():
         return _ASCII_WORD.findall(folded)
     return (_WORD_WITH_SIGNS if _IS_SIGNED.search(folded) else _WORD).findall(folded)
+
+
+def units(text: str) -> list[str]:
+    """Return the folded words in order; adjacent characters of scripts without spaces are one, with spaces in between.
+
+    A number of COUNTER_DIGITS at most stays with the characters beside it: that of an episode, or of a month.
+    """
+    folded = fold(normalize(text))
+    if folded.isascii():
+        return _ASCII_WORD.findall(folded)
+    found = (_UNIT_WITH_SIGNS if _IS_SIGNED.search(folded) else _UNIT).findall(folded)
+    return [" ".join(_PARTS.findall(unit)) if _IS_UNSPACED.search(unit) else unit for unit in found]
 
 
 def is_unspaced(word: str) -> bool:

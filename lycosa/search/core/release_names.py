@@ -10,24 +10,26 @@ E3, EP03, Episode 3            ep03        Season 1 Episode 2        s01e02
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
-_START, _END = r"(?<![^\W_])", r"(?![^\W_])"
+# The first character is a plain set, because Python skips all others quickly then. What follows looks back at it.
 _SPELLING = re.compile(
-    rf"""{_START}(?:
-        (?P<codec>[hx][. _-]?26[456] | hevc | avc)
-      | s(?P<season>\d{{1,2}})[. _-]?e(?P<episode>\d{{1,3}})
-      | (?P<crossed>\d{{1,2}})x(?P<part>\d{{2}})
-      | season[. _-]{{1,3}}(?P<whole>\d{{1,2}})(?:[. _,-]{{1,3}}ep(?:isode)?[. _-]{{0,3}}(?P<of_whole>\d{{1,3}}))?
-      | e(?:p(?:isode)?[. _-]{{0,3}})?(?P<alone>\d{{1,3}})
-      | (?P<source>web[. _-]dl | blu[. _-]ray | (?:bd|br|hd|dvd|web)[. _-]rip)
-      | (?P<lines>4k | uhd)
-      | (?P<program>c(?:\+\+|\#))
-    ){_END}""",
-    re.IGNORECASE | re.VERBOSE,
+    r"""[\dABCDEHSUWXabcdehsuwx](?<![^\W_].)(?i:
+        (?P<codec>(?<=[hx])[. _-]?26[456] | (?<=h)evc | (?<=a)vc)
+      | (?P<season>(?<=s)\d{1,2}[. _-]?e\d{1,3}
+          | (?<=\d)\d?x\d{2}
+          | (?<=s)eason[. _-]{1,3}\d{1,2}(?:[. _,-]{1,3}ep(?:isode)?[. _-]{0,3}\d{1,3})?)
+      | (?P<alone>(?<=e)(?:p(?:isode)?[. _-]{0,3})?\d{1,3})
+      | (?P<source>(?<=w)eb[. _-](?:dl|rip) | (?<=b)lu[. _-]ray | (?:(?<=[bh])d|(?<=b)r|(?<=d)vd)[. _-]rip)
+      | (?P<lines>(?<=4)k | (?<=u)hd)
+      | (?P<program>(?<=c)(?:\+\+|\#))
+    )(?![^\W_])""",
+    re.VERBOSE,
 )
 _SEASON = re.compile(r"s(\d\d)e\d{2,3}")
 _CODECS = {"hevc": "h265", "avc": "h264"}
 _PROGRAMS = {"c++": "cpp", "c#": "csharp"}
+_NUMBER = re.compile(r"\d+")
 _GLUE = re.compile(r"[. _-]")
 _NUMBERED = re.compile(r"第\s*0*(\d{1,3})\s*(?=[集話话回期季章卷巻部화])")
 
@@ -46,16 +48,18 @@ def season_of(word: str) -> str:
 
 
 def _spelled(found: re.Match[str]) -> str:
-    if codec := found["codec"]:
-        return _CODECS.get(codec.lower()) or f"h{codec[-3:]}"
-    if found["source"]:
-        return _GLUE.sub("", found["source"])
-    if found["lines"]:
+    return _unified(found[0], found.lastgroup)
+
+
+@lru_cache(4096)
+def _unified(text: str, kind: str | None) -> str:
+    if kind == "codec":
+        return _CODECS.get(text.lower()) or f"h{text[-3:]}"
+    if kind == "source":
+        return _GLUE.sub("", text)
+    if kind == "lines":
         return "2160p"
-    if found["program"]:
-        return _PROGRAMS[found["program"].lower()]
-    if found["alone"]:
-        return f"ep{int(found['alone']):02}"
-    season = f"s{int(found['season'] or found['crossed'] or found['whole']):02}"
-    episode = found["episode"] or found["part"] or found["of_whole"]
-    return f"{season}e{int(episode):02}" if episode else season
+    if kind == "program":
+        return _PROGRAMS[text.lower()]
+    numbers = [f"{int(number):02}" for number in _NUMBER.findall(text)]
+    return f"ep{numbers[0]}" if kind == "alone" else "s" + "e".join(numbers)

@@ -61,7 +61,7 @@ PAGES = Schema(
 )
 TORRENTS = Schema(
     kind="torrents",
-    words=2,
+    words=3,
     title="name",
     texts={"name": 3.0, "files": 1.0},
     near=("name",),

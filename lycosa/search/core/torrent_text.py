@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import groupby, islice
+from itertools import islice
 
-from lycosa.search.core.analyzer import is_unspaced, words
+from lycosa.search.core.analyzer import COUNTER_DIGITS, units, words
 from lycosa.search.core.release_names import one_spelling, season_of
 
 TEXT_MAX_BYTES = 250
@@ -17,23 +17,22 @@ PATHS_MAX = 200
 """Maximum number of files whose names are read."""
 PATHS_AT_ONCE = 8
 """Number of paths that are split into words together, which is faster. Often the first ones are enough."""
-COUNTER_DIGITS = 3
-"""Numbers with at most this many digits count files, tracks or pages. They only get the space that words leave."""
 TITLE_WORDS_MAX = 4
 """Number of words taken as the title if a name has no season, resolution or year after it."""
 _AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
-_PUNCTUATION = re.compile(r"[\s!-/:-@\[-`{-~、。「」『』【】《》（）！？]+")  # noqa: RUF001
 
 
 def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
     """Return the words of the name and those of the files, separated by spaces."""
-    named, left = _within(_units(name[:NAME_MAX]), TEXT_MAX_BYTES)
+    named, left = _within(units(one_spelling(name[:NAME_MAX])), TEXT_MAX_BYTES)
     known, counters = set(named), list[str]()
     listed, left = _within([season for unit in named if (season := season_of(unit))], left)
     rest = islice(paths, PATHS_MAX)
     while some := [path[:NAME_MAX] for path in islice(rest, PATHS_AT_ONCE)]:
-        new = [unit for unit in dict.fromkeys(_units("\n".join(some))) if unit not in known]
+        found = units(one_spelling("\n".join(some)))
+        new = [unit for unit in dict.fromkeys(found) if unit not in known]
         known.update(new)
+        # Counters get the space that words leave.
         numbers = [unit for unit in new if len(unit) <= COUNTER_DIGITS and unit.isdigit()]
         counters += numbers
         if numbers:
@@ -57,21 +56,11 @@ def title_words(name: str) -> list[str]:
     return found[: TITLE_WORDS_MAX if end is None else end]
 
 
-def _units(text: str) -> list[str]:
-    """Return the words. Adjacent characters of scripts without spaces stay together, so that phrases are found."""
-    text = one_spelling(text)
-    if text.isascii():
-        return words(text)
-    units: list[str] = []
-    for piece in _PUNCTUATION.split(text):
-        for unspaced, group in groupby(words(piece), is_unspaced):
-            run = list(group)
-            units += [" ".join(run)] if unspaced else run
-    return units
-
-
 def _within(units: list[str], limit_bytes: int) -> tuple[list[str], int]:
     """Return the first units that fit, and the number of bytes left."""
+    joined = " ".join(units)
+    if len(joined) < limit_bytes and joined.isascii():
+        return units, limit_bytes - len(joined) - bool(units)
     left = limit_bytes
     for place, unit in enumerate(units):
         left -= 1 + (len(unit) if unit.isascii() else len(unit.encode()) - unit.count(" "))

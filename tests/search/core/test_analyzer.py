@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lycosa.search.core.analyzer import WORD_MAX, fold, is_unspaced, normalize, original_index, words
+from lycosa.search.core.analyzer import WORD_MAX, fold, is_unspaced, normalize, original_index, units, words
 from tests.conftest import PROVE
 
 CHARACTERS = range(sys.maxunicode + 1) if PROVE else [*range(0x40000), *range(0xE0000, 0xE1000)]
@@ -95,3 +95,17 @@ def test_normal_does_not_change_ascii():
 )
 def test_is_unspaced(word, unspaced):
     assert is_unspaced(word) == unspaced
+
+
+def test_adjacent_characters_and_the_short_numbers_beside_them_are_one_unit():
+    found = {
+        "爱情第01集完": ["爱 情", "第 01 集", "完"],
+        "EP02第3话.mp4": ["ep02", "第 3 话", "mp4"],
+        "2020年12月": ["2020", "年 12 月"],
+        "3D电影 第1080p": ["3d", "电 影", "第", "1080p"],
+        "第7": ["第 7"],
+        "été हिन्दी 5": ["ete", "हिन्दी", "5"],
+    }
+    assert {text: units(text) for text in found} == found
+    for text, each in found.items():
+        assert " ".join(each).split() == words(text)

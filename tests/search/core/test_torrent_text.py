@@ -15,7 +15,7 @@ def test_an_episode_is_found_by_its_season():
 
 def test_counters_get_the_room_that_words_leave():
     assert torrent_texts("Album", ["01 - Song.flac", "02 - Other 1999.flac"]) == ("album", "song flac other 1999 01 02")
-    assert torrent_texts("剧", ["第01集.mp4", "EP02.mp4"]) == ("剧", "第 集 mp4 ep02 1")
+    assert torrent_texts("剧", ["第01集.mp4", "EP02.mp4"]) == ("剧", "第 1 集 mp4 ep02")
     _, files = torrent_texts("a name", [f"{n:03} unique{n}" for n in range(1000)])
     assert not any(word.isdigit() for word in files.split())
 
