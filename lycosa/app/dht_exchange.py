@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
-import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from threading import Thread
 
 from lycosa.app.dht_state import RecordsLocation, open_hash_frontier, open_records
 from lycosa.core.errors import StorageError
@@ -25,6 +22,7 @@ from lycosa.dht.exchange.entries import Entry, TorrentSource
 from lycosa.dht.exchange.exporting import ExportFormat, export_torrents
 from lycosa.dht.exchange.importing import BatchResult, ImportCounts, QueueImporter, RecordImporter, import_source
 from lycosa.dht.exchange.sources import find_source
+from lycosa.infra.child_process import end_with_parent
 from lycosa.infra.clock import Clock, chance
 from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.ports import RecordStore
@@ -161,16 +159,8 @@ _workers: list[ImportProcess] = []
 
 
 def _start_worker(location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C, and lets the batch end
-    Thread(target=_exit_with_parent, daemon=True).start()
+    end_with_parent()
     _workers.append(ImportProcess(location, policy, rules))
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _take_in_worker(entries: Sequence[Entry]) -> BatchResult:

@@ -73,17 +73,24 @@ async def apply_rules(
         raise UsageError(f"{path}: {format_count(len(mistakes), 'test')} failed, the first: {mistakes[0]}")
     refusal = inspector_of(path).refusal if path else InstalledRules(state, (), Clock().now).refusal
     async with open_records(location) as store:
-        scan = _Scan(store, refusal, report, show, dry_run=dry_run)
+        scan = RuleScan(store, refusal, report, show, dry_run=dry_run)
         if path is not None and state is not None and not dry_run:
             install_rules(path, state)
+            await scan_installed(scan, state)
+        else:
             await scan.run()
-            if (state / QUEUE / SOCKET).exists():  # a running crawl uses the old rules until it reloads
-                await asyncio.sleep(LOOK_EVERY_S + MARGIN_S)
-        await scan.run()
     return Applied(scan.read, scan.refused)
 
 
-class _Scan:
+async def scan_installed(scan: RuleScan, state: Path) -> None:
+    """Scan by rules that were just installed. A running crawl uses the old rules until it reloads."""
+    await scan.run()
+    if (state / QUEUE / SOCKET).exists():
+        await asyncio.sleep(LOOK_EVERY_S + MARGIN_S)
+    await scan.run()
+
+
+class RuleScan:
     """Goes through the stored torrents. A second run continues with the torrents stored since the first."""
 
     def __init__(
@@ -101,8 +108,9 @@ class _Scan:
     async def run(self) -> None:
         while page := await self._store.torrents(self._after, PAGE_ROWS):
             denied: dict[str, list[bytes]] = defaultdict(list)
-            for torrent in page:
-                if reason := self._refusal(torrent.record):
+            reasons = await asyncio.to_thread(lambda page: [self._refusal(each.record) for each in page], page)
+            for torrent, reason in zip(page, reasons, strict=True):
+                if reason:
                     self._report(torrent.record, reason)
                     self.refused += 1
                     denied[reason] += torrent.record.keys

@@ -15,6 +15,7 @@ from lycosa.search.core.schema import TORRENTS
 from lycosa.search.fts5 import Fts5Index
 from lycosa.search.index_folder import marker_of, schema_of
 from lycosa.search.ports import Index
+from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.word_list import WordCounter
@@ -57,7 +58,7 @@ async def torrent_indexer(
     """Open the indexer of an open store. It is the only writer of the index. Raises `IndexFailure`."""
     analysis_of(analysis or ())
     index = await asyncio.to_thread(open_torrent_index, folder, write=True, engine=engine, analysis=analysis)
-    indexer = TorrentIndexer(index, store, WordCounter(folder, TORRENTS))
+    indexer = TorrentIndexer(index, store, WordCounter(folder, TORRENTS), RebuildRequests(folder))
     try:
         yield indexer
     finally:

@@ -7,12 +7,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.torrent_admin import IndexRebuildProcess, StoredNameRules
 from lycosa.app.torrent_search import open_torrent_index
 from lycosa.infra.clock import Clock
-from lycosa.search.site.torrents.admin import AdminOptions, AdminParts
+from lycosa.search.site.torrents.admin.parts import AdminOptions, AdminParts
+from lycosa.search.site.torrents.admin.passwords import hash_password
+from lycosa.search.site.torrents.admin.site_store import SiteStore
 from lycosa.search.site.torrents.app import build_torrent_site
-from lycosa.search.site.torrents.passwords import hash_password
-from lycosa.search.site.torrents.site_store import SiteStore
 from lycosa.search.speller import Speller
 from lycosa.search.torrents import TorrentSearch
 from lycosa.search.word_list import WordList
@@ -36,7 +37,11 @@ async def open_torrent_site(
         index = stack.enter_context(closing(open_torrent_index(folder)))
         site = stack.enter_context(closing(open_site_store(folder)))
         search = TorrentSearch(index, store, Clock().now, Speller(WordList(folder)))
-        admin = AdminParts(site, store, AdminOptions(hide_at_once, over_http))
+        rules = StoredNameRules(store, Path(location.state) if location.state else None)
+        stack.push_async_callback(rules.close)
+        rebuild = IndexRebuildProcess(location, folder)
+        stack.push_async_callback(rebuild.close)
+        admin = AdminParts(site, store, AdminOptions(hide_at_once, over_http), rules, rebuild)
         yield build_torrent_site(search, title=title, base=base, admin=admin)
 
 

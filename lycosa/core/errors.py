@@ -24,6 +24,7 @@
     |-- BadMessage            bytes that are not HTTP/1 or SOCKS, or are ambiguous
     |-- Forbidden             a client of the gateway may not do this: destination, port, login
     |-- IndexFailure          the search index is missing or foreign
+    |   |-- IndexLocked       another process writes it
     |   `-- BadQuery          the query cannot be read
     |-- FetchError            a transfer failed; `retry` says whether another attempt can help
     |   |-- ConnectFailed     no address or no connection: the host is at fault
@@ -169,6 +170,10 @@ class IndexFailure(LycosaError):
 
 class IndexUnavailable(IndexFailure):
     """The server of the search index does not answer now."""
+
+
+class IndexLocked(IndexFailure):
+    """Another process writes the index."""
 
 
 class BadQuery(IndexFailure):

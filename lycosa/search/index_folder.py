@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from lycosa.core.errors import IndexFailure
+from lycosa.core.errors import IndexFailure, IndexLocked
 from lycosa.infra.disk import is_full
 from lycosa.infra.durable_files import replace_file
 from lycosa.infra.file_locks import lock_file, lock_owner, unlock_and_close
@@ -248,4 +248,4 @@ def _lock(path: Path) -> int:
             return lock_file(path / LOCK, 0o666)
         except BlockingIOError:
             owner = f"process {lock_owner(path / LOCK)}"
-            raise IndexFailure(f"the index {path} is being written by {owner}: wait until it ends") from None
+            raise IndexLocked(f"the index {path} is being written by {owner}: wait until it ends") from None

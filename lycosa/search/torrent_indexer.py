@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.ports import Index, NewIndex
+from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.torrent_entry import torrent_entry
 from lycosa.search.word_list import WordCounter
 from lycosa.storage.core.torrent_record import Change
@@ -35,8 +36,14 @@ COMPLETE = 2**62
 class TorrentIndexer:
     """See the module. It closes the index and the word list; the caller closes the store."""
 
-    def __init__(self, index: Index, store: RecordStore, words: WordCounter | None = None) -> None:
-        self._index, self._store, self._words = index, store, words
+    def __init__(
+        self,
+        index: Index,
+        store: RecordStore,
+        words: WordCounter | None = None,
+        requests: RebuildRequests | None = None,
+    ) -> None:
+        self._index, self._store, self._words, self._requests = index, store, words, requests
         self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: calls take turns, even cancelled ones
         self.indexed = 0
         """Number of rows that were added, replaced or removed."""
@@ -52,6 +59,9 @@ class TorrentIndexer:
         before = self.indexed
         if self._index.outdated:
             await self.rebuild()
+        elif self._requests and self._requests.is_wanted():
+            async with self._requests.noted(await self._store.count(), lambda: self.indexed - before):
+                await self.rebuild()
         await self._fill()
         while await self._follow():
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from lycosa.app.dht_rules import _Scan
+from lycosa.app.dht_rules import RuleScan
 from lycosa.storage.core.torrent_record import Standing
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.storage.torrents import torrent
@@ -19,7 +19,7 @@ def test_a_second_run_goes_on_with_what_was_stored_since() -> None:
         store = MemoryRecordStore()
         await store.put([GOOD, BAD], NOW)
         seen: list[str] = []
-        scan = _Scan(
+        scan = RuleScan(
             store,
             lambda record: "bad" * (record.name == "bad"),
             lambda record, _: seen.append(record.keys[0].hex()),

@@ -5,6 +5,7 @@ DIR/rules/NAME/    a rule file, NAME.toml, and the word lists that it names. Rem
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,8 @@ from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import make_folder, replace_file
 from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.core.torrents.inspection import Inspection, Inspector
-from lycosa.storage.rules.rule_files import list_files, make_inspector
+from lycosa.storage.core.torrents.rules import RuleFile
+from lycosa.storage.rules.rule_files import list_files, load_rules, make_inspector
 
 RULES = "rules"
 LOOK_EVERY_S = 5.0
@@ -66,3 +68,35 @@ def install_rules(path: Path, state: Path) -> Path:
     except OSError as error:
         raise write_error(folder, error, "the rules cannot be written") from None
     return folder
+
+
+def install_text(name: str, text: str, state: Path) -> None:
+    """Write a rule file of this name to a state folder. Raises `StateError`."""
+    folder = state / RULES / name
+    try:
+        make_folder(folder)
+        replace_file(folder / f"{name}.toml", text.encode(), sync=True)
+    except OSError as error:
+        raise write_error(folder, error, "the rules cannot be written") from None
+
+
+def remove_rules(name: str, state: Path) -> None:
+    """Remove rules from a state folder. Raises `StateError`; `UsageError` if there are none of this name."""
+    folder = state / RULES / name
+    if folder not in (state / RULES).glob("*/"):  # not for "..", or another path
+        raise UsageError("There is no such rule.")
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise write_error(folder, error, "the rules cannot be removed") from None
+
+
+def rule_files(state: Path) -> dict[str, RuleFile | None]:
+    """Return the rules in a state folder by name; None for a file that cannot be read."""
+    found: dict[str, RuleFile | None] = {}
+    for path in sorted((state / RULES).glob("*/*.toml")):
+        try:
+            found[path.parent.name] = load_rules(path)
+        except UsageError:
+            found[path.parent.name] = None
+    return found

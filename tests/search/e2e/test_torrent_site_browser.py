@@ -10,9 +10,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
-from lycosa.search.site.torrents.admin import AdminParts
-from lycosa.search.site.torrents.passwords import hash_password
-from lycosa.search.site.torrents.site_store import SiteStore
+from lycosa.search.site.torrents.admin.parts import AdminParts
+from lycosa.search.site.torrents.admin.passwords import hash_password
+from lycosa.search.site.torrents.admin.site_store import SiteStore
 from tests.search.e2e.browsing import NARROW, contrast, luminance, screen, style, texts, wait
 from tests.search.site.torrents.sample_torrents import HASHES, torrent_site
 from tests.servers.web_server import Server

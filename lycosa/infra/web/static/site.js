@@ -1,5 +1,5 @@
-// "/" goes to the search box, from anywhere but another field; words are completed while one types. The site works
-// without this.
+// "/" goes to the search box, from anywhere but another field; words are completed while one types, and
+// the progress of a task is shown as it goes on. The site works without this.
 "use strict";
 document.addEventListener("keydown", (event) => {
   const box = document.getElementById("q");
@@ -25,4 +25,16 @@ if (form) {
       box.list.replaceChildren(...texts.map((text) => new Option(text, text)));
     }, 120);
   });
+}
+
+const live = document.querySelector("[data-live]");
+if (live) {
+  setInterval(async () => {
+    const answer = await fetch(location.href).catch(() => null);
+    if (!answer || !answer.ok || live.contains(document.activeElement)) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const now = page.querySelector("[data-live]");
+    if (now) live.replaceChildren(...now.childNodes);
+    else location.replace(location.pathname);
+  }, 1000);
 }

@@ -29,7 +29,8 @@ from starlette.staticfiles import StaticFiles
 from lycosa.core.errors import LycosaError
 from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
 from lycosa.search.site.app import TEMPLATES
-from lycosa.search.site.torrents.admin import Administration, AdminParts
+from lycosa.search.site.torrents.admin.administration import Administration
+from lycosa.search.site.torrents.admin.parts import AdminParts
 from lycosa.search.site.torrents.api import TorrentApi
 from lycosa.search.site.torrents.failures import Failures
 from lycosa.search.site.torrents.feeds import TorrentFeeds
@@ -68,7 +69,7 @@ def build_torrent_site(
     failures = Failures(pages, base)
     feeds, api = TorrentFeeds(search, title), TorrentApi(search, pages, failures)
     torznab = Torznab(search, title, failures.log)
-    administration = Administration(admin, pages, failures.too_many) if admin else None
+    administration = Administration(admin, search, pages, failures.too_many) if admin else None
     routes = {
         "/": pages.home,
         "/search": pages.search,

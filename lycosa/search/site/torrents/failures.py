@@ -24,7 +24,7 @@ LOGGED_EVERY_S = 60.0
 FOR_PROGRAMS = ("/api/", "/search.", "/torznab/", "/suggest", "/healthz")
 
 
-class Text(NamedTuple):
+class FailureText(NamedTuple):
     """The heading and text of the page, and the line for programs."""
 
     heading: str
@@ -33,12 +33,14 @@ class Text(NamedTuple):
 
 
 TEXTS = {
-    404: Text("This page does not exist", "Try the search box.", "Not Found"),
-    405: Text("This cannot be done here", "Go back, and use the links and buttons of the page.", "Method Not Allowed"),
-    413: Text("This is too long", "Go back, and send less at once.", "Content Too Large"),
-    429: Text("Too many requests", "Try again in {seconds} s.", "too many requests: try again in {seconds} s"),
-    500: Text("Internal error", "The error has been logged.", "Internal error"),
-    503: Text(
+    404: FailureText("This page does not exist", "Try the search box.", "Not Found"),
+    405: FailureText(
+        "This cannot be done here", "Go back, and use the links and buttons of the page.", "Method Not Allowed"
+    ),
+    413: FailureText("This is too long", "Go back, and send less at once.", "Content Too Large"),
+    429: FailureText("Too many requests", "Try again in {seconds} s.", "too many requests: try again in {seconds} s"),
+    500: FailureText("Internal error", "The error has been logged.", "Internal error"),
+    503: FailureText(
         "The search does not work",
         "Try again in a minute. The log of the site says why.",
         FAILED,

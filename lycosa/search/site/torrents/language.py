@@ -53,6 +53,11 @@ class Language:
         number, _, unit = format_rough_duration(passed_s).partition(" ")
         return self.text("{number} {unit} ago", number=number, unit=self.text(unit))
 
+    def duration(self, seconds: float) -> str:
+        """Return a time span in one unit: "3 h"."""
+        number, _, unit = format_rough_duration(seconds).partition(" ")
+        return f"{number} {self.text(unit)}"
+
 
 def _read(path: Path) -> Language:
     table = tomllib.loads(path.read_text(encoding="utf-8"))

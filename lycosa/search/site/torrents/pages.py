@@ -106,6 +106,7 @@ class TorrentPages:
             type_names=TYPE_NAMES,
             language_names=LANGUAGE_NAMES,
             languages=LANGUAGES_OF_SITE,
+            iso_time=iso_time,
         )
 
     async def home(self, request: Request) -> Response:
@@ -174,7 +175,6 @@ class TorrentPages:
             magnet=magnet_uri(torrent),
             others=[torrent_view(each, None) for each in others],
             format_size=format_size,
-            iso_time=iso_time,
         )
 
     async def browse(self, request: Request) -> Response:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lycosa.search.core.schema import TORRENTS
-from lycosa.search.site.torrents.admin import AdminParts
+from lycosa.search.site.torrents.admin.parts import AdminParts
 from lycosa.search.site.torrents.app import build_torrent_site
 from lycosa.search.speller import Speller
 from lycosa.search.tantivy import TantivyIndex

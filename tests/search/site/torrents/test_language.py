@@ -1,15 +1,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from starlette.requests import Request
 
+from lycosa.app import torrent_admin
 from lycosa.search.site.app import TEMPLATES
+from lycosa.search.site.torrents import pages
+from lycosa.search.site.torrents.admin import parts
+from lycosa.search.site.torrents.admin.parts import SAID
+from lycosa.search.site.torrents.failures import TEXTS
 from lycosa.search.site.torrents.language import ENGLISH, LANGUAGES_OF_SITE, language_of
 from lycosa.search.site.torrents.pages import CHOICES, LABELS, LANGUAGE_NAMES, TYPE_NAMES
 from lycosa.search.site.torrents.statistics import SIZE_LABELS
 from tests.search.site.torrents.sample_torrents import HASHES
 
+ADMIN = Path(parts.__file__).parent
 CHINESE = LANGUAGES_OF_SITE["zh"]
 
 
@@ -22,7 +29,11 @@ def test_every_text_of_the_pages_is_translated():
     texts = {text for path in TEMPLATES.glob("*.html") for text in re.findall(r'\bt\("([^"]+)"', path.read_text())}
     texts |= {*LABELS.values(), *LANGUAGE_NAMES.values(), *TYPE_NAMES.values(), *SIZE_LABELS}
     texts |= {label for choices in CHOICES.values() for _, label in choices}
-    assert len(texts) > 120
+    texts |= {*SAID.values(), *(told for each in TEXTS.values() for told in (each.heading, each.text))}
+    for path in [*ADMIN.glob("*.py"), Path(pages.__file__), Path(torrent_admin.__file__)]:
+        texts |= set(re.findall(r'(?<!")"([A-Z][^"{}]+\.)"(?!")', path.read_text()))
+        texts |= set(re.findall(r'message\(\s*request,\s*\d+,\s*"([^"]+)"', path.read_text()))
+    assert len(texts) > 220
     assert sorted(texts - CHINESE.texts.keys()) == []
     for english, chinese in CHINESE.texts.items():
         assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", chinese)), english

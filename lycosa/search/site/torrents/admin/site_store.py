@@ -79,9 +79,24 @@ class SiteStore:
         rows = self._run("SELECT password FROM users WHERE name = ?", [name])
         return rows[0][0] if rows else None
 
-    def has_users(self) -> bool:
-        """Return whether there is an administrator."""
-        return bool(self._run("SELECT 1 FROM users LIMIT 1"))
+    def change_password(self, name: str, hashed: str) -> bool:
+        """Change the password of an administrator, if there is one of this name. It ends the sessions."""
+        changed = self._run("UPDATE users SET password = ? WHERE name = ? RETURNING 1", [hashed, name])
+        self._run("DELETE FROM sessions WHERE name = ?", [name])
+        return bool(changed)
+
+    def remove_user(self, name: str) -> bool:
+        """Remove an administrator, and end the sessions. Return False for the last one, who stays."""
+        query = "DELETE FROM users WHERE name = ? AND (SELECT count(*) FROM users) > 1"
+        self._run(query, [name])
+        if name in self.users():
+            return False
+        self._run("DELETE FROM sessions WHERE name = ?", [name])
+        return True
+
+    def users(self) -> list[str]:
+        """Return the names of the administrators."""
+        return [name for (name,) in self._run("SELECT name FROM users ORDER BY name")]
 
     def open_session(self, name: str, now: float) -> str:
         """Begin a session. Return the token for the cookie, which is not stored."""

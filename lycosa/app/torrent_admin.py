@@ -1,0 +1,179 @@
+"""The long tasks of a site's administrators: rules about names, tried and applied, and rebuilding the index."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import time
+from collections.abc import Sequence
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from lycosa.app.dht_rules import RuleScan, scan_installed
+from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.torrent_search import torrent_indexer
+from lycosa.core.errors import IndexLocked, LycosaError, UsageError
+from lycosa.infra.child_process import end_with_parent
+from lycosa.search.rebuilds import RebuildRequests, TaskProgress
+from lycosa.search.site.torrents.admin.parts import EXAMPLES_MAX, InstalledRule, RuleDraft, RuleTrial
+from lycosa.storage.core.torrent_record import TorrentRecord
+from lycosa.storage.core.torrents.inspection import Inspector
+from lycosa.storage.core.torrents.rules import DenySection, RuleFile
+from lycosa.storage.ports import RecordStore
+from lycosa.storage.rules.installed import install_text, remove_rules, rule_files
+from lycosa.storage.rules.rule_files import compile_pattern
+
+WRITER_WAIT_S = 60
+"""How long a rebuilding waits for a process that writes the index and does not take the request."""
+STALLED_S = 600.0
+"""A rebuilding by another process that has noted nothing for so long counts as failed."""
+
+
+class StoredNameRules:
+    """The rules about names of a store, and of the crawls of its state folder, if it has one. See `NameRules`."""
+
+    def __init__(self, store: RecordStore, state: Path | None) -> None:
+        self._store, self._state = store, state
+        self._task: asyncio.Task[None] | None = None
+        self.trial: RuleTrial | None = None
+
+    async def installed(self) -> Sequence[InstalledRule]:
+        if self._state is None:
+            return []
+        files = await asyncio.to_thread(rule_files, self._state)
+        return [_installed(name, rules) for name, rules in files.items()]
+
+    async def start(self, draft: RuleDraft) -> None:
+        self._check_free()
+        await self._begin(draft, _inspector(draft), applied=False)
+
+    async def apply(self) -> None:
+        self._check_free()
+        if self.trial is None or self.trial.applied or self.trial.progress.error:
+            raise UsageError("There is no rule to apply: try it first.")
+        draft = self.trial.draft
+        if self._state is not None:
+            await asyncio.to_thread(install_text, draft.name, _rule_text(draft), self._state)
+        await self._begin(draft, _inspector(draft), applied=True)
+
+    def discard(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._task = self.trial = None
+
+    async def remove(self, name: str) -> None:
+        if self._state is None:
+            raise UsageError("There is no such rule.")
+        await asyncio.to_thread(remove_rules, name, self._state)
+
+    async def close(self) -> None:
+        """End the task."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _check_free(self) -> None:
+        if self._task is not None and not self._task.done():
+            raise UsageError("Another rule is being tried or applied: wait until it ends.")
+
+    async def _begin(self, draft: RuleDraft, inspector: Inspector, *, applied: bool) -> None:
+        trial = RuleTrial(draft, TaskProgress(await self._store.count(), started=time.time()), applied=applied)
+        self._check_free()
+        self.trial = trial
+        self._task = asyncio.create_task(self._run(trial, inspector))
+
+    async def _run(self, trial: RuleTrial, inspector: Inspector) -> None:
+        def report(record: TorrentRecord, _reason: str) -> None:
+            if len(trial.examples) < EXAMPLES_MAX:
+                trial.examples.append(((record.infohash_v1 or record.infohash_v2 or b"").hex(), record.name))
+
+        def show(refused: int, read: int) -> None:
+            trial.refused, trial.progress.done = refused, read
+
+        scan = RuleScan(self._store, inspector.refusal, report, show, dry_run=not trial.applied)
+        try:
+            if trial.applied and self._state is not None:
+                await scan_installed(scan, self._state)
+            else:
+                await scan.run()
+        except LycosaError as error:
+            trial.progress.error = str(error)
+        finally:
+            trial.progress.ended = time.time()
+
+
+class IndexRebuildProcess:
+    """Rebuilds an index in a process of its own, unless another process writes it: that one does it. See
+    `IndexRebuild`.
+    """
+
+    def __init__(self, location: RecordsLocation, folder: Path) -> None:
+        self._location, self._folder = location, folder
+        self._requests = RebuildRequests(folder)
+        self._process: SpawnProcess | None = None
+
+    async def start(self) -> None:
+        progress = await self.progress()
+        if progress is None or not progress.is_running:
+            self._requests.ask()
+            self._process = multiprocessing.get_context("spawn").Process(
+                target=_rebuild_in_process, args=(self._location, self._folder), name="rebuild"
+            )
+            await asyncio.to_thread(self._process.start)
+
+    async def progress(self) -> TaskProgress | None:
+        progress = await asyncio.to_thread(self._requests.progress)
+        if progress is None or not progress.is_running or (self._process and self._process.is_alive()):
+            return progress
+        if (self._process and self._process.exitcode) or progress.noted < time.time() - STALLED_S:
+            progress.ended, progress.error = progress.noted, "the process that did it was killed"
+        return progress
+
+    async def close(self) -> None:
+        """End the process. A rebuilding that has not ended is begun again by the next process that writes the index."""
+        if self._process is not None and self._process.is_alive():
+            self._process.terminate()
+            await asyncio.to_thread(self._process.join)
+
+
+def _rebuild_in_process(location: RecordsLocation, folder: Path) -> None:
+    end_with_parent()
+    requests = RebuildRequests(folder)
+    try:
+        asyncio.run(_rebuild(location, folder, requests))
+    except LycosaError as error:
+        requests.fail(str(error))
+
+
+async def _rebuild(location: RecordsLocation, folder: Path, requests: RebuildRequests) -> None:
+    async with open_records(location) as store:
+        for _ in range(WRITER_WAIT_S):
+            progress = requests.progress()
+            if progress is None or progress.started:
+                return  # the process that writes the index has taken the request
+            try:
+                async with torrent_indexer(store, folder) as indexer:
+                    await indexer.catch_up()
+                return
+            except IndexLocked:
+                await asyncio.sleep(1)
+    raise UsageError("another process writes the index, and does not rebuild it")
+
+
+def _inspector(draft: RuleDraft) -> Inspector:
+    return Inspector([(RuleFile(deny=[DenySection(list(draft.words), reason=draft.reason)]), compile_pattern)])
+
+
+def _rule_text(draft: RuleDraft) -> str:
+    """Return the rule as a file. What is printable is written alike in JSON and TOML."""
+    words = json.dumps(draft.words, ensure_ascii=False)
+    return f"[[deny]]\nreason = {json.dumps(draft.reason, ensure_ascii=False)}\nwords = {words}\n"
+
+
+def _installed(name: str, rules: RuleFile | None) -> InstalledRule:
+    if rules is None:
+        return InstalledRule(name, ("?",), 0)
+    sections = [*rules.deny, *rules.words.values()]
+    words = sum(len(each.words) + len(each.hashed) + len(each.patterns) for each in sections)
+    return InstalledRule(name, tuple(each.reason for each in rules.deny), words)

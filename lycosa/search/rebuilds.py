@@ -1,0 +1,111 @@
+"""Lets another process ask the writer of an index to rebuild it, and see how far it is: DIR/rebuild.json.
+
+The writer looks about once a second. A rebuilding whose process was killed is begun again by the next writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from lycosa.core.errors import IndexFailure, LycosaError
+from lycosa.infra.durable_files import replace_file
+
+FILE = "rebuild.json"
+NOTED_EVERY_S = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class TaskProgress(msgspec.Struct):
+    """How far a long task is. Times are unix seconds; `started` is 0 until it begins, `ended` None until it ends.
+
+    `noted` is when this was written, `error` why the task failed.
+    """
+
+    total: int = 0
+    done: int = 0
+    started: float = 0.0
+    ended: float | None = None
+    noted: float = 0.0
+    error: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.ended is None
+
+    def rate(self, now: float) -> float:
+        """Return how many are done in a second."""
+        passed_s = (now if self.ended is None else self.ended) - self.started
+        return self.done / passed_s if passed_s > 0 else 0.0
+
+    def left_s(self, now: float) -> float | None:
+        """Return in how many seconds it ends; None while nothing is done."""
+        rate = self.rate(now)
+        return max(self.total - self.done, 0) / rate if rate else None
+
+
+class RebuildRequests:
+    """The requests to rebuild the index in a folder."""
+
+    def __init__(self, folder: Path, now: Callable[[], float] = time.time) -> None:
+        self._path, self._now = folder / FILE, now
+
+    def progress(self) -> TaskProgress | None:
+        """Return how far the last rebuilding is; None if nobody has asked for one."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=TaskProgress)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def ask(self) -> None:
+        """Ask for a rebuilding. Raises `IndexFailure`."""
+        self._write(TaskProgress())
+
+    def is_wanted(self) -> bool:
+        """Return whether one was asked for, and has not ended."""
+        progress = self.progress()
+        return progress is not None and progress.is_running
+
+    def fail(self, error: str) -> None:
+        """Note that the rebuilding cannot be done."""
+        now = self._now()
+        self._write(TaskProgress(started=now, ended=now, error=error))
+
+    @asynccontextmanager
+    async def noted(self, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
+        """Note the progress of the rebuilding in the block, and how it ends. Its errors are noted and logged."""
+        progress = TaskProgress(total, started=self._now())
+        self._write(progress)
+        ticking = asyncio.ensure_future(self._tick(progress, done))
+        try:
+            yield
+        except LycosaError as error:
+            _log.error("the index was not rebuilt: %s", error)
+            progress.error = str(error)
+        finally:
+            ticking.cancel()
+            progress.done = done()
+        progress.ended = self._now()
+        self._write(progress)
+
+    async def _tick(self, progress: TaskProgress, done: Callable[[], int]) -> None:
+        while True:
+            await asyncio.sleep(NOTED_EVERY_S)
+            progress.done = done()
+            with suppress(IndexFailure):
+                self._write(progress)
+
+    def _write(self, progress: TaskProgress) -> None:
+        progress.noted = self._now()
+        try:
+            replace_file(self._path, msgspec.json.encode(progress), sync=False)
+        except OSError as error:
+            raise IndexFailure(f"{self._path} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,148 @@
+"""Who may administer: passwords, sessions, and what slows down those who guess.
+
+Administration is off until an administrator has a password. It is refused over plain HTTP from other machines, unless
+the operator allows it. Forms carry the token of their session, and browsers send the cookie only from pages of this
+site.
+
+A client that guesses has to wait (429). Nobody is ever locked out by the guesses of others: many of them, from many
+clients, only make each answer later, by DELAY_MAX_S at most. The same holds for clients on this machine, which may be
+a proxy that does not say for whom it asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lycosa.infra.web.listening import is_remote
+from lycosa.search.site.torrents.admin.forms import form_of, has_token
+from lycosa.search.site.torrents.admin.parts import AdminOptions
+from lycosa.search.site.torrents.admin.passwords import is_password
+from lycosa.search.site.torrents.admin.site_store import SESSION_S, AdminSession, SiteStore
+from lycosa.search.site.torrents.limits import LOOPBACKS, RequestLimit, TooMany, client_of
+from lycosa.search.site.torrents.pages import TorrentPages
+
+COOKIE = "lycosa_session"
+FAILURES_PER_MINUTE, FAILURES_AT_ONCE = 2, 5
+"""Failed logins of a client."""
+ALL_FAILURES_PER_MINUTE, ALL_FAILURES_AT_ONCE = 40, 100
+"""Failed logins of all clients, beyond which each login is delayed."""
+DELAY_MAX_S = 2.0
+HASHED_AT_ONCE = 2
+"""Passwords that are checked at once: each takes 64 MB and a processor for some time."""
+LOGINS_MAX = 200
+"""Logins under way: beyond, they are asked to come again in a second."""
+ALL_CLIENTS = "all"
+Page = Callable[[Request, AdminSession], Awaitable[Response]]
+
+
+class AdminAccess:
+    """See the module."""
+
+    def __init__(self, site: SiteStore, options: AdminOptions, pages: TorrentPages, too_many: TooMany) -> None:
+        self._site, self._options, self._pages, self._too_many = site, options, pages, too_many
+        self._each = RequestLimit(FAILURES_PER_MINUTE, FAILURES_AT_ONCE)
+        self._all = RequestLimit(ALL_FAILURES_PER_MINUTE, ALL_FAILURES_AT_ONCE)
+        self._hashing = asyncio.Semaphore(HASHED_AT_ONCE)
+        self._under_way = 0
+
+    def guarded(self, page: Page, *, changes: bool = False) -> Callable[[Request], Awaitable[Response]]:
+        """Return a page for administrators alone. One that `changes` something takes forms, with their token."""
+
+        async def respond(request: Request) -> Response:
+            if refused := self._refused(request):
+                return refused
+            token = request.cookies.get(COOKIE, "")
+            session = await asyncio.to_thread(self._site.session, token, time.time()) if token else None
+            if session is None:
+                return self._pages.redirect("/admin/login")
+            if changes and request.method != "POST":  # only a form has a token
+                return self._pages.redirect("/admin")
+            if request.method == "POST" and not await has_token(request, session):
+                return self._pages.message(
+                    request, 403, "This form is out of date", "Go back, reload the page, and try again."
+                )
+            return await page(request, session)
+
+        return respond
+
+    async def login(self, request: Request) -> Response:
+        """Show the login, or log in."""
+        if refused := self._refused(request):
+            return refused
+        if request.method != "POST":
+            return self._pages.page(request, "admin_login.html", problem="")
+        if self._under_way >= LOGINS_MAX:
+            return self._too_many(request, 0.0)
+        self._under_way += 1
+        try:
+            return await self._log_in(request)
+        finally:
+            self._under_way -= 1
+
+    async def logout(self, request: Request, _session: AdminSession) -> Response:
+        """End the session."""
+        await asyncio.to_thread(self._site.close_session, request.cookies.get(COOKIE, ""))
+        response = self._pages.redirect("/admin/login")
+        response.delete_cookie(COOKIE, path=self._pages.path("/admin"))
+        return response
+
+    async def _log_in(self, request: Request) -> Response:
+        client = client_of(request)
+        # Both are counted before the password is checked, so that logins at the same time count, too.
+        wait_s, all_wait_s = self._each.wait_s(client), self._all.wait_s(ALL_CLIENTS)
+        if wait_s and client not in LOOPBACKS:
+            return self._too_many(request, wait_s)
+        if delay_s := max(wait_s, all_wait_s):
+            await asyncio.sleep(min(delay_s, DELAY_MAX_S))
+        form = await form_of(request)
+        name = form.get("name", "")
+        hashed = await asyncio.to_thread(self._site.password, name)
+        async with self._hashing:
+            if not await asyncio.to_thread(is_password, hashed, form.get("password", "")):
+                problem = "Wrong name or password."
+                return self._pages.page(request, "admin_login.html", 403, problem=problem)
+        if not wait_s:
+            self._each.put_back(client)
+        if not all_wait_s:
+            self._all.put_back(ALL_CLIENTS)
+        token = await asyncio.to_thread(self._site.open_session, name, time.time())
+        response = self._pages.redirect("/admin")
+        response.set_cookie(
+            COOKIE,
+            token,
+            SESSION_S,
+            path=self._pages.path("/admin"),
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    def _refused(self, request: Request) -> Response | None:
+        if request.url.scheme != "https" and not self._options.over_http and _is_elsewhere(request):
+            return self._pages.message(
+                request,
+                403,
+                "Not over plain HTTP",
+                "Administration needs HTTPS, or a browser on the machine of the site.",
+            )
+        if not self._site.users():
+            return self._pages.message(
+                request,
+                403,
+                "Administration is off",
+                "There is no administrator yet: lycosa site --add-admin NAME adds one.",
+            )
+        return None
+
+
+def _is_elsewhere(request: Request) -> bool:
+    try:
+        return request.client is None or is_remote(request.client.host)
+    except ValueError:
+        return True

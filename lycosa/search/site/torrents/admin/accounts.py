@@ -1,0 +1,78 @@
+"""The pages about who may do something: administrators, and keys for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lycosa.core.errors import UsageError
+from lycosa.search.site.torrents.admin.forms import form_of
+from lycosa.search.site.torrents.admin.parts import SAID
+from lycosa.search.site.torrents.admin.passwords import hash_password
+from lycosa.search.site.torrents.admin.site_store import AdminSession, SiteStore
+from lycosa.search.site.torrents.pages import TorrentPages
+
+NAME_MAX = 60
+
+
+class AdminAccounts:
+    """See the module."""
+
+    def __init__(self, site: SiteStore, pages: TorrentPages) -> None:
+        self._site, self._pages = site, pages
+
+    async def users(self, request: Request, session: AdminSession) -> Response:
+        """Show the administrators; add or remove one, or change a password, which ends the sessions of that one."""
+        if request.method != "POST":
+            return await self._users_page(request, session)
+        form = await form_of(request)
+        name, action = form.get("name", "").strip()[:NAME_MAX], form.get("action", "")
+        if action == "remove":
+            if not await asyncio.to_thread(self._site.remove_user, name):
+                return await self._users_page(request, session, "The last administrator stays.")
+            return self._pages.redirect("/admin/users?said=user-removed")
+        if not name.isprintable() or not name:
+            return await self._users_page(request, session, "Write the name of the administrator.")
+        if action == "add" and name in await asyncio.to_thread(self._site.users):
+            return await self._users_page(request, session, "There is an administrator of this name.")
+        try:
+            hashed = await asyncio.to_thread(hash_password, form.get("password", ""))
+        except UsageError:
+            return await self._users_page(request, session, "A password has 12 to 1,000 characters.")
+        if action == "add":
+            await asyncio.to_thread(self._site.set_password, name, hashed)
+            return self._pages.redirect("/admin/users?said=user-added")
+        if not await asyncio.to_thread(self._site.change_password, name, hashed):
+            return await self._users_page(request, session, "There is no administrator of this name.")
+        return self._pages.redirect("/admin/users?said=password-changed")
+
+    async def keys(self, request: Request, session: AdminSession) -> Response:
+        """Show the keys; make or remove one."""
+        if request.method != "POST":
+            return await self._keys_page(request, session)
+        form = await form_of(request)
+        name = form.get("name", "").strip()[:NAME_MAX]
+        if form.get("action") == "remove":
+            await asyncio.to_thread(self._site.remove_api_key, name)
+            return self._pages.redirect("/admin/keys?said=key-removed")
+        key = await asyncio.to_thread(self._site.add_api_key, name, time.time()) if name else None
+        return await self._keys_page(request, session, name, key, "" if key else "Every key needs a different name.")
+
+    async def _users_page(self, request: Request, session: AdminSession, problem: str = "") -> Response:
+        users = await asyncio.to_thread(self._site.users)
+        said = "" if problem else SAID.get(request.query_params.get("said", ""), "")
+        status = 400 if problem else 200
+        return self._pages.page(
+            request, "admin_users.html", status, session=session, users=users, said=said, problem=problem
+        )
+
+    async def _keys_page(
+        self, request: Request, session: AdminSession, name: str = "", key: str | None = None, problem: str = ""
+    ) -> Response:
+        keys = await asyncio.to_thread(self._site.api_keys)
+        said = "" if problem or key else SAID.get(request.query_params.get("said", ""), "")
+        shown = {"keys": keys, "name": name, "key": key, "said": said, "problem": problem}
+        return self._pages.page(request, "admin_keys.html", 400 if problem else 200, session=session, **shown)

@@ -1,0 +1,48 @@
+"""Reads the forms that visitors and administrators send. They are small, and nothing in them is trusted."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from contextlib import suppress
+from urllib.parse import parse_qs
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+
+from lycosa.search.site.torrents.admin.site_store import AdminSession
+from lycosa.search.site.torrents.params import infohash_of
+
+BODY_MAX_BYTES = 64 * 1024
+FIELDS_MAX = 20
+_INFOHASH = re.compile(r"(?<![0-9a-zA-Z])(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{40})(?![0-9a-zA-Z])")
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form. The body is read once."""
+    if not hasattr(request.state, "form"):
+        body, fields = b"", dict[str, list[str]]()
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > BODY_MAX_BYTES:
+                    raise HTTPException(413)
+        except ClientDisconnect:
+            body = b""
+        with suppress(ValueError):  # too many fields
+            fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+        request.state.form = {name: values[0] for name, values in fields.items()}
+    form: dict[str, str] = request.state.form
+    return form
+
+
+async def has_token(request: Request, session: AdminSession) -> bool:
+    """Return whether the form has the token of the session."""
+    sent = (await form_of(request)).get("token", "")
+    return secrets.compare_digest(sent.encode(errors="replace"), session.form_token.encode())
+
+
+def infohashes_in(text: str) -> list[str]:
+    """Return the infohashes in a text, such as those of links and addresses of pages."""
+    found = (each.lower() for each in _INFOHASH.findall(text))
+    return [each for each in dict.fromkeys(found) if infohash_of(each)]

@@ -1,0 +1,129 @@
+"""The long tasks of administrators, with the real store, rules and processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.torrent_admin import IndexRebuildProcess, StoredNameRules
+from lycosa.app.torrent_search import open_torrent_index, torrent_indexer
+from lycosa.core.errors import UsageError
+from lycosa.search.rebuilds import TaskProgress
+from lycosa.search.site.torrents.admin.parts import InstalledRule, RuleDraft
+from lycosa.storage.core.torrent_record import Standing
+from lycosa.storage.rules.installed import InstalledRules
+from tests.storage.torrents import torrent
+
+NOW = 1_790_000_000.0
+DRAFT = RuleDraft("spam", 'spam "quoted" and \\', ("buy now", "坏词"))
+RECORDS = [
+    replace(torrent(1), name="Good.Show"),
+    replace(torrent(2), name="Buy.Now.Show"),
+    replace(torrent(3), name="这是坏词吗"),
+]
+DEADLINE_S = 120
+
+
+async def end_of(task: Callable[[], Awaitable[TaskProgress]]) -> TaskProgress:
+    async with asyncio.timeout(DEADLINE_S):
+        while (progress := await task()).is_running:  # noqa: ASYNC110 (it may run in another process)
+            await asyncio.sleep(0.05)
+    return progress
+
+
+async def ended(rules: StoredNameRules) -> None:
+    async def progress() -> TaskProgress:
+        return rules.trial.progress
+
+    await end_of(progress)
+
+
+def test_a_rule_is_tried_applied_and_removed(tmp_path) -> None:
+    async def run() -> None:
+        async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
+            await store.put(RECORDS, NOW)
+            rules = StoredNameRules(store, tmp_path)
+            with pytest.raises(UsageError, match="try it first"):
+                await rules.apply()
+            await rules.start(DRAFT)
+            with pytest.raises(UsageError, match="wait until it ends"):
+                await rules.start(DRAFT)
+            await ended(rules)
+            trial = rules.trial
+            assert (trial.refused, trial.progress.done, trial.progress.total) == (2, 3, 3)
+            assert trial.examples == [(each.infohash_v1.hex(), each.name) for each in RECORDS[1:]]
+            assert (await store.count(), await rules.installed()) == (3, [])
+            await rules.apply()
+            await ended(rules)
+            assert (rules.trial.applied, rules.trial.refused, await store.count()) == (True, 2, 1)
+            assert set((await store.standing([RECORDS[1].keys[0]], NOW)).values()) == {Standing.DENIED}
+            assert await rules.installed() == [InstalledRule("spam", (DRAFT.reason,), 2)]
+            holding = InstalledRules(tmp_path, (), lambda: NOW)
+            assert holding.inspect(RECORDS[1]).refused == DRAFT.reason
+            await rules.remove("spam")
+            assert await rules.installed() == []
+            for name in ("spam", "", ".", "..", "../rules", "a/b"):
+                with pytest.raises(UsageError, match="no such rule"):
+                    await rules.remove(name)
+            assert await store.count() == 1
+            await rules.close()
+
+    asyncio.run(run())
+
+
+def test_what_is_no_word_is_refused_before_the_trial(tmp_path) -> None:
+    async def run() -> None:
+        async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
+            with pytest.raises(UsageError, match="1 to 4 words"):
+                await StoredNameRules(store, tmp_path).start(RuleDraft("x", "y", ("!!!",)))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_the_index_is_rebuilt_by_a_process_of_its_own_or_by_the_one_that_writes_it(tmp_path, is_followed) -> None:
+    location, folder = RecordsLocation(str(tmp_path), None), tmp_path / "index"
+
+    async def run() -> None:
+        async with open_records(location, create=True) as store:
+            await store.put(RECORDS, NOW)
+            async with torrent_indexer(store, folder) as indexer:
+                await indexer.catch_up()
+                rebuild = IndexRebuildProcess(location, folder)
+                assert await rebuild.progress() is None
+                if is_followed:
+                    following = asyncio.ensure_future(indexer.run())
+                    await watch(rebuild)
+                    following.cancel()
+            if not is_followed:
+                await watch(rebuild)
+            await rebuild.close()
+        assert (folder / "tantivy.1").is_dir(), "the second generation"
+        with closing(open_torrent_index(folder)) as index:
+            assert index.count() == 3
+
+    async def watch(rebuild: IndexRebuildProcess) -> None:
+        await rebuild.start()
+        progress = await end_of(rebuild.progress)
+        assert (progress.error, progress.done, progress.total) == ("", 3, 3)
+
+    asyncio.run(run())
+
+
+def test_a_rebuilding_that_failed_says_why(tmp_path) -> None:
+    async def run() -> None:
+        location, folder = RecordsLocation(str(tmp_path), None), tmp_path / "index"
+        folder.mkdir()
+        (folder / "foreign").touch()
+        async with open_records(location, create=True):
+            rebuild = IndexRebuildProcess(location, folder)
+            await rebuild.start()
+            assert "is not a search index" in (await end_of(rebuild.progress)).error
+            await rebuild.close()
+
+    asyncio.run(run())

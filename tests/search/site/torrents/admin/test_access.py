@@ -1,0 +1,95 @@
+"""Who gets in: passwords, sessions, tokens, and what guessing costs."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from lycosa.search.site.torrents.admin import access
+from lycosa.search.site.torrents.admin.access import FAILURES_AT_ONCE
+from tests.search.site.torrents.admin.clients import FORM, PASSWORD, log_in, post, session_of
+from tests.search.site.torrents.sample_torrents import HASHES
+
+PAGES = ("/admin", "/admin/deny", "/admin/rules", "/admin/users", "/admin/keys", "/admin/index")
+AFAR = {"X_Forwarded_Proto": "https"}
+
+
+def test_nobody_gets_in_without_the_password_or_the_token(site):
+    for path in (*PAGES, "/admin/takedowns", "/admin/logout"):
+        answer = site.server.request("GET", path, Cookie="lycosa_session=guess")
+        assert (answer.status, answer.headers["location"]) == (303, "/admin/login")
+    session = session_of(site.server)
+    for path in PAGES:
+        for sent in ("", "guess", session.token[:-1]):
+            fields = {"infohashes": HASHES[0], "action": "deny", "name": "x", "password": PASSWORD}
+            answer = post(site.server, path, session.cookie, token=sent, **fields)
+            assert (answer.status, "out of date" in answer.text) == (403, True)
+    assert site.server.get(f"/torrent/{HASHES[0]}").status == 200
+    assert session.post("/admin/logout").status == 303
+    assert session.get("/admin").status == 303
+    for name, password in (("ada", "wrong"), ("eve", PASSWORD), ("", "")):
+        answer = log_in(site.server, name, password)
+        assert (answer.status, "Wrong name or password" in answer.text) == (403, True)
+
+
+def test_the_cookie_is_for_this_site_alone_and_pages_are_not_kept(site):
+    cookie = log_in(site.server).headers["set-cookie"]
+    assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/admin"))
+    assert session_of(site.server).get("/admin/users").headers["cache-control"] == "no-store"
+
+
+def test_a_client_that_guesses_waits_and_locks_nobody_out(site):
+    guesser = {**AFAR, "X_Forwarded_For": "203.0.113.5"}
+    answers = [log_in(site.server, "ada", "guess", **guesser) for _ in range(FAILURES_AT_ONCE + 1)]
+    assert [answer.status for answer in answers] == [403] * FAILURES_AT_ONCE + [429]
+    assert "Too many requests" in answers[-1].text
+    assert int(answers[-1].headers["retry-after"]) <= 31
+    assert log_in(site.server, **guesser).status == 429, "not even with the password"
+    assert log_in(site.server, **AFAR, X_Forwarded_For="203.0.113.6").status == 303
+    assert log_in(site.server).status == 303
+
+
+def test_logins_that_succeed_are_not_limited(site):
+    afar = {**AFAR, "X_Forwarded_For": "203.0.113.5"}
+    assert {log_in(site.server, **afar).status for _ in range(FAILURES_AT_ONCE + 2)} == {303}
+
+
+def test_guesses_of_all_clients_and_those_behind_a_silent_proxy_only_delay(run_site, hashed, monkeypatch):
+    monkeypatch.setattr(access, "ALL_FAILURES_AT_ONCE", 2)
+    monkeypatch.setattr(access, "DELAY_MAX_S", 0.01)
+    run_site.kept.set_password("ada", hashed)
+    with run_site() as site:
+        for host in range(4):
+            assert log_in(site.server, "ada", "guess", **AFAR, X_Forwarded_For=f"203.0.113.{host}").status == 403
+        assert log_in(site.server, **AFAR, X_Forwarded_For="203.0.113.9").status == 303
+        for _ in range(FAILURES_AT_ONCE + 1):
+            assert log_in(site.server, "ada", "guess").status == 403
+        assert log_in(site.server).status == 303
+
+
+def test_only_forms_change_something(site):
+    session = session_of(site.server)
+    fields = urlencode({"infohashes": HASHES[0], "action": "deny"})
+    for path in ("/admin/takedowns", "/admin/logout"):
+        answer = site.server.request("GET", path, fields, Cookie=session.cookie, **FORM)
+        assert (answer.status, answer.headers["location"]) == (303, "/admin")
+    for path in ("/admin/deny", "/admin/users", "/admin/login"):
+        assert site.server.request("HEAD", path, Cookie=session.cookie).status == 200
+        assert site.server.request("GET", path, fields, Cookie=session.cookie, **FORM).status == 200
+    assert site.server.get(f"/torrent/{HASHES[0]}").status == 200
+    assert session.get("/admin").status == 200
+
+
+def test_administration_is_off_until_there_is_a_password(run_site):
+    with run_site() as site:
+        for path in ("/admin", "/admin/login"):
+            answer = site.server.get(path)
+            assert (answer.status, "lycosa site --add-admin NAME" in answer.text) == (403, True)
+
+
+def test_other_machines_need_https_for_administration(site):
+    from_afar = {"X_Forwarded_For": "203.0.113.5"}
+    answer = site.server.request("GET", "/admin/login", **from_afar)
+    assert (answer.status, "Not over plain HTTP" in answer.text) == (403, True)
+    answer = site.server.request("GET", "/admin/login", **from_afar, **AFAR)
+    assert (answer.status, "Log in" in answer.text) == (200, True)
+    assert "; Secure" in log_in(site.server, **from_afar, **AFAR).headers["set-cookie"]

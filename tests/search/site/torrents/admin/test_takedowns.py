@@ -1,0 +1,76 @@
+"""Takedown requests, what administrators decide, and the deny-list, as a browser sends them."""
+
+from __future__ import annotations
+
+from lycosa.search.site.torrents.admin.parts import AdminOptions
+from lycosa.search.site.torrents.admin.takedowns import TAKEDOWNS_AT_ONCE
+from tests.search.site.torrents.admin.clients import post, session_of
+from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES
+
+
+def test_a_request_waits_for_an_administrator_who_removes_the_torrent(site):
+    link = f"{site.server.url}/torrent/{HASHES[0]} and magnet:?xt=urn:btih:{HASHES[1].upper()}&dn=x"
+    answer = post(site.server, "/takedown", infohashes=link, reason="mine <b>", contact="me@example.org")
+    assert (answer.status, "Request received" in answer.text) == (202, True)
+    assert site.server.get(f"/torrent/{HASHES[0]}").status == 200
+    session = session_of(site.server)
+    page = session.get("/admin").text
+    assert all(text in page for text in ("mine &lt;b&gt;", "me@example.org", HASHES[0], HASHES[1]))
+    answer = session.post("/admin/takedowns", id="1", decision="accepted")
+    assert answer.headers["location"] == "/admin?said=accepted"
+    assert [site.server.get(f"/torrent/{each}").status for each in HASHES[:3]] == [410, 410, 200]
+    page = session.get("/admin").text
+    assert "No request is waiting" in page
+    assert "me@example.org" not in page
+
+
+def test_a_refused_request_changes_nothing(site):
+    post(site.server, "/takedown", infohashes=HASHES[0], reason="no")
+    session = session_of(site.server)
+    session.post("/admin/takedowns", id="1", decision="refused")
+    assert site.server.get(f"/torrent/{HASHES[0]}").status == 200
+    again = session.post("/admin/takedowns", id="1", decision="accepted")
+    assert again.headers["location"] == "/admin?said=gone"
+    assert site.server.get(f"/torrent/{HASHES[0]}").status == 200
+
+
+def test_the_operator_may_hide_at_once(run_site):
+    with run_site(AdminOptions(hide_at_once=True)) as site:
+        answer = post(site.server, "/takedown", infohashes=HASHES[0], reason="mine", contact="me@example.org")
+        assert (answer.status, "Removed" in answer.text) == (200, True)
+        assert site.server.get(f"/torrent/{HASHES[0]}").status == 410
+    (kept,) = run_site.kept.takedowns()
+    assert (kept.decision, kept.contact) == ("accepted", "")
+
+
+def test_requests_need_an_infohash_and_a_reason_and_are_limited(run_site):
+    with run_site() as site:
+        page = site.server.get(f"/takedown?infohash={HASHES[0]}").text
+        assert f">{HASHES[0]}</textarea>" in page
+        for fields in ({"infohashes": "none", "reason": "x"}, {"infohashes": HASHES[0], "reason": " "}, {}):
+            answer = post(site.server, "/takedown", **fields)
+            assert (answer.status, 'role="alert"' in answer.text) == (400, True)
+        statuses = [post(site.server, "/takedown", infohashes=HASHES[0], reason="x") for _ in range(TAKEDOWNS_AT_ONCE)]
+        assert [answer.status for answer in statuses].count(429) == 3
+        assert int(statuses[-1].headers["retry-after"]) > 60
+        assert post(site.server, "/takedown", infohashes="x" * 100_000).status in {413, 429}
+
+
+def test_the_deny_list_is_changed_at_once(site):
+    session = session_of(site.server)
+    answer = session.post("/admin/deny", infohashes=HASHES[0], action="deny", reason="law")
+    assert answer.headers["location"] == "/admin/deny?said=denied"
+    assert site.server.get(f"/torrent/{HASHES[0]}").status == 410
+    session.post("/admin/deny", infohashes=HASHES[0], action="allow")
+    assert site.server.get(f"/torrent/{HASHES[0]}").status == 404, "removed, but may come again"
+
+
+def test_a_dry_run_of_the_deny_list_changes_nothing(site):
+    session = session_of(site.server)
+    session.post("/admin/deny", infohashes=HASHES[1], action="deny")
+    page = session.post("/admin/deny", infohashes=" ".join([*HASHES[:2], "f" * 40]), action="try", reason="law").text
+    assert "1 of 3 are stored and would be removed; 1 are on the deny-list." in page
+    assert SAMPLES[0].name in page
+    assert 'value="law"' in page
+    assert f"{HASHES[0]}\n{HASHES[1]}" in page
+    assert site.server.get(f"/torrent/{HASHES[0]}").status == 200
