@@ -20,8 +20,11 @@ from lycosa.search.core.schema import TORRENTS
 from lycosa.search.ports import Index
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
+from lycosa.search.torrents import TorrentRequest, TorrentSearch
+from lycosa.search.word_list import WordCounter, WordList
 from lycosa.storage.core.torrent_record import Popularity, TorrentRecord
 from lycosa.storage.ports import RecordStore
+from lycosa.storage.records.memory import MemoryRecordStore
 from lycosa.storage.records.sqlite import SqliteRecordStore
 from tests.conftest import PROVE, ROOT
 from tests.storage.torrents import torrent
@@ -118,6 +121,29 @@ def test_an_index_with_words_by_older_rules_is_rebuilt(tmp_path):
     asyncio.run(update())
     with pytest.raises(IndexFailure, match="was built by a newer Lycosa"):
         TantivyIndex(tmp_path / "index", TORRENTS)
+
+
+def test_an_index_with_another_analysis_is_rebuilt_and_searched_by_it(tmp_path):
+    names = ["老電影 合集", "电影 新"]
+
+    async def totals(search: TorrentSearch) -> dict[str, int]:
+        return {query: (await search.search(TorrentRequest(query))).total for query in ("电影", "電影")}
+
+    async def main() -> None:
+        store = MemoryRecordStore()
+        await store.put([replace(small(n), name=name) for n, name in enumerate(names)], NOW)
+        for analysis, expected in ((), 1), (("simplified",), 2):
+            index = TantivyIndex(tmp_path, replace(TORRENTS, analysis=analysis), write=True)
+            indexer = TorrentIndexer(index, store, WordCounter(tmp_path, TORRENTS))
+            await indexer.catch_up()
+            with closing(TantivyIndex(tmp_path, TORRENTS)) as reader:
+                assert await totals(TorrentSearch(reader, store, lambda: NOW)) == {"电影": expected, "電影": expected}
+            await store.put([replace(small(9), name="later")], NOW)
+            await indexer.catch_up()
+            await indexer.close()
+
+    asyncio.run(main())
+    assert WordList(tmp_path).frequencies(["later"]) == {"later": 1}
 
 
 PROGRAM = """
