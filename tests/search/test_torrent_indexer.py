@@ -56,7 +56,7 @@ async def stored(store: RecordStore) -> set[int]:
     return {row.id for row in await store.torrents(0, 1000)}
 
 
-def test_a_new_index_has_all_and_follows_what_changes(tmp_path):
+def test_a_new_index_has_all_torrents_and_follows_changes(tmp_path):
     async def scenario(store: RecordStore, index: TantivyIndex, indexer: TorrentIndexer):
         await store.put([small(n) for n in range(30)], NOW)
         await store.acknowledge((await store.changes(100))[:20])  # another index had these
@@ -74,7 +74,7 @@ def test_a_new_index_has_all_and_follows_what_changes(tmp_path):
     run(tmp_path, scenario)
 
 
-def test_what_changes_during_a_rebuild_is_in_the_new_index_and_in_the_old_one(tmp_path, monkeypatch):
+def test_changes_during_a_rebuild_are_in_the_new_and_the_old_index(tmp_path, monkeypatch):
     monkeypatch.setattr("lycosa.search.torrent_indexer.BATCH", 10)
 
     async def scenario(store: RecordStore, index: TantivyIndex, indexer: TorrentIndexer):
@@ -100,7 +100,7 @@ def test_what_changes_during_a_rebuild_is_in_the_new_index_and_in_the_old_one(tm
     run(tmp_path, scenario)
 
 
-def test_an_index_with_words_by_older_rules_is_rebuilt(tmp_path):
+def test_an_index_with_older_word_rules_is_rebuilt(tmp_path):
     async def fill(store: RecordStore, index: TantivyIndex, indexer: TorrentIndexer):
         await store.put([small(n) for n in range(5)], NOW)
         await indexer.catch_up()

@@ -64,7 +64,7 @@ def test_results_are_rows_of_the_store_the_newest_first_without_words(run):
     run(scenario)
 
 
-def test_a_takedown_holds_from_the_next_request_before_the_index_knows(run):
+def test_a_takedown_holds_from_the_next_request_before_the_index_is_updated(run):
     async def scenario(search: TorrentSearch, store: MemoryRecordStore):
         await store.deny([record(0).infohash_v1], reason="a letter")
         found = await search.search(TorrentRequest("show"))
@@ -98,7 +98,7 @@ def test_the_last_word_is_completed(run):
     run(scenario)
 
 
-def test_a_spelling_that_finds_more_is_suggested_to_people(run):
+def test_a_spelling_with_more_results_is_suggested_except_to_programs(run):
     async def scenario(search: TorrentSearch, store: MemoryRecordStore):
         found = await search.search(TorrentRequest("Ohter show lang:zh"))
         assert found.suggestion == "", "nothing has this language"

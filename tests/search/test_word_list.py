@@ -1,4 +1,4 @@
-"""The list of words of an index: completions, words spelled alike, its bounds."""
+"""The word list of an index: completions, words with a similar spelling, limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_frequent_words_complete_a_prefix(tmp_path):
     assert words.completions("\ud800", 5) == []
 
 
-def test_words_spelled_alike(tmp_path):
+def test_words_with_a_similar_spelling(tmp_path):
     words = filled(tmp_path)
     assert words.similar("sivler") == [("silver", 2)]
     assert words.similar("harbuor") == words.similar("arbour") == words.similar("harbuo") == [("harbour", 1)]
@@ -43,7 +43,7 @@ def test_words_spelled_alike(tmp_path):
     assert words.divided("nightmare") == ""
 
 
-def test_without_a_list_no_word_is_known(tmp_path):
+def test_without_a_list_no_words_are_found(tmp_path):
     words = WordList(tmp_path)
     assert (words.completions("sh", 5), words.similar("harbuor"), words.frequencies(["show"])) == ([], [], {})
 
@@ -71,7 +71,7 @@ def test_a_new_list_replaces_the_old_one_at_once(tmp_path):
     assert words.frequencies(["show", "other"]) == {"show": 1, "other": 1}
 
 
-def test_rare_words_give_way(tmp_path, monkeypatch):
+def test_rare_words_are_removed_first(tmp_path, monkeypatch):
     monkeypatch.setattr(word_list, "WORDS_MAX", 40)
     words = filled(
         tmp_path, [*["often"] * 3, *(f"rare{'abcdefghij'[n // 10]}{'abcdefghij'[n % 10]}" for n in range(100))]
@@ -79,7 +79,7 @@ def test_rare_words_give_way(tmp_path, monkeypatch):
     assert words.completions("", 100) == ["often"]
 
 
-def test_the_spelling_that_finds_more_is_suggested(tmp_path):
+def test_a_spelling_with_more_results_is_suggested(tmp_path):
     speller = Speller(filled(tmp_path))
     totals = {"Silver harbour": 1, "silver x264": 2, "night train": 9}
     counted = []
@@ -91,7 +91,7 @@ def test_the_spelling_that_finds_more_is_suggested(tmp_path):
     assert speller.suggestion("Sivler harbuor", 0, count) == ""
     assert speller.suggestion("Silver harbuor", 0, count) == "Silver harbour"
     assert speller.suggestion("sivler x264", 1, count) == "silver x264"
-    assert speller.suggestion("sivler x264", 2, count) == "", "as many are not more"
+    assert speller.suggestion("sivler x264", 2, count) == "", "the same number is not more"
     assert speller.suggestion("nighttrain", 0, count) == "night train"
     counted.clear()
     assert speller.suggestion("Silver harbuor", FEW + 1, count) == ""

@@ -152,7 +152,7 @@ def read(change: Change) -> SearchedTorrent | None:
 
 
 def torrent(seed: int, files: int = 30, *, v1: bool = True, v2: bool = False) -> TorrentRecord:
-    """Return the torrent of this number: always the same."""
+    """Return the torrent with this number, which is always the same."""
     rng = random.Random(seed)
     name, listed = paths(rng, files)
     base = int(2 ** rng.uniform(18, 31))

@@ -147,13 +147,13 @@ def test_partial_matches_are_returned_and_marked_if_no_page_has_all_words(search
     page = searched.search("os path zebra")
     assert page.partial
     assert [hit.url for hit in page.hits] == [PAGES[1].url]
-    assert searched.search("磁力链接下载").partial, "a sentence without spaces is taken apart"
-    assert searched.search('"os zebra"').total == 0, "a quoted phrase is meant"
-    assert searched.search("os path zebra -module").total == 0, "so is an exclusion"
+    assert searched.search("磁力链接下载").partial, "a sentence without spaces is split"
+    assert searched.search('"os zebra"').total == 0, "a quoted phrase is not loosened"
+    assert searched.search("os path zebra -module").total == 0, "nor is an exclusion"
     assert not searched.search("zebra okapi").partial
 
 
-def test_title_outweighs_headings_outweigh_text(index):
+def test_title_outweighs_headings_and_headings_outweigh_text(index):
     filler = "some other words that make the text as long as the others are"
     index.add(
         [

@@ -66,7 +66,7 @@ async def misses(engine: str, path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_a_query_means_is_among_the_first_three_results(engine, tmp_path):
+def test_an_expected_torrent_is_among_the_first_three_results(engine, tmp_path):
     missed = asyncio.run(misses(engine, tmp_path / "index"))
     assert not missed, "\n".join(missed)
     assert len(rows("queries.tsv")) == 200

@@ -189,7 +189,7 @@ def test_one_writer_at_a_time(tmp_path):
             erase_index(path)
         while answer(process) == "":
             pass
-        assert open_index(path).count() > 0, "readers are free to"
+        assert open_index(path).count() > 0, "readers may open it"
     finally:
         stop(process)
     open_index(path, write=True).close()
@@ -250,7 +250,7 @@ def test_erase_starts_afresh(tmp_path):
 
 
 def test_an_interrupted_erase_leaves_an_empty_index(tmp_path, monkeypatch):
-    """The kill is an exception when one file is removed; in turn, each kind of file."""
+    """An exception when a file is removed stands for the kill; each kind of file is tried."""
 
     def unlink_until(suffix: str, remove: Callable[..., None] = os.unlink) -> Callable[..., None]:
         def unlink(name: str, **options: object) -> None:

@@ -1,4 +1,4 @@
-"""The contract of the `Index` port for what pages do not use: numbers, keywords, sorting, counts, removal."""
+"""The parts of the `Index` contract that pages do not use: numbers, keywords, sorting, counts, removal."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_rebuilt_index_replaces_the_old_one_for_readers_at_once(tmp_path, engi
             assert index.positions() == {"scan": 5}
         index.rebuild().add(ENTRIES)
     with closing(create_index(engine, tmp_path, TORRENTS)) as index:
-        assert set(find(index)) == {3, 4, 5}, "an unfinished rebuild is lost"
+        assert set(find(index)) == {3, 4, 5}, "an unfinished rebuild is discarded"
         assert len(list(tmp_path.glob(f"{engine}*"))) == (engine != "sphinx")
 
 

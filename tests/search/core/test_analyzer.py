@@ -13,7 +13,7 @@ from lycosa.search.core.analyzer import WORD_MAX, fold, is_unspaced, normalize, 
 from tests.conftest import PROVE
 
 CHARACTERS = range(sys.maxunicode + 1) if PROVE else [*range(0x40000), *range(0xE0000, 0xE1000)]
-"""All, or those of the planes in which Unicode has put any that somebody could write."""
+"""All characters, or only those of the planes in which Unicode has assigned any besides private use."""
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_original_index_is_the_inverse_of_folding(text):
         assert original_index(text, place) == expected
 
 
-def test_normal_does_not_change_ascii():
+def test_normalizing_does_not_change_ascii():
     text = "plain"
     assert normalize(text) is text
 

@@ -27,7 +27,7 @@ def test_slips_between_words(one, other, slips):
 
 
 @given(st.text("abc", min_size=1, max_size=6), st.text("abc", min_size=1, max_size=6))
-def test_what_is_one_slip_away_has_this_distance(one, other):
+def test_texts_with_one_slip_have_distance_one(one, other):
     assert (other in one_slip(one)) == (distance(one, other, 2) == 1)
 
 
@@ -51,5 +51,5 @@ def test_two_words_without_their_space():
         ("debain OR not debain", "DEBAIN OR not DEBAIN"),
     ],
 )
-def test_only_words_that_are_looked_for_are_respelled(query, respelled):
+def test_only_searched_words_are_respelled(query, respelled):
     assert respell(query, lambda word: "DEBAIN" if word == "debain" else "") == respelled

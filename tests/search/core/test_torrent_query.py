@@ -42,19 +42,19 @@ def test_a_filter_stands_anywhere_in_the_query(text, wanted):
 
 
 @pytest.mark.parametrize("text", ["size:big", "size:1..x", "date:2026-13", "date:20261", "x:1", "size:..", "files:>"])
-def test_what_is_no_filter_is_read_as_words(text):
+def test_invalid_filters_are_searched_as_words(text):
     found = parse_torrent_query(text, NOW)
     assert (found.filters, found.query is not None) == ((), True)
 
 
-def test_fields_are_filters_too_but_must_be_right():
+def test_fields_are_filters_too_but_must_be_valid():
     found = parse_torrent_query("word", NOW, {"type": "video", "size": ">1GB", "lang": " "})
     assert found.filters == (ValueFilter("type", values=("video",)), ValueFilter("size", 10**9 + 1))
     with pytest.raises(IndexFailure, match="size 'big' cannot be read: write size:>1GB"):
         parse_torrent_query("", NOW, {"size": "big"})
 
 
-def test_nothing_finds_everything_and_releases_have_one_spelling():
+def test_an_empty_query_finds_everything_and_releases_have_one_spelling():
     assert parse_torrent_query("  ", NOW) == TorrentQuery(None)
     assert parse_torrent_query("Show S1E2 h.264", NOW).query.plain_words == ("show", "s01e02", "h264")
     assert parse_torrent_query("site:x", NOW).query.plain_words == ("x",)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from lycosa.search.core.torrent_text import TEXT_MAX_BYTES, title_words, torrent_texts
 
 
-def test_files_add_the_words_that_the_name_does_not_have():
+def test_files_add_the_words_that_the_name_lacks():
     name = "Show.Name.S01.1080p-GRP"
     paths = ["Show.Name.S01E01.The.Pilot.1080p-GRP.mkv", "Show.Name.S01E02.The.Second.1080p-GRP.mkv"]
     assert torrent_texts(name, paths) == ("show name s01 1080p grp", "s01e01 the pilot mkv s01e02 second")
@@ -13,7 +13,7 @@ def test_an_episode_is_found_by_its_season():
     assert torrent_texts("Show 1x02", []) == ("show s01e02", "s01")
 
 
-def test_counters_get_the_room_that_words_leave():
+def test_counters_get_the_space_that_words_leave():
     assert torrent_texts("Album", ["01 - Song.flac", "02 - Other 1999.flac"]) == ("album", "song flac other 1999 01 02")
     assert torrent_texts("剧", ["第01集.mp4", "EP02.mp4"]) == ("剧", "第 1 集 mp4 ep02")
     _, files = torrent_texts("a name", [f"{n:03} unique{n}" for n in range(1000)])
@@ -35,7 +35,7 @@ def test_the_text_is_limited():
     assert (name, len(files) > 200, len(name) + len(files) <= TEXT_MAX_BYTES) == ("a name", True, True)
 
 
-def test_the_title_is_what_stands_before_season_year_or_resolution():
+def test_the_title_ends_before_season_year_or_resolution():
     names = ["Great.Show.S01E02.1080p-GRP", "A Film 2019 4K", "1984 2160p", "Some album of many words", "英雄传"]
     assert [" ".join(title_words(name)) for name in names] == [
         "great show",

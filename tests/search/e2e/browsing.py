@@ -1,4 +1,4 @@
-"""Looking at pages in Chromium."""
+"""Helpers for tests of pages in Chromium."""
 
 from __future__ import annotations
 

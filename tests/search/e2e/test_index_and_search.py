@@ -222,7 +222,7 @@ def site_line(index: str, *argv: str) -> tuple[subprocess.Popen[str], str]:
     command = [*LYCOSA, "site", "--index", str(Path(index).resolve()), *argv]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ready, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
-    assert ready, "the site says nothing"
+    assert ready, "the site printed no line"
     return process, process.stdout.readline()
 
 

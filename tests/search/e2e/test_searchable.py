@@ -17,7 +17,7 @@ SAMPLES = 4
 
 
 def newest_page(output: Path) -> int:
-    """Return the page of the last whole line: the crawl writes on."""
+    """Return the page of the last complete line. The crawl is still writing."""
     *_, line, _ = output.read_bytes().split(b"\n")
     return int(json.loads(line)["url"].rsplit("/", 1)[1])
 
@@ -39,7 +39,7 @@ def test_pages_are_found_while_the_crawl_runs(tmp_path):
                 times_s = [seconds_until_found(index, newest_page(output), run) for _ in range(SAMPLES)]
             finally:
                 index.close()
-            assert run.process.poll() is None, "the crawl was to run on"
+            assert run.process.poll() is None, "the crawl must still be running"
     print(f"found after {max(times_s):.2f} s at most")
     assert median(times_s) <= SEARCHABLE_S
-    assert max(times_s) <= 3 * SEARCHABLE_S, "whatever else the machine does"
+    assert max(times_s) <= 3 * SEARCHABLE_S, "even on a busy machine"

@@ -77,7 +77,7 @@ def test_slash_focuses_the_search_box(browser, site):
     assert browser.switch_to.active_element.get_attribute("id") == "q"
     browser.switch_to.active_element.send_keys("a/b")
     assert browser.find_element(By.ID, "q").get_attribute("value") == "a/b", (
-        "what was there is selected; / can be typed"
+        "the old text is selected, and / can be typed"
     )
 
 

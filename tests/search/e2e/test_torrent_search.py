@@ -1,4 +1,4 @@
-"""`lycosa index`, `lycosa site` and a store, as processes: what is stored is found, and kill -9 loses nothing."""
+"""`lycosa index`, `lycosa site` and a store, as processes: stored torrents are found, and kill -9 loses nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def wait_for(site: str, query: str, expected: list[str]) -> None:
 
 @contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[Running]:
-    """Start a command in a folder of its own, which gets its output."""
+    """Start a command in a separate folder, which also gets its output."""
     home = Path(tempfile.mkdtemp(dir=folder))
     with start_command(*arguments, "--state", folder / "state", cwd=home) as command:
         yield command
@@ -75,13 +75,13 @@ def running(folder: Path, *arguments: str) -> Iterator[Running]:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[Running, str]]:
-    """Start the site, and return its address, too."""
+    """Start the site. Yield the process and its address."""
     with running(folder, "site", "--port", "0") as site:
         assert site.until(lambda: b"Search site: " in site.stdout), site.stderr
         yield site, re.search(r"Search site: (http://\S+)", site.stdout.decode())[1]
 
 
-def test_what_is_stored_is_found_though_indexer_and_site_are_killed(folder):
+def test_stored_torrents_are_found_although_indexer_and_site_are_killed(folder):
     with running(folder, "index", "--follow") as indexer:
         assert indexer.until(lambda: "2 torrents indexed" in indexer.stderr)
         with serving(folder) as (site, address):
@@ -109,7 +109,7 @@ def test_the_index_is_rebuilt_while_the_site_runs(folder):
         assert found(address, "%E8%8B%B1%E9%9B%84") == [HASHES[2]]
 
 
-def test_what_a_crawl_finds_is_searched_while_it_runs(tmp_path):
+def test_torrents_are_searchable_while_the_crawl_runs(tmp_path):
     need(LIBTORRENT, find_libtorrent())
     with torrent_swarm(sessions=5, torrents=6) as swarm:
         join = ("--bind", "127.0.0.78:0", "--bootstrap", swarm.bootstrap, "--profile", "server", *ON_LOOPBACK)

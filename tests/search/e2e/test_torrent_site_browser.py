@@ -54,7 +54,7 @@ def test_search_filter_page_and_details(browser, site, scripts):
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-def test_words_are_completed_while_one_types(browser, site):
+def test_words_are_completed_while_typing(browser, site):
     browser.get(site.url)
     browser.find_element(By.ID, "q").send_keys("common alb")
     values = "return [...document.querySelectorAll('#suggestions option')].map(option => option.value)"
@@ -86,7 +86,7 @@ def test_a_takedown_from_the_form_to_the_administrator(browser, tmp_path):
             assert texts(browser, "h1") == ["This torrent was removed"]
 
 
-def test_keys_alone_lead_to_a_torrent(browser, site):
+def test_a_torrent_can_be_reached_by_keyboard_only(browser, site):
     browser.get(site.url)
     browser.switch_to.active_element.send_keys("needle", Keys.ENTER)
     wait(browser, lambda each: "q=needle" in each.current_url)

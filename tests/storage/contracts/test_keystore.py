@@ -1,4 +1,4 @@
-"""The contract of the `KeyStore` port (C6): what was flushed survives any crash, what was not is lost."""
+"""The contract of the `KeyStore` port (C6): flushed values survive any crash, all others are lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Open = Callable[[], KeyStore]
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite --sync"])
 def open_store(request, tmp_path) -> Open:
-    """Return a function that opens the same store, again and again."""
+    """Return a function that opens the same store each time."""
     if request.param == "memory":
         store = MemoryKeyStore()
         return lambda: store

@@ -1,4 +1,4 @@
-"""The contract of the `RecordStore` port: each torrent once, removals that stick, and an exact list of changes."""
+"""The contract of the `RecordStore` port: each torrent once, lasting removals, and an exact list of changes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def mariadb() -> Iterator[MariadbServer]:
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql", "mariadb"])
 def open_store(request, tmp_path) -> Open:
-    """Return a function that opens the same store, again and again."""
+    """Return a function that opens the same store each time."""
     if request.param == "memory":
         stores: dict[RecordPolicy | None, MemoryRecordStore] = {}
         return lambda policy=None: stores.setdefault(policy, MemoryRecordStore(policy))
@@ -88,7 +88,7 @@ def run(open_store: Open, scenario: Callable[[RecordStore], Awaitable[None]], **
     asyncio.run(main())
 
 
-def test_a_record_is_found_by_either_infohash_with_all_it_says(open_store: Open):
+def test_a_record_is_found_by_either_infohash_with_all_its_fields(open_store: Open):
     record = replace(torrent(1, v2=True), comment="from a tracker", created=1_500_000_000)
 
     async def scenario(store: RecordStore):
@@ -190,7 +190,7 @@ def test_private_torrents_are_refused_unless_the_policy_wants_them(open_store: O
     run(open_store, stored, policy=RecordPolicy(store_private=True))
 
 
-def test_seen_and_popularity_are_updated_of_stored_torrents_alone(open_store: Open):
+def test_only_stored_torrents_get_seen_times_and_peer_counts(open_store: Open):
     first, second = torrent(1).infohash_v1, torrent(2).infohash_v1
 
     async def scenario(store: RecordStore):
@@ -209,7 +209,7 @@ def test_seen_and_popularity_are_updated_of_stored_torrents_alone(open_store: Op
     run(open_store, scenario)
 
 
-def test_torrents_are_due_for_a_count_never_counted_ones_first_then_the_oldest_counts(open_store: Open):
+def test_torrents_never_counted_are_due_first_then_those_with_the_oldest_counts(open_store: Open):
     records = [torrent(n) for n in range(6)]
 
     async def scenario(store: RecordStore):
@@ -226,7 +226,7 @@ def test_torrents_are_due_for_a_count_never_counted_ones_first_then_the_oldest_c
     run(open_store, scenario)
 
 
-def test_a_change_stays_until_it_is_acknowledged_and_again_if_the_row_changed_meanwhile(open_store: Open):
+def test_a_change_is_listed_until_acknowledged_and_again_if_the_row_changes_meanwhile(open_store: Open):
     infohash = torrent(1).infohash_v1
 
     async def scenario(store: RecordStore):
@@ -276,7 +276,7 @@ def test_denied_torrents_are_removed_and_never_come_back(open_store: Open):
     run(open_store, scenario)
 
 
-def test_why_an_infohash_may_not_be_stored_is_known(open_store: Open):
+def test_the_reason_why_an_infohash_may_not_be_stored_is_returned(open_store: Open):
     record, other = torrent(1, v2=True), torrent(2)
 
     async def scenario(store: RecordStore):
@@ -310,12 +310,12 @@ def test_eviction_takes_the_fewest_seeders_then_the_longest_unseen_and_lasts_90_
         assert (await store.put([records[5]], NOW + EVICTED_S - 1)).refused == 1
         assert await store.standing([gone], NOW + EVICTED_S) == {}
         assert (await store.put([records[5]], NOW + EVICTED_S)).new == 1
-        assert len(await store.changes(100)) == 3  # no index ever had the others
+        assert len(await store.changes(100)) == 3  # the others were never listed for an index
 
     run(open_store, scenario)
 
 
-def test_evicted_torrents_are_named_when_their_time_is_over_until_they_are_forgotten(open_store: Open):
+def test_evicted_torrents_are_returned_after_their_time_until_they_are_forgotten(open_store: Open):
     records = [torrent(n) for n in range(4)]
     keys = [record.infohash_v1 for record in records]
 
@@ -379,7 +379,7 @@ def test_all_torrents_and_infohashes_are_read_in_slices(open_store: Open):
     run(open_store, scenario)
 
 
-def test_random_histories_give_the_same_on_every_store_as_in_memory(open_store: Open):
+def test_random_histories_have_the_same_results_on_every_store(open_store: Open):
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -439,7 +439,7 @@ def test_strange_names_and_huge_numbers_are_kept(open_store: Open):
     run(open_store, scenario)
 
 
-# ----------------------------------------------------------------------------------------------------- of some stores
+# --------------------------------------------------------------------------------------------------- some stores only
 
 
 def test_a_lost_connection_is_one_clear_error_and_the_next_call_connects_again(open_store: Open):
@@ -456,7 +456,7 @@ def test_a_lost_connection_is_one_clear_error_and_the_next_call_connects_again(o
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_two_crawlers_outlive_the_kill_of_their_server_and_store_each_torrent_once(request, kind: str):
+def test_two_crawlers_survive_the_kill_of_their_server_and_store_each_torrent_once(request, kind: str):
     server: PostgresqlServer | MariadbServer = request.getfixturevalue(kind)
     empty(server.url)
     records = [torrent(n, 3) for n in range(150)]
@@ -503,7 +503,7 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(url):
     assert "secret" not in str(error.value)
 
 
-def test_an_unknown_scheme_is_refused_with_what_to_write():
+def test_an_unknown_scheme_is_refused_with_the_supported_ones():
     with pytest.raises(UsageError, match="write postgresql://"):
         open_sql_records("oracle://host/database")
 
@@ -511,7 +511,7 @@ def test_an_unknown_scheme_is_refused_with_what_to_write():
 @pytest.mark.parametrize(
     "url", ["mysql://u:secret@host:33o6/d", "mysql://u:secret/%@host/d", "mysql://u:se[cret@host/d"]
 )
-def test_a_mysql_url_that_cannot_be_divided_is_refused_without_its_password(url):
+def test_an_invalid_mysql_url_is_refused_without_its_password(url):
     with pytest.raises(UsageError, match="write mysql://USER") as error:
         open_sql_records(url)
     assert "se" not in str(error.value).partition(": write")[0]

@@ -76,7 +76,7 @@ def stream(redis) -> Stream:
 
 @pytest.fixture
 def own_stream() -> Iterator[Stream]:
-    """A stream on a server of the test's own, with a durable append-only file."""
+    """A stream on the test's own server, with a durable append-only file."""
     with redis_server(append="always") as server:
         yield Stream(server)
 
@@ -140,7 +140,7 @@ def test_a_repeated_page_has_the_same_key_unless_it_is_repeated_on_purpose(strea
     asyncio.run(write())
     keys = Counter(entry["key"] for entry in stream.entries())
     assert keys.pop("crawl/0000000000000001/0") == 2
-    assert list(keys.values()) == [1, 1, 1, 1], "what is asked for twice would be lost to who takes it for a repetition"
+    assert list(keys.values()) == [1, 1, 1, 1], "a consumer that skips known keys would lose items"
 
 
 def test_an_item_that_is_too_large_is_refused(stream, monkeypatch):
@@ -242,13 +242,13 @@ def test_the_stored_positions_are_bounded(stream):
     message = str(refused(stream.sink(), positions[0]))
     flushes_kept = redis_stream.FLUSHES_KEPT
     assert f"has {5 * flushes_kept} items that are not in the state of this crawl, which is an old copy" in message
-    assert len(stream.items()) == 5 * flushes_kept, "refused, and cut all the same"
+    assert len(stream.items()) == 5 * flushes_kept, "refused, but cut nevertheless"
     asyncio.run(run(stream.sink(), positions[-flushes_kept]))
     assert stream.items() == list(range(5 * flushes_kept - flushes_kept + 1))
 
 
 def test_a_state_that_is_a_few_seconds_old_is_accepted(stream):
-    """After a failover the frontier may be as far behind as links between partitions are kept for: five seconds."""
+    """After a failover the frontier may be five seconds behind, the time for which partitions keep links."""
     commits = round(5.0 / Settings().commit_every)
 
     async def write() -> int:
@@ -265,7 +265,7 @@ def test_a_state_that_is_a_few_seconds_old_is_accepted(stream):
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_every_item_is_there_once_after_random_kills(stream, monkeypatch, round_):
+def test_every_item_is_stored_once_after_random_kills(stream, monkeypatch, round_):
     """Three workers share the pages, and each may be killed at any flush."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
@@ -503,7 +503,7 @@ def test_writing_waits_for_a_full_server(monkeypatch):
         assert own_stream.items() == [1, 2]
         asyncio.run(run(own_stream.sink(), position))
         asyncio.run(run(own_stream.sink(), committed))
-        assert own_stream.items() == [], "a full server is no reason not to cut off"
+        assert own_stream.items() == [], "entries are cut off on a full server, too"
 
 
 def wait_for_replication(master: RedisServer) -> None:

@@ -1,4 +1,4 @@
-"""Torrents as text: a line of JSON gives back what was stored, and no line does harm."""
+"""Torrents as text: a JSON line restores the stored torrent, and hostile lines are harmless."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_line_needs_an_infohash_a_name_and_files_and_may_have_more() -> None:
     assert parsed(files=[]).record == replace(record, files=())
 
 
-def test_what_is_unknown_may_be_null() -> None:
+def test_unknown_values_may_be_null() -> None:
     names = ("infohash_v2", "piece_bytes", "private", "comment", "created", "discovered", "seeders", "counted")
     found = parsed(**dict.fromkeys(names))
     assert (found.record.infohash_v2, found.record.comment, found.record.private) == (None, "", False)
@@ -58,7 +58,7 @@ def test_what_is_unknown_may_be_null() -> None:
         parsed(infohash_v1=None, infohash_v2=None)
 
 
-def test_dates_are_plausible_and_nothing_comes_from_the_future() -> None:
+def test_implausible_and_future_dates_are_not_taken() -> None:
     assert parsed(discovered=NOW + 10**6).record.discovered == NOW
     assert parsed(discovered=5).record.discovered == 5
     assert [parsed(created=each).record.created for each in (0, -1, TIME_MAX + 1, 10**30, TIME_MAX)] == [
@@ -113,7 +113,7 @@ def test_a_field_that_cannot_be_stored_says_why(changes: dict[str, object], reas
         parsed(**changes)
 
 
-def test_damaged_lines_raise_nothing_else() -> None:
+def test_damaged_lines_raise_only_bad_torrent_line() -> None:
     rng = random.Random(seed := random.randrange(10**9))
     line = format_line(StoredTorrent(1, replace(torrent(1, 3, v2=True), comment="ü"), 5, 1, 1, 7))
     for _ in range(2000):
@@ -143,7 +143,7 @@ def test_a_row_of_csv_has_the_number_of_files() -> None:
     assert len(csv_row(stored)) == len(CSV_FIELDS)
 
 
-def test_what_is_known_of_the_content_is_written_and_not_read() -> None:
+def test_facts_about_the_content_are_written_but_not_read() -> None:
     facts = ContentFacts(ContentType.VIDEO, 5040, 1080, season=0, languages=("zh", "en"))
     line = format_line(StoredTorrent(1, replace(parsed().record, content=facts), seen=4))
     assert msgspec.json.decode(line)["content"] == {

@@ -49,7 +49,7 @@ def assert_complete(tree: Tree, home: Path) -> None:
 
 
 def kill_while_it_writes(run: Running, home: Path, rng: random.Random) -> bool:
-    """Kill a crawl when one of its first files grows: the others, and the frontier, do not have this commit yet.
+    """Kill a crawl when one of its first files grows: the other files and the frontier do not have this commit yet.
 
     Return False if it ended before.
     """
@@ -65,7 +65,7 @@ def kill_while_it_writes(run: Running, home: Path, rng: random.Random) -> bool:
 
 
 def pages_fetched(run: Running, tree: Tree, count: int) -> None:
-    """Wait until the crawl has fetched so many pages in this run, or has ended."""
+    """Wait until the crawl has fetched this many pages in this run, or has ended."""
     before = len(tree.hits())
     run.until(lambda: len(tree.hits()) >= before + count)
 
@@ -186,7 +186,7 @@ def test_an_impossible_output_is_refused_in_one_line(
 
 
 @pytest.mark.redis
-def test_workers_on_redis_have_files_of_their_own(tmp_path: Path, rng: random.Random) -> None:
+def test_workers_on_redis_write_their_own_files(tmp_path: Path, rng: random.Random) -> None:
     with redis_server() as server, grow(PAGES, delay_s=DELAY_S) as tree:
         name = token_hex(4)
         shared = ("--frontier", f"{server.url}", "--crawl-name", name)

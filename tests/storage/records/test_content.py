@@ -1,4 +1,4 @@
-"""The blob of a record: it says everything again, and stays small."""
+"""The blob of a record: it restores the whole record, and is small."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_paths_of_any_characters_are_read_as_they_were_written():
         assert decode_content(encode_content(record), record.infohash_v1, None) == record, (name, paths)
 
 
-def test_what_an_index_needs_is_read_without_the_rest():
+def test_the_values_for_an_index_are_read_without_the_rest():
     for seed in range(60):
         record = torrent(seed, seed)
         reader = ContentReader(encode_content(record))

@@ -22,7 +22,7 @@ def _context(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("_context")
-def test_a_text_and_what_follows_its_frame_are_read():
+def test_a_text_and_the_data_after_its_frame_are_read():
     for text in TEXTS:
         assert decompress(compress(text) + b"after") == (text, b"after")
 

@@ -1,4 +1,4 @@
-"""Waiting for a database that is gone."""
+"""Waiting for a database that is down."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run_virtually(scenario):
         loop.close()
 
 
-def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over():
+def test_an_outage_is_reported_once_at_its_start_and_once_at_its_end():
     said: list[str] = []
 
     async def scenario():

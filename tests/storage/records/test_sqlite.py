@@ -30,7 +30,7 @@ def files_bytes(path: Path) -> int:
     return sum(each.stat().st_size for each in path.parent.iterdir())
 
 
-def test_the_files_keep_to_the_size_and_those_with_seeders_stay(tmp_path: Path):
+def test_the_size_limit_holds_and_torrents_with_seeders_stay(tmp_path: Path):
     path = tmp_path / "torrents.sqlite"
     template = replace(torrent(1, 1), comment=random.Random(1).randbytes(10_000).hex())
 
@@ -101,7 +101,7 @@ def test_a_store_that_is_full_or_locked_for_a_while_loses_nothing(tmp_path: Path
     assert said[1].startswith("the torrents can be stored again after")
 
 
-def test_what_a_killed_process_has_stored_is_there_with_its_changes(tmp_path: Path):
+def test_torrents_stored_by_a_killed_process_are_kept_with_their_changes(tmp_path: Path):
     program = """
         import asyncio, sys
         from pathlib import Path

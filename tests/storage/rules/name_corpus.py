@@ -1,8 +1,8 @@
-"""Names of torrents as they are common, made by lot, for counting what rules refuse wrongly.
+"""Generates names like those of common torrents, to count the names that rules refuse wrongly.
 
-None of them is about abuse. The words are chosen to be hard for rules against it: families, schools and ages stand in
-titles of films, series, music, books and home videos, and legal adult material names adult ages. A share of all titles
-has a word such as "sex" or "naked", as in the titles of well-known series.
+No name is about abuse. The words are hard for rules against abuse: titles of films, series, music, books and home
+videos mention families, schools and ages, and legal adult material mentions adult ages. Some titles have a word such
+as "sex" or "naked", as titles of well-known series do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the package's rules against abuse material refuse wrongly, counted on names that are hard for them."""
+"""The names that the built-in rules against abuse material refuse wrongly, counted on names that are hard for them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ NAMES = 4_000
 SEED = 19
 
 
-def test_names_that_are_hard_to_tell_are_not_refused():
-    """Only home videos are: of a child whose age stands beside a bold title, about one in 300 of these."""
+def test_names_that_are_hard_to_judge_are_not_refused():
+    """Except home videos of children with an age and a bold title in the name: about one in 300 home videos."""
     inspector = make_inspector()
     counts, refused = Counter[str](), Counter[str]()
     for kind, name in islice(names(SEED), NAMES):

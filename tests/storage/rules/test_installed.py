@@ -11,7 +11,7 @@ from tests.storage.rules.records import record_named
 RULES = '[[deny]]\nreason = "mine"\nfile = "words.txt"\n'
 
 
-def test_installed_rules_hold_with_their_lists_within_seconds(tmp_path: Path):
+def test_installed_rules_and_their_lists_apply_within_seconds(tmp_path: Path):
     now = 0.0
     rules = InstalledRules(tmp_path / "state", (), lambda: now)
     assert rules.inspect(record_named("a badword")).refused == ""

@@ -1,4 +1,4 @@
-"""The package's rules, judged on the labelled names in names.txt."""
+"""The built-in rules, tested on the labelled names in names.txt."""
 
 from __future__ import annotations
 

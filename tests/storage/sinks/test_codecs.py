@@ -15,7 +15,7 @@ from tests.storage.written_sinks import COMPRESSED, file_harness, run, run_error
 
 
 @pytest.mark.parametrize("kind", COMPRESSED)
-def test_nothing_is_appended_behind_an_incomplete_frame_of_another_program(tmp_path, kind):
+def test_nothing_is_appended_after_an_incomplete_frame_of_another_program(tmp_path, kind):
     harness, path = file_harness(kind, tmp_path), tmp_path / f"items.{kind}"
     asyncio.run(run(harness.make(), None, {"n": 1}))
     committed = asyncio.run(run(harness.make(), None, {"n": 2}))
@@ -30,7 +30,7 @@ def test_nothing_is_appended_behind_an_incomplete_frame_of_another_program(tmp_p
 
 
 @pytest.mark.parametrize("kind", COMPRESSED)
-def test_frames_that_unpack_to_much_are_checked_in_little_memory(tmp_path, kind):
+def test_highly_compressed_frames_are_checked_in_little_memory(tmp_path, kind):
     harness, path = file_harness(kind, tmp_path), tmp_path / f"items.{kind}"
     codec = codec_of(path.suffix)
     path.write_bytes(codec.compress(b"n\n" + b"\n" * 50_000_000))

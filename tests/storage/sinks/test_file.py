@@ -34,7 +34,7 @@ def test_a_truncated_edited_or_missing_file_is_refused(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content[:-3])
     assert f"holds {committed - 3} bytes, but the crawl wrote {committed}" in open_error(FileSink(path), committed)
-    assert path.read_bytes() == content[:-3], "refused, and changed all the same"
+    assert path.read_bytes() == content[:-3], "refused, but changed nevertheless"
     path.write_bytes(b"x" * 100)
     assert "other content" in open_error(FileSink(path), committed)
     path.unlink()

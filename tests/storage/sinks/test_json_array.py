@@ -14,7 +14,7 @@ from tests.storage.output_files import READERS
 from tests.storage.written_sinks import file_harness, file_size_limit, put, run, run_error
 
 
-def test_an_array_is_replaced_in_one_step_and_a_failed_end_is_made_up_for(tmp_path):
+def test_an_array_is_replaced_in_one_step_and_a_failed_end_is_repeated(tmp_path):
     harness, path = file_harness("json", tmp_path), tmp_path / "items.json"
     committed = asyncio.run(run(harness.make(), None, {"n": 1}))
     before = path.read_bytes()

@@ -18,7 +18,7 @@ from tests.storage.written_sinks import FILES, KEY, open_error, put, run
 
 
 def test_a_torn_log_of_a_database_is_cut_off_wherever_it_ends(tmp_path, rng):
-    """What a kill or a power loss leaves of the write-ahead log: any part of the transactions after the commit."""
+    """After a kill or a power loss, the write-ahead log has any part of the transactions after the commit."""
     path, log = tmp_path / "items.sqlite", tmp_path / "items.sqlite-wal"
     saved: list[tuple[bytes, bytes]] = []
 
@@ -61,7 +61,7 @@ def sqlite_run(path: Path, position: int | None, *items: tuple[int, Any], crawl:
     return asyncio.run(write())
 
 
-def test_an_item_replaces_that_with_its_key_and_an_undone_one_gives_it_back(tmp_path):
+def test_an_item_replaces_the_one_with_its_key_and_undoing_restores_it(tmp_path):
     path = tmp_path / "i.sqlite"
     committed = sqlite_run(path, None, (0, {"n": 1}), (1, {"n": 2}))
     later = sqlite_run(path, committed, (0, {"n": 10, "more": 1}))
@@ -73,7 +73,7 @@ def test_an_item_replaces_that_with_its_key_and_an_undone_one_gives_it_back(tmp_
     assert sorted(row["n"] for row in READERS["sqlite"](path)) == [1, 2], "a frontier may lose its last commits"
 
 
-def test_undoing_several_flushes_gives_back_the_oldest_row(tmp_path):
+def test_undoing_several_flushes_restores_the_oldest_row(tmp_path):
     path = tmp_path / "i.sqlite"
 
     async def write() -> int:
@@ -117,7 +117,7 @@ def test_a_crawl_undoes_only_its_own_rows(tmp_path):
     assert READERS["sqlite"](path) == [{"n": 3}]
 
 
-def test_items_of_a_repeatable_page_have_keys_of_their_own(tmp_path):
+def test_items_of_a_repeatable_page_have_different_keys(tmp_path):
     async def write() -> None:
         sink = SqliteSink(tmp_path / "i.sqlite", "crawl")
         await sink.open(None)

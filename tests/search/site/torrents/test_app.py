@@ -82,7 +82,7 @@ def test_an_unchanged_answer_is_not_sent_again(site):
     assert site.request("GET", path, If_None_Match='W/"other"').status == 200
 
 
-def test_pages_are_compressed_for_those_who_can_read_it(site):
+def test_pages_are_compressed_for_clients_that_accept_it(site):
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
     connection.request("GET", "/search?q=common", headers={"Accept-Encoding": "gzip"})
     answer = connection.getresponse()
@@ -175,13 +175,13 @@ def test_query_bombs_are_refused_or_answered(site, query):
 
 
 @pytest.mark.parametrize("page", ["501", "1000000000", "9" * 400, "-1", "x"])
-def test_a_page_that_cannot_exist_is_answered_shortly(site, page):
+def test_a_page_that_cannot_exist_is_answered_briefly(site, page):
     answer = site.get(f"/search?q=common&page={page}")
     assert (answer.status, "does not exist: a search shows up to 500 pages" in answer.text) == (400, True)
     assert len(answer.text) < 6000
 
 
-def test_a_mistake_of_the_program_has_the_look_of_the_site(tmp_path, monkeypatch):
+def test_the_page_of_an_internal_error_looks_like_the_site(tmp_path, monkeypatch):
     monkeypatch.setattr(TorrentSearch, "get", None)
     with torrent_site(tmp_path) as (server, _store, _run):
         answer = server.get(f"/torrent/{HASHES[0]}")

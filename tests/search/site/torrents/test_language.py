@@ -39,7 +39,7 @@ def test_every_text_of_the_pages_is_translated():
         assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", chinese)), english
 
 
-def test_the_visitor_gets_what_the_browser_wants_first_unless_another_was_chosen():
+def test_the_language_is_that_of_the_browser_unless_the_visitor_chose_another():
     assert language("zh-CN,en;q=0.8") == "zh"
     assert language("fr, en;q=0.9, zh;q=0.8") == "en"
     assert language("") == language("fr") == "en"

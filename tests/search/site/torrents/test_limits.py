@@ -10,7 +10,7 @@ def request(host: str) -> Request:
     return Request({"type": "http", "client": (host, 1), "headers": []})
 
 
-def test_a_client_may_do_some_at_once_and_so_many_a_minute():
+def test_a_client_has_a_burst_and_a_rate_per_minute():
     now = 0.0
     limit = RequestLimit(60, 3, lambda: now)
     assert [limit.wait_s("a") for _ in range(4)] == [0, 0, 0, pytest.approx(1)]

@@ -75,7 +75,7 @@ def test_words_filters_and_order_find_torrents(site, query, more, found):
     assert [name.replace("\x01", "") for name in names(search(site, query, **more))][: len(found)] == found
 
 
-def test_types_and_languages_are_counted_and_lead_on(site):
+def test_types_and_languages_are_counted_and_linked(site):
     page = search(site, "great OR common OR 英雄")
     facets = page.partition('<nav class="facets" aria-label="Type">')[2].partition("</nav>")[0]
     assert re.sub("<[^>]+>", " ", facets).split() == ["Type", "Audio", "45", "Video", "3"]
@@ -91,7 +91,7 @@ def test_results_are_paged(site):
     assert "There is no page 4" in search(site, "common", page=4)
 
 
-def test_a_query_that_cannot_be_read_is_explained(site):
+def test_the_error_in_a_query_is_explained(site):
     for query, message in (("-show", "only excludes"), ("*", "has no word")):
         answer = site.get(f"/search?q={quote(query)}")
         assert (answer.status, message in answer.text) == (400, True)
@@ -110,14 +110,14 @@ def test_a_torrent_is_shown_with_its_files(site):
     assert names(page) == ["Great.Show.S01E01.1080p.x264"], "other releases of this title"
 
 
-def test_hostile_names_are_text(site):
+def test_hostile_names_are_shown_as_text(site):
     page = site.get(f"/torrent/{HASHES[3]}").text
     assert "<img" not in page
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(2)&lt;" in page
 
 
-def test_unknown_torrents_are_404_and_other_spellings_lead_to_one(site):
+def test_unknown_torrents_are_404_and_other_forms_of_an_infohash_redirect(site):
     for infohash in ("0" * 40, "zz", "0" * 41, HASHES[0][:-1] + "g"):
         assert site.get(f"/torrent/{infohash}").status == 404
     answer = site.get(f"/torrent/{HASHES[0].upper()}")

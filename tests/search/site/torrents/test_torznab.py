@@ -1,4 +1,4 @@
-"""Torznab as Prowlarr, Sonarr and Radarr ask: their connection test, their searches, categories and errors."""
+"""The Torznab requests of Prowlarr, Sonarr and Radarr: connection test, searches, categories and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def titles(site, query: str) -> list[str]:
     return [item.findtext("title") for item in get(site, query).iter("item")]
 
 
-def test_caps_say_what_can_be_asked(site):
+def test_caps_list_the_supported_searches(site):
     caps = get(site, "t=caps&apikey=")
     assert caps.find("limits").attrib == {"default": "50", "max": "100"}
     searching = {each.tag: each.attrib for each in caps.find("searching")}
@@ -46,7 +46,7 @@ def test_the_connection_test_gets_the_newest(site):
         assert item.find("enclosure").attrib["url"].startswith("magnet:?xt=urn:btih:")
 
 
-def test_items_say_what_is_known_and_leave_out_what_is_not(site):
+def test_items_have_known_values_and_leave_out_unknown_ones(site):
     first, second = reversed(list(get(site, "t=tvsearch&q=great+show").iter("item")))
     attributes = [(each.attrib["name"], each.attrib["value"]) for each in first.iter(ATTR)]
     assert {("category", "5000"), ("category", "5040"), ("seeders", "12"), ("peers", "15")} <= set(attributes)

@@ -46,7 +46,7 @@ def test_a_declaration_decides_between_plausible_readings():
 
 
 def test_the_names_of_a_torrent_are_read_together():
-    """The first alone could be anything; beside the others it is GBK. Those in UTF-8 stay what they are."""
+    """The first name alone is ambiguous; together with the others it is GBK. Names in UTF-8 do not change."""
     names = ["三", "西游记 第二季 全集", "国语中字"]
     encoded = [*(name.encode("gbk") for name in names), "日本語".encode()]
     assert decode_names(encoded) == [*names, "日本語"]

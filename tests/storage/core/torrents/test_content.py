@@ -38,18 +38,18 @@ def test_words_with_more_weight_win():
     assert facts("x flac 4k 720p s1e2", more={"content": [{"type": "video", "weight": 9, "words": ["x"]}]}).episode == 2
 
 
-def test_seasons_and_episodes_are_of_videos_alone():
+def test_only_videos_have_seasons_and_episodes():
     assert facts("x s1e2")[4:6] == (1, 2)
     assert facts("x flac s1e2")[4:6] == (None, None)
     assert facts("x 第三季")[4:6] == (3, None)
 
 
-def test_a_group_that_is_no_number_says_nothing():
+def test_a_group_that_is_not_a_number_is_ignored():
     more = {"content": [{"type": "video", "weight": 9, "patterns": ["part (?P<season>[a-z0-9]+)"]}]}
     assert [facts(f"part {text}", more=more).season for text in ("7", "two", "9" * 50)] == [7, None, None]
 
 
-def test_a_resolution_in_lines_counts_more_than_a_word_and_is_the_next_usual_one():
+def test_a_resolution_in_lines_overrides_words_and_is_rounded_up():
     assert facts("x 4k").resolution == 2160
     assert facts("x 4k remaster 1080p").resolution == 1080
     assert facts("x 1036p").resolution == 1080
@@ -67,13 +67,13 @@ def test_a_language_in_the_title_does_not_count():
     assert facts("Letter (French)").languages == ("fr",)
 
 
-def test_letters_tell_the_language_of_a_name_without_another_hint():
+def test_letters_give_the_language_of_a_name_without_other_hints():
     assert facts("海边の家").languages == ("zh",), "one kana is not enough"
     assert facts("海辺のいえ").languages == ("ja",)
     assert facts("Тихий дом").languages == ("ru",)
 
 
-def test_categories_of_later_files_come_first():
+def test_categories_of_later_files_take_precedence():
     assert facts("flac").category == 1
     assert facts("flac", more={"category": [{"number": 7, "type": "audio"}]}).category == 7
     assert facts("nothing").category == 8000

@@ -38,7 +38,7 @@ COMBINED = {
         (["fine"], ""),
     ],
 )
-def test_a_rule_is_about_the_words_and_patterns_of_one_name(names: list[str], expected: str):
+def test_a_rule_matches_words_and_patterns_within_one_name(names: list[str], expected: str):
     assert reason(WORDS, *names) == expected
 
 

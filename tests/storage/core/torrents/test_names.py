@@ -35,7 +35,7 @@ from lycosa.storage.core.torrents.names import (
         ("\u202e\u200b", ""),
     ],
 )
-def test_what_cannot_be_shown_is_removed(text: str, cleaned: str):
+def test_characters_that_cannot_be_shown_are_removed(text: str, cleaned: str):
     assert clean_text(text) == cleaned
 
 
@@ -85,7 +85,7 @@ def test_paths_are_bounded():
 
 
 def test_a_path_of_a_record_is_cleaned_in_the_same_way():
-    """Most paths need no change, and take a shorter way."""
+    """Most paths need no change, and take a fast path."""
     chance = random.Random(19)
     for _ in range(3000):
         parts = ["".join(chance.choices("ab./\\: C\n\u202e界", k=chance.randrange(6))) for _ in range(3)]

@@ -42,23 +42,23 @@ def test_hashed_words_are_not_found_in_longer_ones(name: str):
     assert not index.find(words_of(normalized(name)))
 
 
-def test_a_name_without_words_has_none_of_a_list():
+def test_a_name_without_words_matches_no_list():
     assert WordIndex([("a", 1)], [(hashed_word("secret word"), 2)]).find(words_of("- ! -")) == []
 
 
-def test_a_hashed_word_says_its_length_alone():
+def test_a_hashed_word_reveals_only_its_length():
     assert hashed_word("Secret Word") == hashed_word("secretword")
     assert hashed_word("secretword").startswith("10-")
     assert "secret" not in hashed_word("secretword")
 
 
 @pytest.mark.parametrize("word", ["", "!!", "a b c d e", "中文 and more"])
-def test_what_is_no_word_is_refused(word: str):
+def test_invalid_words_are_refused(word: str):
     with pytest.raises(UsageError):
         WordIndex([(word, 1)])
 
 
 @pytest.mark.parametrize("word", ["secret", "4-xyz", "0-0123456789abcdef"])
-def test_what_is_no_hash_is_refused(word: str):
+def test_invalid_hashes_are_refused(word: str):
     with pytest.raises(UsageError):
         WordIndex([], [(word, 1)])
