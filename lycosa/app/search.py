@@ -12,46 +12,81 @@ from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.search import index_folder
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.schema import PAGES, TORRENTS
+from lycosa.search.index_folder import Marker
 from lycosa.search.pages import PageIndex
+from lycosa.search.places import SphinxAddress
 from lycosa.search.ports import DocumentIndex
 from lycosa.search.speller import Speller
+from lycosa.search.sphinx.config import index_config, searchd_config
+from lycosa.search.sphinx.index import SphinxIndex, erase_sphinx, sphinx_marker
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.word_list import WordCounter, WordList
 
 
-def open_index(path: Path, *, write: bool = False) -> DocumentIndex:
-    """Open the index of pages in a folder. With `write`, create it if it does not exist, and take its writer lock."""
-    index = TantivyIndex(path, index_folder.schema_of(path, PAGES), write=write)
+def open_index(place: Path | SphinxAddress, *, write: bool = False) -> DocumentIndex:
+    """Open the index of pages in this place. With `write`, create it if it does not exist, and be its only writer."""
+    schema = index_folder.schema_of(marker_of(place), PAGES)
+    if isinstance(place, SphinxAddress):
+        return PageIndex(SphinxIndex(place, schema, write=write))
+    index = TantivyIndex(place, schema, write=write)
     if write:
-        return PageIndex(index, words=WordCounter(path, PAGES))
-    return PageIndex(index, speller=Speller(WordList(path)))
+        return PageIndex(index, words=WordCounter(place, PAGES))
+    return PageIndex(index, speller=Speller(WordList(place)))
 
 
-def declare_index(path: Path, analysis: tuple[str, ...], fields: Mapping[str, tuple[str, ...]]) -> None:
+def declare_index(
+    place: Path | SphinxAddress, analysis: tuple[str, ...], fields: Mapping[str, tuple[str, ...]]
+) -> None:
     """Create an index of items with this analysis and these fields. Raises `IndexFailure` if it exists with others."""
     analysis_of(analysis)
-    marker = index_folder.marker_of(path)
+    marker = marker_of(place)
     if marker is None:
-        TantivyIndex(path, replace(PAGES, analysis=analysis, fields=fields), write=True).close()
+        schema = replace(PAGES, analysis=analysis, fields=fields)
+        if isinstance(place, SphinxAddress):
+            SphinxIndex(place, schema, write=True).close()
+        else:
+            TantivyIndex(place, schema, write=True).close()
     elif (marker.analysis, marker.fields) != (analysis, fields):
-        raise IndexFailure(f"the index {path} was built with other fields or analysis: --fresh builds it anew")
+        raise IndexFailure(f"the index {place} was built with other fields or analysis: --fresh builds it anew")
 
 
-def index_stats(path: Path) -> tuple[int, dict[str, int]]:
-    """Return the number of documents, and the position in each source. An index of torrents has no positions."""
-    marker = index_folder.marker_of(path)
-    if marker is not None and marker.kind == TORRENTS.kind:
+def index_stats(place: Path | SphinxAddress) -> tuple[int, int, dict[str, int]]:
+    """Return the number of documents, the size in bytes, and the position in each source.
+
+    An index of torrents has no positions.
+    """
+    marker = marker_of(place)
+    of_torrents = marker is not None and marker.kind == TORRENTS.kind
+    if isinstance(place, SphinxAddress):
+        with closing(SphinxIndex(place, TORRENTS if of_torrents else PAGES)) as index:
+            return index.count(), index.size_bytes(), {} if of_torrents else index.positions()
+    size_bytes = sum(_size(file) for file in place.rglob("*"))
+    if of_torrents:
         from lycosa.app.torrent_search import open_torrent_index  # slow to import
 
-        with closing(open_torrent_index(path)) as torrents:
-            return torrents.count(), {}
-    with closing(open_index(path)) as pages:
-        return pages.count(), pages.positions()
+        with closing(open_torrent_index(place)) as torrents:
+            return torrents.count(), size_bytes, {}
+    with closing(open_index(place)) as pages:
+        return pages.count(), size_bytes, pages.positions()
 
 
-def erase_index(path: Path) -> None:
-    """Empty the index in a folder, even one of another version, so that it can be built again."""
-    index_folder.erase(path)
+def marker_of(place: Path | SphinxAddress) -> Marker | None:
+    """Return what the index in this place is; None if there is none."""
+    return sphinx_marker(place) if isinstance(place, SphinxAddress) else index_folder.marker_of(place)
+
+
+def erase_index(place: Path | SphinxAddress) -> None:
+    """Empty an index, even one of another version, so that it can be built again."""
+    if isinstance(place, SphinxAddress):
+        erase_sphinx(place)
+    else:
+        index_folder.erase(place)
+
+
+def sphinx_configuration(address: SphinxAddress, folder: Path, memory: str, *, pages: bool) -> str:
+    """Return the configuration with which searchd serves this index from a folder."""
+    schema = PAGES if pages else TORRENTS
+    return index_config(address.name, schema, folder, memory) + searchd_config(address, folder)
 
 
 def file_indexer(index: DocumentIndex, file: Path) -> Indexer:
@@ -64,3 +99,10 @@ def build_search_site(index: DocumentIndex, title: str) -> object:
     from lycosa.search.site.app import build_site  # slow to import, and not needed by `lycosa search`
 
     return build_site(index, title=title)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

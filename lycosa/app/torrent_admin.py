@@ -12,9 +12,10 @@ from pathlib import Path
 
 from lycosa.app.dht_rules import RuleScan, scan_installed
 from lycosa.app.dht_state import RecordsLocation, open_records
-from lycosa.app.torrent_search import torrent_indexer
+from lycosa.app.torrent_search import local_folder, torrent_indexer
 from lycosa.core.errors import IndexLocked, LycosaError, UsageError
 from lycosa.infra.child_process import end_with_parent
+from lycosa.search.places import SphinxAddress
 from lycosa.search.rebuilds import RebuildRequests, TaskProgress
 from lycosa.search.site.torrents.admin.parts import EXAMPLES_MAX, InstalledRule, RuleDraft, RuleTrial
 from lycosa.storage.core.torrent_record import TorrentRecord
@@ -108,9 +109,9 @@ class IndexRebuildProcess:
     `IndexRebuild`.
     """
 
-    def __init__(self, location: RecordsLocation, folder: Path) -> None:
-        self._location, self._folder = location, folder
-        self._requests = RebuildRequests(folder)
+    def __init__(self, location: RecordsLocation, place: Path | SphinxAddress) -> None:
+        self._location, self._place = location, place
+        self._requests = RebuildRequests(local_folder(location, place))
         self._process: SpawnProcess | None = None
 
     async def start(self) -> None:
@@ -118,7 +119,7 @@ class IndexRebuildProcess:
         if progress is None or not progress.is_running:
             self._requests.ask()
             self._process = multiprocessing.get_context("spawn").Process(
-                target=_rebuild_in_process, args=(self._location, self._folder), name="rebuild"
+                target=_rebuild_in_process, args=(self._location, self._place), name="rebuild"
             )
             await asyncio.to_thread(self._process.start)
 
@@ -137,23 +138,23 @@ class IndexRebuildProcess:
             await asyncio.to_thread(self._process.join)
 
 
-def _rebuild_in_process(location: RecordsLocation, folder: Path) -> None:
+def _rebuild_in_process(location: RecordsLocation, place: Path | SphinxAddress) -> None:
     end_with_parent()
-    requests = RebuildRequests(folder)
+    requests = RebuildRequests(local_folder(location, place))
     try:
-        asyncio.run(_rebuild(location, folder, requests))
+        asyncio.run(_rebuild(location, place, requests))
     except LycosaError as error:
         requests.fail(str(error))
 
 
-async def _rebuild(location: RecordsLocation, folder: Path, requests: RebuildRequests) -> None:
+async def _rebuild(location: RecordsLocation, place: Path | SphinxAddress, requests: RebuildRequests) -> None:
     async with open_records(location) as store:
         for _ in range(WRITER_WAIT_S):
             progress = requests.progress()
             if progress is None or progress.started:
                 return  # the process that writes the index has taken the request
             try:
-                async with torrent_indexer(store, folder) as indexer:
+                async with torrent_indexer(store, location, place) as indexer:
                     await indexer.catch_up()
                 return
             except IndexLocked:

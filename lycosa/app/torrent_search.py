@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 from lycosa.app.dht_state import RecordsLocation
+from lycosa.app.search import marker_of
 from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.search import fts5, tantivy
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.fts5 import Fts5Index
-from lycosa.search.index_folder import marker_of, schema_of
+from lycosa.search.index_folder import only_writer, schema_of
+from lycosa.search.places import SphinxAddress, index_place
 from lycosa.search.ports import Index
 from lycosa.search.rebuilds import RebuildRequests
+from lycosa.search.sphinx.index import SphinxIndex
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.word_list import WordCounter
@@ -26,40 +29,60 @@ INDEX = "index"
 ENGINES: dict[str, Callable[..., Index]] = {tantivy.ENGINE: TantivyIndex, fts5.ENGINE: Fts5Index}
 
 
-def index_folder(location: RecordsLocation, folder: str | None) -> Path:
-    """Return `folder`, or by default the index folder in the state folder. Raises `UsageError` without both."""
-    if folder is not None:
-        return Path(folder)
+def torrent_index_place(location: RecordsLocation, index: str | None) -> Path | SphinxAddress:
+    """Return the place of `index`, by default the index folder in the state folder. Raises `UsageError`."""
+    if index is not None:
+        return index_place(index)
     if location.state is None:
         raise UsageError("which index? Give --index DIR")
     return Path(location.state) / INDEX
 
 
-def open_torrent_index(
-    folder: Path, *, write: bool = False, engine: str | None = None, analysis: tuple[str, ...] | None = None
-) -> Index:
-    """Open an index of torrents. `engine` is that of a new index, by default tantivy; `analysis` that of a built one.
+def local_folder(location: RecordsLocation, place: Path | SphinxAddress) -> Path:
+    """Return the folder of an index; of one on a search server, the folder of its list of words."""
+    return place if isinstance(place, Path) else Path(location.state or ".") / f"sphinx-{place.name}"
 
-    Raises `IndexFailure`; `UsageError` if the index to read does not exist.
+
+def open_torrent_index(
+    place: Path | SphinxAddress,
+    *,
+    write: bool = False,
+    engine: str | None = None,
+    analysis: tuple[str, ...] | None = None,
+) -> Index:
+    """Open an index of torrents. `engine` is that of a new index in a folder, by default tantivy.
+
+    `analysis` is that of an index which is built. Raises `IndexFailure`; `UsageError` if the index to read does
+    not exist.
     """
-    if not write and not folder.exists():
-        raise UsageError(f"{folder} does not exist: `lycosa index` with the same --state or --store creates it")
-    marker = marker_of(folder)
+    if isinstance(place, SphinxAddress):
+        if engine:
+            raise UsageError(f"--engine {engine} is for an index in a folder, not for {place}")
+        return SphinxIndex(place, schema_of(marker_of(place), TORRENTS, analysis), write=write)
+    if not write and not place.exists():
+        raise UsageError(f"{place} does not exist: `lycosa index` with the same --state or --store creates it")
+    marker = marker_of(place)
     name = engine or (marker.engine if marker else tantivy.ENGINE)
     if name not in ENGINES:
-        raise IndexFailure(f"the index {folder} has the unknown engine {name[:20]!r}: update Lycosa")
-    return ENGINES[name](folder, schema_of(folder, TORRENTS, analysis), write=write)
+        raise IndexFailure(f"the index {place} has the unknown engine {name[:20]!r}: update Lycosa")
+    return ENGINES[name](place, schema_of(marker, TORRENTS, analysis), write=write)
 
 
 @asynccontextmanager
 async def torrent_indexer(
-    store: RecordStore, folder: Path, engine: str | None = None, analysis: tuple[str, ...] | None = None
+    store: RecordStore,
+    location: RecordsLocation,
+    place: Path | SphinxAddress,
+    engine: str | None = None,
+    analysis: tuple[str, ...] | None = None,
 ) -> AsyncIterator[TorrentIndexer]:
     """Open the indexer of an open store. It is the only writer of the index. Raises `IndexFailure`."""
     analysis_of(analysis or ())
-    index = await asyncio.to_thread(open_torrent_index, folder, write=True, engine=engine, analysis=analysis)
-    indexer = TorrentIndexer(index, store, WordCounter(folder, TORRENTS), RebuildRequests(folder))
-    try:
-        yield indexer
-    finally:
-        await indexer.close()
+    folder = local_folder(location, place)
+    with only_writer(folder) if isinstance(place, SphinxAddress) else nullcontext():
+        index = await asyncio.to_thread(open_torrent_index, place, write=True, engine=engine, analysis=analysis)
+        indexer = TorrentIndexer(index, store, WordCounter(folder, TORRENTS), RebuildRequests(folder))
+        try:
+            yield indexer
+        finally:
+            await indexer.close()

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_admin import IndexRebuildProcess, StoredNameRules
-from lycosa.app.torrent_search import open_torrent_index
+from lycosa.app.torrent_search import local_folder, open_torrent_index
 from lycosa.infra.clock import Clock
+from lycosa.search.places import SphinxAddress
 from lycosa.search.site.torrents.admin.parts import AdminOptions, AdminParts
 from lycosa.search.site.torrents.admin.passwords import hash_password
 from lycosa.search.site.torrents.admin.site_store import SiteStore
@@ -24,7 +25,7 @@ SITE_FILE = "site.sqlite"
 @asynccontextmanager
 async def open_torrent_site(
     location: RecordsLocation,
-    folder: Path,
+    place: Path | SphinxAddress,
     title: str,
     *,
     base: str = "",
@@ -32,14 +33,17 @@ async def open_torrent_site(
     over_http: bool = False,
 ) -> AsyncIterator[object]:
     """Open the site, as an ASGI application. Raises `UsageError` if there are no torrents or no index."""
+    folder = local_folder(location, place)
+    if isinstance(place, SphinxAddress):
+        folder.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_records(location))
-        index = stack.enter_context(closing(open_torrent_index(folder)))
+        index = stack.enter_context(closing(open_torrent_index(place)))
         site = stack.enter_context(closing(open_site_store(folder)))
         search = TorrentSearch(index, store, Clock().now, Speller(WordList(folder)))
         rules = StoredNameRules(store, Path(location.state) if location.state else None)
         stack.push_async_callback(rules.close)
-        rebuild = IndexRebuildProcess(location, folder)
+        rebuild = IndexRebuildProcess(location, place)
         stack.push_async_callback(rebuild.close)
         admin = AdminParts(site, store, AdminOptions(hide_at_once, over_http), rules, rebuild)
         yield build_torrent_site(search, title=title, base=base, admin=admin)

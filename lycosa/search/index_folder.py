@@ -173,12 +173,23 @@ def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
     return marker
 
 
-def schema_of(path: Path, schema: Schema, analysis: tuple[str, ...] | None = None) -> Schema:
-    """Return the schema of the index in this folder, or of a new one. Without `analysis`, it has what the index has."""
-    marker = marker_of(path)
+def schema_of(marker: Marker | None, schema: Schema, analysis: tuple[str, ...] | None = None) -> Schema:
+    """Return the schema of an index, or of a new one. Without `analysis`, it has what the index has."""
     if analysis is None:
         analysis = marker.analysis if marker else ()
     return replace(schema, analysis=analysis, fields=marker.fields if marker else schema.fields)
+
+
+@contextlib.contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """Lock the folder of an index whose documents are elsewhere. Raises `IndexLocked`."""
+    with failures(path, "cannot be created"):
+        path.mkdir(parents=True, exist_ok=True)
+    lock = _lock(path)
+    try:
+        yield
+    finally:
+        unlock_and_close(lock)
 
 
 def erase(path: Path) -> None:

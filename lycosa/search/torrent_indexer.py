@@ -7,10 +7,12 @@ are indexed again, which is harmless. Only one process indexes a store, into one
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from lycosa.core.errors import IndexUnavailable
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.ports import Index, NewIndex
 from lycosa.search.rebuilds import RebuildRequests
@@ -20,6 +22,7 @@ from lycosa.storage.core.torrent_record import Change
 from lycosa.storage.ports import RecordStore
 
 Result = TypeVar("Result")
+log = logging.getLogger(__name__)
 
 BATCH = 2_000
 """Number of rows read at once. Their records are in memory."""
@@ -27,6 +30,8 @@ COMMIT_ROWS = 100_000
 """Number of rows between two commits while an index is filled for the first time."""
 POLL_S = 1.0
 """Pause before the next query to a store that had no changes."""
+RETRY_S = 5.0
+"""Pause before the next attempt if a search server does not answer."""
 SCANNED = "torrents"
 """The name of the position: the last row of the store in an index that is still being filled."""
 COMPLETE = 2**62
@@ -49,10 +54,15 @@ class TorrentIndexer:
         """Number of rows that were added, replaced or removed."""
 
     async def run(self) -> None:
-        """Follow the store until cancelled."""
+        """Follow the store until cancelled. While a search server does not answer, try again and again."""
         while True:
-            if not await self.catch_up():
-                await asyncio.sleep(POLL_S)
+            try:
+                pause_s = 0.0 if await self.catch_up() else POLL_S
+            except IndexUnavailable as failure:
+                log.warning("%s; it is tried again every %.0f s", failure, RETRY_S)
+                pause_s = RETRY_S
+            if pause_s:
+                await asyncio.sleep(pause_s)
 
     async def catch_up(self) -> int:
         """Index all changes of the store. Return the number of rows."""

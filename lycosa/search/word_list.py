@@ -94,7 +94,7 @@ class WordCounter:
         self._path, self._texts = index, schema.listed
         self._table = "words"
         self._pending = Counter[str]()
-        (index / FOLDER).mkdir(exist_ok=True)
+        (index / FOLDER).mkdir(parents=True, exist_ok=True)
         with self._failures("cannot be opened"):
             self._database = open_database(index / FOLDER / FILE, lambda _: None, _MAKE)
             [self._counted] = self._database.execute("SELECT max(highest_key) FROM counted").fetchone()

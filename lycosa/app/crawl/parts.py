@@ -202,7 +202,8 @@ def _sink_of(output: OutputTarget, settings: Settings, spool_folder: Path, crawl
 
 def written_paths(settings: Settings, state: StateDir) -> list[Path]:
     """Return the places on the disk that the crawl writes to: state, items, index."""
-    places = (state.path, *(each.path for each in parse_outputs(settings.output)), settings.index)
+    index = None if "://" in (settings.index or "") else settings.index
+    places = (state.path, *(each.path for each in parse_outputs(settings.output)), index)
     return [Path(place).absolute() for place in places if place]
 
 

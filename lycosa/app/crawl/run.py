@@ -30,6 +30,7 @@ from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import StateDir
 from lycosa.infra.shutdown import ShutdownDeadline
 from lycosa.infra.web.metrics_page import serve_metrics
+from lycosa.search.places import SphinxAddress, index_place
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ async def _check_outputs(settings: Settings, state: StateDir) -> None:
     if settings.index:
         from lycosa.app.search import open_index  # slow to import, and seldom needed
 
-        open_index(Path(settings.index), write=True).close()
+        open_index(index_place(settings.index), write=True).close()
 
 
 async def _metrics(run: CrawlRun) -> bytes:
@@ -158,23 +159,23 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()
     if settings.index:
-        _forget_indexed(settings, state, Path(settings.index))
+        _forget_indexed(settings, state, index_place(settings.index))
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.open(0)
         await sink.close()
     state.clear()
 
 
-def _forget_indexed(settings: Settings, state: StateDir, folder: Path) -> None:
+def _forget_indexed(settings: Settings, state: StateDir, place: Path | SphinxAddress) -> None:
     """Reset the indexed position of the items file to 0. Empty the index if it has no other source.
 
     An index of several crawls keeps its pages, even those that this crawl may no longer find.
     """
     from lycosa.app.search import erase_index, open_index  # slow to import, and seldom needed
 
-    with closing(open_index(folder, write=True)) as index:
+    with closing(open_index(place, write=True)) as index:
         source = indexer_of(settings, state.items, index).source
         is_only_source = set(index.positions()) <= {source}
         index.commit({source: 0})
     if is_only_source:
-        erase_index(folder)
+        erase_index(place)

@@ -51,7 +51,8 @@ class CrawlOptions(NamedTuple):
     "index_dir",
     type=NON_EMPTY,
     metavar="DIR",
-    help="Index new torrents during the crawl, for `lycosa site --state`. [default: no index]",
+    help="Index new torrents during the crawl, for `lycosa site --state`: a folder, or sphinx://HOST:PORT/NAME. "
+    "[default: no index]",
 )
 @click.option(
     "--profile",
@@ -128,7 +129,7 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     opening = open_torrent_crawl(
         session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
     )
-    async with opening as opened, _indexing(opened, options.index_dir):
+    async with opening as opened, _indexing(opened, state, options.index_dir):
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote
         )
@@ -149,14 +150,16 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
 
 
 @asynccontextmanager
-async def _indexing(opened: Any, folder: str | None) -> AsyncIterator[None]:
+async def _indexing(opened: Any, state: Path, index_dir: str | None) -> AsyncIterator[None]:
     """Index the torrents during the crawl."""
-    if folder is None:
+    if index_dir is None:
         yield
         return
-    from lycosa.app.torrent_search import torrent_indexer
+    from lycosa.app.dht_state import RecordsLocation
+    from lycosa.app.torrent_search import torrent_index_place, torrent_indexer
 
-    async with torrent_indexer(opened.store, Path(folder)) as indexer:
+    location = RecordsLocation(str(state), None)
+    async with torrent_indexer(opened.store, location, torrent_index_place(location, index_dir)) as indexer:
         opened.beside.append(indexer.run)
         yield
         await indexer.catch_up()

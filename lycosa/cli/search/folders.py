@@ -11,21 +11,24 @@ import click
 
 from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
+from lycosa.search.places import SphinxAddress, index_place
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def index_option(command: F) -> F:
     """Add `--index DIR` to a command, as `index_dir`."""
-    return click.option("--index", "index_dir", metavar="DIR", help="Folder of the index.")(command)
+    return click.option("--index", "index_dir", metavar="DIR", help="Folder of the index, or sphinx://HOST:PORT/NAME.")(
+        command
+    )
 
 
-def index_folder(index_dir: str | None) -> Path:
-    """Return the option's folder, else that of the settings (lycosa.toml, LYCOSA_INDEX). Raises `UsageError`."""
+def chosen_index(index_dir: str | None) -> Path | SphinxAddress:
+    """Return the option's index, else that of the settings (lycosa.toml, LYCOSA_INDEX). Raises `UsageError`."""
     folder = index_dir or folder_settings().index
     if not folder:
         raise UsageError("which index? Give --index DIR")
-    return Path(folder)
+    return index_place(folder)
 
 
 def folder_settings() -> Settings:

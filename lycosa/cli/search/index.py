@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -14,7 +15,7 @@ import click
 from lycosa.cli.crawl import progress
 from lycosa.cli.dht.records import records_options
 from lycosa.cli.exit_codes import one_line
-from lycosa.cli.search.folders import index_folder, index_option
+from lycosa.cli.search.folders import chosen_index, index_option
 from lycosa.cli.search.torrents import IndexOptions, index_torrents
 from lycosa.cli.task_progress import task_progress
 from lycosa.core.errors import UsageError
@@ -24,6 +25,7 @@ from lycosa.search.ports import DocumentIndex
 
 POLL_EVERY_S = 0.1
 ENGINES = ("tantivy", "fts5")
+SIZE = re.compile(r"[1-9]\d{0,5}[KMG]")
 DESCRIBED = {
     "title": "title",
     "text": "text, such as body,maker.name",
@@ -67,7 +69,10 @@ def _names(text: str) -> tuple[str, ...]:
 @click.group("index", invoke_without_command=True)
 @records_options
 @click.option(
-    "--index", "index_dir", metavar="DIR", help="Folder of the index.  [default: the folder index in --state]"
+    "--index",
+    "index_dir",
+    metavar="DIR",
+    help="Folder of the index, or sphinx://HOST:PORT/NAME.  [default: the folder index in --state]",
 )
 @click.option("--follow", is_flag=True, help="Keep indexing what a crawl stores, until Ctrl-C.")
 @click.option("--rebuild", is_flag=True, help="Build a new index; the old one is searched until then.")
@@ -122,20 +127,20 @@ def build(
     """
     from lycosa.app.search import declare_index, erase_index, open_index
 
-    folder = index_folder(index_dir)
+    place = chosen_index(index_dir)
     paths = [Path(file) for file in files]
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
     if fresh:
-        erase_index(folder)
+        erase_index(place)
     declared = {part: paths for part, paths in fields.items() if paths}
     if analysis is not None or declared:
-        declare_index(folder, analysis or (), declared)
-    with closing(open_index(folder, write=True)) as index:
+        declare_index(place, analysis or (), declared)
+    with closing(open_index(place, write=True)) as index:
         for path in paths:
             _build(index, path)
-        progress.write([f"{folder}: {format_count(index.count(), 'document')}"])
+        progress.write([f"{place}: {format_count(index.count(), 'document')}"])
 
 
 @command.command("stats")
@@ -145,15 +150,40 @@ def stats(index_dir: str | None, as_json: bool) -> None:
     """Show how many documents an index has, its size, and the position in each source file."""
     from lycosa.app.search import index_stats
 
-    folder = index_folder(index_dir)
-    documents, positions = index_stats(folder)
-    size_bytes = sum(_size(file) for file in folder.rglob("*"))
+    documents, size_bytes, positions = index_stats(chosen_index(index_dir))
     if as_json:
         print(json.dumps({"documents": documents, "size_bytes": size_bytes, "positions": positions}, indent=2))
         return
     print(f"documents  {documents:,}\nsize       {format_size(size_bytes)}")
     for source, position in positions.items():
         print(f"source     {one_line(source)}, read to {position:,} bytes")
+
+
+@command.command("sphinx-config")
+@click.argument("address", metavar="sphinx://HOST:PORT/NAME")
+@click.option(
+    "--folder", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder for the files of searchd."
+)
+@click.option("--pages", is_flag=True, help="Of pages; otherwise the index is of torrents.")
+@click.option("--memory", default="256M", show_default=True, metavar="SIZE", help="Memory for new documents.")
+def sphinx_config(address: str, folder: Path, memory: str, *, pages: bool) -> None:
+    """Print the configuration with which Sphinx or Manticore serves an index.
+
+    \b
+    lycosa index sphinx-config sphinx://127.0.0.1:9306/torrents --folder searchd > searchd.conf
+    searchd --config searchd.conf
+    lycosa index --state torrents --index sphinx://127.0.0.1:9306/torrents
+    """
+    from lycosa.app.search import sphinx_configuration
+    from lycosa.search.places import index_place
+
+    place = index_place(address)
+    if isinstance(place, Path):
+        raise UsageError(f"{address}: write sphinx://HOST:PORT/NAME")
+    if not SIZE.fullmatch(memory):
+        raise UsageError(f"--memory {memory}: write a size such as 256M or 2G")
+    folder.mkdir(parents=True, exist_ok=True)
+    print(sphinx_configuration(place, folder.absolute(), memory, pages=pages), end="")
 
 
 def _build(index: DocumentIndex, path: Path) -> None:
@@ -186,10 +216,3 @@ def _summary(path: Path, documents: int, broken: int, took_s: float, left_bytes:
     if left_bytes:
         lines.append(f"{path}: the last line is incomplete: the next build indexes it")
     return lines
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0

@@ -12,7 +12,7 @@ from html import escape, unescape
 import click
 
 from lycosa.cli.exit_codes import one_line
-from lycosa.cli.search.folders import index_folder, index_option
+from lycosa.cli.search.folders import chosen_index, index_option
 from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.search.core.query import check_page, page_as_json, parse_query
 from lycosa.search.core.results import Hit, SearchPage
@@ -40,7 +40,7 @@ def command(words: Sequence[str], index_dir: str | None, as_json: bool, limit: i
         check_page(limit, offset)
     except IndexFailure as failure:
         raise UsageError(str(failure)) from None
-    with closing(open_index(index_folder(index_dir))) as index:
+    with closing(open_index(chosen_index(index_dir))) as index:
         page = index.search(query, limit=limit, offset=offset)
     if as_json:
         print(json.dumps(page_as_json(query, page, limit, offset), ensure_ascii=False, indent=2))

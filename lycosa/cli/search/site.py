@@ -11,7 +11,7 @@ import click
 from lycosa.cli.dht.records import records_options
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.search import torrents
-from lycosa.cli.search.folders import folder_settings, index_folder, index_option
+from lycosa.cli.search.folders import chosen_index, folder_settings, index_option
 
 PORT = 8080
 """The port to try first without --port."""
@@ -88,7 +88,7 @@ def command(
         if location.state or location.store:
             options = torrents.SiteOptions(index_dir, title, base_path, hide_at_once, admin_over_http)
             return torrents.serve_torrents(location, options, listener, line, guarded)
-        with closing(open_index(index_folder(index_dir))) as index:
+        with closing(open_index(chosen_index(index_dir))) as index:
             print(line, flush=True)
             server = Server(guarded(build_search_site(index, title)))
             server.run(sockets=[listener])

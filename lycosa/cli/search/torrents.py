@@ -7,7 +7,6 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -32,10 +31,10 @@ class IndexOptions(NamedTuple):
 
 def index_torrents(location: Any, options: IndexOptions, *, follow: bool, rebuild: bool) -> int:
     """Index the torrents of a store, once or until a signal."""
-    from lycosa.app.torrent_search import index_folder
+    from lycosa.app.torrent_search import torrent_index_place
 
-    folder = index_folder(location, options.index_dir)
-    return asyncio.run(_until_signal(_index(location, folder, options, follow=follow, rebuild=rebuild)))
+    place = torrent_index_place(location, options.index_dir)
+    return asyncio.run(_until_signal(_index(location, place, options, follow=follow, rebuild=rebuild)))
 
 
 async def _until_signal(work: Any) -> int:
@@ -52,24 +51,24 @@ async def _until_signal(work: Any) -> int:
     return int(task.result())
 
 
-async def _index(location: Any, folder: Path, options: IndexOptions, *, follow: bool, rebuild: bool) -> int:
+async def _index(location: Any, place: Any, options: IndexOptions, *, follow: bool, rebuild: bool) -> int:
     from lycosa.app.dht_state import open_records
     from lycosa.app.torrent_search import torrent_indexer
 
     async with (
         open_records(location) as store,
-        torrent_indexer(store, folder, options.engine, options.analysis) as indexer,
+        torrent_indexer(store, location, place, options.engine, options.analysis) as indexer,
     ):
         started = time.monotonic()
         if rebuild:
             await indexer.rebuild()
         await indexer.catch_up()
-        _report(folder, indexer.indexed, time.monotonic() - started)
+        _report(place, indexer.indexed, time.monotonic() - started)
         while follow:
             before = indexer.indexed
             await _run_for(indexer, REPORT_S)
             if indexer.indexed > before:
-                _report(folder, indexer.indexed - before, REPORT_S)
+                _report(place, indexer.indexed - before, REPORT_S)
     return DONE
 
 
@@ -81,9 +80,9 @@ async def _run_for(indexer: Any, seconds: float) -> None:
         return
 
 
-def _report(folder: Path, rows: int, took_s: float) -> None:
+def _report(place: object, rows: int, took_s: float) -> None:
     text = f"{format_count(rows, 'torrent')} indexed in {format_duration(took_s)}" if rows else "nothing new"
-    print(f"{folder}: {text}", file=sys.stderr, flush=True)
+    print(f"{place}: {text}", file=sys.stderr, flush=True)
 
 
 class SiteOptions(NamedTuple):
@@ -102,16 +101,16 @@ def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str
 
 
 async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, guarded: Callable[[Any], Any]) -> int:
-    from lycosa.app.torrent_search import index_folder
+    from lycosa.app.torrent_search import torrent_index_place
     from lycosa.app.torrent_site import open_torrent_site
     from lycosa.cli.serving import Server
 
-    folder = index_folder(location, options.index_dir)
+    place = torrent_index_place(location, options.index_dir)
     base = options.base_path.rstrip("/")
     if base and not BASE_PATH.fullmatch(base):
         raise UsageError(f"--base-path {options.base_path}: write a path such as /torrents")
     decided = {"hide_at_once": options.hide_at_once, "over_http": options.admin_over_http}
-    async with open_torrent_site(location, folder, options.title, base=base, **decided) as site:
+    async with open_torrent_site(location, place, options.title, base=base, **decided) as site:
         print(line, flush=True)
         server = Server(guarded(site))
         await server.serve(sockets=[listener])
@@ -120,13 +119,13 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, 
 
 def add_admin(location: Any, index_dir: str | None, name: str) -> int:
     """Ask for the password of an administrator, or read it from the first line of a pipe. Store it."""
-    from lycosa.app.torrent_search import index_folder
+    from lycosa.app.torrent_search import local_folder, torrent_index_place
     from lycosa.app.torrent_site import set_admin_password
 
     if sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
         password = sys.stdin.readline().rstrip("\n")
-    set_admin_password(index_folder(location, index_dir), name, password)
+    set_admin_password(local_folder(location, torrent_index_place(location, index_dir)), name, password)
     print(f"{name} can log in at /admin", file=sys.stderr)
     return DONE

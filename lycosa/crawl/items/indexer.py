@@ -8,11 +8,13 @@ of the crawl's output. It commits documents and position in one step, so index a
 whose documents were not committed are indexed again. After `advance`, a page becomes searchable within
 `COMMIT_S` plus the time that one batch takes.
 
-An error ends the thread, not the crawl: `error` is set at once, and `close` raises it.
+While a search server does not answer, the thread waits. Another error ends the thread, not the crawl: `error` is set at
+once, and `close` raises it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -21,13 +23,17 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from lycosa.core.errors import IndexFailure, LycosaError
+from lycosa.core.errors import IndexFailure, IndexUnavailable, LycosaError
 from lycosa.search.core.documents import Fields, to_document
 from lycosa.search.core.results import Document
 from lycosa.search.ports import DocumentIndex
 
+log = logging.getLogger(__name__)
+
 COMMIT_S = 1.0
 """Maximum seconds between adding a document and committing it."""
+RETRY_S = 5.0
+"""Pause before the next attempt if a search server does not answer."""
 BATCH_DOCS = 200
 BATCH_BYTES = 8 * 1024**2
 LINE_MAX = 64 * 1024**2
@@ -138,14 +144,24 @@ class Indexer:
     def _follow(self) -> None:
         commit_at: float | None = None
         while self._wait_for_work(commit_at):
-            if self._read < self._limit:
-                self._index_batch()
-                commit_at = commit_at or time.monotonic() + COMMIT_S
-            if commit_at is not None and time.monotonic() >= commit_at:
-                self._commit()
-                commit_at = None
+            try:
+                if self._read < self._limit:
+                    self._index_batch()
+                    commit_at = commit_at or time.monotonic() + COMMIT_S
+                if commit_at is not None and time.monotonic() >= commit_at:
+                    self._commit()
+                    commit_at = None
+            except IndexUnavailable as failure:
+                self._pause(failure)
         if self._draining:
             self._commit()
+
+    def _pause(self, failure: IndexUnavailable) -> None:
+        """Wait until a search server is tried again. Raises the failure if there is no time left for that."""
+        log.warning("%s; it is tried again every %.0f s", failure, RETRY_S)
+        with self._changed:
+            if self._closing or self._changed.wait_for(lambda: self._closing, RETRY_S):
+                raise failure
 
     def _wait_for_work(self, commit_at: float | None) -> bool:
         """Wait until there is something to read or to commit. Return False at the end."""

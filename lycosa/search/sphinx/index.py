@@ -248,6 +248,13 @@ class Feed:
         self._bytes = 0
 
 
+def sphinx_marker(address: SphinxAddress) -> Marker | None:
+    """Return what an index is; None if it is empty. Raises `IndexFailure`."""
+    with closing(SphinxServer(address)) as server:
+        rows = server.ask(f"SELECT body FROM {address.name}_state WHERE id = {MARKER_ROW}").rows
+        return msgspec.json.decode(rows[0][0], type=Marker) if rows else None
+
+
 def erase_sphinx(address: SphinxAddress) -> None:
     """Empty an index, so that it can be built again. Raises `IndexFailure`."""
     with closing(SphinxServer(address)) as server:

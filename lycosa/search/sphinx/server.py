@@ -113,5 +113,6 @@ def _send(connection: Any, statement: str, *, counted: bool) -> SphinxAnswer:
 
 
 def _reason(error: Exception) -> str:
-    reason = str(error.args[-1] if error.args else error)
+    error = getattr(error, "original_exception", None) or error
+    reason = getattr(error, "strerror", None) or str(error.args[-1] if error.args else error)
     return " ".join(reason.replace("\0", " ").split())[:200] or type(error).__name__
