@@ -8,17 +8,16 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 from lycosa.app.dht_state import RecordsLocation
-from lycosa.app.search import marker_of
 from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.search import fts5, tantivy
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.fts5 import Fts5Index
-from lycosa.search.index_folder import only_writer, schema_of
+from lycosa.search.index_folder import marker_of, only_writer, schema_of
 from lycosa.search.places import SphinxAddress, index_place
 from lycosa.search.ports import Index
 from lycosa.search.rebuilds import RebuildRequests
-from lycosa.search.sphinx.index import SphinxIndex
+from lycosa.search.sphinx.index import SphinxIndex, sphinx_marker
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.word_list import WordCounter
@@ -58,7 +57,7 @@ def open_torrent_index(
     if isinstance(place, SphinxAddress):
         if engine:
             raise UsageError(f"--engine {engine} is for an index in a folder, not for {place}")
-        return SphinxIndex(place, schema_of(marker_of(place), TORRENTS, analysis), write=write)
+        return SphinxIndex(place, schema_of(sphinx_marker(place), TORRENTS, analysis), write=write)
     if not write and not place.exists():
         raise UsageError(f"{place} does not exist: `lycosa index` with the same --state or --store creates it")
     marker = marker_of(place)

@@ -92,7 +92,7 @@ def test_the_index_is_rebuilt_by_a_process_of_its_own_or_by_the_one_that_writes_
     async def run() -> None:
         async with open_records(location, create=True) as store:
             await store.put(RECORDS, NOW)
-            async with torrent_indexer(store, folder) as indexer:
+            async with torrent_indexer(store, location, folder) as indexer:
                 await indexer.catch_up()
                 rebuild = IndexRebuildProcess(location, folder)
                 assert await rebuild.progress() is None
