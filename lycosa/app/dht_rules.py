@@ -83,7 +83,7 @@ async def apply_rules(
 
 
 async def scan_installed(scan: RuleScan, state: Path) -> None:
-    """Scan by rules that were just installed. A running crawl uses the old rules until it reloads."""
+    """Scan with rules that were just installed. Beside a running crawl, scan again after it has reloaded them."""
     await scan.run()
     if (state / QUEUE / SOCKET).exists():
         await asyncio.sleep(LOOK_EVERY_S + MARGIN_S)

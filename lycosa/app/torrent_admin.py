@@ -1,4 +1,4 @@
-"""The long tasks of a site's administrators: rules about names, tried and applied, and rebuilding the index."""
+"""The long tasks of a site's administrators: dry runs and application of rules about names, and index rebuilds."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from lycosa.storage.rules.installed import install_text, remove_rules, rule_file
 from lycosa.storage.rules.rule_files import compile_pattern
 
 WRITER_WAIT_S = 60
-"""How long a rebuilding waits for a process that writes the index and does not take the request."""
+"""Seconds that a rebuild waits if a process that writes the index does not take the request."""
 STALLED_S = 600.0
-"""A rebuilding by another process that has noted nothing for so long counts as failed."""
+"""A rebuild by another process counts as failed after this many seconds without progress."""
 
 
 class StoredNameRules:
-    """The rules about names of a store, and of the crawls of its state folder, if it has one. See `NameRules`."""
+    """The rules about names for a store, and for crawls with its state folder, if there is one. See `NameRules`."""
 
     def __init__(self, store: RecordStore, state: Path | None) -> None:
         self._store, self._state = store, state
@@ -69,14 +69,14 @@ class StoredNameRules:
         await asyncio.to_thread(remove_rules, name, self._state)
 
     async def close(self) -> None:
-        """End the task."""
+        """Stop the running task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     def _check_free(self) -> None:
         if self._task is not None and not self._task.done():
-            raise UsageError("Another rule is being tried or applied: wait until it ends.")
+            raise UsageError("Another rule is being tried or applied: wait until it is finished.")
 
     async def _begin(self, draft: RuleDraft, inspector: Inspector, *, applied: bool) -> None:
         trial = RuleTrial(draft, TaskProgress(await self._store.count(), started=time.time()), applied=applied)
@@ -105,9 +105,7 @@ class StoredNameRules:
 
 
 class IndexRebuildProcess:
-    """Rebuilds an index in a process of its own, unless another process writes it: that one does it. See
-    `IndexRebuild`.
-    """
+    """Rebuilds an index: in the process that writes it, or else in a separate process. See `IndexRebuild`."""
 
     def __init__(self, location: RecordsLocation, place: Path | SphinxAddress) -> None:
         self._location, self._place = location, place
@@ -128,11 +126,11 @@ class IndexRebuildProcess:
         if progress is None or not progress.is_running or (self._process and self._process.is_alive()):
             return progress
         if (self._process and self._process.exitcode) or progress.noted < time.time() - STALLED_S:
-            progress.ended, progress.error = progress.noted, "the process that did it was killed"
+            progress.ended, progress.error = progress.noted, "the rebuilding process was killed"
         return progress
 
     async def close(self) -> None:
-        """End the process. A rebuilding that has not ended is begun again by the next process that writes the index."""
+        """End the process. The next process that writes the index starts an unfinished rebuild again."""
         if self._process is not None and self._process.is_alive():
             self._process.terminate()
             await asyncio.to_thread(self._process.join)
@@ -159,7 +157,7 @@ async def _rebuild(location: RecordsLocation, place: Path | SphinxAddress, reque
                 return
             except IndexLocked:
                 await asyncio.sleep(1)
-    raise UsageError("another process writes the index, and does not rebuild it")
+    raise UsageError("another process has opened the index for writing, and does not rebuild it")
 
 
 def _inspector(draft: RuleDraft) -> Inspector:
@@ -167,7 +165,7 @@ def _inspector(draft: RuleDraft) -> Inspector:
 
 
 def _rule_text(draft: RuleDraft) -> str:
-    """Return the rule as a file. What is printable is written alike in JSON and TOML."""
+    """Return the text of a rule file. Printable strings have the same form in JSON and TOML."""
     words = json.dumps(draft.words, ensure_ascii=False)
     return f"[[deny]]\nreason = {json.dumps(draft.reason, ensure_ascii=False)}\nwords = {words}\n"
 

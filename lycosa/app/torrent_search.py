@@ -38,7 +38,7 @@ def torrent_index_place(location: RecordsLocation, index: str | None) -> Path | 
 
 
 def local_folder(location: RecordsLocation, place: Path | SphinxAddress) -> Path:
-    """Return the folder of an index; of one on a search server, the folder of its list of words."""
+    """Return the folder of an index, or of the word list of an index on a search server."""
     return place if isinstance(place, Path) else Path(location.state or ".") / f"sphinx-{place.name}"
 
 
@@ -51,8 +51,7 @@ def open_torrent_index(
 ) -> Index:
     """Open an index of torrents. `engine` is that of a new index in a folder, by default tantivy.
 
-    `analysis` is that of an index which is built. Raises `IndexFailure`; `UsageError` if the index to read does
-    not exist.
+    `analysis` is that of a new index. Raises `IndexFailure`; `UsageError` if the index to read does not exist.
     """
     if isinstance(place, SphinxAddress):
         if engine:

@@ -1,6 +1,6 @@
-"""Lets another process ask the writer of an index to rebuild it, and see how far it is: DIR/rebuild.json.
+"""Lets a process request a rebuild from the writer of an index, and see its progress, through DIR/rebuild.json.
 
-The writer looks about once a second. A rebuilding whose process was killed is begun again by the next writer.
+The writer checks the file about once a second. If its process is killed, the next writer starts the rebuild again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 class TaskProgress(msgspec.Struct):
-    """How far a long task is. Times are unix seconds; `started` is 0 until it begins, `ended` None until it ends.
+    """The progress of a long task. Times are unix seconds; `started` is 0 before the start, `ended` None until the end.
 
-    `noted` is when this was written, `error` why the task failed.
+    `noted` is the time of writing, and `error` the reason of a failure.
     """
 
     total: int = 0
@@ -42,46 +42,46 @@ class TaskProgress(msgspec.Struct):
         return self.ended is None
 
     def rate(self, now: float) -> float:
-        """Return how many are done in a second."""
+        """Return the number done per second."""
         passed_s = (now if self.ended is None else self.ended) - self.started
         return self.done / passed_s if passed_s > 0 else 0.0
 
     def left_s(self, now: float) -> float | None:
-        """Return in how many seconds it ends; None while nothing is done."""
+        """Return the estimated remaining seconds; None while nothing is done."""
         rate = self.rate(now)
         return max(self.total - self.done, 0) / rate if rate else None
 
 
 class RebuildRequests:
-    """The requests to rebuild the index in a folder."""
+    """The rebuild requests for the index in a folder."""
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.time) -> None:
         self._path, self._now = folder / FILE, now
 
     def progress(self) -> TaskProgress | None:
-        """Return how far the last rebuilding is; None if nobody has asked for one."""
+        """Return the progress of the last rebuild; None if none was requested."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=TaskProgress)
         except (OSError, msgspec.MsgspecError):
             return None
 
     def ask(self) -> None:
-        """Ask for a rebuilding. Raises `IndexFailure`."""
+        """Request a rebuild. Raises `IndexFailure`."""
         self._write(TaskProgress())
 
     def is_wanted(self) -> bool:
-        """Return whether one was asked for, and has not ended."""
+        """Return whether a rebuild was requested and has not ended."""
         progress = self.progress()
         return progress is not None and progress.is_running
 
     def fail(self, error: str) -> None:
-        """Note that the rebuilding cannot be done."""
+        """Write that the rebuild has failed."""
         now = self._now()
         self._write(TaskProgress(started=now, ended=now, error=error))
 
     @asynccontextmanager
     async def noted(self, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
-        """Note the progress of the rebuilding in the block, and how it ends. Its errors are noted and logged."""
+        """Write the progress of the rebuild in the block, and its end. An error is written and logged."""
         progress = TaskProgress(total, started=self._now())
         self._write(progress)
         ticking = asyncio.ensure_future(self._tick(progress, done))

@@ -33,7 +33,7 @@ DESCRIBED = {
     "url": "URL",
     "lang": "language",
     "date": "date",
-    "key": "key, by which items replace others",
+    "key": "key; an item replaces the one with the same key",
 }
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,7 +44,7 @@ def analysis_option(command: F) -> F:
         "--analysis",
         metavar="NAMES",
         callback=lambda _ctx, _param, value: None if value is None else _names(value),
-        help="Analysis of an index: simplified (Chinese), stem-english (or another language); both with a comma.",
+        help="Text analysis of the index: simplified (Chinese), stem-english (or another language), or both.",
     )(command)
 
 
@@ -118,8 +118,8 @@ def build(
     """Add the items in these files to an index, and create the index if it does not exist.
 
     Each file is read from where the last build stopped. An item replaces an earlier item with the same key (its
-    fingerprint, or its URL). The fields of pages are known. For other items, name the fields, or they are guessed; an
-    index keeps its fields and its analysis.
+    fingerprint, or its URL). The fields of pages are known. Fields of other items are guessed unless they are named.
+    The index stores the names of fields and the analysis.
 
     \b
     lycosa index build --index index items.jsonl

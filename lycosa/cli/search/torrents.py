@@ -22,7 +22,7 @@ BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
 
 class IndexOptions(NamedTuple):
-    """Where an index is, and how it is built; None for what it has."""
+    """The folder, engine and analysis of an index; None keeps those that it has."""
 
     index_dir: str | None
     engine: str | None

@@ -1,10 +1,10 @@
-"""What an operator may add to the analysis of texts: words that differ in form only become one.
+"""Optional steps of text analysis, which an operator chooses: they unify words that differ only in form.
 
     simplified        traditional Chinese characters are read as simplified ones
     stem-english      words without their endings, by the Snowball stemmer of a language
 
-It is applied to words that `search.core.analyzer` has made: of documents, before they are indexed, and of queries. The
-names are stored with the index, since both must be analyzed alike.
+The steps are applied to the words from `search.core.analyzer`, of documents and of queries. The names of the steps are
+stored with the index, since documents and queries must be analyzed in the same way.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lycosa.search.core.simplified import SIMPLIFIED
 
 STEM = "stem-"
 STEMS_KEPT = 100_000
-"""Words whose stems are remembered."""
+"""Maximum number of words whose stems are cached."""
 ENDING_MAX = 6
-"""Letters behind a stem that are marked as part of the word."""
+"""Maximum number of letters after a stem that are highlighted as part of the word."""
 
 
 class Analysis:
-    """The analysis with these names. Raises `IndexFailure` for a name that is not known."""
+    """The analysis with these steps. Raises `IndexFailure` for an unknown name."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self.names = tuple(names)
@@ -40,26 +40,26 @@ class Analysis:
             raise IndexFailure(f"the analysis {wrong!r} is unknown: use simplified, or stem-LANGUAGE of one language")
 
     def entries(self, entries: Sequence[IndexEntry]) -> Sequence[IndexEntry]:
-        """Return documents as they are indexed."""
+        """Apply the steps to documents that are to be indexed."""
         return [each._replace(texts=self._texts(each.texts)) for each in entries] if self.names else entries
 
     def query(self, query: SearchQuery) -> SearchQuery:
-        """Return a query as it is searched."""
+        """Apply the steps to a query."""
         if not self.names:
             return query
         clauses = tuple(tuple(map(self._term, clause)) for clause in query.clauses)
         return query._replace(clauses=clauses, excluded=tuple(map(self._term, query.excluded)))
 
     def fold(self, text: str) -> str:
-        """Fold normalized text, as `analyzer.fold` does. Its words are found by the patterns of words of a query."""
+        """Fold normalized text, as `analyzer.fold` does. The result is searched with `pattern`."""
         folded = fold(text)
         return folded.translate(SIMPLIFIED) if self._simplifies else folded
 
     def pattern(self, word: str) -> str:
-        """Return the regular expression of a word of a query in folded text."""
+        """Return the regular expression that finds a query word in folded text."""
         if self._stem is None or is_unspaced(word):
             return re.escape(word)
-        # Stems that end with i are often those of words with y.
+        # A stem that ends in i often belongs to a word that ends in y.
         stem = re.escape(word[:-1]) + "[iy]" if word.endswith("i") else re.escape(word)
         return rf"{stem}{SPACED_LETTER}{{0,{ENDING_MAX}}}"
 
@@ -80,7 +80,7 @@ PLAIN = Analysis()
 
 @lru_cache(16)
 def analysis_of(names: tuple[str, ...]) -> Analysis:
-    """Return the analysis with these names. Raises `IndexFailure` for one that is not known."""
+    """Return the analysis with these steps. Raises `IndexFailure` for an unknown name."""
     return Analysis(names)
 
 
@@ -92,5 +92,5 @@ def _stemmer(language: str) -> Callable[[str], str]:
     if language not in snowballstemmer.algorithms():
         known = ", ".join(sorted(snowballstemmer.algorithms()))
         raise IndexFailure(f"{STEM}{language[:20]}: there is no stemmer of this language: use one of {known}")
-    # A stemmer has a state: each word gets its own, so that threads can share the function.
+    # A stemmer has state. Each word gets a new one, so that threads can share the function.
     return lambda word: str(snowballstemmer.stemmer(language).stemWord(word))

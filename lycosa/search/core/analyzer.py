@@ -93,9 +93,9 @@ def words(text: str) -> list[str]:
 
 
 def units(text: str) -> list[str]:
-    """Return the folded words in order; adjacent characters of scripts without spaces are one, with spaces in between.
+    """Return the folded words in order. Adjacent characters of scripts without spaces are one unit, divided by spaces.
 
-    A number of COUNTER_DIGITS at most stays with the characters beside it: that of an episode, or of a month.
+    A number of at most COUNTER_DIGITS, such as that of an episode or a month, stays with the characters next to it.
     """
     folded = fold(normalize(text))
     if folded.isascii():

@@ -26,8 +26,8 @@ Fields = Mapping[str, Sequence[str]]
 def to_document(item: Mapping[str, Any], line: bytes, fields: Fields | None = None) -> Document:
     """Return the document of an item; `line` is the item as JSON.
 
-    `fields` names the fields with parts of the document, such as {"title": ["name"], "text": ["maker.name"]}. The other
-    parts are guessed.
+    `fields` maps parts of the document to fields of the item, such as {"title": ["name"], "text": ["maker.name"]}. The
+    other parts are guessed.
 
     The key is its fingerprint, else its URL, else a hash of the line. The title is its `title` or `name`. The text of a
     page is its `text`; the text of other items is every string outside the known fields.

@@ -35,9 +35,9 @@ class FailureText(NamedTuple):
 TEXTS = {
     404: FailureText("This page does not exist", "Try the search box.", "Not Found"),
     405: FailureText(
-        "This cannot be done here", "Go back, and use the links and buttons of the page.", "Method Not Allowed"
+        "This is not possible here", "Go back, and use the links and buttons of the page.", "Method Not Allowed"
     ),
-    413: FailureText("This is too long", "Go back, and send less at once.", "Content Too Large"),
+    413: FailureText("This is too large", "Go back, and send less text.", "Content Too Large"),
     429: FailureText("Too many requests", "Try again in {seconds} s.", "too many requests: try again in {seconds} s"),
     500: FailureText("Internal error", "The error has been logged.", "Internal error"),
     503: FailureText(

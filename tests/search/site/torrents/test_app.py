@@ -111,7 +111,7 @@ def test_unknown_paths_and_methods_are_refused_for_people_and_for_programs(site)
     assert json.loads(site.get("/api/nowhere").text) == {"error": "Not Found"}
     assert site.get("/search.exe?q=show").status == 404
     refused = site.request("POST", "/search")
-    assert (refused.status, "This cannot be done here" in refused.text) == (405, True)
+    assert (refused.status, "This is not possible here" in refused.text) == (405, True)
     assert "Disallow: /torrent/" in site.get("/robots.txt").text
 
 

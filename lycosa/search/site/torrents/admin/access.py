@@ -1,12 +1,12 @@
-"""Who may administer: passwords, sessions, and what slows down those who guess.
+"""Access to administration: passwords, sessions, and limits for guessed passwords.
 
 Administration is off until an administrator has a password. It is refused over plain HTTP from other machines, unless
 the operator allows it. Forms carry the token of their session, and browsers send the cookie only from pages of this
 site.
 
-A client that guesses has to wait (429). Nobody is ever locked out by the guesses of others: many of them, from many
-clients, only make each answer later, by DELAY_MAX_S at most. The same holds for clients on this machine, which may be
-a proxy that does not say for whom it asks.
+A client with too many failed logins must wait (429). Failed logins of other clients never lock anybody out: if there
+are very many, each login is delayed by at most DELAY_MAX_S. Clients on this machine are also only delayed, since they
+may be a reverse proxy that does not forward client addresses.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from lycosa.search.site.torrents.pages import TorrentPages
 
 COOKIE = "lycosa_session"
 FAILURES_PER_MINUTE, FAILURES_AT_ONCE = 2, 5
-"""Failed logins of a client."""
+"""Limits for failed logins of one client."""
 ALL_FAILURES_PER_MINUTE, ALL_FAILURES_AT_ONCE = 40, 100
-"""Failed logins of all clients, beyond which each login is delayed."""
+"""Limits for failed logins of all clients. Beyond them, each login is delayed."""
 DELAY_MAX_S = 2.0
 HASHED_AT_ONCE = 2
-"""Passwords that are checked at once: each takes 64 MB and a processor for some time."""
+"""Maximum number of passwords checked at the same time. Each check takes 64 MB and processor time."""
 LOGINS_MAX = 200
-"""Logins under way: beyond, they are asked to come again in a second."""
+"""Maximum number of logins in progress. Further ones get 429 with a second to wait."""
 ALL_CLIENTS = "all"
 Page = Callable[[Request, AdminSession], Awaitable[Response]]
 
@@ -51,7 +51,7 @@ class AdminAccess:
         self._under_way = 0
 
     def guarded(self, page: Page, *, changes: bool = False) -> Callable[[Request], Awaitable[Response]]:
-        """Return a page for administrators alone. One that `changes` something takes forms, with their token."""
+        """Return a handler that requires a session. With `changes`, it accepts only forms with the session's token."""
 
         async def respond(request: Request) -> Response:
             if refused := self._refused(request):
@@ -71,7 +71,7 @@ class AdminAccess:
         return respond
 
     async def login(self, request: Request) -> Response:
-        """Show the login, or log in."""
+        """Show the login form, or log in."""
         if refused := self._refused(request):
             return refused
         if request.method != "POST":

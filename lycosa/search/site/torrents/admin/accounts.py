@@ -1,4 +1,4 @@
-"""The pages about who may do something: administrators, and keys for programs."""
+"""The pages of accounts: administrators, and keys for programs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class AdminAccounts:
         self._site, self._pages = site, pages
 
     async def users(self, request: Request, session: AdminSession) -> Response:
-        """Show the administrators; add or remove one, or change a password, which ends the sessions of that one."""
+        """Show, add or remove administrators, or change a password, which ends the sessions of that administrator."""
         if request.method != "POST":
             return await self._users_page(request, session)
         form = await form_of(request)
         name, action = form.get("name", "").strip()[:NAME_MAX], form.get("action", "")
         if action == "remove":
             if not await asyncio.to_thread(self._site.remove_user, name):
-                return await self._users_page(request, session, "The last administrator stays.")
+                return await self._users_page(request, session, "The last administrator cannot be removed.")
             return self._pages.redirect("/admin/users?said=user-removed")
         if not name.isprintable() or not name:
             return await self._users_page(request, session, "Write the name of the administrator.")
         if action == "add" and name in await asyncio.to_thread(self._site.users):
-            return await self._users_page(request, session, "There is an administrator of this name.")
+            return await self._users_page(request, session, "There already is an administrator with this name.")
         try:
             hashed = await asyncio.to_thread(hash_password, form.get("password", ""))
         except UsageError:
@@ -46,11 +46,11 @@ class AdminAccounts:
             await asyncio.to_thread(self._site.set_password, name, hashed)
             return self._pages.redirect("/admin/users?said=user-added")
         if not await asyncio.to_thread(self._site.change_password, name, hashed):
-            return await self._users_page(request, session, "There is no administrator of this name.")
+            return await self._users_page(request, session, "There is no administrator with this name.")
         return self._pages.redirect("/admin/users?said=password-changed")
 
     async def keys(self, request: Request, session: AdminSession) -> Response:
-        """Show the keys; make or remove one."""
+        """Show, create or remove keys."""
         if request.method != "POST":
             return await self._keys_page(request, session)
         form = await form_of(request)

@@ -1,7 +1,7 @@
 """Takedown requests and the pages of administrators, by path.
 
-/takedown                       a takedown request, by anybody
-/admin                          the requests; /admin/takedowns decides
+/takedown                       the public form for takedown requests
+/admin                          the requests; /admin/takedowns stores a decision
 /admin/login, /admin/logout     the session
 /admin/deny                     the deny-list, with a dry run
 /admin/rules                    rules about names, with a dry run

@@ -1,4 +1,4 @@
-"""Reads the forms that visitors and administrators send. They are small, and nothing in them is trusted."""
+"""Reads the forms of visitors and administrators. They are limited in size, and their content is untrusted."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ async def has_token(request: Request, session: AdminSession) -> bool:
 
 
 def infohashes_in(text: str) -> list[str]:
-    """Return the infohashes in a text, such as those of links and addresses of pages."""
+    """Return the infohashes in a text, such as magnet links and URLs of pages."""
     found = (each.lower() for each in _INFOHASH.findall(text))
     return [each for each in dict.fromkeys(found) if infohash_of(each)]

@@ -1,4 +1,4 @@
-"""What administration works on, and the ports of its long tasks: rules about names, and rebuilding the index."""
+"""The parts that administration needs, and the ports of its long tasks: rules about names, and index rebuilds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.search.site.torrents.admin.site_store import SiteStore
 from lycosa.storage.ports import RecordStore
 
 EXAMPLES_MAX = 20
-"""Torrents that a dry run shows."""
+"""Maximum number of torrents that a dry run shows."""
 
 
 class AdminOptions(NamedTuple):
@@ -22,7 +22,7 @@ class AdminOptions(NamedTuple):
 
 
 class RuleDraft(NamedTuple):
-    """A rule about names: it refuses torrents with one of the words or phrases in a name. Its file has this name."""
+    """A rule that refuses torrents with one of the words or phrases in a name. `name` is also the name of its file."""
 
     name: str
     reason: str
@@ -30,7 +30,7 @@ class RuleDraft(NamedTuple):
 
 
 class InstalledRule(NamedTuple):
-    """A file of rules that holds: its name, its reasons, and how many words it has."""
+    """An installed rule file: its name, its reasons, and its number of words."""
 
     name: str
     reasons: tuple[str, ...]
@@ -39,7 +39,7 @@ class InstalledRule(NamedTuple):
 
 @dataclass(slots=True)
 class RuleTrial:
-    """A rule that is tried on the stored torrents, or applied: then what it refuses is removed."""
+    """A dry run of a rule on the stored torrents. If `applied`, the refused torrents are removed."""
 
     draft: RuleDraft
     progress: TaskProgress
@@ -50,40 +50,40 @@ class RuleTrial:
 
 
 class NameRules(Protocol):
-    """The rules about names of a store. One trial at a time. Raises `UsageError` for what cannot be done."""
+    """The rules about names of a store. Only one trial runs at a time. Raises `UsageError`."""
 
     @property
     def trial(self) -> RuleTrial | None:
         """The last trial, which may be running."""
 
     async def installed(self) -> Sequence[InstalledRule]:
-        """Return the rules that hold for crawls and imports, besides those of the package."""
+        """Return the installed rules, which apply to crawls and imports, without the built-in ones."""
 
     async def start(self, draft: RuleDraft) -> None:
         """Try a rule in the background: count what it would remove."""
 
     async def apply(self) -> None:
-        """Apply the rule that was tried: it holds from now on, and what it refuses is removed in the background."""
+        """Install the tried rule, and remove the torrents that it refuses in the background."""
 
     def discard(self) -> None:
-        """Forget the trial. One that runs ends; what it removed stays removed."""
+        """Stop and forget the trial. Removed torrents are not restored."""
 
     async def remove(self, name: str) -> None:
-        """Remove a rule. What it removed stays on the deny-list."""
+        """Remove a rule. The torrents that it removed stay on the deny-list."""
 
 
 class IndexRebuild(Protocol):
     """Rebuilds the index in the background. The old one is searched until the new one replaces it."""
 
     async def start(self) -> None:
-        """Start, unless it runs already."""
+        """Start a rebuild, unless one is running."""
 
     async def progress(self) -> TaskProgress | None:
-        """Return how far the last rebuilding is; None if there was none."""
+        """Return the progress of the last rebuild; None if there was none."""
 
 
 class AdminParts(NamedTuple):
-    """What administration works on: the site's own file, the store of the torrents, and the long tasks."""
+    """What administration needs: the database of the site, the record store, and the long tasks."""
 
     site: SiteStore
     store: RecordStore
@@ -97,7 +97,7 @@ SAID: Mapping[str, str] = {
     "refused": "The request was refused.",
     "denied": "The torrents were removed, and will not be stored again.",
     "allowed": "The torrents may be stored again.",
-    "none": "There was no infohash: nothing was changed.",
+    "none": "No infohash was given, so nothing was changed.",
     "key-removed": "The key was removed.",
     "gone": "This request has already been decided.",
     "user-added": "The administrator can log in now.",
@@ -106,4 +106,4 @@ SAID: Mapping[str, str] = {
     "rule-removed": "The rule was removed. The torrents that it removed stay on the deny-list.",
     "rule-discarded": "The rule was discarded.",
 }
-"""What pages say after a change, by the word in their address."""
+"""The messages of pages after a change, by the parameter `said` of the URL."""

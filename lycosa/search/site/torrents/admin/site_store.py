@@ -80,13 +80,13 @@ class SiteStore:
         return rows[0][0] if rows else None
 
     def change_password(self, name: str, hashed: str) -> bool:
-        """Change the password of an administrator, if there is one of this name. It ends the sessions."""
+        """Change a password, and end the sessions. Return False if there is no such administrator."""
         changed = self._run("UPDATE users SET password = ? WHERE name = ? RETURNING 1", [hashed, name])
         self._run("DELETE FROM sessions WHERE name = ?", [name])
         return bool(changed)
 
     def remove_user(self, name: str) -> bool:
-        """Remove an administrator, and end the sessions. Return False for the last one, who stays."""
+        """Remove an administrator, and end the sessions. Return False for the last one, which is not removed."""
         query = "DELETE FROM users WHERE name = ? AND (SELECT count(*) FROM users) > 1"
         self._run(query, [name])
         if name in self.users():

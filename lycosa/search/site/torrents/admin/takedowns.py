@@ -1,4 +1,4 @@
-"""Takedown requests, what administrators decide about them, and the deny-list."""
+"""Takedown requests, decisions about them, and the deny-list."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from lycosa.storage.core.torrent_record import Standing
 
 INFOHASHES_MAX = 100
 DENIED_MAX = 1000
-"""Infohashes that an administrator may name at once."""
+"""Maximum number of infohashes that an administrator may send at once."""
 REASON_MAX, CONTACT_MAX = 4000, 200
 TAKEDOWNS_PER_MINUTE, TAKEDOWNS_AT_ONCE = 0.2, 5
 ALL_CLIENTS = "all"
 ALL_FACTOR = 20
-"""All clients together may send so many more requests than one."""
+"""The limit of all clients together, as a multiple of that of one client."""
 
 
 class DenyPreview(NamedTuple):
-    """What denying some infohashes would do: the names of the stored torrents, and how many are denied already."""
+    """The effect of denying some infohashes: the stored torrents, and the number that are already denied."""
 
     infohashes: list[str]
     stored: list[tuple[str, str]]
@@ -45,7 +45,7 @@ class Takedowns:
         self._all = RequestLimit(TAKEDOWNS_PER_MINUTE * ALL_FACTOR, TAKEDOWNS_AT_ONCE * ALL_FACTOR)
 
     async def ask(self, request: Request) -> Response:
-        """Show the form of a takedown request, or take one."""
+        """Show the form for a takedown request, or store a request."""
         if request.method != "POST":
             return self._form(request, request.query_params.get("infohash", "")[:64])
         if wait_s := self._each.wait_s(client_of(request)) or self._all.wait_s(ALL_CLIENTS):
@@ -89,7 +89,7 @@ class Takedowns:
         return self._pages.redirect(f"/admin?said={decision}")
 
     async def deny(self, request: Request, session: AdminSession) -> Response:
-        """Show the deny-list's form, what a change would do, or change it."""
+        """Show the form of the deny-list, preview a change, or make it."""
         if request.method != "POST":
             return self._deny_page(request, session, SAID.get(request.query_params.get("said", ""), ""))
         form = await form_of(request)

@@ -1,4 +1,4 @@
-"""The pages of long tasks: trying and applying rules about names, and rebuilding the index."""
+"""The pages of long tasks: dry runs and application of rules about names, and index rebuilds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Tasks:
         self._rules, self._rebuild, self._search, self._pages = parts.rules, parts.rebuild, search, pages
 
     async def rules(self, request: Request, session: AdminSession) -> Response:
-        """Show the rules and the trial; try, apply, discard or remove one."""
+        """Show the rules and the trial; try, apply, discard or remove a rule."""
         if self._rules is None:
             raise HTTPException(404)
         if request.method != "POST":
@@ -40,7 +40,7 @@ class Tasks:
             return await self._rules_page(request, session, form, str(error))
 
     async def index(self, request: Request, session: AdminSession) -> Response:
-        """Show the index, and how far a rebuilding is; start one."""
+        """Show the index and the progress of a rebuild, or start one."""
         if self._rebuild is None:
             raise HTTPException(404)
         if request.method == "POST":
@@ -80,11 +80,11 @@ def _draft(form: dict[str, str]) -> RuleDraft:
     name, reason = form.get("name", "").strip(), form.get("reason", "").strip()
     words = tuple(dict.fromkeys(line.strip() for line in form.get("words", "").splitlines() if line.strip()))
     if not NAME.fullmatch(name):
-        raise UsageError("A rule has a name of small letters, digits and hyphens, at most 40.")
+        raise UsageError("The name of a rule has at most 40 lower-case letters, digits and hyphens.")
     if not reason or not words:
-        raise UsageError("A rule has a reason, and at least one word.")
+        raise UsageError("A rule needs a reason and at least one word.")
     if len(words) > WORDS_MAX or len(reason) > REASON_MAX or any(len(word) > WORD_MAX for word in words):
         raise UsageError("A rule has at most 1,000 words and phrases, each of at most 200 characters.")
     if not all(text.isprintable() for text in (reason, *words)):
-        raise UsageError("There is a character in it that cannot be printed.")
+        raise UsageError("The rule contains a character that cannot be printed.")
     return RuleDraft(name, reason, words)
