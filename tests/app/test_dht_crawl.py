@@ -1,4 +1,4 @@
-"""The crawl of the DHT for programs: each torrent once, errors as errors, and a clean end whenever the loop ends."""
+"""The DHT crawl for programs: each torrent once, errors are raised, and a clean end whenever the loop ends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_torrent_is_yielded_once_and_is_stored_before(new_loop: Any, tmp_pa
     run_on(new_loop, scenario())
 
 
-def test_a_loop_that_ends_early_leaves_a_state_that_is_free_and_complete(new_loop: Any, tmp_path: Path) -> None:
+def test_a_loop_that_ends_early_leaves_an_unlocked_and_complete_state(new_loop: Any, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with network() as arguments:
             async with aclosing(crawl(arguments, state=tmp_path)) as torrents:
@@ -66,7 +66,7 @@ def test_a_loop_that_ends_early_leaves_a_state_that_is_free_and_complete(new_loo
     run_on(new_loop, scenario())
 
 
-def test_a_crawl_without_a_state_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crawl_without_a_state_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     async def scenario() -> None:

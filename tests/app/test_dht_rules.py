@@ -1,4 +1,4 @@
-"""Rules applied to what is stored while more comes."""
+"""Rules applied to stored torrents while more are stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW = 1_790_000_000.0
 GOOD, BAD, LATE = torrent(1), replace(torrent(2), name="bad"), replace(torrent(3), name="bad")
 
 
-def test_a_second_run_goes_on_with_what_was_stored_since() -> None:
+def test_a_second_run_continues_with_newly_stored_torrents() -> None:
     async def run() -> None:
         store = MemoryRecordStore()
         await store.put([GOOD, BAD], NOW)

@@ -1,4 +1,4 @@
-"""A node that talks to remotes which are played with plain packets, in virtual time."""
+"""A node and remote nodes, played with plain packets in virtual time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def meet(node: DhtNode, contact: Contact, now: float) -> None:
 
 
 def a_node_with(count: int) -> tuple[DhtNode, list[Contact]]:
-    """Return a node that met so many remotes, and those that it kept."""
+    """Return a node that met this many remotes, and the remotes in its table."""
     node = a_node()
     for number in range(count):
         meet(node, remote(number), 0.0)

@@ -100,7 +100,7 @@ def test_both_take_and_refuse_the_same_damaged_bytes(seed: int):
 
 
 def has_odd_keys(data: bytes) -> bool:
-    """Return whether keys are out of order or repeated: the value of a repeated one differs."""
+    """Return whether keys are out of order or repeated. The two decoders take different values of a repeated key."""
     try:
         decode_prefix(data)
     except BencodeError as error:

@@ -1,4 +1,4 @@
-"""What BEP 5 says with "must" or "should", one test for each sentence that no other test shows (docs/dht.md)."""
+"""The sentences of BEP 5 with "must" or "should": a test for each that has no other test (docs/dht.md)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.dht.remotes import (
 # Routing table.
 
 
-def test_a_node_that_only_asked_is_handed_out_when_it_has_answered_a_query_of_ours():
+def test_a_node_that_only_queried_us_is_returned_after_it_has_answered_us():
     node = a_node()
     assert returned(ask(node, FIND_NODE, find_node_arguments(ASKER.id)))[b"nodes"] == b""
     node.handle_timer(2.0)
@@ -54,7 +54,7 @@ def test_a_node_that_only_asked_is_handed_out_when_it_has_answered_a_query_of_ou
     )
 
 
-def test_contacts_that_were_silent_for_15_minutes_are_not_handed_out():
+def test_contacts_that_were_silent_for_15_minutes_are_not_returned():
     node, kept = a_node_with(5)
     for now, count in ((14.9 * MINUTE, len(kept)), (15.1 * MINUTE, 0)):
         nodes = returned(ask(node, FIND_NODE, find_node_arguments(INFOHASH), now=now))[b"nodes"]
@@ -106,7 +106,7 @@ def test_a_bucket_is_changed_by_answers_new_and_replaced_contacts(change: str):
 
 def test_buckets_without_changes_for_15_minutes_are_searched():
     node, kept = a_node_with(30)
-    for contact in kept:  # their queries keep them good, and are no change
+    for contact in kept:  # their queries keep them good, but do not count as changes
         ask(node, PING, asker=contact, now=10 * MINUTE)
     searched_before = [query for at, query, _ in run_until(node, 14.9 * MINUTE, answering=kept) if at > MINUTE]
     assert [query.method for query in searched_before] == []
@@ -134,7 +134,7 @@ def test_the_own_id_is_searched_at_the_first_contact_and_after_a_start():
     }
 
 
-def test_a_saved_table_has_the_contacts_of_the_next_run():
+def test_the_next_run_has_the_contacts_of_the_saved_table():
     node, kept = a_node_with(30)
     again = DhtNode(node.endpoint, NodeConfig(), random.Random(6).randbytes)
     again.start(node.save(1.0), [], 0.0)
@@ -155,7 +155,7 @@ def test_the_node_of_a_port_message_enters_the_table_if_it_answers_a_ping():
     assert list(node.table.contacts()) == [remote(2)]
 
 
-def test_the_closest_good_contacts_are_there_for_torrent_files():
+def test_the_closest_good_contacts_are_available_for_torrent_files():
     node, kept = a_node_with(60)
     assert set(node.closest_good(INFOHASH, 8, 1.0)) == closest(kept, INFOHASH)
     assert node.closest_good(INFOHASH, 8, 16 * MINUTE) == []
@@ -164,7 +164,7 @@ def test_the_closest_good_contacts_are_there_for_torrent_files():
 # KRPC.
 
 
-def test_transactions_are_short_and_not_guessed():
+def test_transactions_are_short_and_cannot_be_guessed():
     node = a_node()
     for number in range(20):
         node.ping(remote(number).endpoint, 1.0)
@@ -259,7 +259,7 @@ def test_an_announced_peer_is_returned_with_the_address_it_announced_from():
     assert peers_of(node) == [pack("30.1.1.1", 1234)]
 
 
-def test_an_implied_port_is_the_source_port_whatever_port_is_named():
+def test_an_implied_port_is_the_source_port_whatever_port_is_given():
     node = a_node()
     arguments = announce_arguments(INFOHASH, token_for(node, ASKER), None).replace(b"4:porti0e", b"4:porti1234e")
     assert b"i1234e" in arguments
@@ -320,7 +320,7 @@ def test_a_query_is_not_repeated():
     assert [query.method for _, query, to in asked if to == remote(1).endpoint] == []
 
 
-def test_an_answer_counts_only_from_the_address_that_was_asked():
+def test_an_answer_counts_only_from_the_address_that_was_queried():
     node = a_node()
     node.ping(remote(1).endpoint, 1.0)
     ((ping, _),) = queries(node)

@@ -1,4 +1,4 @@
-"""The state folder: what is saved, what is refused, and what an empty table does not replace."""
+"""The state folder: saved tables, refused files, and contacts that an empty table does not replace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What BEPs 32, 33, 42, 43, 45 and 51 demand of a node, and no other test shows (docs/dht.md)."""
+"""The demands of BEPs 32, 33, 42, 43, 45 and 51 that have no other test (docs/dht.md)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def text(values: dict[bytes, Value], key: bytes) -> bytes:
         (BOTH, {b"nodes", b"nodes6"}, {b"nodes", b"nodes6"}),
     ],
 )
-def test_answers_have_the_nodes_that_are_wanted(method: bytes, want: int, over_ipv4: set[bytes], over_ipv6: set[bytes]):
+def test_answers_have_the_nodes_that_want_selects(
+    method: bytes, want: int, over_ipv4: set[bytes], over_ipv6: set[bytes]
+):
     make = get_peers_arguments if method == GET_PEERS else find_node_arguments
     for node, asker, expected in zip(two_families(), (ASKER, ASKER6), (over_ipv4, over_ipv6), strict=True):
         values = returned(ask(node, method, make(INFOHASH, want), asker))
@@ -102,7 +104,7 @@ def test_unknown_flags_of_want_are_ignored():
     assert returned(ask(four, FIND_NODE, arguments)).keys() & {b"nodes", b"nodes6"} == {b"nodes6"}
 
 
-def test_each_family_has_a_table_and_peers_of_its_own():
+def test_each_family_has_its_own_table_and_peers():
     four, six = two_families()
     announce(four, remote(50))
     announce(six, remote6(50))
@@ -141,7 +143,7 @@ def test_longer_datagrams_are_read():
     assert remote(1) in node.table
 
 
-def test_contacts_of_both_families_are_asked_for_when_both_join():
+def test_contacts_of_both_families_are_requested_when_both_join():
     shared = Neighbourhood()
     four, _ = a_node(shared=shared), a_node("2a02::1", shared=shared)
     meet(four, remote(1), 1.0)
@@ -180,7 +182,7 @@ def test_the_latest_announce_of_an_address_counts():
     assert len(peers(node, noseed=True)) == 1
 
 
-def test_leechers_are_returned_to_those_who_want_no_seeds():
+def test_only_leechers_are_returned_with_noseed():
     node = a_node()
     announce(node, remote(1), seed=True)
     announce(node, remote(2))
@@ -191,7 +193,7 @@ def test_leechers_are_returned_to_those_who_want_no_seeds():
 # BEP 42: secure ids.
 
 
-def test_every_answer_and_error_says_where_the_query_came_from():
+def test_every_answer_and_error_has_the_address_of_the_querying_node():
     node = a_node()
     messages = [
         ask(node, PING),
@@ -202,7 +204,7 @@ def test_every_answer_and_error_says_where_the_query_came_from():
     assert [message[b"ip"] for message in messages] == [ASKER.endpoint] * 4
 
 
-def test_the_node_id_fits_the_address_that_most_networks_see_and_not_that_of_one():
+def test_the_node_id_follows_the_address_that_most_networks_report():
     node = DhtNode(pack("0.0.0.0", 6881), NodeConfig(), random.Random(1).randbytes)
     node.start(None, [], 0.0)
     before = node.node_id
@@ -277,7 +279,7 @@ def test_nodes_at_several_addresses_have_ids_far_apart():
     assert len(set(ids)) == 8
 
 
-def test_a_token_is_of_use_only_at_the_address_that_gave_it():
+def test_a_token_is_valid_only_at_the_address_that_issued_it():
     shared = Neighbourhood()
     one, other = a_node(shared=shared), a_node("20.2.1.1", shared=shared)
     token = text(returned(ask(one, GET_PEERS, get_peers_arguments(INFOHASH))), b"token")
@@ -287,7 +289,7 @@ def test_a_token_is_of_use_only_at_the_address_that_gave_it():
 # BEP 51: samples.
 
 
-def test_samples_are_there_even_when_there_are_none():
+def test_samples_are_sent_even_if_empty():
     values = returned(ask(a_node(), SAMPLE_INFOHASHES, find_node_arguments(INFOHASH)))
     assert (values[b"samples"], values[b"num"]) == (b"", 0)
     assert isinstance(values[b"interval"], int)
@@ -309,7 +311,7 @@ def test_a_sample_is_a_part_of_the_infohashes_and_stays_the_same_for_its_interva
     assert again[b"samples"] == samples != later[b"samples"]
 
 
-def test_a_node_is_not_asked_again_within_its_interval():
+def test_a_node_is_not_queried_again_within_its_interval():
     node = a_node()
     contact = remote(1)
     node.sample_infohashes(contact, INFOHASH, 1.0)

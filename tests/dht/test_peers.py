@@ -52,7 +52,7 @@ def fetcher(*, stages: StageLimits = PATIENT, allowed: AllowedNetworks = LOOPBAC
 
 
 class Swarm:
-    """Seeders on addresses of their own."""
+    """Seeders, each on another address."""
 
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
@@ -73,7 +73,7 @@ class Swarm:
 
 
 async def failures_of(fetches: MetadataFetcher, *endpoints: bytes, infohash: bytes = V1) -> dict[PeerFailure, int]:
-    """Fetch from peers that all fail. Return why."""
+    """Fetch from peers that all fail. Return the failures."""
     fetch = fetches.start(infohash)
     for endpoint in endpoints:
         fetch.add_peer(endpoint)
@@ -107,7 +107,7 @@ def test_metadata_of_any_size(run, size):
 
 
 def test_nothing_of_a_fetch_stays_in_memory(run):
-    """Without the garbage collector, which comes late where many fetches end."""
+    """Also without the garbage collector, which runs late when many fetches end."""
 
     async def main() -> None:
         async with Swarm() as swarm, fetcher() as fetches:
@@ -199,7 +199,7 @@ def test_a_hostile_peer_fails_alone_and_others_deliver(run, behaviour):
 
 @ON_UVLOOP
 def test_slow_peers_run_into_a_deadline_and_others_deliver(run):
-    """Three are asked at a time, and the honest one comes fourth."""
+    """Three are tried at a time, and the honest one is the fourth."""
 
     async def fetch_from(swarm: Swarm, fetches: MetadataFetcher, behaviour: Behaviour) -> None:
         fetch = fetches.start(V1)
@@ -227,7 +227,7 @@ def test_a_host_that_sent_a_wrong_hash_is_not_contacted_again(run):
     run(main())
 
 
-def test_closed_ports_fail_and_are_left_alone(run):
+def test_closed_ports_fail_and_are_paused(run):
     async def main() -> None:
         async with fetcher() as fetches:
             peer = pack("127.0.0.1", closed_port())
@@ -247,7 +247,7 @@ def test_private_addresses_are_not_contacted_unless_allowed(run):
 
 
 def test_one_connection_at_a_time_to_a_host_and_a_few_in_a_minute(run):
-    """Forged announces name one victim with any port, for many infohashes."""
+    """Forged announces have the address of one victim, with any port, for many infohashes."""
 
     async def main() -> None:
         metadata = [canned(number, 500) for number in range(50)]
@@ -344,7 +344,7 @@ def test_addresses_that_failed_before_take_no_new_address(run):
     run(main())
 
 
-def test_a_fetch_connects_to_as_many_peers_as_it_may(run):
+def test_a_fetch_connects_to_no_more_peers_than_allowed(run):
     async def main() -> None:
         async with Swarm() as swarm, fetcher() as fetches:
             fetch = fetches.start(V1, peers_max=2)
@@ -358,8 +358,8 @@ def test_a_fetch_connects_to_as_many_peers_as_it_may(run):
     run(main())
 
 
-def test_a_fetch_without_peers_does_not_keep_the_room_of_others(run):
-    """The first one has room for all its pieces, loses its peers half-way, and its lookup goes on."""
+def test_a_fetch_without_peers_does_not_keep_the_reserved_bytes(run):
+    """The first fetch may request all its pieces, then loses its peers, while its lookup continues."""
 
     async def main() -> None:
         metadata = canned(1, 160_000)
@@ -407,7 +407,7 @@ def test_without_peers_there_is_no_metadata(run):
     run(main())
 
 
-def test_peers_may_come_while_others_are_asked(run):
+def test_peers_may_be_added_while_others_are_tried(run):
     async def main() -> None:
         async with Swarm() as swarm, fetcher() as fetches:
             fetch = fetches.start(V1)
@@ -457,7 +457,7 @@ def test_the_end_of_the_fetcher_ends_all_fetches(run):
 
 
 def test_an_address_that_drops_packets_runs_into_the_deadline_of_connecting(run):
-    """A listening socket whose queue is full drops what comes."""
+    """A listening socket whose queue is full drops new connections."""
 
     async def main() -> None:
         with socket.socket() as full:
@@ -479,7 +479,7 @@ def test_an_address_that_drops_packets_runs_into_the_deadline_of_connecting(run)
 
 @ON_UVLOOP
 def test_hundreds_of_hostile_peers_cost_little_memory_and_time(run):
-    """All sins at once, each by 25 peers, while honest ones deliver."""
+    """Each kind of misbehaviour by 25 peers at once, while honest ones deliver."""
 
     async def main() -> None:
         metadata = [canned(number, 500) for number in range(50)]

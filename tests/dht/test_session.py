@@ -45,7 +45,7 @@ async def until(happened: Callable[[], bool]) -> None:
         await asyncio.sleep(POLL_S)
 
 
-def test_what_one_node_announces_another_finds_in_both_families() -> None:
+def test_a_peer_that_one_node_announces_is_found_by_another_in_both_families() -> None:
     async def run() -> None:
         async with (
             node("127.0.0.1:0", "[::1]:0") as first,
@@ -82,14 +82,14 @@ def test_the_two_swarms_of_a_hybrid_torrent_are_scraped_as_one() -> None:
 
 
 def test_a_node_with_an_ipv4_bootstrap_alone_joins_on_ipv6_too() -> None:
-    """Its contacts on IPv4 tell it of nodes on IPv6 (BEP 32)."""
+    """Its IPv4 contacts return IPv6 nodes (BEP 32)."""
 
     async def run() -> None:
         async with (
             node("127.0.0.1:0", "[::1]:0") as first,
             node("127.0.0.2:0", "[::1]:0", join=first) as second,
         ):
-            # A node is handed out when it has answered a query.
+            # A node is returned to others after it has answered a query.
             await until(lambda: all(status.contacts.good for each in (first, second) for status in each.status()))
             bootstrap = [text(first.endpoints[0])]
             async with dht.open_node(["127.0.0.3:0", "[::1]:0"], bootstrap=bootstrap, allow_private=ALLOWED) as third:
@@ -98,7 +98,7 @@ def test_a_node_with_an_ipv4_bootstrap_alone_joins_on_ipv6_too() -> None:
     asyncio.run(run())
 
 
-def test_a_lookup_that_is_left_ends() -> None:
+def test_a_lookup_ends_when_the_caller_leaves_the_loop() -> None:
     async def run() -> None:
         async with node("127.0.0.1:0") as first, node("127.0.0.2:0", join=first) as second:
             await second.announce(INFOHASH, 999)
@@ -120,7 +120,7 @@ def test_nodes_do_not_keep_a_read_only_node() -> None:
     asyncio.run(run())
 
 
-def test_a_node_that_a_peer_names_enters_the_table_when_it_answers() -> None:
+def test_the_node_of_a_peer_enters_the_table_when_it_answers() -> None:
     async def run() -> None:
         async with node("127.0.0.1:0") as first, node("127.0.0.2:0") as second:
             first.start_ping(second.endpoints[0])
@@ -144,7 +144,7 @@ def test_the_contacts_are_saved_while_the_node_runs(tmp_path: Path, monkeypatch:
     asyncio.run(run())
 
 
-def test_peers_stand_neither_in_logs_nor_in_the_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_peers_are_neither_in_logs_nor_in_the_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
     async def run() -> None:
@@ -184,7 +184,7 @@ def test_a_node_with_saved_contacts_starts_without_a_name_server(
     asyncio.run(run())
 
 
-def test_public_routers_that_a_name_server_places_on_this_network_are_not_asked(
+def test_public_routers_that_a_name_server_places_on_this_network_are_not_queried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bootstrap, "PUBLIC_ROUTERS", [("127.0.0.1", 6881), ("0.0.0.0", 6881), ("10.0.0.1", 6881)])

@@ -56,7 +56,7 @@ def test_a_port_in_use_is_a_mistake_of_the_user() -> None:
         bind_udp(pack_address(sock.getsockname()))
 
 
-def test_what_one_wake_up_does_not_read_the_next_ones_do() -> None:
+def test_datagrams_that_one_wake_up_leaves_are_read_by_the_next_ones() -> None:
     async def run() -> None:
         shell = open_shell()
         with client() as sock:

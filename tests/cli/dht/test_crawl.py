@@ -33,7 +33,7 @@ def test_a_store_must_be_a_database(tmp_path: Path) -> None:
     assert "write postgresql://HOST/DATABASE or mysql://HOST/DATABASE" in assert_one_line(done.stderr)
 
 
-def test_a_page_for_other_machines_needs_the_operators_word(tmp_path: Path) -> None:
+def test_a_page_for_other_machines_needs_allow_remote(tmp_path: Path) -> None:
     with_page = ("--page", "0.0.0.0:0")
     done = lycosa("dht", "crawl", "--state", "state", *JOIN, *with_page, cwd=tmp_path)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""What `lycosa dht crawl` shows, on a terminal, in a log, at the end, and to programs."""
+"""The output of `lycosa dht crawl`: on a terminal, in a log, at the end, and for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.dht.crawler.views import view
 LIMIT = "held back: 120 queries waiting for the limit of new addresses per minute (see --profile)"
 
 
-def test_a_terminal_shows_the_stages_the_node_and_what_holds_the_crawl_back() -> None:
+def test_a_terminal_shows_the_stages_the_node_and_what_limits_the_crawl() -> None:
     assert live_lines(view(600)) == [
         "10 min: 3,000 torrents stored (300/min), sweep 1 at 6.0%",
         "discovered 78,000 (7,800/min): 48,000 new, 30,000 known; about 40% of the network known",
@@ -28,7 +28,7 @@ def test_a_narrow_terminal_shows_whole_sentences() -> None:
     assert last == "  peers now: they will be tried again later"
 
 
-def test_a_log_gets_a_line_and_what_holds_the_crawl_back_once_an_hour() -> None:
+def test_a_log_gets_a_line_and_what_limits_the_crawl_once_an_hour() -> None:
     report = PlainReport()
     assert report.lines(view(300))[1:] == live_lines(view(300))[-2:]
     assert report.every_s == 10.0
@@ -43,14 +43,14 @@ def test_a_log_gets_a_line_and_what_holds_the_crawl_back_once_an_hour() -> None:
     assert len(report.lines(view(3900))) == 3
 
 
-def test_the_summary_says_what_became_of_the_infohashes() -> None:
+def test_the_summary_has_the_outcomes_of_the_infohashes() -> None:
     lines = summary_lines(view(600))
     assert lines[0] == "3,000 torrents stored in 10 min"
     assert lines[4] == "queue: 3,000 done, 36,300 queued, 6,000 to try later; sweep 1 at 6.0%"
     assert lines[5] == LIMIT
 
 
-def test_the_summary_says_what_every_failed_try_failed_for() -> None:
+def test_the_summary_counts_failed_tries_by_reason() -> None:
     found = view(600)
     found.snapshot.counts.update({CrawlOutcome.POSTPONED: 20, CrawlOutcome.NO_LOOKUP: 2, CrawlOutcome.BAD_INFO: 1})
     assert summary_lines(found)[2].endswith(

@@ -1,4 +1,4 @@
-"""What `lycosa dht node` says of a node: rates, reachability, how to open the port."""
+"""The output of `lycosa dht node`: rates, reachability, how to open the port."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lycosa.dht.core.events import NodeStatus, Reachability, Traffic
 from lycosa.dht.core.routing.table import TableCounts
 
 
-def test_rates_are_those_since_the_last_look() -> None:
+def test_rates_are_those_since_the_last_update() -> None:
     rates = TrafficRates()
     assert rates.update(Traffic(queries_in=5), 100.0) == TrafficRate()
     later = Traffic(queries_in=25, queries_out=10, bytes_in=4000, bytes_out=20)
@@ -52,11 +52,11 @@ def test_a_line_shows_table_traffic_and_reachability() -> None:
         ("0.0.0.0", False, "others can reach it if UDP port 6881 is open in the firewall and forwarded by the router"),
     ],
 )
-def test_the_address_says_who_can_reach_the_node(address: str, read_only: bool, said: str) -> None:
+def test_the_advice_depends_on_address_and_options(address: str, read_only: bool, said: str) -> None:
     assert AddressAdvice(pack(address, 6881), is_read_only=read_only).at_start() == [said]
 
 
-def test_a_change_is_said_once() -> None:
+def test_a_change_is_reported_once() -> None:
     advice = AddressAdvice(pack("192.0.2.1", 6881), is_read_only=False)
     assert advice.on_change(Reachability.UNKNOWN) == []
     [unreachable] = advice.on_change(Reachability.UNREACHABLE)
@@ -67,6 +67,6 @@ def test_a_change_is_said_once() -> None:
 
 
 @pytest.mark.parametrize(("address", "read_only"), [("127.0.0.1", False), ("192.0.2.1", True)])
-def test_nothing_is_said_of_loopback_and_of_read_only_nodes(address: str, read_only: bool) -> None:
+def test_no_advice_for_loopback_and_read_only_nodes(address: str, read_only: bool) -> None:
     advice = AddressAdvice(pack(address, 6881), is_read_only=read_only)
     assert advice.on_change(Reachability.UNREACHABLE) == []

@@ -98,7 +98,7 @@ def test_tests_in_a_file_are_run(folder: Path) -> None:
     assert names(folder) == [GOOD.name, BAD.name]
 
 
-def test_check_shows_what_rules_say_of_names(folder: Path) -> None:
+def test_check_shows_the_results_of_rules_for_names(folder: Path) -> None:
     done = lycosa("dht", "rules", "check", "mine.toml", "Spam 1", "Quiet.Town.S01E02.1080p.WEB-DL", cwd=folder)
     assert done.stdout.splitlines() == [
         "Spam 1: refused: no spam",

@@ -1,4 +1,4 @@
-"""Bencode: what is taken and refused, and that only one error leaves."""
+"""Bencode: what is accepted and what is refused, always with the same error."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_other_types_are_not_encoded(value: object):
         b"l" * 101 + b"e" * 101,
     ],
 )
-def test_no_mode_takes_what_is_not_bencode(data: bytes):
+def test_neither_mode_accepts_invalid_bencode(data: bytes):
     for strict in (True, False):
         with pytest.raises(BencodeError):
             decode(data, strict=strict)
@@ -78,7 +78,7 @@ def test_no_mode_takes_what_is_not_bencode(data: bytes):
         (b"d1:ai1e1:ai2ee", {b"a": 1}),
     ],
 )
-def test_only_the_lenient_mode_takes_other_encodings_of_a_value(data: bytes, value: object):
+def test_only_the_lenient_mode_accepts_other_encodings_of_a_value(data: bytes, value: object):
     assert decode(data, strict=False) == value
     with pytest.raises(BencodeError):
         decode(data)
@@ -104,7 +104,7 @@ def test_limits_count_all_values_beside_a_span():
             decode_with_span(data, b"a", **limits)
 
 
-def test_a_string_that_is_cut_off_is_no_prefix():
+def test_a_truncated_string_is_not_a_valid_prefix():
     for data in (b"3:ab", b"10:", b"l3:ab", b"d1:a3:ab"):
         with pytest.raises(BencodeError, match="early"):
             decode_prefix(data)
@@ -147,7 +147,7 @@ def test_every_value_is_read_as_it_was_written(value: Value):
 @given(st.binary() | NEARLY_BENCODE)
 @example(b"1")
 @example(b"l1:")
-def test_only_one_error_leaves_and_strict_encodings_are_unique(data: bytes):
+def test_only_bencode_errors_are_raised_and_strict_encodings_are_unique(data: bytes):
     lenient: object = BencodeError
     with suppress(BencodeError):
         lenient = decode(data, strict=False)
@@ -167,7 +167,7 @@ def test_the_span_of_every_key_encodes_its_value(value: dict[bytes, Value], data
 
 
 @given(st.binary().map(lambda data: b"d" + data) | NEARLY_BENCODE, st.booleans())
-def test_a_span_changes_nothing_in_what_is_taken(data: bytes, strict: bool):
+def test_decoding_with_a_span_accepts_the_same_values(data: bytes, strict: bool):
     outcomes: list[object] = []
     for read in (lambda: decode(data, strict=strict), lambda: decode_with_span(data, b"a", strict=strict)[0]):
         try:

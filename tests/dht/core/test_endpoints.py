@@ -1,4 +1,4 @@
-"""Endpoints, contacts, and which addresses a stranger may make us contact."""
+"""Endpoints, contacts, and which addresses from other nodes may be contacted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lycosa.dht.core.endpoints import (
 
 
 @pytest.mark.parametrize("written", ["192.0.2.1:6881", "[2001:db8::1]:1", "0.0.0.0:0", "[::1]:65535"])
-def test_text_and_endpoint_are_the_same(written: str):
+def test_text_and_endpoint_convert_both_ways(written: str):
     assert text(parse(written)) == written
 
 

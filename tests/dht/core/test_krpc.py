@@ -140,7 +140,7 @@ def test_errors_are_read_as_they_were_written():
     assert decode_message(packet) == ErrorMessage(b"aa", 203, b"invalid token", SOURCE, b"LY\0\1")
 
 
-def test_an_integer_as_transaction_is_echoed_as_it_came():
+def test_an_integer_transaction_is_echoed_unchanged():
     query = decode_message(b"d1:ad2:id20:abcdefghij0123456789e1:q4:ping1:ti0e1:y1:qe")
     assert isinstance(query, Query)
     assert b"1:ti0e" in encode_reply(query.transaction, ID, SOURCE)
@@ -166,7 +166,7 @@ def query_with(arguments: dict[bytes, object], method: bytes = FIND_NODE) -> byt
         (encode({b"a": {b"id": ID}, b"t": b"aa", b"y": b"q"}), 203, "missing 'q'"),
     ],
 )
-def test_a_query_that_cannot_be_answered_names_its_error(packet: bytes, code: int, message: str):
+def test_an_invalid_query_gets_a_code_and_a_message(packet: bytes, code: int, message: str):
     with pytest.raises(KrpcError, match=message) as error:
         decode_message(packet)
     assert (error.value.code, error.value.transaction) == (code, b"2:aa")
@@ -188,7 +188,7 @@ def test_a_query_that_cannot_be_answered_names_its_error(packet: bytes, code: in
         b"d1:rd2:id20:mnopqrstuvwxyz123456e1:ti0e1:y1:re",
     ],
 )
-def test_nothing_is_answered_to_what_is_no_query(packet: bytes):
+def test_a_datagram_that_is_not_a_query_gets_no_answer(packet: bytes):
     with pytest.raises(KrpcError) as error:
         decode_message(packet)
     assert error.value.transaction is None
@@ -199,7 +199,7 @@ def test_an_unknown_method_with_a_target_is_a_find_node():
         assert decode_message(query_with({b"id": ID, key: OTHER}, b"future")) == Query(b"2:aa", FIND_NODE, ID, OTHER)
 
 
-def test_keys_in_any_order_and_odd_values_are_taken():
+def test_keys_in_any_order_and_odd_values_are_accepted():
     packet = b"d1:y1:r1:t2:aa1:rd6:valuesli1e6:123456le3:abc18:" + b"x" * 18 + b"e5:nodesi1e2:id20:" + ID + b"ee"
     assert decode_message(packet) == Reply(b"aa", ID, values=[b"123456", b"x" * 18])
 
@@ -217,7 +217,7 @@ def test_errors_in_odd_forms_are_errors(packet: bytes, message: ErrorMessage):
     assert decode_message(packet) == message
 
 
-def test_the_interval_is_bounded_as_bep_51_has_it():
+def test_the_interval_is_bounded_as_in_bep_51():
     for sent, read in ((-1, 0), (10**9, 21_600)):
         packet = encode({b"r": {b"id": ID, b"interval": sent, b"num": -3, b"samples": b""}, b"t": b"aa", b"y": b"r"})
         found = decode_message(packet)
@@ -246,7 +246,7 @@ MESSAGES = st.fixed_dictionaries(
 
 
 @given(st.binary(max_size=200).map(lambda data: b"d" + data + b"e") | MESSAGES.map(encode))
-def test_any_datagram_is_a_sound_message_or_one_error(packet: bytes):
+def test_any_datagram_is_a_valid_message_or_raises_one_error(packet: bytes):
     try:
         found = decode_message(packet)
     except KrpcError as error:

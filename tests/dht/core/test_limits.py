@@ -32,7 +32,7 @@ def test_an_amount_larger_than_the_burst_waits_for_a_full_bucket():
     assert bucket.take(50, 5)
 
 
-def test_time_that_goes_back_gives_nothing():
+def test_a_clock_that_goes_back_adds_nothing():
     bucket = TokenBucket(10, 20)
     assert bucket.take(20, 100)
     assert not any(bucket.take(1, now) for now in (99, 100, 50))
@@ -53,7 +53,7 @@ def test_known_addresses_are_free_for_a_minute():
     assert all(cap.allow(endpoint(1), at) for at in range(0, 600, 59))
 
 
-def test_known_addresses_pass_when_no_new_one_does():
+def test_known_addresses_are_allowed_when_new_ones_are_not():
     cap = NewAddressCap(60)
     known = [endpoint(n) for n in range(10)]
     assert all(cap.allow(each, 0.0) for each in known)
@@ -145,7 +145,7 @@ def test_a_flood_of_answers_leaves_bandwidth_for_queries():
 
 
 @pytest.mark.parametrize("start", [0.1, 1e3 / 3, 1e6 / 7])
-def test_what_waits_as_long_as_it_must_never_waits_twice(start: float):
+def test_a_query_that_waited_long_enough_never_waits_again(start: float):
     limits = NodeLimits(bytes_per_s=700)
     for n in range(500):
         now, host = start, endpoint(n % 3)

@@ -65,7 +65,7 @@ def test_two_nodes_come_to_know_each_other():
     assert [each.endpoint for each in other.node.table.contacts()] == [one.endpoint]
 
 
-def test_a_node_finds_what_another_announced():
+def test_a_node_finds_a_peer_that_another_announced():
     network, one, other = two_nodes()
     announced = other.node.announce(INFOHASH, 999, network.now)
     network.settle(other)
@@ -88,7 +88,7 @@ def test_a_ping_is_answered():
     assert (event.node_id, event.error) == (other.node.node_id, "")
 
 
-def test_a_ping_that_nobody_answers_ends():
+def test_a_ping_without_an_answer_ends():
     network, one, _ = two_nodes()
     one.node.ping(pack("20.9.9.9", 1), network.now)
     network.settle(one)
@@ -176,7 +176,7 @@ def test_a_read_only_node_sends_no_errors():
     assert ask(a_node(read_only=True), b"d1:ade1:q4:ping1:t2:aa1:y1:qe") == []
 
 
-def test_what_others_announce_and_want_are_events_for_those_who_want_them():
+def test_announces_and_requests_of_others_are_reported_if_enabled():
     for wanted in (True, False):
         node = a_node(report_infohashes=wanted)
         (answer,) = ask(node, encode_query(b"aa", GET_PEERS, b"i" * 20, get_peers_arguments(INFOHASH)))
@@ -186,7 +186,7 @@ def test_what_others_announce_and_want_are_events_for_those_who_want_them():
         assert [node.next_event() for _ in expected] == (expected if wanted else [None, None])
 
 
-def test_a_flood_of_strangers_pushes_no_result_of_our_own_out():
+def test_a_flood_of_requests_does_not_displace_our_own_results():
     node = a_node(report_infohashes=True)
     operation = node.ping(ASKER, 0.0)
     while node.next_timer() < 60.0:
@@ -208,7 +208,7 @@ def test_an_old_packet_with_an_odd_integer_as_transaction_is_answered(transactio
 
 
 @pytest.mark.parametrize("transaction", [b"i-e", b"ie", b"i--1e", b"i1", b"i1x", b"i" + b"9" * 21 + b"e", b"le", b"de"])
-def test_a_packet_whose_transaction_is_no_value_to_echo_is_dropped(transaction: bytes):
+def test_a_packet_with_an_invalid_transaction_is_dropped(transaction: bytes):
     node = a_node()
     assert ask(node, b"d1:ad2:id20:abcdefghij0123456789e1:q4:ping1:t%b1:y1:qe" % transaction) == []
     assert node.traffic.malformed == 1
@@ -217,7 +217,7 @@ def test_a_packet_whose_transaction_is_no_value_to_echo_is_dropped(transaction: 
 # Whom it knows.
 
 
-def test_routers_are_asked_but_enter_neither_table_nor_file():
+def test_routers_are_queried_but_enter_neither_table_nor_file():
     network = Network(1)
     router, joining = a_host(1), a_host(2)
     router.node.start(None, [], 0.0)
@@ -247,7 +247,7 @@ def test_a_contact_at_an_allowed_network_is_pinged():
     assert [destination for _, destination in node.datagrams_to_send()] == [pack("10.0.0.1", 25)]
 
 
-def test_a_node_at_a_private_address_that_the_user_pings_is_not_handed_out():
+def test_a_node_at_a_private_address_that_the_user_pings_is_not_returned_to_others():
     node = a_node()
     node.ping(pack("10.0.0.1", 25), 1.0)
     ((ping, _),) = node.datagrams_to_send()
@@ -268,7 +268,7 @@ def test_an_answer_under_another_id_evicts_the_contact():
     assert finished.closest == ()
 
 
-def test_while_our_link_is_down_nobody_turns_bad():
+def test_while_our_link_is_down_no_contact_turns_bad():
     network, one, other = two_nodes()
     network.remove(other)
     for _ in range(6):
@@ -284,7 +284,7 @@ def contact_in_bucket(node: DhtNode, index: int, number: int) -> Contact:
     return Contact(bytes([first, number]) + node.node_id[2:], pack(f"20.{index + 1}.{number}.1", 1))
 
 
-def test_a_check_that_our_dead_link_prevented_is_made_later():
+def test_a_check_prevented_by_our_dead_link_is_made_later():
     node = a_node()
     other = [contact_in_bucket(node, 0, number) for number in range(9)]
     for each in [contact_in_bucket(node, 1, 0), *other[:8]]:
@@ -312,7 +312,7 @@ def test_a_contact_that_is_gone_turns_bad_while_others_are_heard():
     assert [each.endpoint for each in one.node.closest_good(INFOHASH, 8, network.now)] == [third.endpoint]
 
 
-def test_a_saved_table_brings_its_id_if_that_fits_the_address():
+def test_a_saved_id_is_used_if_it_fits_the_address():
     saved = SavedTable(a_node().node_id, ())
     node = DhtNode(pack("20.0.0.1", 1), NodeConfig(), random.Random(9).randbytes)
     node.start(saved, [], 0.0)
@@ -323,12 +323,12 @@ def test_a_saved_table_brings_its_id_if_that_fits_the_address():
     assert is_secure(moved.node_id, pack("21.0.0.1", 1)[:4])
 
 
-def test_nothing_is_to_be_done_before_the_start():
+def test_no_timer_is_set_before_the_start():
     node = DhtNode(pack("20.0.0.1", 1), NodeConfig(), random.Random(9).randbytes)
     assert node.next_timer() is None
 
 
-def test_saved_contacts_at_private_addresses_are_asked_only_where_they_are_allowed():
+def test_saved_contacts_at_private_addresses_are_queried_only_if_allowed():
     saved = SavedTable(b"n" * 20, tuple(Contact(bytes([n]) * 20, pack(f"10.0.{n}.1", 25)) for n in range(3)))
     for config, asked in ((DEFAULTS, 0), (NodeConfig(allowed_networks=AllowedNetworks(["10.0.0.0/8"])), 3)):
         node = a_host(1, config).node

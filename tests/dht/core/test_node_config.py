@@ -7,7 +7,7 @@ from lycosa.dht.core.node_config import NodeConfig
 
 
 @pytest.mark.parametrize("interval_s", [0, 21_600])
-def test_the_intervals_of_bep_51_are_taken(interval_s: int):
+def test_the_intervals_of_bep_51_are_accepted(interval_s: int):
     assert NodeConfig(sample_interval_s=interval_s).sample_interval_s == interval_s
 
 

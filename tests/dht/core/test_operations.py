@@ -1,4 +1,4 @@
-"""Lookups and what follows them, on a lossless network of a dozen nodes, or against answers written by hand."""
+"""Lookups and their follow-up queries, on a lossless network of a dozen nodes, or with answers written by hand."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Play:
         )
 
     def answer(self, now: float = 1.0, **values: object) -> list[OutgoingQuery]:
-        """Answer the queries that are under way. Return them."""
+        """Answer the queries in flight. Return them."""
         sent, self.sent = self.sent, []
         for query in sent:
             reply = Reply(b"t", query.expected_id or b"r" * 20, **values)
@@ -70,7 +70,7 @@ class Play:
             query.operation.failed(query, "no answer", 10.0)
 
 
-def test_peers_are_reported_as_they_come_once():
+def test_each_peer_is_reported_once_when_it_arrives():
     play = Play()
     number = play.operations.get_peers(INFOHASH, 0.0, scrape=False)
     play.answer(values=[peer(1), peer(2)])
@@ -111,7 +111,7 @@ def test_peers_of_the_other_family_are_left_out():
     assert play.events[0] == LookupProgress(number, (peer(1),))
 
 
-def test_silent_endpoints_are_not_asked():
+def test_silent_endpoints_are_not_queried():
     play = Play()
     for _ in range(3):
         play.silent.failed(node(9).endpoint, 0.0)
@@ -126,7 +126,7 @@ def test_a_lookup_starts_with_contacts_that_are_known_to_be_near():
     assert [query.endpoint for query in play.sent] == [node(7).endpoint, node(8).endpoint]
 
 
-def test_one_node_is_asked_for_peers_and_names_contacts_near_the_infohash():
+def test_one_node_returns_peers_and_contacts_near_the_infohash():
     play = Play()
     number = play.operations.get_peers(INFOHASH, 0.0, only=node(9))
     [query] = play.answer(values=[peer(1)], nodes=pack_contacts([node(8)]))
@@ -134,7 +134,7 @@ def test_one_node_is_asked_for_peers_and_names_contacts_near_the_infohash():
     assert play.events == [PeersNamed(number, node(9), (peer(1),), (node(8),))]
 
 
-def test_a_late_answer_of_one_node_about_peers_is_not_waited_for_but_that_of_a_sample_is():
+def test_a_late_answer_fails_a_query_for_peers_but_not_one_for_a_sample():
     play = Play()
     asked = play.operations.get_peers(INFOHASH, 0.0, only=node(9))
     play.operations.sample_infohashes(node(8), INFOHASH, 0.0)
@@ -159,7 +159,7 @@ def test_an_announce_goes_to_each_node_with_its_own_token():
     assert play.events[-1] == AnnounceFinished(number, INFOHASH, 3, 3)
 
 
-def test_an_announce_counts_who_confirmed():
+def test_an_announce_counts_the_confirmations():
     play = Play()
     number = play.operations.announce(INFOHASH, 99, 6881, 0.0, seed=False)
     play.answer(token=b"tok")
@@ -214,7 +214,7 @@ def test_without_a_scrape_there_is_no_estimate():
     assert (play.events[-1].seeds, play.events[-1].leechers) == (None, None)
 
 
-def test_a_sample_is_not_asked_for_before_the_interval_is_over():
+def test_no_sample_is_requested_before_the_interval_has_passed():
     play = Play()
     play.operations.sample_infohashes(node(1), INFOHASH, 0.0)
     (query,) = play.answer(now=1.0, samples=b"a" * 20 + b"b" * 20, num=7, interval_s=600)
@@ -229,7 +229,7 @@ def test_a_sample_is_not_asked_for_before_the_interval_is_over():
     assert len(play.sent) == 1
 
 
-def test_a_node_that_does_not_know_samples_is_told_apart():
+def test_a_node_without_bep_51_is_recognised():
     play = Play()
     play.operations.sample_infohashes(node(1), INFOHASH, 0.0)
     play.answer(nodes=pack_contacts([node(2)]))
@@ -246,7 +246,7 @@ def test_a_cancelled_operation_reports_nothing():
     assert len(play.operations) == 0
 
 
-def test_a_lookup_asks_bootstrap_nodes_as_long_as_the_table_is_small():
+def test_a_lookup_queries_bootstrap_nodes_while_the_table_is_small():
     play = Play(contacts=0)
     play.operations.bootstrap = (peer(1),)
     play.operations.get_peers(INFOHASH, 0.0, scrape=False)
@@ -263,7 +263,7 @@ def test_a_lookup_without_any_node_ends_at_once():
     assert play.events == [LookupFinished(number, INFOHASH, (), 0)]
 
 
-def test_a_lookup_ends_when_nobody_answers():
+def test_a_lookup_without_answers_ends():
     play = Play()
     number = play.operations.find_node(INFOHASH, 0.0)
     play.fail()
@@ -278,7 +278,7 @@ def test_too_many_operations_are_refused():
         play.operations.ping(peer(1), 0.0)
 
 
-def test_every_operation_ends_with_one_event_whatever_is_answered():
+def test_every_operation_ends_with_one_event_whatever_the_answers_are():
     """Answers, late answers and failures in any order leave nothing running."""
     for seed in range(30):
         chance = random.Random(seed)

@@ -35,7 +35,7 @@ def test_a_new_announce_renews_a_peer_and_replaces_its_port():
     assert store.peers(ONE, 10, 0, 999.0 + EXPIRY_S) == [peer(0, 2000)]
 
 
-def test_with_more_peers_than_wanted_each_has_its_turn():
+def test_with_more_peers_than_wanted_they_are_returned_in_turn():
     store = filled(10)
     seen = {each for chance in range(0, 10, 3) for each in store.peers(ONE, 3, chance, 10.0)}
     assert seen == {peer(number) for number in range(10)}
@@ -91,7 +91,7 @@ def test_a_sample_has_no_infohash_twice(count: int, chance: int):
     assert len({samples[at : at + 20] for at in range(0, len(samples), 20)}) == min(count, SAMPLES_MAX)
 
 
-def test_a_full_infohash_takes_no_more_peers_but_renews_those_it_has():
+def test_a_full_infohash_takes_no_more_peers_but_renews_stored_ones():
     store = filled(3, swarm_max=3)
     assert not store.accepts(ONE)
     assert store.accepts(OTHER)

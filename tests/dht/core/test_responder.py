@@ -100,14 +100,14 @@ def test_an_answer_echoes_transaction_id_and_address():
     ],
 )
 @pytest.mark.parametrize("method", [FIND_NODE, GET_PEERS, SAMPLE_INFOHASHES])
-def test_nodes_are_of_the_family_of_the_query_or_of_those_it_wants(
+def test_nodes_are_of_the_family_of_the_query_or_as_want_says(
     method: bytes, source: bytes, want: int, nodes: int, nodes6: int
 ):
     reply = Answering().ask(source, method=method, target=INFOHASH, want=want)
     assert (len(split_contacts(reply.nodes, IPV4)), len(split_contacts(reply.nodes6, IPV6))) == (nodes, nodes6)
 
 
-def test_an_infohash_that_others_want_is_reported_without_who_wants_it():
+def test_a_requested_infohash_is_reported_without_the_requester():
     answering = Answering()
     answering.ask(method=GET_PEERS, target=INFOHASH)
     answering.ask(method=FIND_NODE, target=INFOHASH)
@@ -213,7 +213,7 @@ def test_a_private_address_that_is_allowed_is_stored():
 
 
 @pytest.mark.parametrize("want", [0, BOTH])
-def test_samples_tell_how_many_there_are_and_when_to_come_back(want: int):
+def test_samples_come_with_the_number_of_infohashes_and_the_interval(want: int):
     answering = Answering()
     for number in range(100):
         answering.shared.peers[IPV4].announce(bytes([number]) * 20, ASKER, 0.0, seed=False)
@@ -222,6 +222,6 @@ def test_samples_tell_how_many_there_are_and_when_to_come_back(want: int):
     assert (reply.num, reply.interval_s) == (100, 600)
 
 
-def test_samples_are_there_when_there_are_none():
-    """So that askers see that the query is known (BEP 51)."""
+def test_an_empty_sample_is_sent_too():
+    """It shows that the node supports the query (BEP 51)."""
     assert Answering().ask(method=SAMPLE_INFOHASHES, target=INFOHASH).samples == b""

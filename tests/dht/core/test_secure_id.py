@@ -138,7 +138,7 @@ def test_the_most_votes_are_not_enough_without_a_majority():
     assert votes.vote(OURS, voter(30))
 
 
-def test_a_new_address_wins_when_more_than_half_say_so():
+def test_a_new_address_wins_when_more_than_half_report_it():
     votes = ExternalAddressVotes()
     for n in range(VOTES_MAX):
         votes.vote(OURS, voter(n))

@@ -23,7 +23,7 @@ def test_the_example_of_bep_5():
     assert [port for _, port in torrent.nodes] == [6881, 4804, 1941]
 
 
-def test_what_is_written_is_read():
+def test_a_written_file_is_read_back():
     torrent = TorrentFile(INFO, NODES, ((b"comment", b"hello"), (b"zzz", [1, {b"a": b""}])))
     data = write_torrent_file(torrent)
     assert read_torrent_file(data) == torrent
@@ -50,7 +50,7 @@ def test_the_info_dict_keeps_its_bytes_even_if_they_are_not_canonical():
 @pytest.mark.parametrize(
     "node", [[b"h"], [b"h", 0], [b"h", 65_536], [b"", 1], [b"h" * 300, 1], [1, b"h"], [b"\xff", 1], [b"a\n", 1], 5, {}]
 )
-def test_what_is_no_node_is_left_out(node):
+def test_invalid_nodes_are_left_out(node):
     data = encode({b"info": {}, b"nodes": [node, [b"192.0.2.1", 5]]})
     assert read_torrent_file(data).nodes == (("192.0.2.1", 5),)
 
@@ -60,7 +60,7 @@ def test_nodes_are_bounded():
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"de", b"d4:infoi1ee", b"le", b"d4:infode", b"d4:infodee "])
-def test_anything_else_is_a_mistake(data):
+def test_other_data_are_refused(data):
     with pytest.raises(BadTorrentFile, match="not a torrent file"):
         read_torrent_file(data)
 

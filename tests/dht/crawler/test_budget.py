@@ -1,4 +1,4 @@
-"""Shares of a minute, on the clock of the loop."""
+"""Budgets per minute, on the clock of the loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_sixth_of_a_minute_comes_at_once_and_the_rest_is_spread() -> None:
     asyncio.run(run())
 
 
-def test_who_would_wait_too_long_is_refused_at_once() -> None:
+def test_a_task_that_would_wait_too_long_is_refused_at_once() -> None:
     async def run() -> None:
         budget = Budget(60)
         for _ in range(10):
@@ -38,7 +38,7 @@ def test_who_would_wait_too_long_is_refused_at_once() -> None:
     asyncio.run(run())
 
 
-def test_what_was_not_used_can_be_put_back() -> None:
+def test_an_unused_take_can_be_put_back() -> None:
     async def run() -> None:
         budget = Budget(1)
         assert budget.take_now()

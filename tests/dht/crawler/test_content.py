@@ -1,4 +1,4 @@
-"""The stage of contents between a real queue and a store."""
+"""The content stage between a real queue and a store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inspect(record: TorrentRecord) -> Inspection:
     return Inspection(replace(record, name="cleaned"), "not here" if record.name == HYBRID.name else "")
 
 
-def test_torrents_go_on_cleaned_and_refused_ones_are_denied_under_both_infohashes(tmp_path: Path) -> None:
+def test_accepted_torrents_are_cleaned_and_refused_ones_denied_by_both_infohashes(tmp_path: Path) -> None:
     async def run() -> None:
         frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
         queue, store, funnel = HashQueue(frontier, lambda: NOW, lambda: 0.0), MemoryRecordStore(), Funnel()

@@ -25,7 +25,7 @@ REACHABLE, UNKNOWN, UNREACHABLE = Reachability.REACHABLE, Reachability.UNKNOWN, 
         ([("127.0.0.1", UNREACHABLE), ("192.0.2.1", UNREACHABLE)], UNREACHABLE),
     ],
 )
-def test_the_node_that_is_reached_best_counts(nodes: list[tuple[str, Reachability]], found: Reachability) -> None:
+def test_the_best_reachability_counts(nodes: list[tuple[str, Reachability]], found: Reachability) -> None:
     endpoints = [pack(host, 6881) for host, _ in nodes]
     statuses = [replace(NODE, reachability=each) for _, each in nodes]
     assert reachability_of(endpoints, statuses, is_read_only=False) is found

@@ -1,4 +1,4 @@
-"""The queue of infohashes on the embedded frontier: what a crash leaves."""
+"""The queue of infohashes on the embedded frontier: order, durability, and the state after a crash."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_position_of_the_sweep_is_stored_in_one_step_with_the_infohashes(tmp
         await at.queue.push(HASHES[:2], SAMPLED)
         await at.queue.commit((1 << 62) - 1)
         await at.queue.push(HASHES[2:], SAMPLED)
-        await at.frontier.close()  # as a crash: what was not committed is lost, and so is the position after it
+        await at.frontier.close()  # like a crash: uncommitted infohashes are lost, and so is the position after them
         again = At(tmp_path)
         assert await again.queue.sweep_position() == (1 << 62) - 1
         assert await again.leased() == HASHES[:2]
@@ -58,7 +58,7 @@ def test_the_position_of_the_sweep_is_stored_in_one_step_with_the_infohashes(tmp
     asyncio.run(run())
 
 
-def test_a_crash_gives_leased_infohashes_back_and_keeps_what_is_done_or_due_later(tmp_path: Path) -> None:
+def test_after_a_crash_leased_infohashes_are_queued_and_others_keep_their_state(tmp_path: Path) -> None:
     async def run() -> None:
         at = At(tmp_path)
         await at.queue.push(HASHES, SAMPLED)
@@ -81,7 +81,7 @@ def test_a_clock_that_jumps_ends_no_try_and_no_infohash_is_forgotten(tmp_path: P
     async def run() -> None:
         at = At(tmp_path)
         await at.queue.push(HASHES[:1], SAMPLED)
-        for _ in range(30):  # more failures than a frontier forgives a lease that expired
+        for _ in range(30):  # more failures than a frontier allows for expired leases
             [lease] = await at.queue.lease(1)
             await at.queue.failed(lease, CrawlOutcome.NO_PEERS)
             at.now += 60 * 86_400.0
@@ -97,7 +97,7 @@ def test_a_clock_that_jumps_ends_no_try_and_no_infohash_is_forgotten(tmp_path: P
     asyncio.run(run())
 
 
-def test_what_was_ever_queued_is_known_in_memory_and_on_disk(tmp_path: Path) -> None:
+def test_every_queued_infohash_is_known_in_memory_and_on_disk(tmp_path: Path) -> None:
     async def run() -> None:
         at = At(tmp_path)
         assert at.queue.unknown([*HASHES, HASHES[0]]) == HASHES
@@ -129,7 +129,7 @@ def test_an_infohash_that_is_done_is_listed_with_its_infohash(tmp_path: Path) ->
 
 
 class NotingQueue(HashQueue):
-    """Tells when a commit is done."""
+    """Signals when a commit is done."""
 
     def __init__(self, frontier: ReadableFrontier) -> None:
         super().__init__(frontier, lambda: NOW, lambda: 0.0)
@@ -153,7 +153,7 @@ def test_an_infohash_is_durable_within_a_second(tmp_path: Path) -> None:
         assert asyncio.get_running_loop().time() - pushed_at <= 1.0
         task.cancel()
         await asyncio.wait([task])
-        await frontier.close()  # as a crash: what was not committed is lost
+        await frontier.close()  # like a crash: uncommitted infohashes are lost
         again = At(tmp_path)
         assert await again.leased() == HASHES
         await again.frontier.close()
@@ -161,7 +161,7 @@ def test_an_infohash_is_durable_within_a_second(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_an_infohash_that_failed_takes_few_bytes_and_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_an_infohash_that_failed_takes_few_bytes_and_is_read_back_unchanged(tmp_path: Path) -> None:
     async def run() -> None:
         at = At(tmp_path)
         await at.queue.push(HASHES[:1], ANNOUNCED)

@@ -1,4 +1,4 @@
-"""Evicted torrents come back when their time is over, also after a crash at any step."""
+"""Evicted torrents are queued again when they may be stored again, also after a crash at any step."""
 
 from __future__ import annotations
 

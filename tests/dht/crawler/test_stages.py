@@ -57,7 +57,7 @@ async def node(join: DhtSession | None = None, host: str = "", **settings: objec
 
 @asynccontextmanager
 async def sharing(join: DhtSession) -> AsyncIterator[DhtSession]:
-    """Run a node that announces a peer which delivers the metadata."""
+    """Run a node that announces a peer with the metadata."""
     host = new_address()
     async with seeding({INFOHASH: METADATA}, host=host) as port, node(join, host) as opened:
         assert (await opened.announce(INFOHASH, port, seed=True)).confirmed
@@ -102,7 +102,7 @@ def test_the_peers_that_a_sampler_knows_deliver_without_a_lookup(tmp_path: Path)
     asyncio.run(run())
 
 
-def test_what_others_ask_our_node_for_is_looked_up_and_stored(tmp_path: Path) -> None:
+def test_an_infohash_that_others_request_is_looked_up_and_stored(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             node() as first,
@@ -111,7 +111,7 @@ def test_what_others_ask_our_node_for_is_looked_up_and_stored(tmp_path: Path) ->
             crawling(session, tmp_path) as (crawl, _),
             node(session) as asking,
         ):
-            for target in (OTHER, INFOHASH, INFOHASH):  # others search random targets, each once
+            for target in (OTHER, INFOHASH, INFOHASH):  # nodes look up random targets, each once
                 assert bool([peer async for peer in asking.lookup(target)]) is (target == INFOHASH)
             await stored(crawl)
             await until(lambda: crawl.funnel.counts[CrawlOutcome.WANTED] == 1)
@@ -119,7 +119,7 @@ def test_what_others_ask_our_node_for_is_looked_up_and_stored(tmp_path: Path) ->
     asyncio.run(run())
 
 
-def test_a_sampler_that_is_silent_is_waited_for_once_and_not_long() -> None:
+def test_a_silent_sampler_is_awaited_once_and_briefly() -> None:
     async def run() -> None:
         async with node() as session:
             queries = SamplerQueries(session)
@@ -133,7 +133,7 @@ def test_a_sampler_that_is_silent_is_waited_for_once_and_not_long() -> None:
     asyncio.run(run())
 
 
-def test_large_metadata_are_read_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_metadata_are_parsed_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
 
     def read(metadata: bytes, now: int) -> object:
@@ -170,7 +170,7 @@ def test_the_peers_of_stored_torrents_are_counted_with_the_time() -> None:
     asyncio.run(run())
 
 
-def test_without_an_answer_nothing_is_counted_and_others_have_their_turn() -> None:
+def test_without_an_answer_nothing_is_counted_and_other_torrents_follow() -> None:
     async def run() -> None:
         store, funnel = MemoryRecordStore(), Funnel()
         await store.put([to_torrent_record(METADATA, 1)], NOW)
@@ -220,7 +220,7 @@ def test_the_position_of_the_sweep_waits_until_the_infohashes_are_queued(tmp_pat
     asyncio.run(run())
 
 
-def test_stored_torrents_that_are_named_again_are_seen_that_day(tmp_path: Path) -> None:
+def test_stored_torrents_that_are_found_again_are_seen_that_day(tmp_path: Path) -> None:
     async def run() -> None:
         day_s = 86_400
         store, queue_at = MemoryRecordStore(), NOW + 2 * day_s

@@ -1,4 +1,4 @@
-"""Triage: what is queued of what others name, and how it is counted."""
+"""Triage: which infohashes are queued, and how all are counted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stage:
         return {outcome.name: count for outcome, count in self.funnel.counts.items() if count}
 
 
-def test_new_infohashes_are_queued_with_the_node_that_named_them() -> None:
+def test_new_infohashes_are_queued_with_their_sampler() -> None:
     async def run() -> None:
         stage = Stage()
         named = [*HASHES[:3], HASHES[0], bytes(20)]
@@ -54,7 +54,7 @@ def test_the_peer_of_an_announced_infohash_is_remembered_even_if_it_is_known() -
     asyncio.run(run())
 
 
-def test_a_host_whose_infohashes_nobody_has_is_not_believed() -> None:
+def test_samples_of_a_distrusted_host_are_ignored() -> None:
     async def run() -> None:
         stage = Stage()
         for _ in range(TRIED_MIN):

@@ -1,4 +1,4 @@
-"""Views of a crawl, as its monitor makes them, for tests of what shows them."""
+"""Views of a crawl, as its monitor makes them, for tests of the page and the reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODE = NodeStatus(
 
 
 def snapshot_at(at: float) -> CrawlSnapshot:
-    """Return a crawl that has run for so many seconds."""
+    """Return a crawl that has run for this many seconds."""
     tenths = int(at * 10)
     counts = {
         CrawlOutcome.SAMPLED: 12 * tenths,
@@ -71,7 +71,7 @@ def snapshot_at(at: float) -> CrawlSnapshot:
 
 
 def history(seconds: int) -> CrawlHistory:
-    """Return the history of a crawl that has run for so long."""
+    """Return the history of a crawl that has run for this many seconds."""
     found = CrawlHistory()
     for at in range(0, seconds + 1, 5):
         found.add(snapshot_at(float(at)))

@@ -1,4 +1,4 @@
-"""Python modules run in a network namespace of their own."""
+"""Runs Python modules in a separate network namespace."""
 
 from __future__ import annotations
 

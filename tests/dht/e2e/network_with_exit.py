@@ -1,4 +1,4 @@
-"""Nodes of ours and of libtorrent on loopback, in a network namespace with a way out that is watched.
+"""Our nodes and libtorrent's on loopback, in a network namespace whose route to the outside is watched.
 
     unshare -rn python -m tests.dht.e2e.network_with_exit
 
@@ -69,7 +69,7 @@ async def run() -> dict[str, object]:
             except NoMetadata as error:
                 failures = str(error)
             sent = packets_out()
-            ours.start_ping(parse("198.51.100.1:9"))  # to see that the counter counts
+            ours.start_ping(parse("198.51.100.1:9"))  # proves that the counter works
             await until(lambda: packets_out() > sent)
             return {"confirmed": announced.confirmed, "peers": peers, "failures": failures, "sent": sent}
 

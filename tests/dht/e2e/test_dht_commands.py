@@ -157,7 +157,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.prove  # it waits ten seconds for the answer
-def test_a_lookup_that_nobody_answers_fails(tmp_path: Path) -> None:
+def test_a_lookup_without_answers_fails(tmp_path: Path) -> None:
     done = lycosa("dht", "lookup", INFOHASH, *LOOPBACK_NODE, *ON_LOOPBACK, cwd=tmp_path)
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1].startswith("lycosa: no node answered: check --bootstrap")

@@ -73,7 +73,7 @@ def expected(swarm: TorrentSwarm) -> list[tuple[object, ...]]:
 
 
 def essence(record: TorrentRecord) -> tuple[object, ...]:
-    """Return what tells torrents apart. The infohashes are those of the bytes that came."""
+    """Return values that identify a torrent. The infohashes were computed from the received bytes."""
     return record.infohash_v1 or b"", record.infohash_v2 or b"", record.name, record.size_bytes, len(record.files)
 
 
@@ -148,7 +148,7 @@ def test_a_crawl_that_is_killed_again_and_again_loses_none_and_stores_none_twice
     assert_complete(swarm, tmp_path)
 
 
-def test_a_running_crawl_has_a_page_and_metrics_and_says_why_a_torrent_is_not_there(
+def test_a_running_crawl_has_a_page_and_metrics_and_explains_a_missing_torrent(
     swarm: TorrentSwarm, tmp_path: Path
 ) -> None:
     with crawl(swarm, tmp_path, "--page", "0", "--metrics", "0", "--json") as process:

@@ -1,4 +1,4 @@
-"""Our node and real clients on loopback, where packets could leave."""
+"""Our node and real clients on loopback, on a machine from which packets could leave."""
 
 from __future__ import annotations
 

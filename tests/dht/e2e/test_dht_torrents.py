@@ -49,7 +49,7 @@ def seeder(metadata: Mapping[bytes, bytes], host: str, behaviour: Behaviour = Be
         loop.close()
 
 
-def test_metadata_comes_from_a_peer_that_the_dht_names(tmp_path: Path) -> None:
+def test_metadata_comes_from_a_peer_that_the_dht_returns(tmp_path: Path) -> None:
     with dht_node(tmp_path / "1") as (_, node), seeder({bytes.fromhex(INFOHASH): INFO}, "127.0.0.9") as port:
         join = ("--bootstrap", node, *ON_LOOPBACK)
         announced = lycosa(
@@ -138,5 +138,5 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str, tmp_pat
     assert done.returncode == 2
 
 
-def test_no_file_is_there_under_a_name_that_is_too_long() -> None:
+def test_a_file_with_a_name_that_is_too_long_does_not_exist() -> None:
     assert not MetadataJob(parse_magnet(OTHER), Path("x" * 300)).is_there()

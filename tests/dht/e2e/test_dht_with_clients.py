@@ -1,4 +1,4 @@
-"""Our node among nodes of libtorrent, aria2 and rtorrent on loopback: every method that each of them has, both ways."""
+"""Our node among nodes of libtorrent, aria2 and rtorrent on loopback: each method that they support, both ways."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def alert(node: Any, kind: type, wanted: Callable[[Any], bool] = lambda _:
 
 
 async def found_by(node: Any, infohash: bytes) -> list[tuple[str, int]]:
-    """Return the first peers that a libtorrent session finds. It looks again and again, as its table grows."""
+    """Return the first peers that a libtorrent session finds. It repeats the lookup while its table grows."""
     found: list[tuple[str, int]] = []
 
     def look() -> bool:
@@ -106,7 +106,7 @@ def test_libtorrent_announces_finds_and_samples_through_our_node_alone(host: str
                 assert await found_by(second, INFOHASH) == [(first.host, 4242)]
 
                 address = (place.rpartition(":")[0].strip("[]"), int(place.rpartition(":")[2]))
-                if host:  # libtorrent asks nobody for samples over IPv6
+                if host:  # libtorrent requests no samples over IPv6
                     return
                 second.session.dht_sample_infohashes(address, lt_hash(OURS))
                 sampled = await alert(second, libtorrent.dht_sample_infohashes_alert)
@@ -138,7 +138,7 @@ def test_libtorrent_answers_all_of_our_queries(host: str) -> None:
 
 
 def test_libtorrent_with_its_own_limits_does_not_ban_us() -> None:
-    """It bans an address that sends more than 50 messages within 10 seconds. A hundred lookups at once want to."""
+    """It bans an address that sends more than 50 messages within 10 seconds. A hundred concurrent lookups would."""
 
     async def run() -> None:
         with libtorrent_nodes(1, dht_block_ratelimit=5) as [theirs]:

@@ -102,7 +102,7 @@ def test_transmission_delivers(transmission):
 
 
 @pytest.mark.parametrize("name", ["v1", "v2", "hybrid"])
-def test_the_info_dict_says_what_libtorrent_says(torrents, name):
+def test_the_info_dict_equals_that_of_libtorrent(torrents, name):
     import libtorrent as oracle
 
     torrent = torrents[name]
@@ -138,7 +138,7 @@ def test_libtorrent_takes_our_node_from_the_port_message_and_tells_its_own(libto
     assert set(nodes) == {pack(address, port)}
 
 
-def test_what_we_write_is_a_torrent_file_for_libtorrent(libtorrent, torrents, tmp_path: Path):
+def test_libtorrent_accepts_the_torrent_files_that_we_write(libtorrent, torrents, tmp_path: Path):
     import libtorrent as oracle
 
     from lycosa.dht.core.torrent_file import TorrentFile, write_torrent_file

@@ -102,7 +102,7 @@ def test_torrents_are_imported_with_files_counts_and_dates(server: str, database
     assert (two.seeders, two.leechers, two.counted, two.record.piece_bytes) == (3, 2, DAY_S, 16_384)
 
 
-def test_a_torrent_without_all_its_files_is_to_be_fetched(server: str, database: Any) -> None:
+def test_a_torrent_with_an_incomplete_list_of_files_is_queued_for_a_fetch(server: str, database: Any) -> None:
     incomplete = [
         add(database, 1, "over_threshold", ["some", "of", "them"]),
         add(database, 2, "no_info", []),
@@ -143,7 +143,7 @@ def test_the_command_imports_from_one_database_into_another(server: str, databas
     assert "has other tables named torrents" in assert_one_line(wrong.stderr)
 
 
-def test_nothing_can_be_written_there(server: str, database: Any) -> None:
+def test_the_connection_is_read_only(server: str, database: Any) -> None:
     add(database, 1, "single", [])
     database.execute("ALTER TABLE torrents RENAME TO real_torrents")
     database.execute("CREATE SEQUENCE used")
@@ -159,7 +159,7 @@ def test_another_database_is_refused(server: str, database: Any) -> None:
         Imported().run(BitmagnetSource(url(server)))
 
 
-def test_a_server_that_is_not_there_is_one_problem() -> None:
+def test_an_unreachable_server_is_one_problem() -> None:
     imported = Imported().run(BitmagnetSource("postgresql://postgres@127.0.0.1:1/x"))
     assert "cannot be read" in imported.problems[0].reason
     assert imported.counts.bad == 1

@@ -1,4 +1,4 @@
-"""What an export writes, whatever strangers have put into names."""
+"""The output of an export, also with hostile names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDS = [replace(torrent(n, 2, v2=n == 3), name=f'{n}, "quoted"\nü') for n in
 
 
 def exported(kind: ExportFormat, chosen: Callable[[StoredTorrent], bool] = lambda _: True) -> tuple[str, list[int]]:
-    """Return what is written, and the numbers of torrents that the progress showed at the end."""
+    """Return the output, and the final numbers of the progress."""
     stream, shown = io.BytesIO(), [0, 0]
 
     async def main() -> int:
@@ -39,7 +39,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "PAGE_ROWS", 2)
 
 
-def test_lines_give_all_records_back() -> None:
+def test_exported_lines_hold_all_records() -> None:
     text, shown = exported(ExportFormat.JSONL)
     assert [parse_line(line.encode(), int(NOW)).record for line in text.splitlines()] == RECORDS
     assert shown == [5, 5]
@@ -53,7 +53,7 @@ def test_magnet_links_have_no_trackers_and_one_line_each() -> None:
     assert links[3].count("xt=urn:") == 2
 
 
-def test_csv_quotes_what_names_hold() -> None:
+def test_csv_quotes_special_characters_in_names() -> None:
     text, _ = exported(ExportFormat.CSV)
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert list(rows[0]) == list(CSV_FIELDS)

@@ -1,4 +1,4 @@
-"""Sources that are files: what is read of them, and that bad ones do not end an import."""
+"""Sources in files: what is read from them, and that bad ones do not end an import."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of_lines(data: bytes, suffix: str = "") -> LinesSource:
     return LinesSource("lines", lambda: io.BytesIO(data), suffix)
 
 
-def test_lines_are_json_or_name_infohashes_and_comments_are_skipped() -> None:
+def test_lines_are_json_or_infohashes_and_comments_are_skipped() -> None:
     assert [entry[:3] for entry in of_lines(LINES).entries()] == [
         ("line 3", EntryKind.LINE, b'{"a":1}'),
         ("line 4", EntryKind.INFOHASH, b"magnet:?xt=x"),
@@ -53,7 +53,7 @@ def test_a_line_without_end_takes_no_more_memory_than_the_longest() -> None:
     assert len(entry.data) == LINE_MAX + 2
 
 
-def test_a_folder_gives_the_torrents_of_all_folders_in_it(tmp_path: Path) -> None:
+def test_a_folder_yields_the_torrents_of_all_its_subfolders(tmp_path: Path) -> None:
     both = {**info_v1(b"hybrid"), **info_v2(b"hybrid")}
     for name, info in (("1.torrent", info_v1()), ("x/2.TORRENT", info_v2(b"v2")), ("x/y/3.torrent", both)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -67,7 +67,7 @@ def test_a_folder_gives_the_torrents_of_all_folders_in_it(tmp_path: Path) -> Non
     assert imported.names() == ["film", "v2", "hybrid"]
 
 
-def test_of_a_torrent_file_the_info_the_comment_and_the_date_are_kept(tmp_path: Path) -> None:
+def test_info_comment_and_date_of_a_torrent_file_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.torrent"
     fields = {"creation_date": 1_500_000_000, "comment": b"by \xff me", "announce": b"http://tracker"}
     path.write_bytes(torrent_file(info_v1(), **fields))
@@ -91,7 +91,7 @@ def test_of_a_torrent_file_the_info_the_comment_and_the_date_are_kept(tmp_path: 
     ],
     ids=["empty", "no torrent", "deep", "sizes", "large"],
 )
-def test_a_bad_torrent_file_is_named_and_the_others_are_imported(
+def test_a_bad_torrent_file_is_reported_and_the_others_are_imported(
     make: Callable[[Path], object], reason: str, tmp_path: Path
 ) -> None:
     make(tmp_path / "bad.torrent")
@@ -108,7 +108,7 @@ def test_pipes_are_no_torrent_files(tmp_path: Path) -> None:
     assert list(TorrentFilesSource(tmp_path).entries()) == []
 
 
-def test_the_kind_of_a_source_is_found_out(tmp_path: Path) -> None:
+def test_the_kind_of_a_source_is_recognised(tmp_path: Path) -> None:
     def stdin() -> io.BytesIO:
         return io.BytesIO(LINES)
 

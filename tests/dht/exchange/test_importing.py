@@ -1,4 +1,4 @@
-"""What becomes of entries: each torrent once, refusals by reason, and the same result after an interruption."""
+"""The outcome of entries: each torrent once, refusals by reason, and the same result after an interruption."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY_S = 86_400
 
 
 class Given:
-    """A source of entries that a test gives. It may fail at its end."""
+    """A source with given entries. It may fail at its end."""
 
     def __init__(self, *entries: Entry, error: Exception | None = None) -> None:
         self.name, self.total = "given", len(entries)
@@ -109,7 +109,7 @@ def test_private_torrents_are_stored_on_request() -> None:
     assert imported.counts.new == 1
 
 
-def test_a_bad_record_is_named_and_the_others_are_imported() -> None:
+def test_a_bad_record_is_reported_and_the_others_are_imported() -> None:
     bad = Entry("line 2", EntryKind.LINE, b"{", 0), Entry("line 3", EntryKind.BAD, b"no use", 0)
     imported = Imported().run(Given(line(torrent(1)), *bad, line(torrent(2))))
     assert imported.counts.new == 2
@@ -119,7 +119,7 @@ def test_a_bad_record_is_named_and_the_others_are_imported() -> None:
     ]
 
 
-def test_what_was_read_before_a_source_failed_is_imported() -> None:
+def test_entries_read_before_a_source_failed_are_imported() -> None:
     source = Given(*(line(torrent(n)) for n in range(BATCH_ROWS + 1)), error=StorageError("damaged page"))
     imported = Imported().run(source)
     assert (imported.counts.new, imported.counts.bad) == (BATCH_ROWS + 1, 1)
@@ -139,7 +139,7 @@ def test_a_store_that_fails_ends_the_import_and_a_repetition_completes_it() -> N
     source = Given(*(line(torrent(n)) for n in range(BATCH_ROWS * 3)))
     with pytest.raises(StorageError, match="the disk is gone"):
         imported.run(source)
-    assert len(rows(imported)) in (BATCH_ROWS, 2 * BATCH_ROWS)  # a batch that was under way may have ended
+    assert len(rows(imported)) in (BATCH_ROWS, 2 * BATCH_ROWS)  # a running batch may have been stored
     imported.run(source)
     assert sorted(imported.names()) == sorted(torrent(n).name for n in range(BATCH_ROWS * 3))
 

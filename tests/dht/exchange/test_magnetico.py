@@ -41,7 +41,7 @@ VERSION_3 = """
     CREATE INDEX modified_on_index ON torrents (modified_on);
     PRAGMA user_version = 3;
 """
-"""What the archived magnetico and its live fork make."""
+"""The tables of the archived magnetico and of its maintained fork."""
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_database_that_magnetico_is_writing_is_read(tmp_path: Path, database: 
     assert imported(tmp_path).names() == ["a"]
 
 
-def test_bad_rows_are_named_and_the_others_are_imported(
+def test_bad_rows_are_reported_and_the_others_are_imported(
     tmp_path: Path, database: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_rows, "LINE_MAX", 300)

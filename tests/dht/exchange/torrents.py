@@ -33,7 +33,7 @@ def torrent_file(info: dict[bytes, Value], **fields: Value) -> bytes:
 
 
 class Imported:
-    """A store, and what imports into it reported."""
+    """A store, and the results that imports into it reported."""
 
     def __init__(self, policy: RecordPolicy | None = None, inspect: Inspect = Inspection) -> None:
         self.store: RecordStore = MemoryRecordStore(policy)

@@ -1,9 +1,9 @@
-"""Nodes that lie. All are in two /24s and know all honest nodes; they ask honest nodes to get into their tables.
+"""Nodes that lie. All are in two /24s and know all honest nodes. They query honest nodes to get into their tables.
 
-An attacker answers every search with its accomplices, under ids close to the target, and accepts announces, which it
-forgets. An id that it is named by is the one it answers with. FORGING attackers take ids next to the target or victim
-whether their address allows it or not; ECLIPSING ones take the closest id that BEP 42 allows them; those with PHANTOMS
-take such ids, too, but name addresses where nobody answers, others in each answer, under ids that fit them.
+An attacker answers every lookup with other attackers, under ids close to the target. It accepts announces and forgets
+them. It answers with the id under which other attackers return it. FORGING attackers use ids next to the target or
+victim, whether these fit their address or not. ECLIPSING ones use the closest id that BEP 42 allows. PHANTOMS
+attackers do so, too, but return addresses without a node, other ones in each answer, with ids that fit them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def attacker_endpoints(count: int, chance: random.Random) -> list[bytes]:
 
 
 class Gang:
-    """What the attackers agree on: under which id each is named in a search for a target."""
+    """The attackers together: they agree on the id of each attacker in a lookup of a target."""
 
     def __init__(self, count: int, attack: Attack, chance: random.Random) -> None:
         self.endpoints = attacker_endpoints(count, chance)
@@ -120,7 +120,7 @@ class Attacker:
         self._outbox.append((encode_reply(message.transaction, own_id, source, values), source))
 
     def handle_timer(self, now: float) -> None:
-        """Ask an honest node, under an id next to its own or next to a target."""
+        """Query an honest node, with an id next to the node's id or next to a target."""
         self._flood_at = now + self._pause_s
         victim = self._victim()
         own_id = self._gang.id_of(self.endpoint, self._chance.choice([victim.id, *self._targets]))

@@ -1,9 +1,9 @@
-"""Discovery in virtual time: the sweep among nodes that store synthetic infohashes, beside an ideal one.
+"""Discovery in virtual time: compares the sweep, among nodes with synthetic infohashes, with an ideal sweep.
 
-Each infohash is stored at the eight nodes closest to it. A node sends 20 of those it has, the same ones for its
-interval (BEP 51), and names contacts of its own k-buckets, which are sparse far from its id. The limits are those of a
-real node. `OracleSweep` knows from the start which nodes answer, and asks each one as soon as its interval and the
-limits allow: no crawler can do better than it, up to the luck of the samples.
+Each infohash is stored at the eight nodes closest to it. A node returns 20 of its infohashes, the same ones for its
+interval (BEP 51), and contacts from its k-buckets, which are sparse far from its id. The limits are those of a real
+node. `OracleSweep` knows from the start which nodes answer, and queries each one as soon as its interval and the
+limits allow: no crawler can do better, except by luck with the samples.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ SLOTS = 32
 TIMEOUT_S = 3.0
 SEARCH_S = 2.0
 SEARCHED = 16
-"""Nodes that an iterative lookup asks."""
+"""Number of nodes that a lookup queries."""
 BOOTSTRAP = 8
 RETRY_S = 1.0
 
 
 class Lie(StrEnum):
-    """What a lying node says."""
+    """The answers of a lying node."""
 
-    ALWAYS_THE_SAME = "the same sample, of a million, interval 0"
-    NEVER_AGAIN = "come again in six hours; it has a million"
-    SPAM = "other infohashes each time that nobody has, of a million, interval 0; contacts that do not exist"
+    ALWAYS_THE_SAME = "always the same sample, of a million infohashes, interval 0"
+    NEVER_AGAIN = "an interval of six hours, and a million infohashes"
+    SPAM = "invented infohashes in each answer, of a million, interval 0; contacts that do not exist"
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Population:
     infohashes: int = 20_000
     intervals: tuple[tuple[float, float], ...] = ((0.25, 60.0), (0.5, 600.0), (0.25, 21_600.0))
     silent: float = 0.1
-    """The part of the nodes that never answer, although others name them."""
+    """Share of nodes that never answer, although other nodes return them."""
     without_samples: float = 0.1
-    """The part that does not know BEP 51."""
+    """Share of nodes without BEP 51."""
     loss: float = 0.05
-    """Of questions with their answers."""
+    """Share of queries that are lost, or whose answers are lost."""
     latency_s: tuple[float, float] = (0.05, 0.4)
     liars: float = 0.0
     lie: Lie = Lie.SPAM
@@ -63,7 +63,7 @@ class Population:
 
 @dataclass(eq=False)
 class SimulatedNode:
-    """A node: what it stores and knows."""
+    """A node, with its infohashes and contacts."""
 
     key: int
     contact: Contact
@@ -76,7 +76,7 @@ class SimulatedNode:
     sample: Sequence[int] = ()
     sample_until: float = -1.0
     free_at: float = 0.0
-    """When the crawler may ask it again, by the answers that reached the crawler."""
+    """When the crawler may query it again, according to the answers that reached the crawler."""
 
     def answer_sample(self, now: float, chance: random.Random) -> tuple[Sequence[int], int, float]:
         """Return a sample, the number of infohashes that the node claims to have, and its interval."""
@@ -90,7 +90,7 @@ class SimulatedNode:
         return self.sample, len(self.stored), self.interval_s
 
     def closest_known(self, target: int, chance: random.Random) -> list[Contact]:
-        """Return the contacts it names."""
+        """Return the contacts in its answer."""
         if self.lie is Lie.SPAM:
             return [_dead_contact(target ^ chance.getrandbits(145), chance) for _ in range(K)]
         closest = heapq.nsmallest(K, self.contacts, key=lambda each: each.key ^ target)
@@ -157,10 +157,10 @@ class KeySpace:
 
 
 class SweepLike(Protocol):
-    """What decides whom to ask."""
+    """Decides which node to query next."""
 
     def next_step(self, now: float) -> Step:
-        """Return what to do."""
+        """Return the next step."""
 
     def answered(
         self, ask: Ask, closer: Iterable[Contact], now: float, *, interval_s: float, num: int, sampled: int, new: int
@@ -171,11 +171,11 @@ class SweepLike(Protocol):
         """Take a failure."""
 
     def searched(self, target: bytes, found: Iterable[Contact]) -> None:
-        """Take the result of a search."""
+        """Take the result of a lookup."""
 
 
 class OracleSweep:
-    """Asks every node that answers, the one that has waited longest first."""
+    """Queries every node that answers. The one that has waited longest goes first."""
 
     def __init__(self, space: KeySpace) -> None:
         useful = [each for each in space.answering if each.has_samples and each.lie is None]
@@ -183,7 +183,7 @@ class OracleSweep:
         heapq.heapify(self._due)
 
     def next_step(self, now: float) -> Step:
-        """Return the next question."""
+        """Return the next query."""
         if not self._due:
             return Rest(now + RETRY_S)
         at, contact = self._due[0]
@@ -195,15 +195,15 @@ class OracleSweep:
     def answered(
         self, ask: Ask, closer: Iterable[Contact], now: float, *, interval_s: float, num: int, sampled: int, new: int
     ) -> None:
-        """Ask it again when its interval is over."""
+        """Query it again when its interval has passed."""
         heapq.heappush(self._due, (now + interval_s, ask.contact))
 
     def failed(self, ask: Ask, closer: Iterable[Contact], now: float) -> None:
-        """Ask it again soon."""
+        """Query it again soon."""
         heapq.heappush(self._due, (now + RETRY_S, ask.contact))
 
     def searched(self, target: bytes, found: Iterable[Contact]) -> None:
-        """There are no searches."""
+        """There are no lookups."""
 
 
 class Discovery:
@@ -305,7 +305,7 @@ class Discovery:
         self._step()
 
     def _take(self, sample: Sequence[int], sampler: Contact) -> int:
-        """Do what triage does, and report what comes of the infohashes some minutes later."""
+        """Do what triage does, and report the outcome of the infohashes some minutes later."""
         self.samples += len(sample)
         if self.trust is not None and not self.trust.trusts(sampler.endpoint, self.now):
             return 0
@@ -323,7 +323,7 @@ class Discovery:
         self.trust.tried(sampler.endpoint, self.now, fetched=fetched)
 
     def _check_position(self, node: SimulatedNode) -> None:
-        """The position that would be stored now must not be past a node whose first answer is on its way to triage."""
+        """Check that the position to store is not past a node whose first answer has not reached triage yet."""
         if isinstance(self.sweep, Sweep) and self.asked[node.contact.endpoint] == 1:
             self.stale_positions += not self.sweep.sweeps and self.sweep.position > node.key >> (160 - POSITION_BITS)
 
@@ -344,11 +344,11 @@ class Discovery:
 
 
 FETCHED = 0.3
-"""The part of the infohashes whose metadata somebody delivers."""
+"""Share of infohashes whose metadata a peer delivers."""
 
 
 def bootstrap(space: KeySpace, chance: random.Random) -> list[Contact]:
-    """Return contacts as a node has them that has just joined."""
+    """Return the contacts of a node that has just joined."""
     return [each.contact for each in chance.sample(space.nodes, min(BOOTSTRAP, len(space.nodes)))]
 
 

@@ -20,13 +20,13 @@ from lycosa.dht.core.node import DhtNode
 from tests.dht.sim.attackers import Attacker
 
 NAT_MAPPING_S = 120.0
-"""How long a NAT lets answers in after the last datagram to an endpoint (RFC 4787: two minutes at least)."""
+"""How long a NAT accepts answers after the last datagram to an endpoint (RFC 4787: at least two minutes)."""
 STEPS_AT_ONCE_MAX = 1_000
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a datagram meets on its way."""
+    """The quality of the network for datagrams."""
 
     loss: float = 0.0
     duplication: float = 0.0
@@ -39,7 +39,7 @@ IDEAL = Conditions()
 
 @dataclass(eq=False)
 class Host:
-    """A node at a public endpoint, maybe behind a NAT that lets in only answers."""
+    """A node at a public endpoint, possibly behind a NAT that accepts only answers."""
 
     endpoint: bytes
     node: DhtNode | Attacker
@@ -79,7 +79,7 @@ class Network:
         del self.hosts[host.endpoint]
 
     def at(self, when: float, action: Callable[..., None], *arguments: object) -> None:
-        """Do something later."""
+        """Schedule a call."""
         self._added += 1
         heapq.heappush(self._agenda, (when, self._added, action, arguments))
 
@@ -94,7 +94,7 @@ class Network:
     # Datagrams.
 
     def settle(self, host: Host) -> None:
-        """Do what a shell does after each call: send, report, set the timer."""
+        """Act as the shell after each call of the node: send datagrams, report events, set the timer."""
         node = host.node
         for data, destination in node.datagrams_to_send():
             self.send(host, data, destination)
@@ -109,7 +109,7 @@ class Network:
             self.at(max(when, self.now), self._timer, host, when)
 
     def send(self, host: Host, data: bytes, destination: bytes) -> None:
-        """Put a datagram on its way."""
+        """Send a datagram through the simulated network."""
         assert len(data) <= SENT_BYTES_MAX, f"a datagram of {len(data)} bytes"
         self.datagrams += 1
         if data.endswith(b"1:y1:qe"):

@@ -22,7 +22,7 @@ CONFIG = NodeConfig()
 
 @dataclass(frozen=True)
 class Scenario:
-    """A population and what happens to it."""
+    """A population of nodes, and what they do."""
 
     nodes: int = 50
     hours: float = 2.0
@@ -33,7 +33,7 @@ class Scenario:
     """Announcing peers per infohash."""
     lookups_per_minute: float = 4.0
     returning: float = 0.5
-    """The part of the nodes that come back with their saved table, after ten minutes."""
+    """Share of nodes that return with their saved table, after ten minutes."""
     ipv6: bool = False
     attackers: int = 0
     attack: Attack = Attack.FORGING
@@ -44,7 +44,7 @@ class Scenario:
 
 @dataclass
 class Outcome:
-    """What is counted."""
+    """Counts of a run."""
 
     lookups: int = 0
     found: int = 0
@@ -82,7 +82,7 @@ class Swarm:
         self._add_attackers()
 
     def run(self) -> Outcome:
-        """Run to the end, and check every ten minutes what must always hold."""
+        """Run to the end. Check the invariants every ten minutes."""
         end = self.scenario.hours * 3600
         while self.network.now < end:
             self.network.run(min(self.network.now + 600.0, end))
@@ -102,7 +102,7 @@ class Swarm:
     # Nodes.
 
     def public_endpoint(self) -> bytes:
-        """Return an endpoint in a network of its own."""
+        """Return an endpoint in a new network."""
         while True:
             network = bytes([0x24, 0, *self.chance.randbytes(4)]) if self.scenario.ipv6 else self._ipv4_network()
             if network not in self._networks:
@@ -148,7 +148,7 @@ class Swarm:
         else:
             self.network.at(self.network.now + self.chance.uniform(0, 300.0), self._join, None)
 
-    # What they do.
+    # Actions.
 
     def _anybody(self) -> Host:
         old = [host for host in self.honest if self.network.now - host.since > 60.0]
@@ -191,10 +191,10 @@ class Swarm:
         self.outcome.found += bool(announced & found)
         self.outcome.durations_s.append(self.network.now - since)
 
-    # What came of it.
+    # Results.
 
     def neighbours_known(self) -> float:
-        """Return which part of the eight reachable nodes closest to each node is in its table."""
+        """Return the share of the eight reachable nodes closest to each node that are in its table."""
         known = wanted = 0
         old = [host for host in self.honest if self.network.now - host.since > 1200.0]
         reachable = [host for host in old if not host.behind_nat]
@@ -208,7 +208,7 @@ class Swarm:
         return known / max(wanted, 1)
 
     def good_and_up(self) -> float:
-        """Return which part of the contacts that the tables hold as good is there."""
+        """Return the share of good contacts in all tables that are still online."""
         counted: Counter[bool] = Counter()
         for host in self.honest:
             for contact in host.node.closest_good(host.node.node_id, 1000, self.network.now):
@@ -216,7 +216,7 @@ class Swarm:
         return counted[True] / max(counted.total(), 1)
 
     def held_by_attackers(self) -> list[float]:
-        """Return, for each table of a node that has been there for a while, which part attackers hold."""
+        """Return the share of attackers in the table of each node that has been online for 20 minutes."""
         parts = []
         for host in self.honest:
             if self.network.now - host.since > 1200.0:

@@ -1,4 +1,4 @@
-"""Fifty attackers in two /24s against fifty honest nodes: they get few places in tables, and lookups still find."""
+"""Fifty attackers in two /24s against fifty honest nodes: they get into few tables, and lookups still succeed."""
 
 from __future__ import annotations
 

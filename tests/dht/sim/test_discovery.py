@@ -1,4 +1,4 @@
-"""How fast the sweep finds infohashes, beside an ideal that knows all nodes and asks them at the limits."""
+"""How fast the sweep finds infohashes, compared with an ideal one that knows all nodes and uses the limits fully."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEED = 19
 SMALL = Population(nodes=200, infohashes=20_000)
 FULL = Population(nodes=2000, infohashes=1_000_000)
 NEAR = 0.9
-"""The part of the ideal that the sweep reaches."""
+"""Minimum share of the ideal result that the sweep reaches."""
 
 
 def discover(space: KeySpace, until: float, limits: NodeLimits | None = None) -> Discovery:
@@ -44,11 +44,11 @@ def small(space: KeySpace) -> Discovery:
     return discover(space, 7200.0)
 
 
-def test_a_sweep_finds_nearly_what_the_nodes_give(space: KeySpace, small: Discovery) -> None:
+def test_a_sweep_finds_nearly_all_that_the_nodes_return(space: KeySpace, small: Discovery) -> None:
     assert_near(small, ideal(space, 7200.0), (2, 5, 10, 30, 60, 120))
 
 
-def test_the_whole_key_space_is_asked(space: KeySpace, small: Discovery) -> None:
+def test_the_whole_key_space_is_covered(space: KeySpace, small: Discovery) -> None:
     missed = [each for each in space.answering if not small.asked[each.contact.endpoint]]
     assert len(missed) <= 0.01 * len(space.answering)
 
@@ -57,7 +57,7 @@ def test_no_position_precedes_the_infohashes_of_a_node_behind_it(small: Discover
     assert small.stale_positions == 0
 
 
-def test_the_estimate_of_what_is_known_claims_no_more_than_is_true(small: Discovery) -> None:
+def test_the_estimated_known_share_is_not_too_high(small: Discovery) -> None:
     for at, estimate in small.estimates:
         assert estimate <= small.share_at(at) + 0.05, at
     late = [(at, estimate) for at, estimate in small.estimates if at >= 3600.0]
@@ -65,7 +65,7 @@ def test_the_estimate_of_what_is_known_claims_no_more_than_is_true(small: Discov
 
 
 def test_under_the_limits_of_a_home_line_the_sweep_is_near_the_ideal_too(space: KeySpace) -> None:
-    """Now the limit decides: 60 new addresses a minute for 200 nodes."""
+    """Here the limit decides: 60 new addresses a minute for 200 nodes."""
     narrow = [NodeLimits(new_addresses_per_minute=60) for _ in range(2)]
     assert_near(discover(space, 3600.0, narrow[0]), ideal(space, 3600.0, narrow[1]), (10, 30, 60))
 

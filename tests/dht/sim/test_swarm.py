@@ -41,7 +41,7 @@ def test_nodes_know_whether_they_can_be_reached(small: tuple[Swarm, Outcome]):
 
 
 def test_announces_are_confirmed_as_often_as_losses_allow(small: tuple[Swarm, Outcome]):
-    """An announce and its answer pass with 0.8 x 0.8; a few nodes leave before it comes. Tokens cost nothing more."""
+    """An announce and its answer arrive with probability 0.8 x 0.8. A few nodes leave first. Tokens cost no more."""
     _, outcome = small
     assert outcome.asked > 7.5 * outcome.announces
     assert outcome.confirmed > 0.55 * outcome.asked

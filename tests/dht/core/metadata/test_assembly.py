@@ -1,4 +1,4 @@
-"""Metadata from the pieces of several peers, honest and not."""
+"""Metadata from the pieces of several peers, honest and dishonest ones."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def test_the_pieces_of_a_lost_peer_go_to_others_and_what_it_delivered_stays():
     assert assembly.receive("b", 2, RIGHT[2]) == METADATA
 
 
-def test_a_rejected_piece_is_asked_from_another_peer_only():
+def test_a_rejected_piece_is_requested_from_another_peer_only():
     assembly = joined("a", "b")
     assembly.assign("a", 1)
     assembly.reject("a", 0)
     assert (assembly.assign("a", 1), assembly.assign("b", 1)) == ([1], [0])
 
 
-def test_a_peer_that_rejects_everything_is_of_no_use():
+def test_a_peer_that_rejects_everything_fails():
     assembly = joined("a")
     for piece in assembly.assign("a", 3)[:2]:
         assembly.reject("a", piece)
@@ -109,7 +109,7 @@ def test_after_a_wrong_hash_of_several_peers_each_has_to_deliver_alone():
     assert [assembly.receive("honest", piece, RIGHT[piece]) for piece in range(3)][-1] == METADATA
 
 
-def test_a_peer_that_delivers_alone_and_leaves_leaves_nothing():
+def test_pieces_of_a_peer_that_delivered_alone_and_left_are_discarded():
     assembly = joined("a", "b", "c")
     for peer, piece in (("a", 0), ("b", 1), ("c", 2)):
         assert assembly.assign(peer, 1) == [piece]
@@ -121,7 +121,7 @@ def test_a_peer_that_delivers_alone_and_leaves_leaves_nothing():
 
 
 def one_delivers_alone() -> Assembly:
-    """Peers a and b together had a wrong hash; "honest" is asked for all pieces now. What they still send is late."""
+    """Peers a and b together had a wrong hash. Now all pieces are requested from "honest"."""
     assembly = joined("a", "b", "honest")
     assert (assembly.assign("a", 2), assembly.assign("b", 1)) == ([0, 1], [2])
     for peer, piece in (("a", 0), ("a", 1), ("b", 2)):
@@ -156,7 +156,7 @@ def test_peers_that_claim_another_size_are_kept_apart():
     assert [assembly.receive("a", piece, RIGHT[piece]) for piece in range(3)][-1] == METADATA
 
 
-def test_what_is_held_counts_pieces_here_and_asked_for():
+def test_held_bytes_count_received_and_requested_pieces():
     assembly = joined("a", "b")
     assembly.assign("a", 2)
     assert assembly.held_bytes == 2 * PIECE_BYTES
@@ -166,7 +166,7 @@ def test_what_is_held_counts_pieces_here_and_asked_for():
     assert assembly.held_bytes == PIECE_BYTES
 
 
-def test_a_peer_that_is_gone_leaves_no_trace_of_its_size():
+def test_a_lost_peer_leaves_no_trace_of_its_size():
     assembly = Assembly(V1)
     for size in range(1, 1000):
         assembly.add_peer("liar", size)
@@ -175,7 +175,7 @@ def test_a_peer_that_is_gone_leaves_no_trace_of_its_size():
     assert assembly._candidates == {}
 
 
-def test_what_peers_left_behind_is_bounded():
+def test_pieces_of_lost_peers_are_bounded():
     assembly = joined("a")
     for number, peer in enumerate(("b", "c", "d", "e")):
         assembly.add_peer(peer, 100_000 + number)

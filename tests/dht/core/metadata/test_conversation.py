@@ -67,7 +67,7 @@ def connected(dht_port: int | None = None) -> Conversation:
 
 
 def ready(*pieces: int, size: int = 40_000) -> Conversation:
-    """Return a conversation that has asked for these pieces, its output drained."""
+    """Return a conversation that has requested these pieces, with its output drained."""
     conversation = connected()
     conversation.receive_bytes(handshake() + extensions(size), 0.0)
     assert conversation.next_event() == MetadataOffered(size)
@@ -126,7 +126,7 @@ def test_only_the_first_port_of_a_peers_node_is_reported():
 
 
 def script(conversation: Conversation, feed: Callable[[bytes], None]) -> list[object]:
-    """Play a conversation with everything in it that a peer may send. Return all that came out."""
+    """Play a conversation with all messages that a peer may send. Return the output."""
     noise = bytes(4) + raw(5, b"\xff" * 99) + raw(1) + raw(20, b"\2" + b"de") + raw(99, b"?") + raw(9, b"\0\7")
     feed(handshake() + noise)
     feed(extensions(20_000) + noise + request(0))
@@ -142,7 +142,7 @@ def script(conversation: Conversation, feed: Callable[[bytes], None]) -> list[ob
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 67, 16_384])
-def test_bytes_fed_in_parts_give_the_same(step):
+def test_bytes_fed_in_parts_give_the_same_result(step):
     def whole(conversation: Conversation) -> Callable[[bytes], None]:
         return lambda sent: conversation.receive_bytes(sent, 0.0)
 
@@ -201,7 +201,7 @@ def test_another_protocol_is_refused_at_its_first_bytes():
         (2**63, THEIR_ID, PeerFailure.TOO_LARGE),
     ],
 )
-def test_a_peer_that_offers_no_metadata_we_can_take(size, number, reason):
+def test_a_peer_that_offers_no_metadata_we_accept(size, number, reason):
     assert fails(connected(), handshake() + extensions(size, number)) is reason
 
 
@@ -236,7 +236,7 @@ def test_a_metadata_message_of_an_unknown_type_is_ignored():
     assert (conversation.next_event(), conversation.requests_free) == (None, REQUESTS_MAX - 1)
 
 
-def test_a_rejected_piece_is_reported_and_can_be_asked_for_elsewhere():
+def test_a_rejected_piece_is_reported_and_can_be_requested_elsewhere():
     conversation = ready(1)
     conversation.receive_bytes(reject(1), 0.0)
     assert conversation.next_event() == PieceRejected(1)
@@ -294,7 +294,7 @@ def test_a_slow_handshake_has_no_more_time_for_each_byte():
     assert conversation.next_timer() == 6
 
 
-def test_a_piece_gives_time_for_the_next_one_but_never_more_than_in_all():
+def test_a_piece_extends_the_deadline_but_not_the_total_time():
     conversation = ready(0, 1, 2)
     conversation.receive_bytes(data(0, b"x" * PIECE_BYTES), 7.0)
     assert conversation.next_timer() == 15
@@ -302,7 +302,7 @@ def test_a_piece_gives_time_for_the_next_one_but_never_more_than_in_all():
     assert conversation.next_timer() == 60
 
 
-def test_a_part_of_a_piece_gives_no_time():
+def test_a_part_of_a_piece_does_not_extend_the_deadline():
     conversation = ready(0)
     conversation.receive_bytes(data(0, b"x" * PIECE_BYTES)[:-1], 7.0)
     assert conversation.next_timer() == 8
@@ -314,7 +314,7 @@ def test_infohashes_of_version_2_are_truncated():
     assert conversation.bytes_to_send()[28:48] == INFOHASH
 
 
-def test_what_we_ask_for_is_no_flood():
+def test_requested_bytes_are_no_flood():
     size = 2 * UNASKED_BYTES_MAX
     conversation = ready(size=size)
     for piece in range(size // PIECE_BYTES):
@@ -323,7 +323,7 @@ def test_what_we_ask_for_is_no_flood():
         assert isinstance(conversation.next_event(), PieceReceived)
 
 
-def test_another_request_gives_no_time_to_those_that_wait():
+def test_another_request_does_not_extend_the_deadline():
     conversation = ready(0)
     conversation.request(1, 7.0)
     assert conversation.next_timer() == 8

@@ -90,7 +90,7 @@ def test_unsorted_keys_are_read_and_hashed_as_they_came():
         SECOND | {b"file tree": {b"x": 5}},
     ],
 )
-def test_what_describes_no_torrent_is_refused(fields):
+def test_invalid_info_dicts_are_refused(fields):
     with pytest.raises(BadInfo):
         read_info(encode(fields))
 

@@ -48,7 +48,7 @@ def test_a_host_gets_at_most_ten_connections_in_any_minute():
     opened: list[float] = []
     for tenth in range(3000):
         now = tenth / 10
-        endpoint = pack("8.8.8.8", 1 + tenth)  # forged announces name any port
+        endpoint = pack("8.8.8.8", 1 + tenth)  # forged announces have any port
         if gate.open(endpoint, now) is None:
             opened.append(now)
             gate.close(endpoint, PeerFailure.NO_METADATA, now)
@@ -58,7 +58,7 @@ def test_a_host_gets_at_most_ten_connections_in_any_minute():
 
 
 @pytest.mark.parametrize("failure", [PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL])
-def test_a_peer_that_failed_is_left_alone_for_longer_each_time(failure):
+def test_a_peer_that_failed_is_paused_for_longer_each_time(failure):
     gate, now = PeerGate(), 0.0
     for pause_s in (PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S):
         assert gate.open(PEER, now) is None
@@ -72,7 +72,7 @@ def test_a_peer_that_failed_is_left_alone_for_longer_each_time(failure):
     assert gate.open(PEER, now + PAUSE_MAX_S) is None
 
 
-def test_only_the_peer_is_left_alone_not_its_host():
+def test_only_the_peer_is_paused_not_its_host():
     gate = PeerGate()
     gate.open(PEER, 0.0)
     gate.close(PEER, PeerFailure.UNREACHABLE, 0.0)
@@ -106,7 +106,7 @@ def test_failures_about_one_torrent_do_not_count(failure):
     assert gate.open(PEER, 0.0) is None
 
 
-def test_what_is_remembered_is_bounded():
+def test_remembered_peers_and_hosts_are_bounded():
     gate = PeerGate()
     for number in range(PAUSED_MAX + 1000):
         gate.close((0x08000000 + number).to_bytes(4) + b"\x1a\xe1", PeerFailure.TIMEOUT, 0.0)

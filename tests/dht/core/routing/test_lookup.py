@@ -31,7 +31,7 @@ def run(lookup: Lookup, knows: dict[Contact, list[Contact]]) -> int:
     return asked
 
 
-def test_it_asks_the_closest_first_three_at_a_time():
+def test_it_queries_the_closest_first_three_at_a_time():
     lookup = Lookup(TARGET, OWN_ID, [node(number) for number in (9, 2, 7, 1, 5)])
     assert lookup.to_ask() == [node(1), node(2), node(5)]
     assert lookup.to_ask() == []
@@ -50,12 +50,12 @@ def test_it_ends_with_the_k_closest_of_all_nodes():
     assert asked < 60
 
 
-def test_it_does_not_ask_beyond_the_k_closest_that_answered():
+def test_it_queries_no_node_beyond_the_k_closest_that_answered():
     lookup = Lookup(TARGET, OWN_ID, [node(number) for number in range(30)])
     assert run(lookup, {}) <= K + ALPHA - 1
 
 
-def test_a_late_answer_does_not_hold_it_up_but_counts():
+def test_a_late_answer_does_not_delay_it_but_counts():
     lookup = Lookup(TARGET, OWN_ID, [node(number) for number in range(4)])
     assert lookup.to_ask() == [node(0), node(1), node(2)]
     lookup.stalled(node(0))
@@ -64,7 +64,7 @@ def test_a_late_answer_does_not_hold_it_up_but_counts():
     assert lookup.closest()[0] == (node(0), b"late")
 
 
-def test_while_nobody_answered_late_answers_are_waited_for():
+def test_late_answers_are_awaited_until_a_node_has_answered():
     lookup = Lookup(TARGET, OWN_ID, [node(0), node(1)])
     lookup.to_ask()
     lookup.stalled(node(0))
@@ -83,7 +83,7 @@ def test_failed_nodes_do_not_count():
     assert [each.contact for each in lookup.closest()] == [node(1)]
 
 
-def test_an_answer_that_was_not_asked_for_is_ignored():
+def test_an_unexpected_answer_is_ignored():
     lookup = Lookup(TARGET, OWN_ID, [node(0)])
     lookup.answered(node(0), [node(3)], b"token")
     assert lookup.closest() == []
@@ -105,14 +105,14 @@ def test_one_network_gives_few_of_the_closest():
     assert closest == crowd[:2] + others[:6]
 
 
-def test_one_address_under_many_ids_is_asked_until_it_has_answered():
+def test_one_address_with_many_ids_is_queried_until_it_has_answered():
     crowd = [node(number, ip="30.0.0.1") for number in range(1, 50)]
     lookup = Lookup(TARGET, OWN_ID, [*crowd, node(100)])
     assert run(lookup, {}) <= ALPHA + 1
 
 
 def ask_silent(lookup: Lookup) -> list[Contact]:
-    """Let all queries fail. Return whom they went to."""
+    """Let all queries fail. Return the queried contacts."""
     asked: list[Contact] = []
     while batch := lookup.to_ask():
         asked += batch
@@ -122,15 +122,15 @@ def ask_silent(lookup: Lookup) -> list[Contact]:
     return asked
 
 
-def test_a_silent_host_under_many_ids_and_ports_is_asked_as_often_as_its_limit_allows_at_once():
-    """More queries would wait for the limit of that host, and hold up the lookup."""
+def test_a_silent_host_with_many_ids_and_ports_gets_no_more_queries_than_its_burst():
+    """More queries would wait for the limit of that host, and delay the lookup."""
     crowd = [Contact(node(number).id, pack("30.0.0.1", number)) for number in range(1, 50)]
     assert ask_silent(Lookup(TARGET, OWN_ID, [*crowd, node(100)])) == [*crowd[:QUERIES_BURST], node(100)]
     site = [node(number, ip=f"2400::{number}") for number in range(1, 50)]
     assert ask_silent(Lookup(TARGET, OWN_ID, [*site, node(100)])) == [*site[:QUERIES_BURST], node(100)]
 
 
-def test_nodes_that_share_a_local_address_are_all_asked():
+def test_nodes_that_share_a_local_address_are_all_queried():
     crowd = [Contact(node(number).id, pack("127.0.0.1", number)) for number in range(1, 50)]
     assert ask_silent(Lookup(TARGET, OWN_ID, crowd, is_local=lambda _: True)) == crowd
 
@@ -143,7 +143,7 @@ def test_nodes_without_a_token_get_no_announce():
     assert lookup.closest_with_token() == [(node(1), b"t")]
 
 
-def test_it_never_asks_our_own_id():
+def test_it_never_queries_our_own_id():
     lookup = Lookup(TARGET, OWN_ID, [Contact(OWN_ID, pack("20.0.0.1", 1))])
     assert lookup.to_ask() == []
     assert lookup.is_finished()

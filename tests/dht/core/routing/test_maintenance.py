@@ -47,7 +47,7 @@ def do(maintenance: Maintenance, table: RoutingTable, now: float, **options: boo
 
 
 def run(maintenance: Maintenance, table: RoutingTable, until: float, **options: bool) -> list[tuple[float, Chore]]:
-    """Return what is done when, until a time."""
+    """Return the chores with their times, until a time."""
     done = []
     while maintenance.next_timer <= until:
         now = maintenance.next_timer
@@ -63,7 +63,7 @@ def test_a_node_joins_by_a_search_for_its_own_id():
     assert do(maintenance, table_of(0), 5.0) == [SearchChore(OWN_ID, join=True)]
 
 
-def test_without_contacts_it_joins_again_ever_more_seldom():
+def test_without_contacts_it_joins_again_at_growing_intervals():
     table, maintenance = table_of(0), joined(table_of(0))
     joins = []
     now = 0.0
@@ -78,7 +78,7 @@ def test_without_contacts_it_joins_again_ever_more_seldom():
     assert max(pauses) == JOIN_AGAIN_MAX_S
 
 
-def test_a_contact_that_only_asked_is_pinged_once():
+def test_a_contact_that_only_queried_us_is_pinged_once():
     table = table_of(9)
     maintenance = joined(table)
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_a_contact_that_only_asked_is_pinged_once():
     assert PingChore(contact(50)) in [chore for _, chore in run(maintenance, table, VERIFY_AGAIN_S + 10.0)]
 
 
-def test_a_flood_of_askers_is_verified_slowly_and_forgotten():
+def test_a_flood_of_unknown_nodes_is_verified_slowly_and_forgotten():
     table = table_of(9)
     maintenance = joined(table)
     for number in range(100, 1000):
@@ -100,7 +100,7 @@ def test_a_flood_of_askers_is_verified_slowly_and_forgotten():
     assert all(later - sooner >= 0.5 for (sooner, _), (later, _) in pairwise(pings))
 
 
-def test_who_would_not_be_taken_is_not_verified():
+def test_a_contact_that_the_table_would_not_take_is_not_verified():
     table = table_of(9)
     maintenance = joined(table)
     maintenance.consider(contact(3), table, 1.0)
@@ -117,7 +117,7 @@ def test_questionable_contacts_are_pinged_one_after_the_other():
     )
 
 
-def test_while_nothing_is_heard_pings_are_rare():
+def test_pings_are_rare_while_no_datagram_arrives():
     table = table_of(9)
     maintenance = joined(table)
     done = run(maintenance, table, GOOD_S + 300, online=False)
@@ -134,7 +134,7 @@ def keep_fresh(table: RoutingTable, until: float) -> None:
         table.responded(each, until)
 
 
-def test_a_node_that_is_asked_refreshes_only_buckets_without_changes():
+def test_a_reachable_node_refreshes_only_unchanged_buckets():
     table = table_of(60)
     maintenance = joined(table)
     keep_fresh(table, REFRESH_S - 10)
@@ -143,7 +143,7 @@ def test_a_node_that_is_asked_refreshes_only_buckets_without_changes():
     assert len(searches(run(maintenance, table, 2 * REFRESH_S + 100))) == len(table.changes())
 
 
-def test_a_node_that_nobody_reaches_refreshes_all_buckets():
+def test_an_unreachable_node_refreshes_all_buckets():
     table = table_of(60)
     maintenance = joined(table)
     run(maintenance, table, REFRESH_S + 100, reachable=False)
@@ -152,7 +152,7 @@ def test_a_node_that_nobody_reaches_refreshes_all_buckets():
     assert len(done) == len(table.changes())
 
 
-def test_with_another_id_it_joins_anew():
+def test_with_another_id_it_joins_again():
     table = table_of(20)
     maintenance = joined(table)
     maintenance.moved(5.0)

@@ -15,7 +15,7 @@ LATER = GOOD_S + 1.0
 
 
 def contact(number: int, first: int = 0x80, ip: str = "") -> Contact:
-    """Return a contact whose id begins with a byte, in a network of its own."""
+    """Return a contact whose id begins with this byte. Each one is in another network."""
     return Contact(bytes([first, number]) + bytes(18), pack(ip or f"20.{number // 256}.{number % 256}.1", 6881))
 
 
@@ -72,7 +72,7 @@ def test_several_newcomers_cause_one_ping_at_a_time():
     assert table.responded(contact(51), LATER) is None
 
 
-def test_a_ping_that_was_not_sent_is_asked_for_again():
+def test_a_ping_that_was_not_sent_is_requested_again():
     table = full_table()
     table.responded(contact(50), LATER)
     table.unchecked(contact(0))

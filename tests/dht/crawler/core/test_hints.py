@@ -1,4 +1,4 @@
-"""Who named an infohash."""
+"""Hints: the samplers and the peers of an infohash."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_latest_peers_are_remembered() -> None:
     assert hints.take(INFOHASH) == Hint()
 
 
-def test_an_infohash_that_will_be_tried_again_is_known_to_the_hints_without_any() -> None:
+def test_an_infohash_that_will_be_tried_again_has_an_empty_hint() -> None:
     hints = Hints()
     assert INFOHASH not in hints
     hints.keep(INFOHASH)

@@ -1,4 +1,4 @@
-"""Which infohashes are known, without the disk."""
+"""Which infohashes are known, with few disk reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HASHES = [CHANCE.randbytes(20) for _ in range(2000)]
 
 
 class Disk:
-    """Stored fingerprints, which counts how often each prefix is read."""
+    """Stored fingerprints. Counts how often each prefix is read."""
 
     def __init__(self, infohashes: list[bytes]) -> None:
         self.keys = [fingerprint(each).to_bytes(8) for each in infohashes]

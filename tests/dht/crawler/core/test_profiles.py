@@ -1,4 +1,4 @@
-"""What each profile allows its stages, and what follows from that."""
+"""The limits of each profile, and the rates that follow from them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_the_time_of_a_retry_says_why_the_last_try_failed(failure: CrawlOutcome)
 
 
 def tries(*failures: CrawlOutcome) -> list[float]:
-    """Return the delays of tries that fail in this way, one after another."""
+    """Return the delays of successive tries that fail for this reason."""
     at, delays = 0.0, []
     for attempts, failure in enumerate(failures):
         now = 1_790_000_000.0 + attempts
@@ -43,17 +43,17 @@ def tries(*failures: CrawlOutcome) -> list[float]:
 
 
 @pytest.mark.parametrize("failure", [CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP])
-def test_what_our_own_limits_postponed_comes_back_soon_and_then_more_seldom(failure: CrawlOutcome) -> None:
+def test_a_try_postponed_by_our_limits_is_repeated_soon_and_then_less_often(failure: CrawlOutcome) -> None:
     delays = tries(*[failure] * 1100)
     expected = [POSTPONED_S, POSTPONED_S, 2 * POSTPONED_S, 3 * POSTPONED_S, POSTPONED_MAX_S]
     assert [delays[n] for n in (0, 9, 10, 11, 1099)] == pytest.approx(expected, abs=1.0)
 
 
-def test_what_our_own_limits_postponed_counts_for_no_failure_of_the_torrent() -> None:
+def test_a_try_postponed_by_our_limits_does_not_count_as_a_failure() -> None:
     delays = tries(FAILURE, *[CrawlOutcome.POSTPONED] * 20, FAILURE, CrawlOutcome.NO_LOOKUP, FAILURE)
     assert [delays[0], delays[21], delays[23]] == pytest.approx(RETRY_DELAYS_S[:3], abs=1.0)
 
 
-def test_other_times_say_nothing() -> None:
+def test_other_times_have_no_reason() -> None:
     assert last_failure(0.0) is None
     assert last_failure(1_790_000_000.999) is None

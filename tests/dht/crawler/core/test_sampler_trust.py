@@ -1,4 +1,4 @@
-"""Which hosts are believed when they name infohashes."""
+"""Which hosts are trusted to return real infohashes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lycosa.dht.crawler.core.sampler_trust import DISTRUST_S, TRIED_MIN, Sampler
 NODE, NEIGHBOUR, OTHER = pack("20.0.0.1", 6881), pack("20.0.0.1", 6882), pack("20.0.0.2", 6881)
 
 
-def test_a_host_whose_infohashes_nobody_has_is_distrusted_for_a_day_with_all_its_nodes() -> None:
+def test_a_host_with_invented_infohashes_is_distrusted_for_a_day_with_all_its_nodes() -> None:
     trust = SamplerTrust()
     for _ in range(TRIED_MIN):
         assert trust.trusts(NODE, 0.0)

@@ -132,7 +132,7 @@ def test_every_cause_has_a_rule_and_a_test() -> None:
     assert [brake for brake, _ in RULES] == list(Brake) == list(SLOW)
 
 
-def test_a_store_that_does_not_answer_is_not_a_slow_one() -> None:
+def test_a_store_that_does_not_answer_is_not_reported_as_slow() -> None:
     [finding] = why_slow(BEFORE, replace(FREE, counts=counting(STORED=0), store_busy_s=60.0, store_waiting=256))
     assert finding == (Brake.STORE, "the store has not answered for 1 min: it is down, locked or full")
 
@@ -143,12 +143,12 @@ def test_what_happened_before_the_span_does_not_count(brake: Brake) -> None:
     assert brake not in [each.brake for each in why_slow(replace(now, at=BEFORE.at), now)]
 
 
-def test_few_cases_say_nothing_about_a_share() -> None:
+def test_shares_of_few_cases_are_ignored() -> None:
     counts = {CrawlOutcome.SAMPLED: 50, CrawlOutcome.KNOWN: 50, CrawlOutcome.NO_PEERS: 10}
     assert why_slow(BEFORE, replace(FREE, counts=counts, answers_in=0, unanswered=40)) == []
 
 
-def test_a_crawl_that_has_just_begun_is_not_slow() -> None:
+def test_a_crawl_that_has_just_started_is_not_slow() -> None:
     assert why_slow(BEFORE, CrawlSnapshot(1001.0)) == []
 
 

@@ -1,4 +1,4 @@
-"""The sweep over simulated nodes, each of which names its neighbours."""
+"""The sweep over simulated nodes, each of which returns its neighbours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEED = random.randrange(10**6)
 
 
 class Nodes:
-    """Answers the steps of a sweep at once. At equal distances no gap makes the sweep search."""
+    """Answers the steps of a sweep at once. With nodes at equal distances, no gap needs a lookup."""
 
     def __init__(self, count: int, seed: int, interval_s: int = 600, *, equal_distances: bool = False) -> None:
         print(f"seed {seed}")
@@ -75,7 +75,7 @@ class Nodes:
 
 
 def sweep_at_start(nodes: Nodes) -> Sweep:
-    """Return a sweep that knows all nodes and their distance."""
+    """Return a sweep that knows all nodes and their mean distance."""
     sweep = Sweep(0.0)
     step = sweep.next_step(0.0)
     assert isinstance(step, Search)
@@ -85,7 +85,7 @@ def sweep_at_start(nodes: Nodes) -> Sweep:
 
 
 def asks(sweep: Sweep, count: int, now: float) -> list[Ask]:
-    """Return the questions among so many steps."""
+    """Return the queries among this many steps."""
     return [step for _ in range(count) if isinstance(step := sweep.next_step(now), Ask)]
 
 
@@ -94,7 +94,7 @@ def answer(sweep: Sweep, ask: Ask, now: float, num: int = 20) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 30, 500])
-def test_a_sweep_asks_nearly_every_node_once_and_rests_for_its_interval(count: int) -> None:
+def test_a_sweep_queries_nearly_every_node_once_and_rests_for_its_interval(count: int) -> None:
     nodes = Nodes(count, SEED)
     sweep = Sweep(0.0)
     assert nodes.run(sweep, 0.0, until=600.0) == 600.0
@@ -106,7 +106,7 @@ def test_a_sweep_asks_nearly_every_node_once_and_rests_for_its_interval(count: i
     assert len(nodes.asked) >= 0.99 * count
 
 
-def test_a_node_that_has_more_is_asked_again_in_the_same_sweep_when_its_interval_is_over() -> None:
+def test_a_node_with_more_infohashes_is_queried_again_in_the_same_sweep_after_its_interval() -> None:
     nodes = Nodes(20, SEED, interval_s=30)
     sweep = Sweep(0.0)
     nodes.run(sweep, 0.0, until=299.0, has_more=True)
@@ -123,7 +123,7 @@ def test_a_sweep_goes_on_at_its_position() -> None:
     assert abs(second.coverage - first.coverage) < 1e-9
     nodes.asked_at.clear()
     nodes.run(second, 0.0, until=600.0)
-    assert len(before | set(nodes.asked)) >= 98  # a complete sweep misses as many
+    assert len(before | set(nodes.asked)) >= 98  # a complete sweep misses as many nodes
 
 
 def test_the_position_does_not_pass_a_node_that_has_not_answered() -> None:
@@ -164,7 +164,7 @@ def test_any_stored_position_begins_a_sweep(position: int) -> None:
     assert len(nodes.asked) == 30
 
 
-def test_questions_to_nodes_that_are_asked_again_do_not_hold_the_position_back() -> None:
+def test_repeated_queries_do_not_hold_the_position_back() -> None:
     nodes = Nodes(50, SEED, equal_distances=True)
     sweep = sweep_at_start(nodes)
     first, second = asks(sweep, 2, 0.0)
@@ -176,7 +176,7 @@ def test_questions_to_nodes_that_are_asked_again_do_not_hold_the_position_back()
     assert sweep.position >= passed
 
 
-def test_nodes_with_more_get_every_other_question() -> None:
+def test_nodes_with_more_infohashes_get_every_other_query() -> None:
     nodes = Nodes(60, SEED, equal_distances=True)
     sweep = sweep_at_start(nodes)
     first = asks(sweep, 20, 0.0)
@@ -187,7 +187,7 @@ def test_nodes_with_more_get_every_other_question() -> None:
     assert order in ([True, False] * 10, [False, True] * 10)
 
 
-def test_a_node_whose_samples_bring_nothing_new_is_asked_four_times_and_then_once_a_sweep() -> None:
+def test_a_node_without_new_infohashes_is_queried_four_times_and_then_once_a_sweep() -> None:
     nodes = Nodes(1, SEED)
     sweep, now = sweep_at_start(nodes), 0.0
     times = []
@@ -204,7 +204,7 @@ def test_a_node_whose_samples_bring_nothing_new_is_asked_four_times_and_then_onc
     assert min(late - early for early, late in pairwise(times[4:])) >= SWEEP_MIN_S
 
 
-def test_a_node_that_used_to_answer_is_asked_again_a_minute_after_a_silence() -> None:
+def test_a_node_that_used_to_answer_is_queried_again_a_minute_after_a_time_out() -> None:
     nodes = Nodes(1, SEED)
     sweep = sweep_at_start(nodes)
     (ask,) = asks(sweep, 1, 0.0)
@@ -234,7 +234,7 @@ def test_silent_nodes_get_one_more_chance_while_the_sweep_rests() -> None:
     assert sorted(asked.values()) == [1] + [2] * 9
 
 
-def test_one_host_with_many_nodes_is_asked_once_a_second() -> None:
+def test_one_host_with_many_nodes_is_queried_once_a_second() -> None:
     nodes = Nodes(100, SEED)
     nodes.contacts = [each._replace(endpoint=b"host" + bytes([1, n])) for n, each in enumerate(nodes.contacts)]
     nodes.interval_s = 3600
@@ -266,7 +266,7 @@ def test_the_nearest_of_too_many_nodes_are_kept(monkeypatch: pytest.MonkeyPatch)
     assert nearest[1] == min(nodes.contacts)
 
 
-def test_a_question_that_our_node_had_no_room_for_is_asked_soon() -> None:
+def test_a_query_that_our_node_was_too_busy_for_is_repeated_soon() -> None:
     nodes = Nodes(1, SEED)
     sweep = sweep_at_start(nodes)
     (ask,) = asks(sweep, 1, 0.0)
