@@ -18,7 +18,10 @@ def dht_node(folder: Path, *options: object, bind: str = "127.0.0.1:0") -> Itera
     """Run `lycosa dht node` with its output in a folder. Yield it with its address, when it has joined."""
     folder.mkdir(parents=True, exist_ok=True)
     with start_command("dht", "node", "--bind", bind, *ON_LOOPBACK, *options, cwd=folder) as process:
-        assert process.until(lambda: LISTENS.search(process.stderr) is not None), process.stderr
+        addresses = 1 + options.count("--bind")
+        assert process.until(lambda: len(listening(process)) == addresses), process.stderr
+        if "--metrics" in options:
+            assert process.until(lambda: "metrics: " in process.stderr), process.stderr
         if "--bootstrap" in options:
             assert process.until(lambda: "joined: " in process.stderr), process.stderr
         yield process, listening(process)[0][1]
