@@ -47,7 +47,7 @@ def declare_index(
         else:
             TantivyIndex(place, schema, write=True).close()
     elif (marker.analysis, marker.fields) != (analysis, fields):
-        raise IndexFailure(f"the index {place} was built with other fields or analysis: --fresh builds it anew")
+        raise IndexFailure(f"the index {place} has other fields or another analysis: build it again with --fresh")
 
 
 def index_stats(place: Path | SphinxAddress) -> tuple[int, int, dict[str, int]]:
@@ -71,7 +71,7 @@ def index_stats(place: Path | SphinxAddress) -> tuple[int, int, dict[str, int]]:
 
 
 def marker_of(place: Path | SphinxAddress) -> Marker | None:
-    """Return what the index in this place is; None if there is none."""
+    """Return the marker of the index in this place; None if there is none."""
     return sphinx_marker(place) if isinstance(place, SphinxAddress) else index_folder.marker_of(place)
 
 

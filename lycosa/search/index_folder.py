@@ -174,7 +174,7 @@ def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
 
 
 def schema_of(marker: Marker | None, schema: Schema, analysis: tuple[str, ...] | None = None) -> Schema:
-    """Return the schema of an index, or of a new one. Without `analysis`, it has what the index has."""
+    """Return the schema of an existing or new index. Without `analysis`, the existing index keeps its own."""
     if analysis is None:
         analysis = marker.analysis if marker else ()
     return replace(schema, analysis=analysis, fields=marker.fields if marker else schema.fields)
@@ -182,7 +182,7 @@ def schema_of(marker: Marker | None, schema: Schema, analysis: tuple[str, ...] |
 
 @contextlib.contextmanager
 def only_writer(path: Path) -> Iterator[None]:
-    """Lock the folder of an index whose documents are elsewhere. Raises `IndexLocked`."""
+    """Lock the local folder of an index on a search server. Raises `IndexLocked`."""
     with failures(path, "cannot be created"):
         path.mkdir(parents=True, exist_ok=True)
     lock = _lock(path)

@@ -54,12 +54,12 @@ class TorrentIndexer:
         """Number of rows that were added, replaced or removed."""
 
     async def run(self) -> None:
-        """Follow the store until cancelled. While a search server does not answer, try again and again."""
+        """Follow the store until cancelled. While a search server does not answer, retry."""
         while True:
             try:
                 pause_s = 0.0 if await self.catch_up() else POLL_S
             except IndexUnavailable as failure:
-                log.warning("%s; it is tried again every %.0f s", failure, RETRY_S)
+                log.warning("%s; trying again every %.0f s", failure, RETRY_S)
                 pause_s = RETRY_S
             if pause_s:
                 await asyncio.sleep(pause_s)

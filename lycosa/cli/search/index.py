@@ -164,8 +164,14 @@ def stats(index_dir: str | None, as_json: bool) -> None:
 @click.option(
     "--folder", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder for the files of searchd."
 )
-@click.option("--pages", is_flag=True, help="Of pages; otherwise the index is of torrents.")
-@click.option("--memory", default="256M", show_default=True, metavar="SIZE", help="Memory for new documents.")
+@click.option("--pages", is_flag=True, help="Configure an index of pages, not of torrents.")
+@click.option(
+    "--memory",
+    default="256M",
+    show_default=True,
+    metavar="SIZE",
+    help="Memory for new documents before they are written to the disk.",
+)
 def sphinx_config(address: str, folder: Path, memory: str, *, pages: bool) -> None:
     """Print the configuration with which Sphinx or Manticore serves an index.
 

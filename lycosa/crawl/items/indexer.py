@@ -157,8 +157,8 @@ class Indexer:
             self._commit()
 
     def _pause(self, failure: IndexUnavailable) -> None:
-        """Wait until a search server is tried again. Raises the failure if there is no time left for that."""
-        log.warning("%s; it is tried again every %.0f s", failure, RETRY_S)
+        """Wait before the next attempt to reach a search server. Raises the failure if the deadline comes first."""
+        log.warning("%s; trying again every %.0f s", failure, RETRY_S)
         with self._changed:
             if self._closing or self._changed.wait_for(lambda: self._closing, RETRY_S):
                 raise failure

@@ -249,7 +249,7 @@ class Feed:
 
 
 def sphinx_marker(address: SphinxAddress) -> Marker | None:
-    """Return what an index is; None if it is empty. Raises `IndexFailure`."""
+    """Return the marker of an index; None if the index is empty. Raises `IndexFailure`."""
     with closing(SphinxServer(address)) as server:
         rows = server.ask(f"SELECT body FROM {address.name}_state WHERE id = {MARKER_ROW}").rows
         return msgspec.json.decode(rows[0][0], type=Marker) if rows else None
