@@ -46,7 +46,7 @@ lint: ## ruff, import contracts, shellcheck where it is installed
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/lint-imports --no-logo 2>&1 || { $(bin)/lint-imports; exit 1; }
-	@if command -v shellcheck >/dev/null; then shellcheck scripts/venv scripts/packages scripts/test scripts/test-interpreted .ci/run; fi
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/axe scripts/venv scripts/packages scripts/test scripts/test-interpreted .ci/run; fi
 
 types: ## mypy, strict
 	@scripts/venv dev
@@ -73,4 +73,5 @@ setup:
 		psql:postgresql mariadbd:mariadb-server searchd:sphinxsearch tinyproxy:tinyproxy-bin squid:squid microsocks:microsocks danted:dante-server \
 		curl:curl zstdcat:zstd aria2c:aria2 rtorrent:rtorrent script:bsdutils transmission-daemon:transmission-daemon ip:iproute2
 	@scripts/packages --backports valkey-server:valkey-server || echo "The tests on Valkey are skipped; in CI they fail."
+	@scripts/axe || echo "The tests with axe-core are skipped; in CI they fail."
 	@$(bin)/python scripts/docs-site >/dev/null
