@@ -15,12 +15,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from lycosa.app.dht_state import RecordsLocation, open_hash_frontier, open_records
-from lycosa.core.errors import StorageError
-from lycosa.dht.crawler.queue import HashQueue
+from lycosa.app.dht_state import QUEUE, RecordsLocation, open_hash_frontier, open_records
+from lycosa.app.frontier.operations import open_state
+from lycosa.core.errors import StateLocked, StorageError
+from lycosa.dht.crawler.queue import CrawlQueue, HashQueue
 from lycosa.dht.exchange.entries import Entry, TorrentSource
 from lycosa.dht.exchange.exporting import ExportFormat, export_torrents
-from lycosa.dht.exchange.importing import BatchResult, ImportCounts, QueueImporter, RecordImporter, import_source
+from lycosa.dht.exchange.importing import (
+    BatchResult,
+    ImportCounts,
+    InfohashQueue,
+    QueueImporter,
+    RecordImporter,
+    import_source,
+)
 from lycosa.dht.exchange.sources import find_source
 from lycosa.infra.child_process import end_with_parent
 from lycosa.infra.clock import Clock, chance
@@ -81,12 +89,16 @@ class TorrentImport:
             self._queue = QueueImporter(self._store, await self._open_queue(), self._clock.now)
         return await self._queue.take(entries)
 
-    async def _open_queue(self) -> HashQueue | None:
-        """Open the queue only when it is needed: a running crawl has locked it, but records can still be imported."""
+    async def _open_queue(self) -> InfohashQueue | None:
+        """Open the queue when it is first needed: directly, or through the running crawl that has locked it."""
         if self._location.state is None:
             return None
-        opening = open_hash_frontier(Path(self._location.state), self._clock.now())
-        frontier = await self._stack.enter_async_context(opening)
+        state = Path(self._location.state)
+        try:
+            frontier = await self._stack.enter_async_context(open_hash_frontier(state, self._clock.now()))
+        except StateLocked:
+            running = await self._stack.enter_async_context(open_state(state / QUEUE))
+            return CrawlQueue(running.operations, self._clock.now)
         return HashQueue(frontier, self._clock.now, chance)
 
 

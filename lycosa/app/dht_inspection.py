@@ -12,7 +12,7 @@ from lycosa.app.dht_state import QUEUE, RecordsLocation, open_records
 from lycosa.app.frontier.operations import OpenState, open_state
 from lycosa.core.errors import UsageError
 from lycosa.dht.crawler.core.explain import Answer, HashFacts, answer_of, explain_infohash, last_failure_of
-from lycosa.dht.crawler.core.hash_records import HOST, fingerprint
+from lycosa.dht.crawler.core.hash_records import HOST, fingerprint, queued_at
 from lycosa.frontier.core.model import Row
 from lycosa.frontier.core.states import State
 from lycosa.frontier.state_dir import DESCRIPTION
@@ -90,6 +90,7 @@ def _row_values(row: Row) -> dict[str, Any]:
     failure = last_failure_of(row)
     return {
         "state": str(row.state),
+        "first_queued": queued_at(row.record),
         "failed_tries": row.record.attempts,
         "last_failure": failure and failure.name.lower(),
         "next_try": row.at if row.state == State.RETRY else None,

@@ -10,13 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from lycosa.app.dht_state import QUEUE, RecordsLocation, open_records
+from lycosa.app.dht_state import QUEUE, TORRENTS, RecordsLocation, open_records
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count
 from lycosa.dht.core.magnet import parse_magnet
 from lycosa.frontier.state_dir import SOCKET
 from lycosa.infra.clock import Clock
 from lycosa.infra.line_files import READ_ERRORS, numbered_lines
+from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import HASHED_BYTES, TorrentRecord
 from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.core.torrents.rule_tests import failures
@@ -37,10 +38,11 @@ MARGIN_S = 1.0
 
 
 class Applied(NamedTuple):
-    """Number of torrents that were checked, and how many of them the rules refuse."""
+    """Number of torrents checked, refused by the rules, and stored with new content facts."""
 
     read: int
     refused: int
+    described: int
 
 
 def test_rules(path: Path) -> tuple[RuleFile, list[str]]:
@@ -65,21 +67,25 @@ async def apply_rules(
     """Remove and deny the torrents that rules refuse. The rules are those of the file `path`, which is then installed
     in the state folder, or without `path` those already installed.
 
-    `report` gets each refused torrent with the reason, `show` the numbers of torrents refused and read. With `dry_run`
-    nothing changes. Raises `UsageError`, `StateError`.
+    Content facts that all rules together now give differently are replaced. `report` gets each refused torrent with the
+    reason, `show` the numbers of torrents refused and read. With `dry_run` nothing changes. Raises `UsageError`,
+    `StateError`.
     """
     state = Path(location.state) if location.state else None
     if path is not None and (mistakes := test_rules(path)[1]):
         raise UsageError(f"{path}: {format_count(len(mistakes), 'test')} failed, the first: {mistakes[0]}")
     refusal = inspector_of(path).refusal if path else InstalledRules(state, (), Clock().now).refusal
     async with open_records(location) as store:
-        scan = RuleScan(store, refusal, report, show, dry_run=dry_run)
-        if path is not None and state is not None and not dry_run:
-            install_rules(path, state)
-            await scan_installed(scan, state)
+        installed_in = None if dry_run or path is None else state
+        if path is not None and installed_in is not None:
+            install_rules(path, installed_in)
+        facts = InstalledRules(state, (path,) if path and state is None else (), Clock().now).facts
+        scan = RuleScan(store, refusal, report, show, facts=facts, dry_run=dry_run)
+        if installed_in is not None:
+            await scan_installed(scan, installed_in)
         else:
             await scan.run()
-    return Applied(scan.read, scan.refused)
+    return Applied(scan.read, scan.refused, scan.described)
 
 
 async def scan_installed(scan: RuleScan, state: Path) -> None:
@@ -101,24 +107,36 @@ class RuleScan:
         show: Callable[[int, int], None],
         *,
         dry_run: bool,
+        facts: Callable[[TorrentRecord], ContentFacts] | None = None,
     ) -> None:
-        self._store, self._refusal, self._report, self._show, self._dry_run = store, refusal, report, show, dry_run
-        self.read = self.refused = self._after = 0
+        self._store, self._refusal, self._dry_run = store, refusal, dry_run
+        self._facts = None if dry_run else facts
+        self._report, self._show = report, show
+        self.read = self.refused = self.described = self._after = 0
 
     async def run(self) -> None:
         while page := await self._store.torrents(self._after, PAGE_ROWS):
             denied: dict[str, list[bytes]] = defaultdict(list)
-            reasons = await asyncio.to_thread(lambda page: [self._refusal(each.record) for each in page], page)
-            for torrent, reason in zip(page, reasons, strict=True):
+            changed: dict[int, ContentFacts] = {}
+            inspected = await asyncio.to_thread(lambda page: [self._inspect(each.record) for each in page], page)
+            for torrent, (reason, facts) in zip(page, inspected, strict=True):
                 if reason:
                     self._report(torrent.record, reason)
                     self.refused += 1
                     denied[reason] += torrent.record.keys
+                elif facts is not None and facts != torrent.record.content:
+                    changed[torrent.id] = facts
             for reason, infohashes in denied.items():
                 if not self._dry_run:
                     await self._store.deny(infohashes, reason=reason)
+            self.described += await self._store.set_content(changed)
             self.read, self._after = self.read + len(page), page[-1].id
             self._show(self.refused, self.read)
+
+    def _inspect(self, record: TorrentRecord) -> tuple[str, ContentFacts | None]:
+        """Return why a record is refused, or "", and what it holds, if that is wanted."""
+        reason = self._refusal(record)
+        return reason, None if reason or self._facts is None else self._facts(record)
 
 
 async def change_denied(
@@ -127,6 +145,7 @@ async def change_denied(
     """Deny or allow infohashes, or hashed ones. Return the number of infohashes and of removed torrents."""
     removed = number = 0
     remaining = iter(infohashes)
+    _check_state(location)
     async with open_records(location, create=True) as store:
         while some := list(islice(remaining, DENIED_AT_ONCE)):
             plain, hidden = ((), some) if hashed else (some, ())
@@ -136,6 +155,17 @@ async def change_denied(
                 removed += await store.deny(plain, hashed=hidden, reason=reason)
             number += len(some)
     return number, removed
+
+
+def _check_state(location: RecordsLocation) -> None:
+    """Raise `UsageError` for a mistyped folder: it does not exist, or has something else than torrents in it."""
+    if location.state is None or location.store is not None:
+        return
+    folder = Path(location.state)
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / TORRENTS).exists()):
+        raise UsageError(
+            f"{folder} is not the --state of a dht crawl; for a list before the first crawl, make an empty folder"
+        )
 
 
 def read_infohashes(written: Iterable[str], *, hashed: bool) -> Iterator[bytes]:

@@ -3,11 +3,12 @@
 DIR/node.json, DIR/lock    the node: its id and its contacts
 DIR/queue/                 the infohashes, in a frontier, which `lycosa frontier` can show
 DIR/torrents.sqlite        the torrents, unless they are on a database server
+DIR/store                  where the last crawl stored its torrents
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -17,15 +18,20 @@ from lycosa.dht.crawler.core.hash_records import POLICY
 from lycosa.frontier.core.description import Description
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.frontier.ports import ReadableFrontier
 from lycosa.frontier.state_dir import StateDir
+from lycosa.infra.disk import write_error
+from lycosa.infra.durable_files import replace_file
 from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.ports import RecordStore
 from lycosa.storage.records.outages import OutageWait
-from lycosa.storage.records.sql import open_sql_records
+from lycosa.storage.records.sql import open_sql_records, without_password
 from lycosa.storage.records.sqlite import SqliteRecordStore
 from lycosa.storage.records.tables import TableRecordStore
 
-QUEUE, TORRENTS = "queue", "torrents.sqlite"
+QUEUE, TORRENTS, STORE = "queue", "torrents.sqlite", "store"
+FETCHED = "fetched"
+"""The reason why most infohashes of the queue are done."""
 NAME = "infohashes of the DHT"
 
 
@@ -75,6 +81,11 @@ async def open_records(
         await store.close()
 
 
+def check_location(location: RecordsLocation, *, max_bytes: int | None = None) -> None:
+    """Raise `UsageError` for a store that cannot be opened here: a wrong URL, a driver that is not installed."""
+    _records(location, None, create=True, max_bytes=max_bytes)
+
+
 def _records(
     location: RecordsLocation, policy: RecordPolicy | None, *, create: bool, max_bytes: int | None
 ) -> TableRecordStore:
@@ -90,3 +101,23 @@ def _records(
     if not path.parent.parent.is_dir():
         raise UsageError(f"{path.parent.parent} does not exist: the folder of --state is created in an existing one")
     return SqliteRecordStore(path, policy, max_bytes=max_bytes, sync=True)
+
+
+async def note_store(
+    folder: Path, store_url: str | None, store: RecordStore, queue: ReadableFrontier, say: Callable[[str], None]
+) -> None:
+    """Note where the torrents are. Say what to do if it is not where the queue has put them. Raises `StateError`."""
+    path, place = folder / STORE, without_password(store_url) if store_url else TORRENTS
+    fetched = (await queue.stats()).reasons.get(FETCHED, 0)
+    try:
+        before = path.read_text("utf-8") if path.exists() else place
+        if fetched and (before != place or not await store.infohashes(0, 1)):
+            again = f"lycosa frontier requeue --done --state {folder / QUEUE}"
+            say(
+                f"{place} lacks torrents that this crawl has fetched ({fetched:,} in all): the store was deleted, or"
+                f" it is another one. They are fetched again only after: {again}"
+            )
+        if not path.exists() or before != place:
+            replace_file(path, place.encode(), sync=True)
+    except OSError as error:
+        raise write_error(path, error, "the state cannot be written") from None

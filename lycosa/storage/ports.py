@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.core.torrent_record import (
     Change,
@@ -104,6 +105,9 @@ class RecordStore(Protocol):
 
     async def set_popularity(self, counts: Sequence[Popularity]) -> None:
         """Store peer counts. Counts of unknown torrents, and counts older than the stored one, are ignored."""
+
+    async def set_content(self, facts: Mapping[int, ContentFacts]) -> int:
+        """Replace what the names of stored torrents, given by their ids, say. Return how many have changed."""
 
     async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
         """Return the infohashes, 20 bytes each, of torrents whose peers are to be counted.

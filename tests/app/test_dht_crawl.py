@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 from lycosa import dht
-from lycosa.app.dht_state import RecordsLocation, open_hash_frontier, open_records
+from lycosa.app.dht_state import RecordsLocation, note_store, open_hash_frontier, open_records
 from lycosa.core.errors import StateError, UsageError
 from lycosa.dht.core.endpoints import text
+from lycosa.dht.crawler.core.hash_records import to_record
+from lycosa.storage.core.torrent_record import TorrentRecord
+from lycosa.storage.records.memory import MemoryRecordStore
 from tests.dht.crawler.test_stages import INFOHASH, node, sharing
 from tests.loops import LOOPS, run_on
 from tests.servers.proxies import new_address
+from tests.storage.torrents import torrent
 
 NOTHING_NEW_S = 1.0
 
@@ -93,6 +97,36 @@ def test_a_state_is_for_one_crawl_at_a_time(tmp_path: Path) -> None:
             await anext(torrents)
             with pytest.raises(StateError):
                 await anext(crawl(arguments, state=tmp_path))
+
+    run_on(asyncio.new_event_loop, scenario())
+
+
+def test_a_store_that_lacks_what_the_queue_has_fetched_is_noticed_once(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def note(store_url: str | None, *records: TorrentRecord) -> list[str]:
+        store = MemoryRecordStore()
+        await store.put(records, 1.0)
+        said.clear()
+        async with open_hash_frontier(tmp_path, 1.0) as queue:
+            await note_store(tmp_path, store_url, store, queue, said.append)
+        return said
+
+    async def scenario() -> None:
+        record = torrent(1)
+        assert await note(None) == []
+        async with open_hash_frontier(tmp_path, 1.0) as queue:
+            await queue.push([to_record(record.keys[0])])
+            await queue.ack((await queue.lease(1, 1.0))[0], "fetched", (), 1.0)
+            await queue.commit({})
+        assert await note(None, record) == []
+        [line] = await note(None)
+        assert line.startswith("torrents.sqlite lacks torrents that this crawl has fetched (1 in all)")
+        assert line.endswith(f"lycosa frontier requeue --done --state {tmp_path / 'queue'}")
+        [line] = await note("mysql://me:secret@host/other", torrent(2))
+        assert line.startswith("mysql://host/other lacks")
+        assert "secret" not in line
+        assert await note("mysql://me:secret@host/other", torrent(2)) == []
 
     run_on(asyncio.new_event_loop, scenario())
 

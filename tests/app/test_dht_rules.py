@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from lycosa.app.dht_rules import RuleScan
+from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import Standing
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.storage.torrents import torrent
@@ -25,11 +26,12 @@ def test_a_second_run_continues_with_newly_stored_torrents() -> None:
             lambda record, _: seen.append(record.keys[0].hex()),
             lambda _refused, _read: None,
             dry_run=False,
+            facts=lambda _: ContentFacts(),
         )
         await scan.run()
         await store.put([LATE], NOW)
         await scan.run()
-        assert (scan.read, scan.refused, seen) == (3, 2, [BAD.keys[0].hex(), LATE.keys[0].hex()])
+        assert (scan.read, scan.refused, scan.described, seen) == (3, 2, 1, [BAD.keys[0].hex(), LATE.keys[0].hex()])
         assert await store.standing([LATE.keys[0]], NOW) == {LATE.keys[0]: Standing.DENIED}
 
     asyncio.run(run())

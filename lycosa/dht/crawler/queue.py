@@ -11,7 +11,7 @@ from lycosa.dht.crawler.core.hash_records import LEASED_MAX, SAMPLED, fingerprin
 from lycosa.dht.crawler.core.known_hashes import KnownHashes
 from lycosa.dht.crawler.core.retries import retry_at
 from lycosa.frontier.core.model import FrontierStats, Lease
-from lycosa.frontier.ports import ReadableFrontier
+from lycosa.frontier.ports import FrontierOperations, ReadableFrontier
 
 COMMIT_EVERY_S = 0.5
 """An infohash is durable at most a second after its discovery."""
@@ -39,7 +39,8 @@ class HashQueue:
 
     async def push(self, infohashes: Collection[bytes], priority: int) -> int:
         """Queue the new ones. Return their number."""
-        records = [to_record(each, priority) for each in infohashes]
+        now = self.now()
+        records = [to_record(each, priority, now) for each in infohashes]
         added = await self._frontier.push(records)
         self._known.add([each.fingerprint for each in records])
         if added:
@@ -50,7 +51,7 @@ class HashQueue:
         """Queue infohashes, even if they were done before. They are durable when this returns."""
         await self._frontier.requeue([fingerprint(each) for each in infohashes])
         await self.push(infohashes, SAMPLED)  # drops those that are queued now
-        await self._frontier.commit({})
+        await self.save()
         self._changed.set()
 
     async def lease(self, limit: int) -> list[Lease]:
@@ -83,6 +84,10 @@ class HashQueue:
         """Commit infohashes and position atomically, so the position never passes infohashes that are not durable."""
         await self._frontier.commit({SWEEP: sweep_position})
 
+    async def save(self) -> None:
+        """Make what was queued durable. The position of the sweep stays that of the last commit."""
+        await self._frontier.commit({})
+
     async def keep_durable(self, sweep_position: Callable[[], int]) -> None:
         """Commit every COMMIT_EVERY_S until cancelled."""
         while True:
@@ -93,3 +98,18 @@ class HashQueue:
     async def stats(self) -> FrontierStats:
         """Return the counts of the frontier."""
         return await self._frontier.stats()
+
+
+class CrawlQueue:
+    """The queue of a crawl that another process runs."""
+
+    def __init__(self, operations: FrontierOperations, now: Callable[[], float]) -> None:
+        self._operations, self._now = operations, now
+
+    async def push(self, infohashes: Collection[bytes], priority: int) -> int:
+        """Queue the new ones. Return their number."""
+        return await self._operations.push([to_record(each, priority, self._now()) for each in infohashes])
+
+    async def save(self) -> None:
+        """Make what was queued durable."""
+        await self._operations.commit()

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from lycosa.core.errors import BadMagnet, LycosaError, StateError
 from lycosa.dht.core.magnet import parse_magnet
 from lycosa.dht.core.torrent_file import read_torrent_file
 from lycosa.dht.crawler.core.hash_records import SAMPLED
 from lycosa.dht.crawler.core.torrent_records import to_torrent_record
-from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.exchange.entries import Entry, EntryKind, TorrentSource
 from lycosa.infra.own_thread import OwnThread
 from lycosa.storage.core.torrent_line import ImportedTorrent, parse_line, plausible_date
@@ -134,10 +133,20 @@ class RecordImporter:
         return new
 
 
+class InfohashQueue(Protocol):
+    """The queue of a crawl."""
+
+    async def push(self, infohashes: Collection[bytes], priority: int) -> int:
+        """Queue the new ones. Return their number."""
+
+    async def save(self) -> None:
+        """Make what was queued durable."""
+
+
 class QueueImporter:
     """Queues infohashes for a crawl, except those that are stored, denied or evicted."""
 
-    def __init__(self, store: RecordStore, queue: HashQueue | None, now: Callable[[], float]) -> None:
+    def __init__(self, store: RecordStore, queue: InfohashQueue | None, now: Callable[[], float]) -> None:
         self._store, self._queue, self._now = store, queue, now
 
     async def take(self, entries: Sequence[Entry]) -> BatchResult:
@@ -166,13 +175,12 @@ class QueueImporter:
         if self._queue is None:
             counts.refused[NO_QUEUE] += len(swarms)
             return
-        for swarm in swarms:
-            if await self._queue.push(swarm, SAMPLED):
-                counts.queued += 1
-            else:
-                counts.known += 1
-        if swarms:
-            await self._queue.commit(await self._queue.sweep_position())
+        queued = await self._queue.push([swarm[0] for swarm in swarms if len(swarm) == 1], SAMPLED)
+        for hybrid in (swarm for swarm in swarms if len(swarm) > 1):
+            queued += bool(await self._queue.push(hybrid, SAMPLED))
+        counts.queued += queued
+        counts.known += len(swarms) - queued
+        await self._queue.save()
 
 
 async def import_source(

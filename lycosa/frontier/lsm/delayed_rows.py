@@ -8,8 +8,9 @@ from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
 from lycosa.frontier.lsm.done_rows import packed
 from lycosa.frontier.lsm.rows import decode_record, encode
 
-SHORT = b"\x97\0"
-"""How a short row begins: an array of 7, whose first value is 0. A record begins with its version, which is never 0."""
+SHORT = (b"\x98\0", b"\x97\0")
+"""The first bytes of a short row: an array of 8 (earlier 7) that begins with 0. A record begins with its
+version, which is at least 1."""
 
 
 class ShortRow(msgspec.Struct, array_like=True, frozen=True):
@@ -22,6 +23,7 @@ class ShortRow(msgspec.Struct, array_like=True, frozen=True):
     not_before: float
     attempts: int
     priority: int
+    depth: int = 0
 
 
 _decode_short = msgspec.msgpack.Decoder(ShortRow).decode
@@ -32,13 +34,15 @@ def delayed_row(record: UrlRecord) -> UrlRecord | bytes:
     name = packed(record.url.removeprefix(record.host))
     if isinstance(name, str):
         return record
-    row = ShortRow(0, record.fingerprint, name, record.host, record.not_before, record.attempts, record.priority)
+    row = ShortRow(
+        0, record.fingerprint, name, record.host, record.not_before, record.attempts, record.priority, record.depth
+    )
     return encode(row) if _record_of(row) == record else record
 
 
 def decode_delayed(value: bytes) -> UrlRecord:
     """Return the record of a row."""
-    return _record_of(_decode_short(value)) if value[:2] == SHORT else decode_record(value)
+    return _record_of(_decode_short(value)) if value[:2] in SHORT else decode_record(value)
 
 
 def _record_of(row: ShortRow) -> UrlRecord:
@@ -47,6 +51,7 @@ def _record_of(row: ShortRow) -> UrlRecord:
         row.fingerprint,
         row.host + row.name.hex(),
         row.host,
+        depth=row.depth,
         priority=row.priority,
         not_before=row.not_before,
         attempts=row.attempts,

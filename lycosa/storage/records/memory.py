@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from math import inf
 
+from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import (
     EVICTED_S,
     Change,
@@ -79,6 +80,13 @@ class MemoryRecordStore:
             row = await self.get(infohash)
             if row is not None and (row.counted is None or row.counted < counted):
                 self._store(replace(row, seeders=seeders, leechers=leechers, counted=counted))
+
+    async def set_content(self, facts: Mapping[int, ContentFacts]) -> int:
+        rows = [self._rows[number] for number in facts if number in self._rows]
+        changed = [row for row in rows if row.record.content != facts[row.id]]
+        for row in changed:
+            self._store(replace(row, record=replace(row.record, content=facts[row.id])))
+        return len(changed)
 
     async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
         due = [(row.counted or 0, row.id) for row in self._rows.values() if row.counted is None or row.counted < before]

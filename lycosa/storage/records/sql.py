@@ -29,14 +29,19 @@ EXTRAS = {"psycopg": "postgresql", "pymysql": "mysql"}
 
 def open_sql_records(url: str, policy: RecordPolicy | None = None) -> SqlRecordStore:
     """Return the store at a URL. Raises `UsageError`."""
-    scheme, _, rest = url.partition("://")
-    shown = f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+    scheme, shown = url.partition("://")[0], without_password(url)
     if scheme in {"postgresql", "postgres"}:
         return PostgresqlRecordStore(url, shown, policy)
     if scheme in {"mysql", "mariadb"}:
         _check(url, shown)
         return MysqlRecordStore(url, shown, policy)
     raise UsageError(f"{shown} is not a record database: write postgresql://HOST/DATABASE or mysql://HOST/DATABASE")
+
+
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown: without user, password and options."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def _check(url: str, shown: str) -> None:

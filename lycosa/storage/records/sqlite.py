@@ -23,6 +23,8 @@ SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
 EVICT_SHARE = 200_000
 """To make room, one torrent is evicted per this many bytes of the maximum size: about one in 200. Each eviction needs a
 scan, so it removes many."""
+ROOM_SHARE = 16
+"""The content of a batch is at most this part of a store with a maximum: room is made for all of it at once."""
 INDEXED = 2
 """A record with its index rows takes at most this many times the size of its content."""
 
@@ -63,6 +65,8 @@ class SqliteRecordStore(TableRecordStore):
         super().__init__(policy)
         if max_bytes is not None and max_bytes < SIZE_MIN_BYTES:
             raise UsageError(f"a record store needs at least {SIZE_MIN_BYTES >> 20} MiB; give a larger maximum")
+        if max_bytes is not None:
+            self.batch_bytes = min(self.batch_bytes, (max_bytes - LOG_MAX_BYTES) // ROOM_SHARE)
         self.path = path
         self._max_bytes = max_bytes
         self._sync = sync

@@ -6,9 +6,11 @@ The tables are described in `rows`. All statements are SQL that every supported 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
+from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import (
     EVICTED_S,
     HASHED_BYTES,
@@ -28,7 +30,7 @@ from lycosa.storage.records.changes_table import ChangedRow, ChangesTable
 from lycosa.storage.records.content import encode_content
 from lycosa.storage.records.database import VALUES_MAX, marks, slices
 from lycosa.storage.records.popularity_table import PopularityTable
-from lycosa.storage.records.rows import NEVER, STORED, Row, prefix_of, stored_torrent, worth
+from lycosa.storage.records.rows import NEVER, STORED, prefix_of, stored_torrent, worth
 
 STATEMENT_BYTES = 2 << 20
 """Maximum bytes of blobs in a statement: MariaDB accepts packets of 16 MiB, and quoting may double a blob."""
@@ -44,6 +46,8 @@ class TableRecordStore(ChangesTable, PopularityTable):
     """See `storage.ports.RecordStore`. `types` are the names of the column types."""
 
     types: dict[str, str]
+    batch_bytes = STATEMENT_BYTES
+    """Maximum content that is stored in a transaction; a single record may have more."""
 
     def __init__(self, policy: RecordPolicy | None = None) -> None:
         super().__init__()
@@ -77,9 +81,10 @@ class TableRecordStore(ChangesTable, PopularityTable):
         result = PutResult(refused=len(records) - len(allowed))
         for some in slices(allowed, PUT_ROWS):
             encoded = await self._in_thread(partial(_encoded, some))
-            await self._make_room(sum(len(content) for _, content in encoded), now)
-            added = await self._run(partial(self._put, encoded, int(now)), write=True)
-            result = PutResult(*map(sum, zip(result, added, strict=True)))
+            for batch in _by_size(encoded, self.batch_bytes):
+                await self._make_room(sum(len(content) for _, content in batch), now)
+                added = await self._run(partial(self._put, batch, int(now)), write=True)
+                result = PutResult(*map(sum, zip(result, added, strict=True)))
         return result
 
     async def get(self, infohash: bytes) -> StoredTorrent | None:
@@ -90,6 +95,12 @@ class TableRecordStore(ChangesTable, PopularityTable):
 
     async def set_popularity(self, counts: Sequence[Popularity]) -> None:
         await self._run(lambda: self._set_popularity(counts), write=True)
+
+    async def set_content(self, facts: Mapping[int, ContentFacts]) -> int:
+        changed = 0
+        for some in slices(list(facts), PUT_ROWS):
+            changed += await self._run(partial(self._set_content, {id_: facts[id_] for id_ in some}), write=True)
+        return changed
 
     async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
         return await self._run(lambda: self._due_for_count(int(before), limit))
@@ -214,8 +225,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
             else:
                 known.setdefault(found[0], []).append(record)
         self._execute("UPDATE torrent_store SET next_id = ?", [next_id])
-        for some in _by_size([(i, r.infohash_v1, r.infohash_v2, content) for i, (r, content) in new.items()]):
-            self._insert("torrents", some)
+        self._insert("torrents", [(i, r.infohash_v1, r.infohash_v2, content) for i, (r, content) in new.items()])
         self._insert("torrent_popularity", [(number, worth(0, now), NEVER) for number in new])
         self._insert("torrent_hashes", sorted((prefix_of(key), i) for i, (r, _) in new.items() for key in r.keys))
         self._complete(known, now)
@@ -255,6 +265,15 @@ class TableRecordStore(ChangesTable, PopularityTable):
             if number := ids.get(key_of(each.infohash)):
                 latest[number] = each.limited()
         self._note_changes(self._set_counts(latest))
+
+    def _set_content(self, facts: Mapping[int, ContentFacts]) -> int:
+        stored = [stored_torrent(row) for row in self._select(STORED, "t.id", facts)]
+        changed = [each for each in stored if each.record.content != facts[each.id]]
+        for each in changed:
+            content = encode_content(replace(each.record, content=facts[each.id]))
+            self._execute("UPDATE torrents SET content = ? WHERE id = ?", [content, each.id])
+        self._note_changes(each.id for each in changed)
+        return len(changed)
 
     def _remove(self, ids: Iterable[int]) -> dict[int, tuple[bytes, ...]]:
         """Remove torrents. Return the infohashes, 20 bytes each, of those that were stored."""
@@ -321,14 +340,14 @@ def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[by
     return {key_of(each) for each in infohashes} | {each[:HASHED_BYTES] for each in hashed}
 
 
-def _by_size(rows: list[Row]) -> Iterator[list[Row]]:
-    """Divide rows, whose last value is a blob, into statements that every server accepts."""
-    some: list[Row] = []
+def _by_size(encoded: list[tuple[TorrentRecord, bytes]], limit: int) -> Iterator[list[tuple[TorrentRecord, bytes]]]:
+    """Divide records into parts with at most this much content, or of one record."""
+    some: list[tuple[TorrentRecord, bytes]] = []
     size = 0
-    for row in rows:
-        if some and size + len(row[-1]) > STATEMENT_BYTES:
+    for each in encoded:
+        if some and size + len(each[1]) > limit:
             yield some
             some, size = [], 0
-        some.append(row)
-        size += len(row[-1])
+        some.append(each)
+        size += len(each[1])
     yield some

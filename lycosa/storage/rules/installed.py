@@ -13,6 +13,7 @@ from pathlib import Path
 from lycosa.core.errors import UsageError
 from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import make_folder, replace_file
+from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.core.torrents.inspection import Inspection, Inspector
 from lycosa.storage.core.torrents.rules import RuleFile
@@ -40,6 +41,10 @@ class InstalledRules:
     def refusal(self, record: TorrentRecord) -> str:
         """See `Inspector.refusal`."""
         return self._current().refusal(record)
+
+    def facts(self, record: TorrentRecord) -> ContentFacts:
+        """See `Inspector.facts`."""
+        return self._current().facts(record)
 
     def _current(self) -> Inspector:
         now = self._now()

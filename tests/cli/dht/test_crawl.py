@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from lycosa.app.dht_state import RecordsLocation, check_location
+from lycosa.core.errors import UsageError
 from tests.cli.command import assert_one_line, lycosa
 
 JOIN = ("--bind", "127.0.0.1:0", "--bootstrap", "127.0.0.1:1", "--allow-private", "127.0.0.0/8")
@@ -18,6 +21,7 @@ JOIN = ("--bind", "127.0.0.1:0", "--bootstrap", "127.0.0.1:1", "--allow-private"
         (["--metrics", ":70000"], "--metrics :70000: write a port such as 9464, or an address with it, 0.0.0.0:9464"),
         (["--max-torrents", "0"], "--max-torrents"),
         (["--max-time", "nan"], "--max-time"),
+        (["--store", "redis://host"], "write postgresql://HOST/DATABASE or mysql://HOST/DATABASE"),
     ],
 )
 def test_a_bad_value_creates_nothing(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -27,10 +31,16 @@ def test_a_bad_value_creates_nothing(tmp_path: Path, arguments: list[str], said:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_must_be_a_database(tmp_path: Path) -> None:
-    done = lycosa("dht", "crawl", "--state", "state", *JOIN, "--store", "redis://host", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "write postgresql://HOST/DATABASE or mysql://HOST/DATABASE" in assert_one_line(done.stderr)
+@pytest.mark.parametrize(
+    ("scheme", "driver", "extra"), [("mysql", "pymysql", "mysql"), ("postgresql", "psycopg", "postgresql")]
+)
+def test_a_store_without_its_driver_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, driver: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, driver, None)  # as if it were not installed
+    with pytest.raises(UsageError) as raised:
+        check_location(RecordsLocation(str(tmp_path / "state"), f"{scheme}://me:secret@host/torrents"))
+    assert str(raised.value) == f"{scheme}://host/torrents needs {driver}: pip install 'lycosa[{extra}]'"
 
 
 def test_a_page_for_other_machines_needs_allow_remote(tmp_path: Path) -> None:

@@ -106,6 +106,35 @@ def test_check_shows_the_results_of_rules_for_names(folder: Path) -> None:
     ]
 
 
+def test_changed_content_rules_describe_what_is_stored_anew(folder: Path) -> None:
+    (folder / "mine.toml").write_text('[[content]]\ntype = "application"\nweight = 99\nwords = ["spam"]\n')
+    done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", "--dry-run", cwd=folder)
+    assert "0 torrents of 2 would be removed\n" in done.stderr
+    done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", cwd=folder)
+    assert "0 torrents of 2 removed, 2 described anew" in done.stderr  # nobody had looked at their names
+    exported = lycosa("dht", "export", "--state", "state", cwd=folder).stdout.splitlines()
+    assert [json.loads(line)["content"]["type"] == "application" for line in exported] == [False, True]
+    done = lycosa("dht", "rules", "apply", "--state", "state", cwd=folder)
+    assert "0 torrents of 2 removed\n" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("deny", "ab" * 20), ("allow", "ab" * 20)])
+def test_a_mistyped_state_is_not_created(folder: Path, arguments: tuple[str, ...]) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "file").touch()
+    for state in ("stat", "other"):
+        done = lycosa("dht", *arguments, "--state", state, cwd=folder)
+        assert done.returncode == 2
+        assert f"{state} is not the --state of a dht crawl" in assert_one_line(done.stderr)
+    assert not (folder / "stat").exists()
+    assert [each.name for each in (folder / "other").iterdir()] == ["file"]
+
+
+def test_a_list_may_be_denied_before_the_first_crawl(folder: Path) -> None:
+    (folder / "new").mkdir()
+    assert lycosa("dht", "deny", "ab" * 20, "--state", "new", cwd=folder).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

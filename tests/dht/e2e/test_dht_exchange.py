@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from lycosa.app.dht_state import TORRENTS, RecordsLocation, open_hash_frontier, open_records
+from lycosa.app.dht_state import QUEUE, TORRENTS, RecordsLocation, open_hash_frontier, open_records
 from lycosa.dht.crawler.core.hash_records import infohash_of
+from lycosa.frontier.operations import LocalOperations
+from lycosa.frontier.server import serve
+from lycosa.frontier.state_dir import SOCKET
 from lycosa.storage.core.torrent_line import format_line
 from lycosa.storage.core.torrent_record import StoredTorrent
 from tests.cli.command import Running, assert_one_line, lycosa, start_command
@@ -113,17 +116,23 @@ def test_several_sources_at_once_and_infohashes_for_the_crawl(tmp_path: Path) ->
     assert asyncio.run(queued()) == {"ab" * 20, "cd" * 20}
 
 
-def test_records_are_imported_beside_a_crawl_and_infohashes_are_not(tmp_path: Path) -> None:
+def test_records_and_infohashes_are_imported_beside_a_crawl(tmp_path: Path) -> None:
     write_lines(tmp_path / "all.jsonl", 1)
-    (tmp_path / "magnets").write_text("ab" * 20)
+    hybrid = f"magnet:?xt=urn:btih:{'cd' * 20}&xt=urn:btmh:1220{'ef' * 32}"
+    (tmp_path / "magnets").write_text(f"{'ab' * 20}\n{'ab' * 20}\n{hybrid}\n")
+    words = ("dht", "import", "all.jsonl", "magnets", "--state", "a")
 
-    async def main() -> None:
-        async with open_hash_frontier(tmp_path / "a", float(NOW)):
-            done = lycosa("dht", "import", "all.jsonl", "magnets", "--state", "a", cwd=tmp_path)
-            assert done.returncode == 3
-            assert "the state is open in process" in assert_one_line(done.stderr)
+    async def crawl() -> set[str]:
+        async with open_hash_frontier(tmp_path / "a", float(NOW)) as frontier:
+            socket = tmp_path / "a" / QUEUE / SOCKET
+            async with serve(socket, LocalOperations(frontier)):
+                done = await asyncio.to_thread(lycosa, *words, cwd=tmp_path)
+                assert done.returncode == 0, done.stderr
+                assert done.stdout.startswith("1 torrent imported, 1 known already, 2 queued for")
+        async with open_hash_frontier(tmp_path / "a", float(NOW)) as frontier:
+            return {infohash_of(lease.record).hex() for lease in await frontier.lease(10, float(NOW))}
 
-    asyncio.run(main())
+    assert asyncio.run(crawl()) == {"ab" * 20, "cd" * 20, "ef" * 20}
     assert len(stored(tmp_path / "a")) == 1
 
 

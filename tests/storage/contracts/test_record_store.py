@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from lycosa.core.errors import StorageError, UsageError
+from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import (
     EVICTED_S,
     Popularity,
@@ -311,6 +312,22 @@ def test_eviction_takes_the_fewest_seeders_then_the_longest_unseen_and_lasts_90_
         assert await store.standing([gone], NOW + EVICTED_S) == {}
         assert (await store.put([records[5]], NOW + EVICTED_S)).new == 1
         assert len(await store.changes(100)) == 3  # the others were never listed for an index
+
+    run(open_store, scenario)
+
+
+def test_what_names_say_is_replaced_and_indexed_again(open_store: Open):
+    facts = ContentFacts(ContentType.AUDIO, 3040, year=1999)
+    record = replace(torrent(1), content=facts)
+
+    async def scenario(store: RecordStore):
+        await store.put([torrent(0), record], NOW)
+        first, second = [row.id for row in await store.torrents(0, 10)]
+        await store.acknowledge(await store.changes(10))
+        assert await store.set_content({first: facts, second: facts, 99: facts}) == 1
+        assert [row.record for row in await store.torrents(0, 10)] == [replace(torrent(0), content=facts), record]
+        assert [each.id for each in await store.changes(10)] == [first]
+        assert await store.set_content({}) == 0
 
     run(open_store, scenario)
 

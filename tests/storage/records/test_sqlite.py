@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lycosa.core.errors import ForeignState, StorageFull, UsageError
-from lycosa.storage.core.torrent_record import Popularity, PutResult, searched
+from lycosa.storage.core.torrent_record import Popularity, PutResult, TorrentRecord, searched
 from lycosa.storage.records.outages import OutageWait
 from lycosa.storage.records.sqlite import SIZE_MIN_BYTES, SqliteRecordStore
 from tests.conftest import ROOT
@@ -54,6 +54,27 @@ def test_the_size_limit_holds_and_torrents_with_seeders_stay(tmp_path: Path):
     assert all((0).to_bytes(10) + n.to_bytes(10) in left for n in range(100))
     batches = {int.from_bytes(each[:10]) for each in left} - {0}
     assert batches == set(range(min(batches), BATCHES))
+
+
+def test_a_large_batch_in_a_small_store_evicts_no_more_than_it_needs(tmp_path: Path):
+    chance = random.Random(1)
+
+    def large(first: int, count: int) -> list[TorrentRecord]:
+        return [replace(torrent(n, 1), comment=chance.randbytes(20_000).hex()) for n in range(first, first + count)]
+
+    async def scenario():
+        store = SqliteRecordStore(tmp_path / "torrents.sqlite", max_bytes=CAP)
+        liked = large(0, 150)
+        await store.put(liked, NOW)
+        await store.set_popularity([Popularity(each.infohash_v1, 5, 0, 1) for each in liked])
+        assert (await store.put(large(1000, 250), NOW + 1)).new == 250
+        assert files_bytes(store.path) <= CAP
+        left = [row.record for row in await store.torrents(0, 10_000)]
+        assert left[:150] == liked
+        assert len(left) > 250
+        await store.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_full_disk_is_one_clear_error_and_nothing_stored_is_lost(tmp_path: Path):
@@ -97,7 +118,7 @@ def test_a_store_that_is_full_or_locked_for_a_while_loses_nothing(tmp_path: Path
 
     asyncio.run(scenario())
     assert "no space left" in said[0]
-    assert "another process writes to the torrents" in said[2]
+    assert "another process has locked the torrents" in said[2]
     assert said[1].startswith("the torrents can be stored again after")
 
 

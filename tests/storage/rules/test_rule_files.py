@@ -37,7 +37,7 @@ def test_words_come_from_a_file_beside_the_rules(tmp_path: Path):
     ("text", "message"),
     [
         ("a = [", "mine.toml: not TOML: "),
-        ('[[deny]]\nreason = "r"\nwords = ["?"]', "mine.toml: '?' is not a word"),
+        ('[[deny]]\nreason = "r"\nwords = ["?"]', "mine.toml: '?' does not have 1 to"),
         ('[[deny]]\nreason = "r"\nfile = "none.txt"', "none.txt: cannot be read: no such file or directory"),
         ('[[deny]]\nreason = "r"\npatterns = ["(a"]', "mine.toml: RE2 cannot compile the pattern '(a': "),
         ('[[deny]]\nreason = "r"\npatterns = ["(?=a)b"]', "RE2 cannot compile the pattern "),

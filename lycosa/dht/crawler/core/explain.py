@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lycosa.core.units import format_count, format_size
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
-from lycosa.dht.crawler.core.hash_records import ANNOUNCED, SAMPLED, WANTED
+from lycosa.dht.crawler.core.hash_records import ANNOUNCED, SAMPLED, WANTED, queued_at
 from lycosa.dht.crawler.core.retries import last_failure
 from lycosa.frontier.core.model import Row
 from lycosa.frontier.core.states import State
@@ -108,7 +108,8 @@ def _queue_lines(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
         case State.QUEUED | State.DELAYED if row.record.attempts:
             yield f"in the queue, to be tried again: {tries}"
         case State.QUEUED | State.DELAYED:
-            yield f"in the queue: {ORIGINS.get(row.record.priority, 'found')}, and not tried yet"
+            since = f" since about {when(at)}" if (at := queued_at(row.record)) else ""
+            yield f"in the queue{since}: {ORIGINS.get(row.record.priority, 'found')}, and not tried yet"
         case State.LEASED:
             yield "being tried now" + (f"; before that, {tries}" if row.record.attempts else "")
         case State.RETRY:

@@ -10,24 +10,36 @@ from lycosa.frontier.core.states import Policy
 HOST = "dht:"
 """All infohashes share one host. Politeness limits apply to the addresses of nodes and peers, not to infohashes."""
 FINGERPRINT_BYTES = 8
+EMPTY_DIGEST = blake2b(digest_size=FINGERPRINT_BYTES)
+"""The digest of no bytes. Copying it is faster than making a new one."""
 LEASED_MAX = 2000
 """Maximum number of leased infohashes, in the largest profile."""
 LEASE_S = 365 * 86_400.0
 """Practically no expiry: the only process that uses the queue ends each lease itself, and a restart drops the leases
 of a crashed one. The clock may jump when a machine wakes up, and an expired lease counts as a failed try."""
 POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, robots=False)
+EPOCH, HOUR_S = 1_700_000_000, 3600
+"""The depth of a record, which infohashes do not have, is the hour when it was queued, counted from EPOCH."""
 WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
 """Priorities: an announced infohash has a live peer; for a wanted one neither a peer nor a sampler is known."""
 
 
 def fingerprint(infohash: bytes) -> int:
     """Return 64 bits of a hash of the infohash, so that collisions with a given infohash cannot be chosen cheaply."""
-    return int.from_bytes(blake2b(infohash, digest_size=FINGERPRINT_BYTES).digest())
+    digest = EMPTY_DIGEST.copy()
+    digest.update(infohash)
+    return int.from_bytes(digest.digest())
 
 
-def to_record(infohash: bytes, priority: int = SAMPLED) -> UrlRecord:
-    """Return the record of an infohash of 20 bytes."""
-    return UrlRecord(RECORD_VERSION, fingerprint(infohash), HOST + infohash.hex(), HOST, priority=priority)
+def to_record(infohash: bytes, priority: int = SAMPLED, now: float = 0.0) -> UrlRecord:
+    """Return the record of an infohash of 20 bytes, which is queued now."""
+    hour = max(0, int(now - EPOCH) // HOUR_S)
+    return UrlRecord(RECORD_VERSION, fingerprint(infohash), HOST + infohash.hex(), HOST, "", hour, priority)
+
+
+def queued_at(record: UrlRecord) -> float | None:
+    """Return when an infohash was first queued, to the hour; None if that is not known."""
+    return EPOCH + record.depth * HOUR_S if record.depth else None
 
 
 def infohash_of(record: UrlRecord) -> bytes:

@@ -1,24 +1,27 @@
 """An in-memory cache of the fingerprints of all infohashes that were ever queued.
 
 Nearly all sampled infohashes are known. Without this cache, each would cost a random disk read. A fingerprint takes 6
-bytes of memory: its first 2 bytes select a part, the next 2 bits select a list of the part, and the list holds the
-last 6 bytes. A part is read from the store when it is first needed.
+bytes of memory, its last ones. Its first 20 bits select a list of them. A list is `bytes`, whose content is next to its
+length in memory, so a look-up has few cache misses. The 16 lists of a part, whose fingerprints have the same first 2
+bytes, are read from the store when one of them is first needed.
 A fingerprint that is found was queued. One that is not found is new, or was queued so recently that the store still
 has it in memory.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
 
-from lycosa.dht.crawler.core.hash_records import FINGERPRINT_BYTES
+from lycosa.dht.crawler.core.hash_records import EMPTY_DIGEST, FINGERPRINT_BYTES
 
 PREFIX_BYTES = 2
 REST_BYTES = FINGERPRINT_BYTES - PREFIX_BYTES
-LISTS = 4
-"""Number of lists in a part. With 30 million infohashes, a look-up searches 700 bytes."""
-SHIFT = 6
+PARTS = 1 << 8 * PREFIX_BYTES
+LISTS = 16
+"""Number of lists in a part. With 30 million infohashes, a look-up searches 170 bytes."""
+SHIFT = 8 * FINGERPRINT_BYTES - (PARTS * LISTS).bit_length() + 1
+"""A fingerprint without this many of its last bits is the number of its list."""
 MEMORY_MAX_BYTES = 600 << 20
 """Enough for 100 million infohashes. With more, the parts read first are dropped, and read again when needed."""
 
@@ -28,16 +31,23 @@ class KnownHashes:
 
     def __init__(self, read: Callable[[bytes], Iterable[bytes]]) -> None:
         self._read = read
-        self._parts: dict[bytes, list[bytearray]] = {}
+        self._lists: list[bytes | None] = [None] * (PARTS * LISTS)
+        self._parts: deque[int] = deque()
+        """Those in memory, as they were read."""
         self._bytes = 0
 
     def unknown(self, infohashes: Iterable[bytes]) -> list[bytes]:
         """Return the infohashes that are not found, each once."""
-        parts, missing = self._parts, []
+        lists, missing, new_digest = self._lists, [], EMPTY_DIGEST.copy
         for infohash in dict.fromkeys(infohashes):
-            key = blake2b(infohash, digest_size=FINGERPRINT_BYTES).digest()
-            prefix, rest = key[:PREFIX_BYTES], key[PREFIX_BYTES:]
-            found = (parts.get(prefix) or self._load(prefix))[rest[0] >> SHIFT]
+            digest = new_digest()
+            digest.update(infohash)
+            key = digest.digest()
+            number = int.from_bytes(key) >> SHIFT
+            found = lists[number]
+            if found is None:
+                found = self._load(number)
+            rest = key[PREFIX_BYTES:]
             at = found.find(rest)
             while at >= 0 and at % REST_BYTES:  # a match across two entries
                 at = found.find(rest, at + 1)
@@ -48,18 +58,27 @@ class KnownHashes:
     def add(self, fingerprints: Iterable[int]) -> None:
         """Add queued fingerprints. Skips those of parts that are not loaded: reading the part will load them."""
         for fingerprint in fingerprints:
-            key = fingerprint.to_bytes(FINGERPRINT_BYTES)
-            part = self._parts.get(key[:PREFIX_BYTES])
-            if part is not None:
-                part[key[PREFIX_BYTES] >> SHIFT] += key[PREFIX_BYTES:]
+            number = fingerprint >> SHIFT
+            known = self._lists[number]
+            if known is not None:
+                self._lists[number] = known + fingerprint.to_bytes(FINGERPRINT_BYTES)[PREFIX_BYTES:]
                 self._bytes += REST_BYTES
 
-    def _load(self, prefix: bytes) -> list[bytearray]:
+    def _load(self, number: int) -> bytes:
+        """Read the part of a list. Return the list."""
+        part = number // LISTS
+        first = part * LISTS
         rests: list[list[bytes]] = [[] for _ in range(LISTS)]
-        for key in self._read(prefix):
-            rests[key[PREFIX_BYTES] >> SHIFT].append(key[PREFIX_BYTES:])
-        part = self._parts[prefix] = [bytearray(b"".join(each)) for each in rests]
-        self._bytes += sum(map(len, part))
+        for key in self._read(part.to_bytes(PREFIX_BYTES)):
+            rests[(int.from_bytes(key) >> SHIFT) - first].append(key[PREFIX_BYTES:])
+        read = [b"".join(each) for each in rests]
+        self._lists[first : first + LISTS] = read
+        self._parts.append(part)
+        self._bytes += sum(map(len, read))
         while self._bytes > MEMORY_MAX_BYTES and len(self._parts) > 1:
-            self._bytes -= sum(map(len, self._parts.pop(next(iter(self._parts)))))
-        return part
+            self._drop(self._parts.popleft() * LISTS)
+        return read[number - first]
+
+    def _drop(self, first: int) -> None:
+        self._bytes -= sum(len(each or b"") for each in self._lists[first : first + LISTS])
+        self._lists[first : first + LISTS] = [None] * LISTS

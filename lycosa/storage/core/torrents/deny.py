@@ -38,10 +38,11 @@ class DenyRules:
             return ""
         paths = "\n".join(names)[:TEXT_MAX]
         folders_once = "\n".join(dict.fromkeys(paths.replace("/", "\n").split("\n")))
-        text = normalized(paths)
-        found = self._with_words(normalized(folders_once)) | self._with_patterns(text)
-        if any(rule.all <= found for rule in self._rules):  # in all names together: now check each name alone
-            for name in text.split("\n"):
+        found = self._with_words(normalized(folders_once))
+        if self._patterns:
+            found |= self._with_patterns(normalized(paths))
+        if found and any(rule.all <= found for rule in self._rules):  # in all names together: now check each name alone
+            for name in normalized(paths).split("\n"):
                 found = self._with_words(name) | self._with_patterns(name)
                 for rule in self._rules:
                     if rule.all <= found and not rule.unless & found:

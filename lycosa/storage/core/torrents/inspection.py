@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
 from lycosa.storage.core.torrents.content import ContentRules
 from lycosa.storage.core.torrents.deny import DenyRules
@@ -37,18 +38,26 @@ class Inspector:
         cleaned = clean_record(record)
         if reason := self.refusal(cleaned):
             return Inspection(cleaned, reason)
-        return Inspection(replace(cleaned, content=self._content.facts(cleaned.name, cleaned.files)))
+        return Inspection(replace(cleaned, content=self.facts(cleaned)))
 
     def refusal(self, record: TorrentRecord) -> str:
         """Return the reason why a record with clean names may not be stored, or ""."""
         return self._deny.reason_against([record.name, *(file.path for file in record.files)])
 
+    def facts(self, record: TorrentRecord) -> ContentFacts:
+        """Return what a record with clean names holds."""
+        return self._content.facts(record.name, record.files)
+
 
 def clean_record(record: TorrentRecord) -> TorrentRecord:
     """Return the record with names that are safe to show. A missing name becomes the first file or the infohash."""
     files = bounded_files(record.files)
-    paths = clean_stored_paths([file.path for file in files])
-    files = tuple(StoredFile(path, file.size_bytes) for path, file in zip(paths, files, strict=True))
+    paths = [file.path for file in files]
+    if (cleaned := clean_stored_paths(paths)) != paths:
+        files = tuple(StoredFile(path, file.size_bytes) for path, file in zip(cleaned, files, strict=True))
     first = files[0].path.partition("/")[0] if files else ""
     name = clean_text(record.name) or first.strip("_") or record.keys[0].hex()
-    return replace(record, name=name, files=files, comment=clean_text(record.comment, COMMENT_MAX))
+    comment = clean_text(record.comment, COMMENT_MAX)
+    if (name, comment) == (record.name, record.comment) and files is record.files:
+        return record
+    return replace(record, name=name, files=files, comment=comment)

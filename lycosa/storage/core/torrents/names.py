@@ -37,9 +37,9 @@ _MARK = r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe
 _MARKS = re.compile(f"({_MARK}{{{MARKS_MAX}}}){_MARK}+")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SEPARATOR = re.compile(r"[/\\]")
-_DRIVE = re.compile(r"^([A-Za-z]):")
-_UNSAFE_PATHS = re.compile(r"[^ -~\n]|(?:^|/)(?:\.{0,2}(?:/|$)|[A-Za-z]:| )|\\|  | (?:/|$)", re.MULTILINE)
-"""Matches what `clean_path` would change in a short path."""
+_DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
+_UNSAFE_PARTS = ("\n\n", "\n ", " \n", "  ", "\n.\n", "\n..\n", "\\")
+"""What `clean_path` would change in short ASCII paths whose parts are on lines of their own; and drives, such as C:."""
 
 
 def clean_text(text: str, max_length: int = NAME_MAX) -> str:
@@ -72,9 +72,17 @@ def clean_stored_paths(paths: Sequence[str]) -> list[str]:
         return []
     joined = "\n".join(paths)
     are_short = max(map(len, paths)) <= NAME_MAX and max(path.count("/") for path in paths) < PARTS_MAX
-    if joined.count("\n") == len(paths) - 1 and are_short and not _UNSAFE_PATHS.search(joined):
+    if joined.count("\n") == len(paths) - 1 and are_short and _are_safe(joined.replace("/", "\n")):
         return list(paths)
     return [clean_path(path.split("/")) for path in paths]
+
+
+def _are_safe(parts: str) -> bool:
+    """Whether `clean_path` would leave these parts of paths, one a line, as they are."""
+    if not (parts.isascii() and parts.replace("\n", "").isprintable()):
+        return False
+    lines = f"\n{parts}\n"
+    return not any(unsafe in lines for unsafe in _UNSAFE_PARTS) and not (":" in lines and _DRIVE.search(lines))
 
 
 def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:

@@ -61,7 +61,7 @@ def hashed_word(word: str) -> str:
 
 def _digest(word: str) -> bytes:
     digest = _DIGEST.copy()
-    digest.update(word.encode("utf-8", "surrogatepass"))
+    digest.update(word.encode() if word.isascii() else word.encode("utf-8", "surrogatepass"))
     return digest.digest()
 
 
@@ -104,15 +104,16 @@ class WordIndex(Generic[T]):
         else:
             joined = self._joined_with_runs(words)
         found: list[T] = []
-        by_length = self._hashed
-        unknown = {word for word in joined - self._unlisted if len(word) in by_length}
-        for word in [*unknown]:
-            if values := by_length[len(word)].get(_digest(word)):
+        by_length, unlisted = self._hashed, self._unlisted
+        if len(unlisted) > UNLISTED_MAX:
+            unlisted.clear()
+        for word in joined - unlisted:
+            if (by_digest := by_length.get(len(word))) is None:
+                continue
+            if values := by_digest.get(_digest(word)):
                 found += values
-                unknown.discard(word)
-        if len(self._unlisted) > UNLISTED_MAX:
-            self._unlisted.clear()
-        self._unlisted |= unknown
+            else:
+                unlisted.add(word)
         return found
 
     def _joined_with_runs(self, words: Sequence[str]) -> set[str]:

@@ -43,9 +43,9 @@ CASES = [
         ["in the queue: found in a sample, and not tried yet"],
     ),
     (
-        HashFacts(Row(State.QUEUED, to_record(INFOHASH, ANNOUNCED))),
+        HashFacts(Row(State.QUEUED, to_record(INFOHASH, ANNOUNCED, 1_700_007_300.0))),
         Answer.QUEUED,
-        ["in the queue: announced to our node, and not tried yet", STOPPED],
+        ["in the queue since about <1700007200>: announced to our node, and not tried yet", STOPPED],
     ),
     (
         HashFacts(Row(State.QUEUED, FAILED), runs=True),
