@@ -2,7 +2,8 @@
 """How fast torrents are indexed and searched, and how large the index is: bench/torrent_search.py [--torrents N].
 
 The torrents are those of tests/storage/torrents.py, with a third of CJK names. Each step is timed in CPU seconds, too:
-decoding records and analyzing names in Python, and tantivy with its threads. Searches have one to three words of names.
+decoding records, analyzing names and counting words in Python, and tantivy with its threads. Searches have one to three
+words of names; `spelling_ms` is the time to look for other spellings of them, with one letter changed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from lycosa.search.core.request import SearchRequest, ValueFilter  # noqa: E402
 from lycosa.search.core.schema import TORRENTS  # noqa: E402
 from lycosa.search.core.torrent_query import parse_torrent_query  # noqa: E402
 from lycosa.search.core.torrent_text import torrent_words  # noqa: E402
+from lycosa.search.speller import Speller  # noqa: E402
 from lycosa.search.tantivy import TantivyIndex  # noqa: E402
 from lycosa.search.torrent_entry import torrent_entry  # noqa: E402
+from lycosa.search.word_list import WordCounter, WordList  # noqa: E402
 from lycosa.storage.core.content_facts import ContentFacts, ContentType  # noqa: E402
 from lycosa.storage.core.torrent_record import TorrentRecord  # noqa: E402
 from lycosa.storage.records.content import encode_content  # noqa: E402
@@ -57,9 +60,10 @@ def measure(count: int, folder: Path) -> dict[str, object]:
     records = [record(rng, number) for number in range(min(count, DISTINCT))]
     contents = [encode_content(each) for each in records]
     told: dict[str, object] = {"torrents": count}
-    steps = dict.fromkeys(("decode", "analyze", "add"), 0.0)
+    steps = dict.fromkeys(("decode", "analyze", "list_words", "add"), 0.0)
     index = TantivyIndex(folder / "index", TORRENTS, write=True)
     rebuilt = index.rebuild()
+    words = WordCounter(folder / "index", TORRENTS)
     began, cpu = time.perf_counter(), cpu_s()
     names: list[str] = []
     for start in range(0, count, BATCH):
@@ -73,10 +77,15 @@ def measure(count: int, folder: Path) -> dict[str, object]:
         entries = [torrent_entry(each) for each in stored]
         steps["analyze"] += time.thread_time() - mark
         mark = time.thread_time()
+        words.add(entries)
+        steps["list_words"] += time.thread_time() - mark
+        mark = time.thread_time()
         rebuilt.add(entries, new=True)
         steps["add"] += time.thread_time() - mark
         names += [rng.choice(stored).name]
     index.adopt(rebuilt)
+    words.commit()
+    words.close()
     told["build_s"] = round(time.perf_counter() - began, 1)
     told["build_cpu_s"] = round(cpu_s() - cpu, 1)
     told |= {f"{name}_us_per_torrent": round(1e6 * spent / count, 1) for name, spent in steps.items()}
@@ -90,6 +99,10 @@ def measure(count: int, folder: Path) -> dict[str, object]:
     told["count_types_ms"] = timed(texts, lambda text: index.count_values(request(text), "type", 10))
     told["newest_ms"] = timed(texts[:50], lambda _: index.find(SearchRequest(sort="found", limit=20)))
     told["all_types_ms"] = timed(texts[:20], lambda _: index.count_values(SearchRequest(), "type", 10))
+    mistyped = [mistyped_by_one(rng, text) for text in texts]
+    speller = Speller(WordList(folder / "index"))
+    told["spelling_ms"] = timed(mistyped, lambda text: speller.suggestion(text, 0, lambda _: 0))
+    told["completion_ms"] = timed(texts, lambda text: speller.completions(text[:3], 8))
     index.close()
     return told
 
@@ -106,6 +119,11 @@ def queries(rng: random.Random, names: list[str]) -> Iterator[str]:
     for _ in range(QUERIES):
         words = torrent_words(rng.choice(names))
         yield " ".join(rng.sample(words, min(rng.randrange(1, 4), len(words))))
+
+
+def mistyped_by_one(rng: random.Random, text: str) -> str:
+    place = rng.randrange(len(text))
+    return text[:place] + rng.choice("abcdefghijklmnopqrstuvwxyz") + text[place + 1 :]
 
 
 def request(text: str) -> SearchRequest:
