@@ -2,11 +2,11 @@
 
     queries     queries of thousands of addresses that one core answers, with a full table and 10,000 stored peers
     lookups     lookups of one core in a network of 50 nodes
-    idle        processor time and memory of a node that nobody asks
+    idle        processor time and memory of a node without queries
     metadata    info dicts fetched from canned seeders on as many addresses of 127.0.0.0/8, all limits on;
                 libtorrent does the same with the same seeders
 
-Generators and seeders run on one core, the program that is measured on another one. Exit 1: a floor is not held.
+Generators and seeders run on one core, the measured program on another one. Exit 1: a result is below its floor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANSWERING = ("lycosa", "libtorrent")
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure, print the results, and compare them with the floors."""
     chosen = _options()
     asked = [dht_queries.measure(chosen.seconds) for _ in range(chosen.runs)]
     runs = [dht_metadata.measure(chosen.fetches, chosen.size) for _ in range(chosen.runs)]

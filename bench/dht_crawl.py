@@ -1,4 +1,4 @@
-"""The crawler of the DHT: `python bench/dht_crawl.py [--part PART]... [--known N]... [--write]`.
+"""The speed of the DHT crawler: `python bench/dht_crawl.py [--part PART]... [--known N]... [--write]`.
 
     discovery   a million synthetic infohashes on 2,000 nodes in virtual time (tests/dht/sim/discovery.py): the share
                 found against time, beside an ideal that knows all nodes; memory of the sweep with all tables full
@@ -6,7 +6,7 @@
                 drawn at random; memory
     disk        bytes of an infohash in the queue that is done, and of one that has failed
 
-Exit 1: a floor is not held.
+Exit 1: a result is below its floor.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ DISK_INFOHASHES = 300_000
 SEED = 19
 MINUTES = (2, 5, 10, 30, 60, 120, 240, 360)
 NEAR_MIN, NEAR_FROM = 0.9, 5
-"""From this minute on: before, the sweep has to find the nodes."""
+"""The floor holds from this minute on: before, the sweep has to find the nodes."""
 RATE_MIN = 200_000
 MEMORY_MAX_MB, MEMORY_KNOWN = 400, 10_000_000
 QUICK = 100
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure, print the results, and compare them with the floors."""
     chosen = _options()
     blocks: dict[str, str] = {}
     floors: list[report.Verdict] = []
@@ -152,7 +152,7 @@ def discovery_verdicts(figures: Figures) -> list[report.Verdict]:
 
 
 def measure_triage(known: Sequence[int]) -> dict[int, Figures]:
-    """Return the figures for each number of known infohashes. Each step has a process of its own."""
+    """Return the figures for each number of known infohashes. Each step runs in a separate process."""
     runs: dict[int, Figures] = {}
     with tempfile.TemporaryDirectory() as temporary:
         for number in known:
@@ -203,7 +203,7 @@ def disk_table(at: Figures) -> str:
 
 
 def triage_verdicts(runs: dict[int, Figures]) -> list[report.Verdict]:
-    """Return the floors. The rate is that of a core of its own: other programs may use it, too."""
+    """Return the floors. The rate is computed for a whole core, since other programs may use the core, too."""
     floors = []
     for known, at in runs.items():
         rate = 1e6 / at["cpu_us"]

@@ -127,7 +127,7 @@ def run_libtorrent(infohashes: list[bytes], port: int) -> float:
 
 
 def main() -> None:
-    """Be a contender: NAME PORT FETCHES SIZE. Print the figures as JSON."""
+    """Run one contender: NAME PORT FETCHES SIZE. Print the figures as JSON."""
     import uvloop
 
     name, port, fetches, size = sys.argv[1], *map(int, sys.argv[2:])

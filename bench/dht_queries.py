@@ -33,10 +33,10 @@ from running import ROOT, Figures, on_cores, progress
 sys.path.insert(0, str(ROOT))
 
 SOURCES = 20_000
-"""At 40,000 queries a second each of them asks two."""
+"""At 40,000 queries a second, each address sends two."""
 PACKETS = 8192
 WINDOW = 160
-"""Queries on their way: what fits into the receive buffer of a socket without privileges."""
+"""Number of queries in flight: as many as fit into the receive buffer of an unprivileged socket."""
 SILENT_S = 0.05
 WARM_UP_S = 1.0
 INFOHASHES, PEERS_EACH = 2000, 5
@@ -99,7 +99,7 @@ def queries(chance: random.Random) -> list[bytes]:
 
 
 def ask(port: int, seconds: float, child: Child) -> Figures:
-    """Keep WINDOW queries on their way, and return the answers a second and the processor time of each."""
+    """Keep WINDOW queries in flight. Return the answers per second, and the processor time of each."""
     chance = random.Random(1)
     packets = queries(chance)
     # The address that a datagram leaves from; ifindex 0 is any interface.
@@ -130,7 +130,7 @@ class Generator:
         self.sent = self.answers = self.bytes = 0
 
     def run(self, seconds: float) -> int:
-        """Ask for so long. Return the number of answers."""
+        """Send queries for this time. Return the number of answers."""
         before, ends = self.answers, time.perf_counter() + seconds
         self.send(WINDOW)
         while time.perf_counter() < ends:
@@ -172,7 +172,7 @@ def infohash_of(number: int) -> bytes:
     return random.Random(number).randbytes(20)
 
 
-# --- what is measured
+# --- the measured programs
 
 
 def cpu_s(child: Child) -> float:
@@ -232,7 +232,7 @@ async def be_idle() -> None:
 
 
 async def be_network() -> None:
-    """Be a network of nodes that know each other."""
+    """Run a network of nodes that know each other."""
     from lycosa.dht import open_node
 
     async with AsyncExitStack() as stack:
@@ -253,7 +253,7 @@ async def be_network() -> None:
 
 
 async def be_lookups(port: str, seconds: str) -> None:
-    """Look up random infohashes, many at once. Print the lookups a second."""
+    """Look up many random infohashes at a time. Print the lookups per second."""
     from lycosa.dht import open_node
 
     fast = limits(queries_per_s=1e6, queries_burst=10**6)
@@ -299,12 +299,12 @@ async def be_libtorrent() -> None:
 
 
 def show(endpoint: bytes) -> None:
-    """Print the port, which says that all is ready."""
+    """Print the port as the sign that all is ready."""
     print(int.from_bytes(endpoint[-2:]), flush=True)
 
 
 def main() -> None:
-    """Be a role: NAME [ARGUMENT...]."""
+    """Run one role: NAME [ARGUMENT...]."""
     import uvloop
 
     name, *arguments = sys.argv[1:]

@@ -1,7 +1,7 @@
 """The queue of a crawl with millions of infohashes: `dht_triage.py fill|measure|disk FOLDER NUMBER`.
 
-    fill      make a queue that knows so many infohashes. Only the tables that triage reads are written, in bulk
-    measure   how fast triage is against it
+    fill      make a queue with this number of known infohashes. Only the tables that triage reads are written, in bulk
+    measure   the speed of triage with this queue
     disk      bytes of an infohash that is done, and of one that has failed, in queues that work as in a crawl
 
 `dht_crawl.py` starts this.
@@ -41,9 +41,9 @@ GROUPS_PER_COMMIT = 5
 SAMPLE = 20
 KNOWN_SHARE = 0.95
 SAMPLES = 50_000
-"""Samples of 20 that are made before the clock starts."""
+"""Number of samples of 20 that are generated before the measurement."""
 ASKED_FOR = 200_000
-"""Known infohashes that samples name. The others only have fingerprints: nobody can tell the difference."""
+"""Number of known infohashes that samples contain. The others have only fingerprints, which makes no difference."""
 PARTS = 1 << 16
 DONE_MARK = bytes(ARRIVAL_BYTES)
 FAILED_MARK = b"s" + DELAYED_KEY.pack(0, 0)
@@ -66,7 +66,7 @@ def memory_mb(field: str) -> float:
 
 
 async def fill(folder: Path, known: int) -> Figures:
-    """Write fingerprints in their order: of three one is done and two have failed."""
+    """Write fingerprints in order. Of three, one is done and two have failed."""
     asked_for = sorted(fingerprint(infohash(number)).to_bytes(8) for number in range(ASKED_FOR))
     await run_queue(folder, [infohash(-1 % (1 << 64))], share_done=1.0)
     frontier = embedded_frontier(folder, POLICY, now=NOW)
@@ -121,7 +121,7 @@ async def disk(folder: Path, number: int) -> Figures:
 
 
 def samples() -> Iterator[list[bytes]]:
-    """Yield what nodes send: 95 of 100 are known, drawn at random, which is the worst case for any cache."""
+    """Yield samples: 95 of 100 infohashes are known, drawn at random, which is the worst case for any cache."""
     chance, new = random.Random(time.time_ns()), time.time_ns()
     for _ in range(SAMPLES):
         yield [
@@ -131,7 +131,7 @@ def samples() -> Iterator[list[bytes]]:
 
 
 async def measure(folder: Path, _: int) -> Figures:
-    """Return how fast triage is, with a commit every half second."""
+    """Return the speed of triage, with a commit every half second."""
     began = time.perf_counter()
     frontier = embedded_frontier(folder, POLICY, now=NOW)
     open_s = time.perf_counter() - began

@@ -74,7 +74,7 @@ class SwarmEstimate(NamedTuple):
 
 
 class AnnounceResult(NamedTuple):
-    """How many nodes were asked to store a peer, and how many confirmed it."""
+    """Number of nodes that were asked to store a peer, and of those that confirmed it."""
 
     asked: int
     confirmed: int

@@ -4,7 +4,7 @@
     with Aria2Node(entry, infohash) as node: ...
     with RtorrentNode(entry, torrent) as node: ...
 
-Each has an address of its own, and no bootstrap nodes but those it is given.
+Each has a separate address, and only the given bootstrap nodes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LibtorrentNode(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def add(self, place: str) -> None:
-        """Tell it of a node."""
+        """Add a node to its table."""
         host, _, port = place.rpartition(":")
         self.session.add_dht_node((host.strip("[]"), int(port)))
 
@@ -58,7 +58,7 @@ class LibtorrentNode(NamedTuple):
 
 @contextmanager
 def libtorrent_nodes(count: int, *, host: str = "", **settings: Any) -> Iterator[list[LibtorrentNode]]:
-    """Run sessions of libtorrent while the block runs, each on an address of its own, or on `host`.
+    """Run sessions of libtorrent while the block runs, each on a separate address, or all on `host`.
 
     By default its limits of messages per address do not apply, and it answers sample_infohashes again after a second.
     """
@@ -107,7 +107,7 @@ class ClientNode(RealProxy):
 
 
 class Aria2Node(ClientNode):
-    """aria2. It stays silent on methods that it does not know."""
+    """aria2. It does not answer unknown methods."""
 
     program = "aria2c"
 

@@ -2,7 +2,7 @@
 
     torrents = torrents_of_all_kinds(500)
 
-Their contents exist nowhere. They are written here by the letter of BEP 3, 47 and 52, with nothing of Lycosa.
+Their contents do not exist. This code follows BEP 3, 47 and 52 literally, and uses no code of Lycosa.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ METADATA_PIECE = 16_384
 PIECE_BYTES = 65_536
 MANY_FILES = 5000
 MANY_FILES_EVERY, MANY_FILES_AT = 100, 9
-"""One in so many torrents has MANY_FILES files; the first one is this."""
+"""One in MANY_FILES_EVERY torrents has MANY_FILES files. The first one is number MANY_FILES_AT."""
 WORDS = ("手撕包菜", "東京物語", "한국 영화", "Ubuntu", "Émile", "The.Show.S01E02.1080p", "Привет", "日本語の本", "mp3")
 
 
 def torrents_of_all_kinds(count: int) -> list[Torrent]:
-    """Return so many torrents."""
+    """Return this number of torrents."""
     return [_torrent(number) for number in range(count)]
 
 
@@ -57,7 +57,7 @@ def _v1(name: str, names: Sequence[str], chance: random.Random, pieces: int = 0)
 
 
 def _v2(name: str, names: Sequence[str], chance: random.Random) -> dict[str, Any]:
-    """Each file fits in a piece, so that the torrent file needs no further hashes."""
+    """Each file fits into one piece, so the torrent file needs no further hashes."""
     files = {each: _v2_file(chance) for each in names}
     tree = {"folder": files} if files else {name: _v2_file(chance)}
     return {"file tree": tree, "meta version": 2, "name": name, "piece length": PIECE_BYTES}
@@ -68,7 +68,7 @@ def _v2_file(chance: random.Random) -> dict[str, Any]:
 
 
 def _hybrid(name: str, names: Sequence[str], chance: random.Random) -> dict[str, Any]:
-    """In version 1 each file begins with a piece: padding fills the one before (BEP 47)."""
+    """In version 1, each file starts at a new piece: padding fills the previous piece (BEP 47)."""
     info = {**_v2(name, names, chance), "pieces": chance.randbytes(20 * max(1, len(names)))}
     if not names:
         return {**info, "length": info["file tree"][name][""]["length"]}
@@ -81,7 +81,7 @@ def _hybrid(name: str, names: Sequence[str], chance: random.Random) -> dict[str,
 
 
 def _of_whole_pieces(name: str, count: int, chance: random.Random) -> dict[str, Any]:
-    """Return an info dict of exactly so many pieces of metadata: the last one is full."""
+    """Return an info dict of exactly this number of pieces of metadata. The last piece is full."""
     wanted = count * METADATA_PIECE
     info = _v1(name, [], chance, pieces=(wanted - 400) // 20)
     for filler in range(wanted):

@@ -1,11 +1,11 @@
-"""A private DHT of real libtorrent sessions on loopback that share torrents of all kinds, in a process of its own.
+"""A private DHT of real libtorrent sessions on loopback that share torrents of all kinds, in a separate process.
 
     with torrent_swarm(sessions=8, torrents=100) as swarm:
         swarm.bootstrap, swarm.nodes, swarm.torrents
         swarm.counts()
 
-Each torrent is seeded by one session. The sessions send nothing off loopback, and nobody has any contents. With
-`strict`, they have libtorrent's own limits against floods, and an interval of samples of ten seconds.
+Each torrent is seeded by one session. The sessions send nothing off loopback, and have no content. With `strict`,
+they have libtorrent's own limits against floods, and a sample interval of ten seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.servers.torrent_kinds import torrents_of_all_kinds
 
 FORMED_MAX_S = 120.0
 NEIGHBOURS = 8
-"""Sessions that each one is introduced to."""
+"""Number of sessions to which each one is introduced."""
 PRIVATE = {"dht_prefer_verified_node_ids": False, "ssrf_mitigation": False}
 LENIENT = {
     **PRIVATE,
@@ -33,12 +33,12 @@ LENIENT = {
     "dht_upload_rate_limit": 10_000_000,
     "dht_sample_infohashes_interval": 1,
 }
-"""The limit of a host is read when a session starts, and not when its settings change."""
+"""Settings for the start of a session, which reads the limit per host only then, not when its settings change."""
 STRICT = {**PRIVATE, "dht_sample_infohashes_interval": 10}
 
 
 class SwarmCounts(NamedTuple):
-    """Bytes of contents that all sessions have sent and received."""
+    """Bytes of content that all sessions have sent and received."""
 
     payload_sent: int
     payload_received: int
@@ -85,7 +85,7 @@ def torrent_swarm(*, sessions: int, torrents: int, strict: bool = False) -> Iter
 
 
 def main(sessions: int, count: int, strict: int) -> None:
-    """Run the sessions until standard input ends. Each line of it is answered with the counts."""
+    """Run the sessions until standard input ends. Answer each line of it with the counts."""
     torrents = torrents_of_all_kinds(count)
     settings = STRICT if strict else LENIENT
     with ExitStack() as stack:

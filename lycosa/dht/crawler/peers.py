@@ -108,12 +108,12 @@ class PeersStage:
                 fetch, metadata = await self._fetch(infohash, hint)
         except TryFailed as failed:
             if failed.outcome is not CrawlOutcome.POSTPONED:
-                self._judge(lease, hint, fetched=False)
+                self._update_trust(lease, hint, fetched=False)
             await self._fail(lease, failed.outcome)
         except TimeoutError:
             await self._fail(lease, CrawlOutcome.NO_METADATA)
         else:
-            self._judge(lease, hint, fetched=True)
+            self._update_trust(lease, hint, fetched=True)
             await self._metadata.deliver(lease, fetch, metadata)
         finally:
             self.in_work -= 1
@@ -123,7 +123,7 @@ class PeersStage:
         self._hints.keep(infohash_of(lease.record))
         await self._queue.failed(lease, outcome)
 
-    def _judge(self, lease: Lease, hint: Hint, *, fetched: bool) -> None:
+    def _update_trust(self, lease: Lease, hint: Hint, *, fetched: bool) -> None:
         """Update the trust in its samplers. Only first tries count: later failures tell nothing new."""
         if not lease.record.attempts:
             for sampler in hint.samplers:
@@ -131,17 +131,17 @@ class PeersStage:
 
     async def _fetch(self, infohash: bytes, hint: Hint) -> tuple[MetadataFetch, bytes]:
         """Return the metadata, and the fetch whose in-flight bytes it holds. Raises `TryFailed`."""
-        named = dict.fromkeys(hint.peers)
+        known_peers = dict.fromkeys(hint.peers)
         closer: dict[Contact, None] = {}
         for sampler in self._samplers.least_busy(hint.samplers)[:SAMPLERS_ASKED_MAX]:
             answer = await self._samplers.ask(sampler, infohash)
             if answer is not None:
-                named |= dict.fromkeys(answer.peers)
+                known_peers |= dict.fromkeys(answer.peers)
                 closer |= dict.fromkeys(answer.closer)
-            if named:
+            if known_peers:
                 break
         fetch = self._metadata.start(infohash)
-        for peer in named:
+        for peer in known_peers:
             fetch.add_peer(peer)
         fetch.no_more_peers()
         try:
@@ -154,7 +154,7 @@ class PeersStage:
         else:
             self._funnel.count(CrawlOutcome.FETCHED_FROM_SAMPLER)
             return fetch, metadata
-        return await self._look_up(infohash, set(named), list(closer)[:CLOSER_MAX], fetch.connects_left)
+        return await self._look_up(infohash, set(known_peers), list(closer)[:CLOSER_MAX], fetch.connects_left)
 
     async def _look_up(
         self, infohash: bytes, tried: set[bytes], closer: list[Contact], peers_max: int

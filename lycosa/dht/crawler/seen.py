@@ -21,12 +21,12 @@ class SeenStage:
 
     def __init__(self, store: RecordStore, now: Callable[[], float]) -> None:
         self._store, self._now = store, now
-        self._named: set[bytes] = set()
+        self._seen: set[bytes] = set()
 
     def add(self, infohashes: Iterable[bytes]) -> None:
         """Record that these were seen, whether they are stored or not."""
-        if len(self._named) < SEEN_MAX:
-            self._named.update(infohashes)
+        if len(self._seen) < SEEN_MAX:
+            self._seen.update(infohashes)
 
     async def run(self) -> None:
         """Flush every FLUSH_EVERY_S until cancelled."""
@@ -36,7 +36,7 @@ class SeenStage:
 
     async def flush(self) -> None:
         """Write the seen infohashes to the store."""
-        named, self._named = list(self._named), set()
+        seen, self._seen = list(self._seen), set()
         today = self._now() // PRECISION_S * PRECISION_S
-        for start in range(0, len(named), BATCH):
-            await self._store.mark_seen(named[start : start + BATCH], today)
+        for start in range(0, len(seen), BATCH):
+            await self._store.mark_seen(seen[start : start + BATCH], today)

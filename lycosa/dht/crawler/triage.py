@@ -37,19 +37,19 @@ class Triage:
         peer: bytes | None = None,
     ) -> int:
         """Queue the new infohashes and return their number. `sampler` or `peer` is where they came from, if known."""
-        named = list(infohashes)
-        self._funnel.count(source, len(named))
+        found = list(infohashes)
+        self._funnel.count(source, len(found))
         if sampler is not None and not self._hints.trust.trusts(sampler.endpoint, self._queue.now()):
-            self._funnel.count(CrawlOutcome.DISTRUSTED, len(named))
+            self._funnel.count(CrawlOutcome.DISTRUSTED, len(found))
             return 0
-        plausible = [each for each in named if each not in MALFORMED]
+        plausible = [each for each in found if each not in MALFORMED]
         unknown = self._queue.unknown(plausible)
         if source is not CrawlOutcome.WANTED:
             self._note_known(set(plausible).difference(unknown) if unknown else plausible)
             for infohash in {*unknown, *self._hints.among(plausible)}:
                 self._hints.add(infohash, sampler, peer)
         new = await self._queue.push(unknown, PRIORITIES[source]) if unknown else 0
-        self._funnel.count(CrawlOutcome.MALFORMED, len(named) - len(plausible))
+        self._funnel.count(CrawlOutcome.MALFORMED, len(found) - len(plausible))
         self._funnel.count(CrawlOutcome.KNOWN, len(plausible) - new)
         self._funnel.count(CrawlOutcome.NEW, new)
         return new

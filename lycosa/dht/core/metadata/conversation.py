@@ -197,7 +197,7 @@ class Conversation:
             while message := self._reader.next_message():
                 self._receive_message(message, now)
         if len(allowed) < len(data):
-            raise PeerError(PeerFailure.FLOOD, "more bytes than asked for")
+            raise PeerError(PeerFailure.FLOOD, "more bytes than requested")
 
     # --- internal
 
@@ -208,7 +208,7 @@ class Conversation:
     def _count_unasked(self) -> None:
         self._messages_left -= 1
         if self._messages_left < 0:
-            raise PeerError(PeerFailure.FLOOD, "more messages than asked for")
+            raise PeerError(PeerFailure.FLOOD, "more messages than requested")
 
     def _receive_handshake(self, data: bytes, now: float) -> bytes:
         """Collect the handshake. Return the bytes after it."""

@@ -18,7 +18,7 @@ class PeerFailure(StrEnum):
     NO_EXTENSIONS = "no extensions"  # the peer does not speak BEP 10 or BEP 9
     NO_METADATA = "no metadata"  # the peer does not have the metadata, or rejects requests
     TOO_LARGE = "too large"  # the metadata is larger than we accept
-    FLOOD = "flood"  # more bytes or messages than we asked for
+    FLOOD = "flood"  # more bytes or messages than we requested
     WRONG_HASH = "wrong hash"  # the delivered metadata does not have the infohash
     NOT_PUBLIC = "not public"  # a private or reserved address: never contacted
     PAUSED = "paused"  # it failed before: not contacted for a while

@@ -99,7 +99,7 @@ class Maintenance:
         self._join_at = self.next_timer = now
 
     def chores(self, table: RoutingTable, now: float, *, reachable: bool, online: bool) -> list[Chore]:
-        """Return what is due, and set `next_timer`. `online`: a datagram arrived recently."""
+        """Return the chores that are due, and set `next_timer`. `online`: a datagram arrived recently."""
         found: list[Chore] = []
         if now >= self._refresh_at:
             found += self._refresh(table, now, reachable=reachable)

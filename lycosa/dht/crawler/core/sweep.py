@@ -309,9 +309,9 @@ class Sweep:
         self._lane_of(int.from_bytes(contact.id)).passing.pop(contact.endpoint, None)
         known = self._nodes.get(contact.endpoint)
         if known is None or known.sweep != self.sweeps:
-            named = nsmallest(CLOSER_MAX, closer, key=lambda each: int.from_bytes(each.id) ^ target)
-            self._note_spacing(target, named)
-            self.add(named)
+            closest = nsmallest(CLOSER_MAX, closer, key=lambda each: int.from_bytes(each.id) ^ target)
+            self._note_spacing(target, closest)
+            self.add(closest)
 
     def _barren(self, contact: Contact) -> int:
         known = self._nodes.get(contact.endpoint)
