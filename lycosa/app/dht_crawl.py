@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lycosa.app.dht_state import QUEUE, RecordsLocation, check_location, note_store, open_hash_frontier, open_records
+from lycosa.app.dht_state import QUEUE, RecordsLocation, check_store, note_store, open_hash_frontier, open_records
 from lycosa.core.errors import LycosaError, UsageError
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.core.limits import NodeLimits
@@ -171,7 +171,7 @@ async def crawl(
     durable before it is yielded, so it is not yielded again after a crash. Close the generator to stop the crawl, also
     if you leave the loop early: `async with contextlib.aclosing(dht.crawl(...)) as torrents`. Raises `LycosaError`.
     """
-    check_location(RecordsLocation(str(state or "."), store), max_bytes=max_bytes)
+    check_store(store, max_bytes)
     deliveries = _Deliveries()
 
     async def run(folder: Path) -> None:

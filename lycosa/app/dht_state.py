@@ -81,9 +81,9 @@ async def open_records(
         await store.close()
 
 
-def check_location(location: RecordsLocation, *, max_bytes: int | None = None) -> None:
-    """Raise `UsageError` for a store that cannot be opened here: a wrong URL, a driver that is not installed."""
-    _records(location, None, create=True, max_bytes=max_bytes)
+def check_store(store_url: str | None, max_bytes: int | None = None) -> None:
+    """Raise `UsageError` for a store that no crawl can use: a wrong URL, a driver that is not installed."""
+    _records(RecordsLocation(".", store_url), None, create=True, max_bytes=max_bytes)
 
 
 def _records(

@@ -103,7 +103,7 @@ def command(options: NodeOptions, **arguments: Any) -> int:
     chosen = CrawlOptions(**arguments)
     if options.state is None:
         raise UsageError("dht crawl needs a folder for the torrents: --state DIR")
-    _check(chosen, options.state)
+    _check(chosen)
     state = Path(options.state)
     return run_with_node(options, lambda session: _run(session, state, chosen), lambda: _node_settings(chosen))
 
@@ -114,12 +114,12 @@ def _node_settings(options: CrawlOptions) -> dict[str, Any]:
     return node_settings(options.profile)
 
 
-def _check(options: CrawlOptions, state: str) -> None:
+def _check(options: CrawlOptions) -> None:
     """Check the addresses and the store before anything is opened. Raises `UsageError`."""
-    from lycosa.app.dht_state import RecordsLocation, check_location
+    from lycosa.app.dht_state import check_store
     from lycosa.infra.web.small_site import parse_address
 
-    check_location(RecordsLocation(state, options.store), max_bytes=options.max_size)
+    check_store(options.store, options.max_size)
     for option, where in (("--page", options.page), ("--metrics", options.metrics)):
         if where is not None:
             parse_address(where, option)

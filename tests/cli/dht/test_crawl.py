@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lycosa.app.dht_state import RecordsLocation, check_location
+from lycosa.app.dht_state import check_store
 from lycosa.core.errors import UsageError
 from tests.cli.command import assert_one_line, lycosa
 
@@ -35,11 +35,11 @@ def test_a_bad_value_creates_nothing(tmp_path: Path, arguments: list[str], said:
     ("scheme", "driver", "extra"), [("mysql", "pymysql", "mysql"), ("postgresql", "psycopg", "postgresql")]
 )
 def test_a_store_without_its_driver_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, driver: str, extra: str
+    monkeypatch: pytest.MonkeyPatch, scheme: str, driver: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, driver, None)  # as if it were not installed
     with pytest.raises(UsageError) as raised:
-        check_location(RecordsLocation(str(tmp_path / "state"), f"{scheme}://me:secret@host/torrents"))
+        check_store(f"{scheme}://me:secret@host/torrents")
     assert str(raised.value) == f"{scheme}://host/torrents needs {driver}: pip install 'lycosa[{extra}]'"
 
 
