@@ -69,7 +69,8 @@ def check(file: Path, names: tuple[str, ...]) -> int:
 @records_options
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 def apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
-    """Remove the stored torrents that the rules in FILE refuse, deny both infohashes of each, and describe the others.
+    """Remove the stored torrents that the rules in FILE refuse, deny both infohashes of each, and update what is stored
+    of the content of the others.
 
     The rules then apply to crawls and imports with this --state: the file is copied to DIR/rules, and a running crawl
     loads it within seconds. Without FILE, the current rules, such as those of a new version of Lycosa, are applied to
