@@ -90,7 +90,7 @@ class TorrentImport:
         return await self._queue.take(entries)
 
     async def _open_queue(self) -> InfohashQueue | None:
-        """Open the queue when it is first needed: directly, or through the running crawl that has locked it."""
+        """Open the queue when it is first needed: directly, or through a running crawl that has locked it."""
         if self._location.state is None:
             return None
         state = Path(self._location.state)

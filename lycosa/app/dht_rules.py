@@ -38,7 +38,7 @@ MARGIN_S = 1.0
 
 
 class Applied(NamedTuple):
-    """Number of torrents checked, refused by the rules, and stored with new content facts."""
+    """The numbers of torrents that were checked, refused by the rules, and stored with new content facts."""
 
     read: int
     refused: int
@@ -67,9 +67,9 @@ async def apply_rules(
     """Remove and deny the torrents that rules refuse. The rules are those of the file `path`, which is then installed
     in the state folder, or without `path` those already installed.
 
-    Content facts that all rules together now give differently are replaced. `report` gets each refused torrent with the
-    reason, `show` the numbers of torrents refused and read. With `dry_run` nothing changes. Raises `UsageError`,
-    `StateError`.
+    If all rules together now give other content facts for a torrent, its facts are replaced. `report` gets each refused
+    torrent with the reason, `show` the numbers of torrents refused and read. With `dry_run` nothing changes. Raises
+    `UsageError`, `StateError`.
     """
     state = Path(location.state) if location.state else None
     if path is not None and (mistakes := test_rules(path)[1]):
@@ -134,7 +134,7 @@ class RuleScan:
             self._show(self.refused, self.read)
 
     def _inspect(self, record: TorrentRecord) -> tuple[str, ContentFacts | None]:
-        """Return why a record is refused, or "", and what it holds, if that is wanted."""
+        """Return the reason why a record is refused, or "", and its content facts, if they are to be updated."""
         reason = self._refusal(record)
         return reason, None if reason or self._facts is None else self._facts(record)
 
@@ -158,13 +158,13 @@ async def change_denied(
 
 
 def _check_state(location: RecordsLocation) -> None:
-    """Raise `UsageError` for a mistyped folder: it does not exist, or has something else than torrents in it."""
+    """Raise `UsageError` for a mistyped folder: one that does not exist, or has other files but no torrents."""
     if location.state is None or location.store is not None:
         return
     folder = Path(location.state)
     if not folder.is_dir() or (any(folder.iterdir()) and not (folder / TORRENTS).exists()):
         raise UsageError(
-            f"{folder} is not the --state of a dht crawl; for a list before the first crawl, make an empty folder"
+            f"{folder} is not the --state of a dht crawl; create an empty folder to use it before the first crawl"
         )
 
 

@@ -3,7 +3,7 @@
 DIR/node.json, DIR/lock    the node: its id and its contacts
 DIR/queue/                 the infohashes, in a frontier, which `lycosa frontier` can show
 DIR/torrents.sqlite        the torrents, unless they are on a database server
-DIR/store                  where the last crawl stored its torrents
+DIR/store                  the place where the last crawl stored its torrents
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lycosa.storage.records.tables import TableRecordStore
 
 QUEUE, TORRENTS, STORE = "queue", "torrents.sqlite", "store"
 FETCHED = "fetched"
-"""The reason why most infohashes of the queue are done."""
+"""The reason of done infohashes whose metadata was fetched."""
 NAME = "infohashes of the DHT"
 
 
@@ -82,7 +82,7 @@ async def open_records(
 
 
 def check_store(store_url: str | None, max_bytes: int | None = None) -> None:
-    """Raise `UsageError` for a store that no crawl can use: a wrong URL, a driver that is not installed."""
+    """Raise `UsageError` for an unusable store: a wrong URL, or a driver that is not installed."""
     _records(RecordsLocation(".", store_url), None, create=True, max_bytes=max_bytes)
 
 
@@ -106,7 +106,10 @@ def _records(
 async def note_store(
     folder: Path, store_url: str | None, store: RecordStore, queue: ReadableFrontier, say: Callable[[str], None]
 ) -> None:
-    """Note where the torrents are. Say what to do if it is not where the queue has put them. Raises `StateError`."""
+    """Write down where the torrents are stored. Warn if the store lacks torrents that the queue lists as fetched.
+
+    Raises `StateError`.
+    """
     path, place = folder / STORE, without_password(store_url) if store_url else TORRENTS
     fetched = (await queue.stats()).reasons.get(FETCHED, 0)
     try:
@@ -114,8 +117,8 @@ async def note_store(
         if fetched and (before != place or not await store.infohashes(0, 1)):
             again = f"lycosa frontier requeue --done --state {folder / QUEUE}"
             say(
-                f"{place} lacks torrents that this crawl has fetched ({fetched:,} in all): the store was deleted, or"
-                f" it is another one. They are fetched again only after: {again}"
+                f"{place} lacks torrents that this crawl has fetched ({fetched:,} in all): the store was deleted or"
+                f" replaced. They are fetched again only after: {again}"
             )
         if not path.exists() or before != place:
             replace_file(path, place.encode(), sync=True)

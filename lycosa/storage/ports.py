@@ -107,7 +107,7 @@ class RecordStore(Protocol):
         """Store peer counts. Counts of unknown torrents, and counts older than the stored one, are ignored."""
 
     async def set_content(self, facts: Mapping[int, ContentFacts]) -> int:
-        """Replace what the names of stored torrents, given by their ids, say. Return how many have changed."""
+        """Replace the content facts of stored torrents, by id. Return how many torrents have changed."""
 
     async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
         """Return the infohashes, 20 bytes each, of torrents whose peers are to be counted.

@@ -69,12 +69,11 @@ def check(file: Path, names: tuple[str, ...]) -> int:
 @records_options
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 def apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
-    """Remove the stored torrents that the rules in FILE refuse, deny both infohashes of each, and update what is stored
-    of the content of the others.
+    """Remove and deny the stored torrents that the rules in FILE refuse, and update the content facts of the others.
 
-    The rules then apply to crawls and imports with this --state: the file is copied to DIR/rules, and a running crawl
-    loads it within seconds. Without FILE, the current rules, such as those of a new version of Lycosa, are applied to
-    the stored torrents.
+    Both infohashes of a torrent are denied. The rules then apply to crawls and imports with this --state: the file is
+    copied to DIR/rules, and a running crawl loads it within seconds. Without FILE, the current rules, such as those of
+    a new version of Lycosa, are applied to the stored torrents.
 
     \b
     lycosa dht rules apply mine.toml --state torrents --dry-run
@@ -91,7 +90,7 @@ async def _apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
     with task_progress("torrent", "refused", 0) as show:
         applied = await apply_rules(location, file, report, show, dry_run=dry_run)
     what = "would be removed" if dry_run else "removed"
-    described = f", {applied.described:,} described anew" if applied.described else ""
+    described = f", {applied.described:,} classified anew" if applied.described else ""
     progress.write([f"{format_count(applied.refused, 'torrent')} of {applied.read:,} {what}{described}"])
     return DONE
 

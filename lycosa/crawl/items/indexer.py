@@ -157,7 +157,7 @@ class Indexer:
             self._commit()
 
     def _pause(self, failure: IndexUnavailable) -> None:
-        """Wait before the next attempt to reach a search server. Raises the failure if the deadline comes first."""
+        """Wait before the next attempt to reach a search server. Raises the failure if the indexer closes."""
         log.warning("%s; trying again every %.0f s", failure, RETRY_S)
         with self._changed:
             if self._closing or self._changed.wait_for(lambda: self._closing, RETRY_S):

@@ -39,7 +39,7 @@ def open_sql_records(url: str, policy: RecordPolicy | None = None) -> SqlRecordS
 
 
 def without_password(url: str) -> str:
-    """Return a URL as it may be shown: without user, password and options."""
+    """Return a URL without user, password and options, so that it can be shown."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 

@@ -24,7 +24,7 @@ EVICT_SHARE = 200_000
 """To make room, one torrent is evicted per this many bytes of the maximum size: about one in 200. Each eviction needs a
 scan, so it removes many."""
 ROOM_SHARE = 16
-"""The content of a batch is at most this part of a store with a maximum: room is made for all of it at once."""
+"""With a maximum size, a batch is at most one part in ROOM_SHARE of it: space is made for the whole batch at once."""
 INDEXED = 2
 """A record with its index rows takes at most this many times the size of its content."""
 

@@ -47,7 +47,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
 
     types: dict[str, str]
     batch_bytes = STATEMENT_BYTES
-    """Maximum content that is stored in a transaction; a single record may have more."""
+    """Maximum bytes of content stored in a transaction. A single larger record is stored alone."""
 
     def __init__(self, policy: RecordPolicy | None = None) -> None:
         super().__init__()
@@ -341,7 +341,7 @@ def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[by
 
 
 def _by_size(encoded: list[tuple[TorrentRecord, bytes]], limit: int) -> Iterator[list[tuple[TorrentRecord, bytes]]]:
-    """Divide records into parts with at most this much content, or of one record."""
+    """Divide records into batches of at most `limit` bytes of content. A larger record is a batch alone."""
     some: list[tuple[TorrentRecord, bytes]] = []
     size = 0
     for each in encoded:

@@ -94,7 +94,7 @@ def test_fields_and_analysis_are_named_once(capsys):
         found = json.loads(run(capsys, "search", query, "--index", "lamps", "--json")[1])
         assert (query, found["total"]) == (query, total)
     code, _, err = run(capsys, *build, "--title", "note")
-    assert (code, "built with other fields or analysis: --fresh builds it anew" in err) == (3, True)
+    assert (code, "has other fields or another analysis: build it again with --fresh" in err) == (3, True)
     assert run(capsys, *build, *named)[0] == run(capsys, *build, "--title", "note", "--fresh")[0] == 0
     code, _, err = run(capsys, "index", "build", "--index", "other", "lamps.jsonl", "--analysis", "pinyin")
     assert (code, err.count("\n"), Path("other").exists()) == (3, 1, False)

@@ -45,7 +45,7 @@ class Inspector:
         return self._deny.reason_against([record.name, *(file.path for file in record.files)])
 
     def facts(self, record: TorrentRecord) -> ContentFacts:
-        """Return what a record with clean names holds."""
+        """Return the content facts of a record with clean names."""
         return self._content.facts(record.name, record.files)
 
 

@@ -39,7 +39,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
 _UNSAFE_PARTS = ("\n\n", "\n ", " \n", "  ", "\n.\n", "\n..\n", "\\")
-"""What `clean_path` would change in short ASCII paths whose parts are on lines of their own; and drives, such as C:."""
+"""`clean_path` would change these in short ASCII paths with each part on a separate line; also drives, such as C:."""
 
 
 def clean_text(text: str, max_length: int = NAME_MAX) -> str:
@@ -78,7 +78,7 @@ def clean_stored_paths(paths: Sequence[str]) -> list[str]:
 
 
 def _are_safe(parts: str) -> bool:
-    """Whether `clean_path` would leave these parts of paths, one a line, as they are."""
+    """Return whether `clean_path` would not change these parts of paths, which are one per line."""
     if not (parts.isascii() and parts.replace("\n", "").isprintable()):
         return False
     lines = f"\n{parts}\n"
