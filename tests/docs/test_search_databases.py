@@ -55,4 +55,4 @@ def test_the_index(tmp_path):
 
 def test_the_list_of_words(tmp_path):
     WordCounter(tmp_path, TORRENTS).close()
-    assert documented("The list of words") == tables(tmp_path / "words/words.sqlite")
+    assert documented("The word list") == tables(tmp_path / "words/words.sqlite")

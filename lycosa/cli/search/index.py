@@ -20,6 +20,7 @@ from lycosa.cli.search.torrents import IndexOptions, index_torrents
 from lycosa.cli.task_progress import task_progress
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count, format_duration, format_size
+from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.documents import PARTS
 from lycosa.search.ports import DocumentIndex
 
@@ -103,7 +104,7 @@ def command(
 
 
 @command.command("build")
-@click.argument("files", nargs=-1, required=True, metavar="ITEMS.jsonl...")
+@click.argument("files", nargs=-1, metavar="[ITEMS.jsonl...]")
 @index_option
 @click.option("--fresh", is_flag=True, help="Empty the index first.")
 @analysis_option
@@ -119,7 +120,7 @@ def build(
 
     Each file is read from where the last build stopped. An item replaces an earlier item with the same key (its
     fingerprint, or its URL). The fields of pages are known. Fields of other items are guessed unless they are named.
-    The index stores the names of fields and the analysis.
+    The index stores the names of fields and the analysis. Without files it is created empty, for a crawl with --index.
 
     \b
     lycosa index build --index index items.jsonl
@@ -127,14 +128,17 @@ def build(
     """
     from lycosa.app.search import declare_index, erase_index, open_index
 
+    declared = {part: paths for part, paths in fields.items() if paths}
+    if not files and not declared and analysis is None:
+        raise UsageError("which items? Give files of items, or the fields or analysis of a new index")
     place = chosen_index(index_dir)
     paths = [Path(file) for file in files]
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
+    analysis_of(analysis or ())  # before anything is erased
     if fresh:
         erase_index(place)
-    declared = {part: paths for part, paths in fields.items() if paths}
     if analysis is not None or declared:
         declare_index(place, analysis or (), declared)
     with closing(open_index(place, write=True)) as index:

@@ -96,8 +96,17 @@ def test_fields_and_analysis_are_named_once(capsys):
     code, _, err = run(capsys, *build, "--title", "note")
     assert (code, "has other fields or another analysis: build it again with --fresh" in err) == (3, True)
     assert run(capsys, *build, *named)[0] == run(capsys, *build, "--title", "note", "--fresh")[0] == 0
-    code, _, err = run(capsys, "index", "build", "--index", "other", "lamps.jsonl", "--analysis", "pinyin")
-    assert (code, err.count("\n"), Path("other").exists()) == (3, 1, False)
+    code, _, err = run(capsys, *build, "--fresh", "--analysis", "pinyin")
+    assert (code, err.count("\n")) == (3, 1)
+    assert "lamps.jsonl: nothing new" in run(capsys, *build)[2], "nothing was erased"
+
+
+def test_an_index_is_declared_before_it_is_filled(capsys):
+    assert "empty: 0 documents" in run(capsys, "index", "build", "--index", "empty", "--title", "name")[2]
+    Path("lamps.jsonl").write_text('{"name": "Lamp", "title": "hidden"}\n')
+    assert run(capsys, "index", "build", "--index", "empty", "lamps.jsonl")[0] == 0
+    assert json.loads(run(capsys, "search", "title:lamp", "--index", "empty", "--json")[1])["total"] == 1
+    assert run(capsys, "index", "build", "--index", "empty")[0] == 2
 
 
 def test_fresh_rebuilds_the_index(index, items, capsys):
