@@ -22,7 +22,7 @@ from typing import NamedTuple
 from lycosa.core.errors import StorageError
 from lycosa.storage.core.content_facts import FACT_NUMBERS, ContentFacts, facts_of
 from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
-from lycosa.storage.records.frames import compress, decompress, zstd
+from lycosa.storage.records.frames import FrameError, compress, decompress
 from lycosa.storage.records.path_columns import from_columns, to_columns
 from lycosa.storage.records.size_bits import pack_sizes, unpack_sizes
 
@@ -89,7 +89,7 @@ def encode_text(record: TorrentRecord) -> EncodedText:
 class ContentReader:
     """Reads what `encode_content` wrote, names and paths only as far as they are asked for.
 
-    Raises `ValueError`, `IndexError` or `zstd.ZstdError` if the blob is damaged.
+    Raises `ValueError`, `IndexError` or `FrameError` if the blob is damaged.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -153,7 +153,7 @@ def damage(of: str) -> Iterator[None]:
     """Translate what damaged blobs cause into `StorageError`."""
     try:
         yield
-    except (ValueError, IndexError, zstd.ZstdError) as error:
+    except (ValueError, IndexError, FrameError) as error:
         raise StorageError(f"the record of {of} is damaged: {error}") from error
 
 

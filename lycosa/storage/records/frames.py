@@ -24,6 +24,7 @@ else:
 
     LIBRARY = "backports.zstd._zstd"
 
+FrameError = zstd.ZstdError
 MAGIC = b"\x28\xb5\x2f\xfd"
 TEXT_MAX_BYTES = 1 << 26
 """Maximum size of the decompressed text in bytes. A frame with a larger text is treated as damaged."""
@@ -41,7 +42,7 @@ def compress(text: bytes) -> bytes:
 
 
 def decompress(frame: bytes) -> tuple[bytes, bytes]:
-    """Return the text, and the bytes that follow its frame. Raises `ValueError`, `zstd.ZstdError`."""
+    """Return the text, and the bytes that follow its frame. Raises `ValueError`, `FrameError`."""
     frame = MAGIC + frame
     context = _kept.context
     return context.decompress(frame) if context is not None else _decompress(frame)
