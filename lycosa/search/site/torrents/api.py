@@ -14,7 +14,15 @@ from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
 from lycosa.search.site.torrents.failures import TEXTS, Failures
 from lycosa.search.site.torrents.feeds import base_url, search_json, torrent_json
 from lycosa.search.site.torrents.pages import TorrentPages
-from lycosa.search.site.torrents.params import API_LIMIT_MAX, FIELDS, VALUE_MAX, infohash_of, number, search_params
+from lycosa.search.site.torrents.params import (
+    API_LIMIT_MAX,
+    FIELDS,
+    ORDERS,
+    VALUE_MAX,
+    infohash_of,
+    number,
+    search_params,
+)
 from lycosa.search.torrents import SORTS, TorrentSearch
 from lycosa.storage.core.torrent_record import Standing
 
@@ -47,7 +55,10 @@ class TorrentApi:
 
     async def suggest(self, request: Request) -> Response:
         """Return completions of the typed text."""
-        return JSONResponse({"completions": await self._search.completions(request.query_params.get("q", "")[:100])})
+        text = request.query_params.get("q", "")
+        if len(text) > QUERY_MAX:
+            return JSONResponse({"error": f"q has {len(text):,} characters: use at most {QUERY_MAX}"}, 400)
+        return JSONResponse({"completions": await self._search.completions(text[:100])})
 
     async def torrent(self, request: Request) -> Response:
         """Return a torrent with its files."""
@@ -87,8 +98,8 @@ def describe(base: str) -> dict[str, Any]:
     words = {**key, "q": ("The query: words and filters, as in the search box.", _text(QUERY_MAX))}
     filters = {name: (f"Filter, as `{name}:` in the search box.", _text(VALUE_MAX)) for name in FIELDS}
     order = {
-        "sort": ("Sort order of the results.", {"type": "string", "enum": [*SORTS]}),
-        "order": ("Direction of the order.", {"type": "string", "enum": ["asc", "desc"]}),
+        "sort": ("Sort order of the results.", {"type": "string", "enum": [*SORTS, ""]}),
+        "order": ("Direction of the order.", {"type": "string", "enum": [*ORDERS]}),
     }
     page = {
         "limit": ("Maximum number of results.", _whole(API_LIMIT_MAX, LIMIT)),
@@ -108,7 +119,7 @@ def describe(base: str) -> dict[str, Any]:
         "paths": {
             "/api/search": _path("Search", "Found", [400, 401, 503], {**words, **filters, **order, **page}),
             "/api/counts": _path("Count types and languages", "Counts", [400, 401, 503], {**words, **filters}),
-            "/api/suggest": _path("Complete a word", "Completions", [401, 503], words),
+            "/api/suggest": _path("Complete a word", "Completions", [400, 401, 503], words),
             "/api/torrents/{infohash}": _path(
                 "Get a torrent", "TorrentWithFiles", [400, 401, 404, 410, 503], key, infohash
             ),

@@ -19,6 +19,7 @@ FIELDS = ("type", "lang", "size", "files", "seeders", "age", "date", "year")
 VALUE_MAX = 100
 """Maximum length of a filter."""
 API_LIMIT_MAX = 100
+ORDERS = ("", "asc", "desc")
 INFOHASH_DIGITS = {40, 64}
 
 
@@ -54,7 +55,10 @@ def search_params(values: QueryParams) -> SearchParams:
     sort = values.get("sort", "")
     if sort not in {"", *SORTS}:
         raise BadQuery(f"sort {sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
-    return SearchParams(values.get("q", "").strip(), fields, sort, values.get("order") == "asc", _page(values))
+    order = values.get("order", "")
+    if order not in ORDERS:
+        raise BadQuery(f"order {order[:20]!r} is unknown: use asc or desc")
+    return SearchParams(values.get("q", "").strip(), fields, sort, order == "asc", _page(values))
 
 
 def number(values: QueryParams, name: str, default: int, most: int) -> int:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import importlib.util
 import json
+import random
+import subprocess
+import sys
 
 import pytest
 
+from tests.conftest import need
 from tests.search.site.torrents.sample_torrents import HASHES
 
 
@@ -68,3 +73,16 @@ def test_counts_are_those_of_the_filters(site):
 
 def test_health(site):
     assert get(site, "/healthz") == {"ok": True, "documents": 50}
+
+
+def test_schemathesis_finds_no_answer_that_is_not_described(site, tmp_path):
+    need("schemathesis", importlib.util.find_spec("schemathesis") is not None)
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+    options = ["--checks", f"{checks},unsupported_method", "--max-examples=10", f"--seed={seed}", "--no-color"]
+    options += ["--request-timeout=60", "--suppress-health-check=all", "--phases=coverage,fuzzing"]
+    command = [sys.executable, "-m", "schemathesis.cli", "run", f"{site.url}/api/openapi.json", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Tested: 4" in done.stdout

@@ -1,10 +1,18 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree as ET
 
+import pytest
+from lxml import etree
+
+from tests.conftest import need
 from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -58,3 +66,52 @@ def test_a_browser_can_search_here(site):
     templates = [url.attrib["template"] for url in description if url.tag.endswith("Url")]
     assert templates[0] == f"{site.url}/search?q={{searchTerms}}"
     assert json.loads(site.get("/suggest?q=great+sho").text) == ["great sho", ["great show"]]
+
+
+@pytest.mark.parametrize("form", ["rss", "atom"])
+@pytest.mark.parametrize("query", ["", "q=show&sort=date", "q=英雄", "q=zebra", "q=trap"])
+def test_feed_readers_read_every_feed_without_complaint(site, form, query):
+    need("feedparser", importlib.util.find_spec("feedparser") is not None)
+    import feedparser
+
+    answer = site.get(f"/search.{form}?{quote(query, safe='=&')}")
+    feed = feedparser.parse(answer.text.encode(), response_headers={"content-type": answer.headers["content-type"]})
+    assert (feed.bozo, feed.get("bozo_exception"), feed.version) == (
+        False,
+        None,
+        {"rss": "rss20", "atom": "atom10"}[form],
+    )
+    assert feed.feed.title
+    assert [link.href for link in feed.feed.links if link.rel == "self"] == [
+        f"{site.url}/search.{form}?{query_of(query)}"
+    ]
+    for entry in feed.entries:
+        assert entry.id
+        assert entry.title
+        assert entry.link.startswith(f"{site.url}/torrent/")
+        assert (entry.get("published_parsed") or entry.updated_parsed).tm_year == 2026
+        assert [each.href[:12] for each in entry.enclosures] == ["magnet:?xt=u"]
+    assert len({entry.id for entry in feed.entries}) == len(feed.entries)
+
+
+def query_of(query: str) -> str:
+    return quote(query, safe="=&")
+
+
+@pytest.mark.parametrize("query", ["", "q=show&sort=date", "q=trap"])
+def test_feeds_have_what_their_specifications_demand(site, query):
+    """RSS 2.0 and RFC 4287, by the rules of the W3C's feed validator."""
+    channel = etree.fromstring(site.get(f"/search.rss?{query}").text.encode()).find("channel")
+    assert [channel.findtext(name) != "" for name in ("title", "link", "description")] == [True] * 3
+    for item in channel.findall("item"):
+        assert item.findtext("title")
+        assert parsedate_to_datetime(item.findtext("pubDate")).utcoffset().total_seconds() == 0
+        assert set(item.find("enclosure").attrib) == {"url", "length", "type"}
+        assert item.find("enclosure").attrib["length"].isdigit()
+    feed = etree.fromstring(site.get(f"/search.atom?{query}").text.encode())
+    for element in [feed, *feed.findall(f"{ATOM}entry")]:
+        for name in ("id", "title", "updated"):
+            assert len(element.findall(ATOM + name)) == 1, name
+        assert urlsplit(element.findtext(f"{ATOM}id")).scheme in {"http", "urn"}
+        assert datetime.fromisoformat(element.findtext(f"{ATOM}updated")).tzinfo is not None
+    assert feed.findtext(f"{ATOM}author/{ATOM}name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from email.utils import parsedate_to_datetime
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -94,3 +95,65 @@ def test_errors_have_their_numbers(site, query, code):
     error = get(site, query)
     assert (error.tag, error.attrib["code"]) == ("error", code)
     assert error.attrib["description"]
+
+
+class Client:
+    """Asks as Prowlarr and Sonarr do (NewznabCapabilitiesProvider, NewznabRequestGenerator, TorznabRssParser)."""
+
+    def __init__(self, site, product: str) -> None:
+        self._site, self._product = site, product
+
+    def ask(self, query: str) -> ET.Element:
+        headers = {
+            "User_Agent": f"{self._product}/2.0 (debian 12)",
+            "Accept": "application/rss+xml, text/rss+xml, text/xml",
+        }
+        answer = self._site.request("GET", f"/torznab/api?{query}", Accept_Encoding="identity", **headers)
+        root = ET.fromstring(answer.text.encode())
+        assert (answer.status, root.tag) == (200, "caps" if "t=caps" in query else "rss")
+        return root
+
+    def categories(self) -> list[str]:
+        """Return the categories with those below, if the searches that the client needs are there."""
+        caps = self.ask("t=caps")
+        assert int(caps.find("limits").attrib["default"]) <= int(caps.find("limits").attrib["max"]) == 100
+        assert caps.find("searching/search").attrib["available"] == "yes"
+        assert "q" in caps.find("searching/search").attrib["supportedParams"].split(",")
+        assert {"q", "season", "ep"} <= set(caps.find("searching/tv-search").attrib["supportedParams"].split(","))
+        return [each.attrib["id"] for each in caps.findall("categories//*")]
+
+    def releases(self, query: str) -> list[tuple[str, str, int, set[int]]]:
+        """Return title, download link, size and categories; as a client, refuse an item that lacks something."""
+        releases = []
+        for item in self.ask(query).iter("item"):
+            values = [(each.attrib["name"], each.attrib["value"]) for each in item.iter(ATTR)]
+            enclosure = item.find("enclosure").attrib
+            assert parsedate_to_datetime(item.findtext("pubDate")).tzinfo is not None
+            assert enclosure["url"] == item.findtext("link") == dict(values)["magneturl"]
+            assert enclosure["length"] == item.findtext("size") == dict(values)["size"]
+            assert item.findtext("guid") == item.findtext("comments")
+            categories = {int(value) for name, value in values if name == "category"}
+            releases.append((item.findtext("title"), enclosure["url"], int(enclosure["length"]), categories))
+        return releases
+
+
+def test_prowlarr_adds_the_indexer_and_syncs_it_to_sonarr(site):
+    prowlarr, sonarr = Client(site, "Prowlarr"), Client(site, "Sonarr")
+    known = prowlarr.categories()
+    assert prowlarr.releases(f"t=search&cat={','.join(known)}&extended=1&offset=0&limit=100"), "its connection test"
+    for category in known:
+        for _title, magnet, size, categories in prowlarr.releases(f"t=search&cat={category}&extended=1&limit=100"):
+            parent = int(category) % 1000 == 0
+            assert any(
+                each == int(category) or (parent and each // 1000 == int(category) // 1000) for each in categories
+            )
+            assert magnet.startswith("magnet:?xt=urn:btih:")
+            assert size > 0
+    assert "5030" in sonarr.categories()
+    newest = sonarr.releases("t=tvsearch&cat=5030,5040&extended=1&apikey=&offset=0&limit=100")
+    assert [title for title, *_ in newest] == [SAMPLES[1].name, SAMPLES[0].name], "its connection test and RSS sync"
+    found = sonarr.releases(
+        "t=tvsearch&cat=5030,5040&extended=1&apikey=&offset=0&limit=100&q=Great%20Show&season=1&ep=2"
+    )
+    assert [title for title, *_ in found] == [SAMPLES[1].name]
+    assert sonarr.releases("t=search&cat=5030,5040&extended=1&offset=100&limit=100&q=Great%20Show") == [], "no more"
