@@ -100,13 +100,13 @@ class LmdbFrontierStore(LmdbCrawlStore):
 
     def requeue_ended(self, fingerprint: int) -> Sequence[HostWork]:
         work: list[HostWork] = []
-        for segment in [*self.registry.live.values()]:
+        for segment in self.registry.live.values():
             mark = self.memtable.get(segment.seen, fingerprint, bytes)
-            ended = mark and self._find_ended(segment, mark)
-            if mark and ended:
-                table, row = ended
-                rank = self._requeue_row(f"{table}:{mark.hex()}", row, None)
-                work += [HostWork(row.record.host, rank, 1)] if rank is not None else []
+            if mark is None or (ended := self._find_ended(segment, mark)) is None:
+                continue
+            table, row = ended
+            rank = self._requeue_row(f"{table}:{mark.hex()}", row, None)
+            work += [HostWork(row.record.host, rank, 1)] if rank is not None else []
         return work
 
     def archive(self, segment: str) -> bool:
