@@ -251,6 +251,8 @@ class _Matching:
             self._match(request.query)
         for each in request.filters:
             self._filter(each)
+        if request.without:
+            self._add(f"e.key NOT IN ({_marks(len(request.without))})", request.without)
 
     @property
     def condition(self) -> str:

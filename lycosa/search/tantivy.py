@@ -298,9 +298,11 @@ class _Queries:
     def of(self, request: SearchRequest) -> Query:
         """Return the query of a request."""
         query = self._matching(request.query)
-        if not request.filters:
+        if not request.filters and not request.without:
             return query
         parts = [(Occur.Must, query)]
+        if request.without:
+            parts.append((Occur.MustNot, Query.term_set_query(self._fields, "key", list(request.without))))
         # A filter must not influence the order of the results.
         parts += [(Occur.Must, Query.const_score_query(self._filter(each), 0.0)) for each in request.filters]
         return Query.boolean_query(parts)

@@ -29,6 +29,10 @@ SORTS = {"relevance": "", "date": "found", "size": "size", "files": "files_count
 """The sort orders, each with the number in the index; "" is relevance."""
 COUNTED = {"type": 10, "language": 12}
 """The keywords whose values are counted, each with the maximum number of values returned."""
+FILES_READ_MAX = 200
+"""Files of a result that are read: to count thousands takes longer than the search."""
+REMOVED_MAX = 1000
+"""Removed torrents that the index may still have and that are not counted. With more of them, totals are rough."""
 COMPLETION_MIN = 2
 """Minimum length of a prefix that is completed."""
 
@@ -79,24 +83,26 @@ class TorrentSearch:
         if request.sort not in {"", *SORTS}:
             raise BadQuery(f"sort {request.sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
         parsed = self._parse(request.text, request.fields)
-        wanted = _index_request(request, parsed)
+        removed = await self._removed()
+        wanted = _index_request(request, parsed, removed)
         found = await asyncio.to_thread(self._index.find, wanted)
         suggestion = "" if request.strict else await asyncio.to_thread(self._suggestion, request, found.total)
         loose = parsed.query.loosened() if parsed.query and not found.total and not request.strict else None
         if loose:
             found = await asyncio.to_thread(self._index.find, wanted._replace(query=loose))
         ids = [match.key for match in found.page if isinstance(match.key, int)]
-        rows = {row.id: row for row in await self._store.by_id(ids)} if ids else {}
+        rows = {row.id: row for row in await self._store.by_id(ids, FILES_READ_MAX)} if ids else {}
         torrents = [rows[number] for number in ids if number in rows]
-        removed = len(ids) - len(torrents)
+        missing = len(ids) - len(torrents)
+        exact = not missing and len(removed) < REMOVED_MAX
         took_ms = (time.perf_counter() - started) * 1000
         partial = bool(loose and torrents)
-        return FoundTorrents(found.total - removed, torrents, parsed, took_ms, not removed, partial, suggestion)
+        return FoundTorrents(found.total - missing, torrents, parsed, took_ms, exact, partial, suggestion)
 
     async def count_values(self, request: TorrentRequest) -> dict[str, dict[str, int]]:
-        """Return how many results have each value of the counted keywords. A removed torrent may still be counted."""
+        """Return how many results have each value of the counted keywords."""
         parsed = self._parse(request.text, request.fields)
-        wanted = _index_request(request, parsed)
+        wanted = _index_request(request, parsed, await self._removed())
         return {
             field: await asyncio.to_thread(self._index.count_values, wanted, field, limit)
             for field, limit in COUNTED.items()
@@ -108,7 +114,8 @@ class TorrentSearch:
 
     async def count_ranges(self, field: str, bounds: Sequence[int]) -> list[int]:
         """Return the number of torrents in each range, from one bound (included) to the next (excluded)."""
-        return await asyncio.to_thread(self._index.count_ranges, SearchRequest(), field, bounds)
+        wanted = SearchRequest(without=await self._removed())
+        return await asyncio.to_thread(self._index.count_ranges, wanted, field, bounds)
 
     def parsed(self, text: str) -> SearchQuery | None:
         """Parse the words of a query. Return None if it has none, or is invalid."""
@@ -142,6 +149,10 @@ class TorrentSearch:
 
         return self._speller.suggestion(request.text, total, count) if self._speller else ""
 
+    async def _removed(self) -> tuple[int, ...]:
+        """Return the keys of torrents that were removed since they were indexed."""
+        return tuple(await self._store.removed(REMOVED_MAX))
+
     async def get(self, infohash: bytes) -> StoredTorrent | None:
         """Return the torrent with this infohash of either version; None if it is not stored."""
         return await self._store.get(infohash)
@@ -152,11 +163,12 @@ class TorrentSearch:
 
     async def count(self) -> int:
         """Return the number of indexed torrents."""
-        return await asyncio.to_thread(self._index.count)
+        removed = await self._removed()
+        return max(await asyncio.to_thread(self._index.count) - len(removed), 0)
 
 
-def _index_request(request: TorrentRequest, parsed: TorrentQuery) -> SearchRequest:
+def _index_request(request: TorrentRequest, parsed: TorrentQuery, removed: tuple[int, ...]) -> SearchRequest:
     sort = SORTS[request.sort] if request.sort else ""
     if not sort and parsed.query is None:
         sort = SORTS["date"]
-    return SearchRequest(parsed.query, parsed.filters, sort, request.ascending, request.limit, request.offset)
+    return SearchRequest(parsed.query, parsed.filters, sort, request.ascending, request.limit, request.offset, removed)

@@ -128,8 +128,14 @@ class RecordStore(Protocol):
     async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
         """Return the next torrents after this id, in order of id. Used to rebuild an index and to export."""
 
-    async def by_id(self, ids: Sequence[int]) -> list[StoredTorrent]:
-        """Return the torrents with these ids, in any order. Ids that are no longer stored are left out."""
+    async def by_id(self, ids: Sequence[int], files_max: int | None = None) -> list[StoredTorrent]:
+        """Return the torrents with these ids, in any order, with `files_max` files each at most.
+
+        Ids that are no longer stored are left out.
+        """
+
+    async def removed(self, limit: int) -> list[int]:
+        """Return ids of removed rows that an index may still have: those of removals that were not acknowledged."""
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         """Return the next torrents after this id as changes, to fill an index. Token 0 means no pending change."""

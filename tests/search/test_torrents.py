@@ -70,9 +70,11 @@ def test_a_takedown_holds_from_the_next_request_before_the_index_is_updated(run)
         found = await search.search(TorrentRequest("show"))
         assert (found.total, found.exact, NAMES[0] in {each.record.name for each in found.torrents}) == (
             2,
-            False,
+            True,
             False,
         )
+        assert await search.count_values(TorrentRequest("show")) == {"type": {"unknown": 2}, "language": {}}
+        assert await search.count_ranges("found", [0, 2_000_000_000]) == [3]
         assert await search.get(record(0).infohash_v1) is None
         assert (await search.refusal(record(0).infohash_v1)).standing is Standing.DENIED
         assert await search.refusal(record(1).infohash_v1) is None

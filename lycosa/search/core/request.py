@@ -32,6 +32,8 @@ class SearchRequest(NamedTuple):
     ascending: bool = False
     limit: int = 10
     offset: int = 0
+    without: tuple[int, ...] = ()
+    """Numeric keys of documents that are not wanted."""
 
 
 class IndexMatch(NamedTuple):

@@ -113,6 +113,8 @@ def condition(request: SearchRequest, schema: Schema) -> str:
         else:
             high = NUMBER_MAX if each.high is None else each.high
             limits += [f"n_{each.field} >= {int(each.low or 0)}", f"n_{each.field} <= {int(high)}"]
+    if request.without:
+        limits.append(f"id NOT IN ({', '.join(map(str, request.without))})")
     if parts:
         limits.insert(0, f"MATCH({quoted(' '.join(parts))})")
     return f" WHERE {' AND '.join(limits)}" if limits else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 # fmt: off
@@ -58,6 +59,10 @@ FACT_NUMBERS = len(ContentFacts().to_numbers())
 def facts_of(numbers: Sequence[int]) -> ContentFacts:
     """Return the facts from the numbers of `to_numbers`. Raises `ValueError`."""
     kind, category, resolution, year, season, episode, mask = numbers
-    languages = tuple(each for place, each in enumerate(LANGUAGES) if mask >> place & 1)
     places = [each - 1 if each else None for each in (season, episode)]
-    return ContentFacts(ContentType(kind), category, resolution, year, places[0], places[1], languages)
+    return ContentFacts(ContentType(kind), category, resolution, year, places[0], places[1], _languages(mask))
+
+
+@lru_cache(1000)
+def _languages(mask: int) -> tuple[str, ...]:
+    return tuple(each for place, each in enumerate(LANGUAGES) if mask >> place & 1)

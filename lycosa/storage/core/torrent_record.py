@@ -76,9 +76,22 @@ class Popularity(NamedTuple):
         return self._replace(seeders=seeders, leechers=leechers)
 
 
+class StoredFiles(NamedTuple):
+    """How many files there are, and their size together."""
+
+    count: int
+    size_bytes: int
+
+
+NO_FILES = StoredFiles(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredTorrent:
-    """A stored record. `id` is never reused. `counted` is None until the peers of the torrent are counted."""
+    """A stored record. `id` is never reused. `counted` is None until the peers of the torrent are counted.
+
+    The record may have the first files only: see `left_out`.
+    """
 
     id: int
     record: TorrentRecord
@@ -86,6 +99,18 @@ class StoredTorrent:
     seeders: int = 0
     leechers: int = 0
     counted: int | None = None
+    left_out: StoredFiles = NO_FILES
+    """The files that the record lacks."""
+
+    @property
+    def files_count(self) -> int:
+        """The number of all files."""
+        return len(self.record.files) + self.left_out.count
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all files."""
+        return self.record.size_bytes + self.left_out.size_bytes
 
 
 class SearchedTorrent(NamedTuple):

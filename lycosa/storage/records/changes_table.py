@@ -43,6 +43,10 @@ class ChangesTable(DatabaseThread):
         stored = {row[0]: row for row in self._select(SEARCHED, "t.id", [number for number, _ in listed])}
         return [ChangedRow(number, token, stored.get(number)) for number, token in listed]
 
+    def _removed(self, limit: int) -> list[int]:
+        removed = "SELECT c.id FROM torrent_changes c LEFT JOIN torrents t ON t.id = c.id WHERE t.id IS NULL"
+        return [number for (number,) in self._query(f"{removed} ORDER BY c.id LIMIT ?", [limit])]
+
     def _scan(self, after_id: int, limit: int) -> list[ChangedRow]:
         indexed, _ = self._progress()
         query = "SELECT id, token FROM torrent_changes WHERE id > ? ORDER BY id LIMIT ?"

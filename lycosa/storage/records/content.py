@@ -17,6 +17,7 @@ import string
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate, islice
+from operator import length_hint
 from typing import NamedTuple
 
 from lycosa.core.errors import StorageError
@@ -96,18 +97,20 @@ class ContentReader:
         version, flags = content[:2]
         if version not in {1, VERSION}:
             raise ValueError(f"unknown version {version}")
-        numbers = _Varints(content, 2)
-        piece_bits = numbers.next()
+        rest = iter(content)
+        next(rest), next(rest)
+        numbers = _read_varints(rest)
+        piece_bits = next(numbers)
         self._flags = flags
-        self.piece_bytes = 1 << piece_bits - 1 if piece_bits else numbers.next()
-        self.discovered = (numbers.next() + EPOCH) % NUMBERS
-        self.created = numbers.next() if flags & CREATED else None
-        self.facts = numbers.facts() if flags & FACTS else None
-        name_bytes, comment_bytes = numbers.next(), numbers.next() if flags & COMMENTED else 0
-        self.count = numbers.next()
-        self._lengths = [numbers.next() for _ in range(self.count)] if flags & PLAIN else []
-        self._total = numbers.next() if version > 1 and self.count else None
-        text, self._packed_sizes = decompress(content[numbers.at :])
+        self.piece_bytes = 1 << piece_bits - 1 if piece_bits else next(numbers)
+        self.discovered = (next(numbers) + EPOCH) % NUMBERS
+        self.created = next(numbers) if flags & CREATED else None
+        self.facts = _read_facts(numbers) if flags & FACTS else None
+        name_bytes, comment_bytes = next(numbers), next(numbers) if flags & COMMENTED else 0
+        self.count = next(numbers)
+        self._lengths = list(islice(numbers, self.count)) if flags & PLAIN else []
+        self._total = next(numbers) if version > 1 and self.count else None
+        text, self._packed_sizes = decompress(content[len(content) - length_hint(rest) :])
         name, self._columns = text[:name_bytes], text[name_bytes + comment_bytes :]
         self.name = _to_text(name if flags & PLAIN else _changed(name, flags))
         self.comment = _to_text(text[name_bytes:][:comment_bytes]) if comment_bytes else ""
@@ -121,10 +124,10 @@ class ContentReader:
         while some := list(islice(paths, PATHS_AT_ONCE)):
             yield from _to_text(_changed(b"\n".join(some), self._flags)).split("\n")
 
-    def sizes(self) -> list[int]:
-        """Return the sizes of the files."""
-        if self._total is None:
-            return unpack_sizes(self._packed_sizes, self.count)
+    def sizes(self, files_max: int | None = None) -> list[int]:
+        """Return the sizes of the files, or of the first ones."""
+        if self._total is None or (files_max is not None and files_max < self.count):
+            return unpack_sizes(self._packed_sizes, self.count if files_max is None else min(files_max, self.count))
         sizes = unpack_sizes(self._packed_sizes, self.count - 1)
         return [*sizes, self._total - sum(sizes)]
 
@@ -132,13 +135,15 @@ class ContentReader:
         """Return the size of all files."""
         return sum(self.sizes()) if self._total is None else self._total
 
-    def record(self, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:
-        """Return the record."""
+    def record(
+        self, infohash_v1: bytes | None, infohash_v2: bytes | None, files_max: int | None = None
+    ) -> TorrentRecord:
+        """Return the record, with `files_max` files at most."""
         return TorrentRecord(
             infohash_v1,
             infohash_v2,
             self.name,
-            tuple(map(StoredFile, self.paths(), self.sizes())),
+            tuple(map(StoredFile, islice(self.paths(), files_max), self.sizes(files_max))),
             self.piece_bytes,
             self.discovered,
             bool(self._flags & PRIVATE),
@@ -206,25 +211,23 @@ def _varints(numbers: list[int]) -> bytes:
     return bytes(out)
 
 
-class _Varints:
-    """Reads one number after another."""
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data, self.at = data, at
-
-    def next(self) -> int:
-        number = shift = 0
-        while True:
-            byte = self._data[self.at]
+def _read_varints(data: Iterator[int]) -> Iterator[int]:
+    """Read one number after another, each only when it is asked for."""
+    number = shift = 0
+    for byte in data:
+        if byte < 0x80:
+            yield number | byte << shift
+            number = shift = 0
+        else:
             number |= (byte & 0x7F) << shift
-            self.at, shift = self.at + 1, shift + 7
-            if byte < 0x80:
-                return number
+            shift += 7
+    raise IndexError("a number is incomplete")
 
-    def facts(self) -> ContentFacts:
-        """Read a bit mask of the facts that are not 0, then these facts."""
-        present = self.next()
-        return facts_of([self.next() if present >> place & 1 else 0 for place in range(FACT_NUMBERS)])
+
+def _read_facts(numbers: Iterator[int]) -> ContentFacts:
+    """Read a bit mask of the facts that are not 0, then these facts."""
+    present = next(numbers)
+    return facts_of([next(numbers) if present >> place & 1 else 0 for place in range(FACT_NUMBERS)])
 
 
 def _to_bytes(text: str) -> bytes:

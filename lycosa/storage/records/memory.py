@@ -17,6 +17,7 @@ from lycosa.storage.core.torrent_record import (
     Refusal,
     SearchedTorrent,
     Standing,
+    StoredFiles,
     StoredTorrent,
     TorrentRecord,
     completed,
@@ -105,8 +106,11 @@ class MemoryRecordStore:
     async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
         return [self._rows[number] for number in sorted(self._rows) if number > after_id][:limit]
 
-    async def by_id(self, ids: Sequence[int]) -> list[StoredTorrent]:
-        return [self._rows[number] for number in ids if number in self._rows]
+    async def by_id(self, ids: Sequence[int], files_max: int | None = None) -> list[StoredTorrent]:
+        return [_shortened(self._rows[number], files_max) for number in ids if number in self._rows]
+
+    async def removed(self, limit: int) -> list[int]:
+        return sorted(number for number in self._changes if number not in self._rows)[:limit]
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         rows = await self.torrents(after_id, limit)
@@ -190,3 +194,10 @@ class MemoryRecordStore:
         else:
             del self._changes[number]
         return keys
+
+
+def _shortened(row: StoredTorrent, files_max: int | None) -> StoredTorrent:
+    files = row.record.files[:files_max]
+    left_out = row.record.files[len(files) :]
+    size_bytes = sum(file.size_bytes for file in left_out)
+    return replace(row, record=replace(row.record, files=files), left_out=StoredFiles(len(left_out), size_bytes))

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lycosa.storage.core.torrent_record import SearchedTorrent, StoredTorrent
-from lycosa.storage.records.content import ContentReader, damage, decode_content
+from lycosa.storage.core.torrent_record import NO_FILES, SearchedTorrent, StoredFiles, StoredTorrent
+from lycosa.storage.records.content import ContentReader, damage
 
 Row = tuple[Any, ...]
 
@@ -50,13 +50,18 @@ NEVER = -OFFSET
 PREFIX_BYTES = 6
 
 
-def stored_torrent(row: Row) -> StoredTorrent:
-    """Return the torrent of a row that `STORED` selects. Raises `StorageError`."""
+def stored_torrent(row: Row, files_max: int | None = None) -> StoredTorrent:
+    """Return the torrent of a row that `STORED` selects, with `files_max` files at most. Raises `StorageError`."""
     number, v1, v2, content, worth, counted = row
-    hashes = (None if each is None else bytes(each) for each in (v1, v2))
+    hashes = [None if each is None else bytes(each) for each in (v1, v2)]
+    with damage(next(each.hex() for each in hashes if each)):
+        read = ContentReader(bytes(content))
+        record = read.record(*hashes, files_max)
+        missing = read.count - len(record.files)
+        left_out = StoredFiles(missing, read.size_bytes() - record.size_bytes) if missing else NO_FILES
     seeders, seen = read_worth(worth)
     at, leechers = read_counted(counted)
-    return StoredTorrent(number, decode_content(bytes(content), *hashes), seen, seeders, leechers, at)
+    return StoredTorrent(number, record, seen, seeders, leechers, at, left_out)
 
 
 def searched_torrent(row: Row) -> SearchedTorrent:

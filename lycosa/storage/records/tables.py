@@ -115,8 +115,12 @@ class TableRecordStore(ChangesTable, PopularityTable):
         query = STORED + "t.id > ? ORDER BY t.id LIMIT ?"
         return [stored_torrent(row) for row in await self._run(lambda: self._query(query, [after_id, limit]))]
 
-    async def by_id(self, ids: Sequence[int]) -> list[StoredTorrent]:
-        return await self._run(lambda: [stored_torrent(row) for row in self._select(STORED, "t.id", ids)])
+    async def by_id(self, ids: Sequence[int], files_max: int | None = None) -> list[StoredTorrent]:
+        rows = await self._run(lambda: list(self._select(STORED, "t.id", ids)))
+        return await self._in_thread(lambda: [stored_torrent(row, files_max) for row in rows])
+
+    async def removed(self, limit: int) -> list[int]:
+        return await self._run(lambda: self._removed(limit))
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         return await self._decoded(await self._run(lambda: self._scan(after_id, limit), write=True))

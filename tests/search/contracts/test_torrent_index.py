@@ -49,6 +49,15 @@ def find(index: Index, text: str = "", **options) -> list[int]:
     return [match.key for match in found.page]
 
 
+def test_documents_that_are_not_wanted_are_neither_found_nor_counted(index):
+    assert set(find(index, "show", without=(1, 4, 99))) == {2}
+    assert set(find(index, without=(1,))) == {2, 3, 4, 5}
+    unwanted = SearchRequest(without=(1, 4))
+    assert index.find(unwanted).total == 3
+    assert index.count_values(unwanted, "type", 5) == {"video": 2, "text": 1}
+    assert index.count_ranges(unwanted, "size", [0, 15, 35]) == [0, 2]
+
+
 @pytest.mark.parametrize(
     ("text", "keys"),
     [

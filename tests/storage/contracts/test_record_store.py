@@ -247,11 +247,14 @@ def test_a_change_is_listed_until_acknowledged_and_again_if_the_row_changes_mean
         await store.acknowledge([late])
         [again] = await store.changes(10)
         assert again.torrent.seeders == 2
+        assert await store.removed(10) == []
         await store.deny([infohash])
         await store.acknowledge([again])
         [removed] = await store.changes(10)
         assert (removed.id, removed.torrent) == (late.id, None)
+        assert await store.removed(10) == [late.id]
         await store.acknowledge([removed])
+        assert await store.removed(10) == []
         assert await store.changes(10) == []
 
     run(open_store, scenario)
@@ -366,6 +369,9 @@ def test_torrents_are_read_by_id_and_scanned_with_the_tokens_of_their_changes(op
         assert {row.id: row.record for row in await store.by_id([*ids, 999])} == {
             ids[n]: torrent(n) for n in (0, 1, 2, 4)
         }
+        [row] = await store.by_id(ids[:1], 3)
+        assert (row.record.files, row.left_out.count) == (torrent(0).files[:3], 27)
+        assert (row.files_count, row.size_bytes) == (30, torrent(0).size_bytes)
         scanned = await store.scan(ids[0], 2)
         rows = await store.by_id(ids[1:3])
         assert [(each.token == 0, read(each)) for each in scanned] == [

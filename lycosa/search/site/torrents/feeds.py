@@ -106,8 +106,8 @@ def torrent_json(torrent: StoredTorrent, *, files: bool = False) -> dict[str, ob
         "infohash": infohash_hex(torrent),
         "infohash_v2": record.infohash_v2.hex() if record.infohash_v2 else None,
         "name": _NOT_XML.sub("", record.name),
-        "size_bytes": record.size_bytes,
-        "files_count": len(record.files),
+        "size_bytes": torrent.size_bytes,
+        "files_count": torrent.files_count,
         "found": iso_time(record.discovered),
         "created": None if record.created is None else iso_time(record.created),
         "seeders": torrent.seeders if counted else None,
@@ -150,7 +150,7 @@ def _rss(base: str, title: str, params: SearchParams, torrents: Sequence[StoredT
         f'<guid isPermaLink="false">{infohash_hex(each)}</guid>'
         f"<pubDate>{formatdate(each.record.discovered, usegmt=True)}</pubDate>"
         f"<description>{_summary(each)}</description>"
-        f"<enclosure url={xml_attribute(magnet_uri(each))} length={xml_attribute(str(each.record.size_bytes))}"
+        f"<enclosure url={xml_attribute(magnet_uri(each))} length={xml_attribute(str(each.size_bytes))}"
         f' type="{TORRENT_TYPE}"/></item>'
         for each in torrents
     )
@@ -200,5 +200,5 @@ def _page(base: str, torrent: StoredTorrent) -> str:
 
 
 def _summary(torrent: StoredTorrent) -> str:
-    files = len(torrent.record.files)
-    return f"{format_size(torrent.record.size_bytes)}, {files:,} {'file' if files == 1 else 'files'}"
+    files = torrent.files_count
+    return f"{format_size(torrent.size_bytes)}, {files:,} {'file' if files == 1 else 'files'}"

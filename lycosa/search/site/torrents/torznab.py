@@ -190,7 +190,7 @@ def _results(base: str, title: str, torrents: Sequence[StoredTorrent], total: in
 def _item(base: str, torrent: StoredTorrent) -> str:
     record, facts = torrent.record, facts_of_torrent(torrent)
     infohash, magnet = infohash_hex(torrent), xml_attribute(magnet_uri(torrent))
-    attributes: dict[str, object] = {"size": record.size_bytes, "files": len(record.files), "infohash": infohash}
+    attributes: dict[str, object] = {"size": torrent.size_bytes, "files": torrent.files_count, "infohash": infohash}
     if torrent.counted is not None:
         attributes |= {"seeders": torrent.seeders, "leechers": torrent.leechers}
         attributes["peers"] = torrent.seeders + torrent.leechers
@@ -204,9 +204,9 @@ def _item(base: str, torrent: StoredTorrent) -> str:
     return (
         f"<item><title>{xml_text(record.name)}</title><guid>{page}</guid><comments>{page}</comments>"
         f"<link>{xml_text(magnet_uri(torrent))}</link>"
-        f"<pubDate>{formatdate(record.discovered, usegmt=True)}</pubDate><size>{record.size_bytes}</size>"
+        f"<pubDate>{formatdate(record.discovered, usegmt=True)}</pubDate><size>{torrent.size_bytes}</size>"
         + "".join(f"<category>{each}</category>" for each in categories)
-        + f'<enclosure url={magnet} length="{record.size_bytes}" type="{TORRENT_TYPE}"/>'
+        + f'<enclosure url={magnet} length="{torrent.size_bytes}" type="{TORRENT_TYPE}"/>'
         + "".join(f'<torznab:attr name="category" value="{each}"/>' for each in categories)
         + f'<torznab:attr name="magneturl" value={magnet}/>'
         + "".join(f'<torznab:attr name="{name}" value="{value}"/>' for name, value in attributes.items())

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from lycosa.core.units import format_size
 from lycosa.search.core.highlight import Highlighter
+from lycosa.search.torrents import FILES_READ_MAX
 from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import StoredFile, StoredTorrent
 
@@ -20,7 +21,6 @@ FILES_SHOWN_MAX = 1000
 FOLDERS_DEEP_MAX = 12
 """Deeper folders are shown as one name."""
 MATCHING_FILES = 3
-FILES_LOOKED_AT = 200
 NAME_SHOWN_MAX = 400
 
 
@@ -65,8 +65,8 @@ def torrent_view(torrent: StoredTorrent, highlighter: Highlighter | None) -> Tor
         name=highlighter.title(name[:NAME_SHOWN_MAX]) if highlighter else escape(name[:NAME_SHOWN_MAX]),
         title=name,
         magnet=magnet_uri(torrent),
-        size=format_size(record.size_bytes),
-        files=len(record.files),
+        size=format_size(torrent.size_bytes),
+        files=torrent.files_count,
         found=record.discovered,
         found_at=iso_time(record.discovered),
         seeders=torrent.seeders if counted else None,
@@ -129,7 +129,7 @@ def _shallow(parts: Sequence[str]) -> Iterable[str]:
 
 def _matching(torrent: StoredTorrent, highlighter: Highlighter) -> list[str]:
     """Return the names of the first files that match a term which the name of the torrent lacks."""
-    names = _file_names(torrent.record.files[:FILES_LOOKED_AT])
+    names = _file_names(torrent.record.files[:FILES_READ_MAX])
     adding = (highlighter.title(name) for name in names if highlighter.adds(torrent.record.name, name))
     return list(islice(adding, MATCHING_FILES))
 
