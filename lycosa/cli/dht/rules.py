@@ -90,7 +90,7 @@ async def _apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
     with task_progress("torrent", "refused", 0) as show:
         applied = await apply_rules(location, file, report, show, dry_run=dry_run)
     what = "would be removed" if dry_run else "removed"
-    described = f", {applied.described:,} classified anew" if applied.described else ""
+    described = f", {applied.described:,} reclassified" if applied.described else ""
     progress.write([f"{format_count(applied.refused, 'torrent')} of {applied.read:,} {what}{described}"])
     return DONE
 

@@ -38,7 +38,7 @@ class HashQueue:
         return self._known.unknown(infohashes)
 
     async def push(self, infohashes: Collection[bytes], priority: int) -> int:
-        """Queue the new ones. Return their number."""
+        """Queue the new infohashes. Return their number."""
         now = self.now()
         records = [to_record(each, priority, now) for each in infohashes]
         added = await self._frontier.push(records)
@@ -85,7 +85,7 @@ class HashQueue:
         await self._frontier.commit({SWEEP: sweep_position})
 
     async def save(self) -> None:
-        """Make what was queued durable. The position of the sweep stays that of the last commit."""
+        """Make the queued infohashes durable, without changing the stored position of the sweep."""
         await self._frontier.commit({})
 
     async def keep_durable(self, sweep_position: Callable[[], int]) -> None:
@@ -101,15 +101,15 @@ class HashQueue:
 
 
 class CrawlQueue:
-    """The queue of a crawl that another process runs."""
+    """The queue of a crawl that runs in another process."""
 
     def __init__(self, operations: FrontierOperations, now: Callable[[], float]) -> None:
         self._operations, self._now = operations, now
 
     async def push(self, infohashes: Collection[bytes], priority: int) -> int:
-        """Queue the new ones. Return their number."""
+        """Queue the new infohashes. Return their number."""
         return await self._operations.push([to_record(each, priority, self._now()) for each in infohashes])
 
     async def save(self) -> None:
-        """Make what was queued durable."""
+        """Make the queued infohashes durable."""
         await self._operations.commit()

@@ -137,10 +137,10 @@ class InfohashQueue(Protocol):
     """The queue of a crawl."""
 
     async def push(self, infohashes: Collection[bytes], priority: int) -> int:
-        """Queue the new ones. Return their number."""
+        """Queue the new infohashes. Return their number."""
 
     async def save(self) -> None:
-        """Make what was queued durable."""
+        """Make the queued infohashes durable."""
 
 
 class QueueImporter:

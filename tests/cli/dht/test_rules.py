@@ -111,7 +111,7 @@ def test_changed_content_rules_describe_what_is_stored_anew(folder: Path) -> Non
     done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", "--dry-run", cwd=folder)
     assert "0 torrents of 2 would be removed\n" in done.stderr
     done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", cwd=folder)
-    assert "0 torrents of 2 removed, 2 classified anew" in done.stderr  # nobody had looked at their names
+    assert "0 torrents of 2 removed, 2 reclassified" in done.stderr  # their names had never been inspected
     exported = lycosa("dht", "export", "--state", "state", cwd=folder).stdout.splitlines()
     assert [json.loads(line)["content"]["type"] == "application" for line in exported] == [False, True]
     done = lycosa("dht", "rules", "apply", "--state", "state", cwd=folder)

@@ -19,7 +19,7 @@ LEASE_S = 365 * 86_400.0
 of a crashed one. The clock may jump when a machine wakes up, and an expired lease counts as a failed try."""
 POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, robots=False)
 EPOCH, HOUR_S = 1_700_000_000, 3600
-"""The depth of a record, which infohashes do not have, is the hour when it was queued, counted from EPOCH."""
+"""Infohashes have no depth. Their records use this field for the hour when they were queued, counted from EPOCH."""
 WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
 """Priorities: an announced infohash has a live peer; for a wanted one neither a peer nor a sampler is known."""
 
@@ -32,13 +32,13 @@ def fingerprint(infohash: bytes) -> int:
 
 
 def to_record(infohash: bytes, priority: int = SAMPLED, now: float = 0.0) -> UrlRecord:
-    """Return the record of an infohash of 20 bytes, which is queued now."""
+    """Return the record of an infohash of 20 bytes that is queued at `now` (unix seconds; 0: not known)."""
     hour = max(0, int(now - EPOCH) // HOUR_S)
     return UrlRecord(RECORD_VERSION, fingerprint(infohash), HOST + infohash.hex(), HOST, "", hour, priority)
 
 
 def queued_at(record: UrlRecord) -> float | None:
-    """Return when an infohash was first queued, to the hour; None if that is not known."""
+    """Return when an infohash was first queued, rounded down to the hour; None if it is not known."""
     return EPOCH + record.depth * HOUR_S if record.depth else None
 
 

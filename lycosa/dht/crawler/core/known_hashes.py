@@ -1,9 +1,9 @@
 """An in-memory cache of the fingerprints of all infohashes that were ever queued.
 
-Nearly all sampled infohashes are known. Without this cache, each would cost a random disk read. A fingerprint takes 6
-bytes of memory, its last ones. Its first 20 bits select a list of them. A list is `bytes`, whose content is next to its
-length in memory, so a look-up has few cache misses. The 16 lists of a part, whose fingerprints have the same first 2
-bytes, are read from the store when one of them is first needed.
+Nearly all sampled infohashes are known. Without this cache, each would cost a random disk read. The first 20 bits of a
+fingerprint select a list, and the list holds its last 6 bytes. A list is a `bytes` object, whose content is next to its
+length in memory, so a look-up has few cache misses. The 16 lists whose fingerprints share the first 2 bytes are a part.
+A part is read from the store when one of its lists is first needed.
 A fingerprint that is found was queued. One that is not found is new, or was queued so recently that the store still
 has it in memory.
 """
@@ -21,7 +21,7 @@ PARTS = 1 << 8 * PREFIX_BYTES
 LISTS = 16
 """Number of lists in a part. With 30 million infohashes, a look-up searches 170 bytes."""
 SHIFT = 8 * FINGERPRINT_BYTES - (PARTS * LISTS).bit_length() + 1
-"""A fingerprint without this many of its last bits is the number of its list."""
+"""A fingerprint shifted right by this number of bits is the number of its list."""
 MEMORY_MAX_BYTES = 600 << 20
 """Enough for 100 million infohashes. With more, the parts read first are dropped, and read again when needed."""
 
@@ -33,7 +33,7 @@ class KnownHashes:
         self._read = read
         self._lists: list[bytes | None] = [None] * (PARTS * LISTS)
         self._parts: deque[int] = deque()
-        """Those in memory, as they were read."""
+        """The parts in memory, in the order in which they were read."""
         self._bytes = 0
 
     def unknown(self, infohashes: Iterable[bytes]) -> list[bytes]:
@@ -65,7 +65,7 @@ class KnownHashes:
                 self._bytes += REST_BYTES
 
     def _load(self, number: int) -> bytes:
-        """Read the part of a list. Return the list."""
+        """Read the part that has this list. Return the list."""
         part = number // LISTS
         first = part * LISTS
         rests: list[list[bytes]] = [[] for _ in range(LISTS)]
