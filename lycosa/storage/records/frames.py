@@ -1,8 +1,9 @@
 """Compresses the texts of records: a zstd frame each, without the magic number, with a dictionary (`names.dict`).
 
-`zstd.ZstdDecompressor` reads one frame. Making another for each record takes four times as long as reading it, because
-zstd asks which processor it runs on, which is slow on virtual machines. So each thread keeps a context of the library
-that Python has loaded. `ZstdDecompressor` is used for damaged and large frames, and where the library cannot be called.
+A `zstd.ZstdDecompressor` reads only one frame. Creating one for each record takes four times as long as decompression,
+because zstd detects the processor each time, which is slow on virtual machines. So each thread keeps a context of the
+library that Python has loaded. `ZstdDecompressor` is used for damaged and large frames, and if the library cannot be
+called.
 """
 
 from __future__ import annotations

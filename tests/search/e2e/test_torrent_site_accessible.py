@@ -1,4 +1,4 @@
-"""Every page of the torrent site, administration included: by axe-core in both themes, and by keyboard alone."""
+"""All pages of the torrent site, with administration: checked by axe-core in both themes, and used by keyboard only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def administered(folder: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory) -> Iterator[Session]:
-    """A session on a site on which every page of administrators has something to show."""
+    """A session on a site with data on every page of administrators."""
     folder = tmp_path_factory.mktemp("site")
     with administered(folder) as server:
         session = session_of(server)
@@ -153,7 +153,7 @@ def administer(browser, server: Server) -> None:
 
 
 def until_done(browser, said: str) -> None:
-    """Wait for the end of the task, with the page's own link that looks again."""
+    """Wait for the end of the task; follow the refresh link of the page."""
     wait(browser, lambda each: texts(each, ".request h3"))
 
     def is_done(each) -> bool:

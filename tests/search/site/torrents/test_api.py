@@ -75,7 +75,7 @@ def test_health(site):
     assert get(site, "/healthz") == {"ok": True, "documents": 50}
 
 
-def test_schemathesis_finds_no_answer_that_is_not_described(site, tmp_path):
+def test_schemathesis_finds_no_undescribed_response(site, tmp_path):
     need("schemathesis", importlib.util.find_spec("schemathesis") is not None)
     seed = random.randrange(2**32)
     print(f"seed {seed}")

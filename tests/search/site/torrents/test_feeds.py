@@ -99,7 +99,7 @@ def query_of(query: str) -> str:
 
 
 @pytest.mark.parametrize("query", ["", "q=show&sort=date", "q=trap"])
-def test_feeds_have_what_their_specifications_demand(site, query):
+def test_feeds_meet_their_specifications(site, query):
     """RSS 2.0 and RFC 4287, by the rules of the W3C's feed validator."""
     channel = etree.fromstring(site.get(f"/search.rss?{query}").text.encode()).find("channel")
     assert [channel.findtext(name) != "" for name in ("title", "link", "description")] == [True] * 3

@@ -114,7 +114,7 @@ class Client:
         return root
 
     def categories(self) -> list[str]:
-        """Return the categories with those below, if the searches that the client needs are there."""
+        """Return the categories with their subcategories, if the searches that the client needs are supported."""
         caps = self.ask("t=caps")
         assert int(caps.find("limits").attrib["default"]) <= int(caps.find("limits").attrib["max"]) == 100
         assert caps.find("searching/search").attrib["available"] == "yes"
@@ -123,7 +123,7 @@ class Client:
         return [each.attrib["id"] for each in caps.findall("categories//*")]
 
     def releases(self, query: str) -> list[tuple[str, str, int, set[int]]]:
-        """Return title, download link, size and categories; as a client, refuse an item that lacks something."""
+        """Return title, download link, size and categories. Refuse incomplete items, as the client does."""
         releases = []
         for item in self.ask(query).iter("item"):
             values = [(each.attrib["name"], each.attrib["value"]) for each in item.iter(ATTR)]
