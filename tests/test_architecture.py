@@ -487,11 +487,19 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     }
     # httptools is used by uvicorn if it is installed; nothing imports it.
     third_party = imported - sys.stdlib_module_names - {"lycosa"}
-    extras = {"PIL", "argon2", "hiredis", "re2", "redis"}  # the drivers of databases are imported by name
+    extras = {
+        "PIL",
+        "argon2",
+        "hiredis",
+        "re2",
+        "redis",
+        "snowballstemmer",
+    }  # the drivers of databases are imported by name
     assert "pillow" in project["optional-dependencies"]["images"][0]
     assert "redis" in project["optional-dependencies"]["redis"][1]
     assert "backports-zstd" in project["optional-dependencies"]["zstd"][0]
     assert "google-re2" in project["optional-dependencies"]["rules"][0]
+    assert "snowballstemmer" in project["optional-dependencies"]["stem"][0]
     third_party -= extras
     third_party = {
         {"compression": "backports_zstd", "backports": "backports_zstd"}.get(name, name) for name in third_party

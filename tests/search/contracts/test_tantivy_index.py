@@ -271,7 +271,12 @@ def test_an_interrupted_erase_leaves_an_empty_index(tmp_path, monkeypatch):
         index = open_index(tmp_path, write=True)
         assert (index.count(), index.positions()) == (0, {})
         index.close()
-        assert {entry.name for entry in tmp_path.iterdir()} == {"lycosa-index.json", "tantivy", "writer.lock"}
+        assert {entry.name for entry in tmp_path.iterdir()} == {
+            "lycosa-index.json",
+            "tantivy",
+            "words",
+            "writer.lock",
+        }
         fill(tmp_path, ONE)
 
 
