@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -67,23 +68,24 @@ class SphinxServer:
     def _take(self) -> tuple[Any, bool]:
         with suppress(IndexError):
             return self._idle.pop(), True
-        at = self.address
+        connection = self._module.connect(
+            user="",
+            charset="utf8mb4",
+            autocommit=None,
+            ssl_disabled=True,
+            connect_timeout=CONNECT_S,
+            read_timeout=ANSWER_MAX_S,
+            write_timeout=ANSWER_MAX_S,
+            defer_connect=True,
+        )
         with self._errors():
-            return (
-                self._module.connect(
-                    host=at.host,
-                    port=at.port,
-                    unix_socket=at.socket or None,
-                    user="",
-                    charset="utf8mb4",
-                    autocommit=None,
-                    ssl_disabled=True,
-                    connect_timeout=CONNECT_S,
-                    read_timeout=ANSWER_MAX_S,
-                    write_timeout=ANSWER_MAX_S,
-                ),
-                False,
-            )
+            opened = _open_socket(self.address)  # PyMySQL does not close the socket of a failed attempt
+            try:
+                connection.connect(opened)
+            except BaseException:
+                opened.close()
+                raise
+        return connection, False
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -99,6 +101,21 @@ class SphinxServer:
             if "unknown local index" in reason or "no such" in reason:
                 reason += "; its configuration must have what `lycosa index sphinx-config` writes"
             raise IndexFailure(f"the search server of {self.address} refuses: {reason}") from error
+
+
+def _open_socket(address: SphinxAddress) -> socket.socket:
+    if not address.socket:
+        opened = socket.create_connection((address.host, address.port), CONNECT_S)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return opened
+    opened = socket.socket(socket.AF_UNIX)
+    try:
+        opened.settimeout(CONNECT_S)
+        opened.connect(address.socket)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
 
 
 def _send(connection: Any, statement: str, *, counted: bool) -> SphinxAnswer:
