@@ -24,6 +24,8 @@ CREATE_LOCK = 0x4C795452
 MYSQL_PORT = 3306
 MYSQL_FULL = {1021, 1041, 1114}
 """Disk full, out of resources, table full."""
+NO_SPACE = "no space left on device"
+"""The operating system's words, which servers quote in other errors."""
 EXTRAS = {"psycopg": "postgresql", "pymysql": "mysql"}
 
 
@@ -106,7 +108,7 @@ class SqlRecordStore(TableRecordStore):
         if not isinstance(error, (self._module.Error, OSError)):
             return None
         reason = str(error.args[-1] if error.args else error).strip().partition("\n")[0]
-        if self._is_full(error):
+        if self._is_full(error) or NO_SPACE in str(error).lower():
             return StorageFull(f"{self._shown}: the server has no space left ({reason}); nothing is lost: free some")
         passing = isinstance(error, (self._module.OperationalError, self._module.InterfaceError, OSError))
         found = StorageUnavailable if passing else StorageError
