@@ -51,7 +51,7 @@ def test_a_rule_is_tried_applied_and_removed(tmp_path) -> None:
             with pytest.raises(UsageError, match="try it first"):
                 await rules.apply()
             await rules.start(DRAFT)
-            with pytest.raises(UsageError, match="wait until it ends"):
+            with pytest.raises(UsageError, match="wait until it is finished"):
                 await rules.start(DRAFT)
             await ended(rules)
             trial = rules.trial
