@@ -20,7 +20,7 @@ def test_a_request_waits_for_an_administrator_who_removes_the_torrent(site):
     assert answer.headers["location"] == "/admin?said=accepted"
     assert [site.server.get(f"/torrent/{each}").status for each in HASHES[:3]] == [410, 410, 200]
     page = session.get("/admin").text
-    assert "No request is waiting" in page
+    assert "There are no undecided requests" in page
     assert "me@example.org" not in page
 
 
