@@ -79,7 +79,7 @@ class Popularity(NamedTuple):
 class StoredFiles(NamedTuple):
     """How many files there are, and their size together."""
 
-    count: int
+    files_count: int
     size_bytes: int
 
 
@@ -105,7 +105,7 @@ class StoredTorrent:
     @property
     def files_count(self) -> int:
         """The number of all files."""
-        return len(self.record.files) + self.left_out.count
+        return len(self.record.files) + self.left_out.files_count
 
     @property
     def size_bytes(self) -> int:

@@ -53,10 +53,10 @@ PREFIX_BYTES = 6
 def stored_torrent(row: Row, files_max: int | None = None) -> StoredTorrent:
     """Return the torrent of a row that `STORED` selects, with `files_max` files at most. Raises `StorageError`."""
     number, v1, v2, content, worth, counted = row
-    hashes = [None if each is None else bytes(each) for each in (v1, v2)]
-    with damage(next(each.hex() for each in hashes if each)):
+    v1, v2 = (None if each is None else bytes(each) for each in (v1, v2))
+    with damage((v1 or v2 or b"").hex()):
         read = ContentReader(bytes(content))
-        record = read.record(*hashes, files_max)
+        record = read.record(v1, v2, files_max)
         missing = read.count - len(record.files)
         left_out = StoredFiles(missing, read.size_bytes() - record.size_bytes) if missing else NO_FILES
     seeders, seen = read_worth(worth)

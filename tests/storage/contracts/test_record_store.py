@@ -370,7 +370,7 @@ def test_torrents_are_read_by_id_and_scanned_with_the_tokens_of_their_changes(op
             ids[n]: torrent(n) for n in (0, 1, 2, 4)
         }
         [row] = await store.by_id(ids[:1], 3)
-        assert (row.record.files, row.left_out.count) == (torrent(0).files[:3], 27)
+        assert (row.record.files, row.left_out.files_count) == (torrent(0).files[:3], 27)
         assert (row.files_count, row.size_bytes) == (30, torrent(0).size_bytes)
         scanned = await store.scan(ids[0], 2)
         rows = await store.by_id(ids[1:3])
