@@ -69,7 +69,7 @@ def test_a_dry_run_of_the_deny_list_changes_nothing(site):
     session = session_of(site.server)
     session.post("/admin/deny", infohashes=HASHES[1], action="deny")
     page = session.post("/admin/deny", infohashes=" ".join([*HASHES[:2], "f" * 40]), action="try", reason="law").text
-    assert "1 of 3 are stored and would be removed; 1 are on the deny-list." in page
+    assert "1 of 3 are stored and would be removed; 1 are already on the deny-list." in page
     assert SAMPLES[0].name in page
     assert 'value="law"' in page
     assert f"{HASHES[0]}\n{HASHES[1]}" in page
