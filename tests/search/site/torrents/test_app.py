@@ -117,7 +117,7 @@ def test_unknown_paths_and_methods_are_refused_for_people_and_for_programs(site)
 
 def test_clients_of_other_machines_are_limited(tmp_path):
     from_afar = {"X_Forwarded_For": "203.0.113.77"}
-    with torrent_site(tmp_path, per_minute=1) as (server, _store, _run):
+    with torrent_site(tmp_path, per_minute=0.01) as (server, _store, _run):
         answers = [server.request("GET", "/robots.txt", **from_afar) for _ in range(BURST + 2)]
         assert [answer.status for answer in answers[:BURST]] == [200] * BURST
         assert answers[-1].status == 429
