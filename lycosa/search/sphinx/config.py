@@ -8,13 +8,14 @@ from lycosa.search.core.schema import Schema
 from lycosa.search.core.sphinxql import CHARSET, columns
 from lycosa.search.places import SphinxAddress
 
+# binlog_flush = 2: a change is in the log of the server before it answers. With 1, Sphinx 2.2 loses it by kill -9.
 SEARCHD = """searchd
 {{
     listen = {listen}:mysql41
     log = {folder}/searchd.log
     pid_file = {folder}/searchd.pid
     binlog_path = {folder}
-    binlog_flush = 1
+    binlog_flush = 2
     max_packet_size = 128M
 }}
 """

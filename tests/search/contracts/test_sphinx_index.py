@@ -1,0 +1,180 @@
+"""An index on a real Sphinx: hostile words, a server that is killed, two writers, what is too large."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from lycosa.core.errors import IndexFailure, IndexUnavailable, UsageError
+from lycosa.search import torrent_indexer
+from lycosa.search.core.query import LooseQuery, SearchQuery, Term
+from lycosa.search.core.request import SearchRequest, ValueFilter
+from lycosa.search.core.results import Document
+from lycosa.search.core.schema import PAGES, TORRENTS, IndexEntry
+from lycosa.search.pages import PageIndex
+from lycosa.search.places import SphinxAddress
+from lycosa.search.sphinx.index import SphinxIndex, erase_sphinx
+from lycosa.search.torrent_indexer import TorrentIndexer
+from lycosa.storage.records.memory import MemoryRecordStore
+from tests.conftest import need
+from tests.servers.sphinx import SPHINX, SphinxProcess, find_sphinx, sphinx_process
+from tests.storage.torrents import torrent
+
+NOW = 1_790_000_000.0
+SIGNS = [
+    *"\"'\\()|@-!*~/^$<=>&:;,\0\n_",
+    "--",
+    "@name",
+    "MAYBE",
+    "NEAR/3",
+    "ZONE:x",
+    "\ud800",
+    "爬",
+    "a",
+    " OR 1=1",
+    "/*",
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SphinxProcess]:
+    need(SPHINX, find_sphinx() is not None)
+    with sphinx_process({"torrents": TORRENTS, "pages": PAGES}) as server:
+        yield server
+
+
+@pytest.fixture
+def torrents(server) -> Iterator[SphinxIndex]:
+    erase_sphinx(server.address("torrents"))
+    with closing(SphinxIndex(server.address("torrents"), TORRENTS, write=True)) as index:
+        yield index
+
+
+def entry(key: int, name: str) -> IndexEntry:
+    return IndexEntry(key, {"name": name}, {"size": key}, {"type": ["video"]})
+
+
+def keys(index: SphinxIndex, query: SearchQuery | LooseQuery | None = None) -> set[int]:
+    return {match.key for match in index.find(SearchRequest(query, limit=1000)).page}
+
+
+def test_no_word_or_value_is_read_as_a_statement(torrents) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    torrents.add([entry(1, "show one"), entry(2, "show two")])
+    torrents.commit({"a": 1})
+    for _ in range(25):
+        word, other = ("".join(rng.choices(SIGNS, k=rng.randint(1, 8))) for _ in range(2))
+        where = rng.choice(["any", "title", "site"])
+        query = SearchQuery(
+            ((Term(("show",)),), (Term((word, other), where), Term(("show",)))), (Term((f"zz{word}",)),)
+        )
+        assert keys(torrents, query) == {1, 2}, (word, other)
+        loose = LooseQuery((), (), (Term(("show",)), Term((f"zz{word}",)), Term((other,))), 1)
+        assert keys(torrents, loose) <= {1, 2}
+        assert not torrents.find(SearchRequest(filters=(ValueFilter("type", values=(word,)),))).total
+        torrents.add([IndexEntry(3, {"name": word, "files": other}, {}, {"type": [word], "category": [other]})])
+        source = word.replace("\ud800", "")
+        torrents.commit({source: 1})
+        assert torrents.count() == 3
+        assert torrents.positions()[source] == 1
+        torrents.remove([3])
+        torrents.commit({})
+    assert keys(torrents) == {1, 2}
+
+
+def test_most_of_many_words_is_exact(torrents) -> None:
+    torrents.add([entry(number, " ".join(f"w{n}" for n in range(number))) for number in range(1, 65)])
+    torrents.commit({})
+    optional = tuple(Term((f"w{n}",)) for n in range(64))
+    assert keys(torrents, LooseQuery((), (), optional, 32)) == set(range(32, 65))
+
+
+def test_an_index_survives_kill_9_of_its_server(server, torrents) -> None:
+    torrents.add([entry(1, "one")])
+    torrents.commit({"a": 1})
+    server.kill()
+    with pytest.raises(IndexUnavailable, match=r"does not answer .*: start searchd"):
+        torrents.count()
+    torrents.add([entry(2, "two")])
+    with pytest.raises(IndexUnavailable):
+        torrents.commit({"a": 2})
+    server.start()
+    assert (keys(torrents), torrents.positions()) == ({1}, {"a": 1})
+    torrents.commit({"a": 2})
+    assert (keys(torrents), torrents.positions()) == ({1, 2}, {"a": 2})
+
+
+def test_an_indexer_goes_on_when_the_server_is_back(server, torrents, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(torrent_indexer, "POLL_S", 0.01)
+    monkeypatch.setattr(torrent_indexer, "RETRY_S", 0.01)
+
+    async def until(condition) -> None:
+        async with asyncio.timeout(60):
+            while not condition():  # noqa: ASYNC110  what is waited for has no event
+                await asyncio.sleep(0.01)
+
+    async def scenario() -> None:
+        store = MemoryRecordStore()
+        await store.put([torrent(1, files=1)], NOW)
+        indexer = TorrentIndexer(torrents, store)
+        running = asyncio.ensure_future(indexer.run())
+        await until(lambda: torrents.positions().get(torrent_indexer.SCANNED) == torrent_indexer.COMPLETE)
+        server.kill()
+        await store.put([torrent(2, files=1)], NOW)
+        await until(lambda: "start searchd" in caplog.text)
+        server.start()
+        await until(lambda: len(keys(torrents)) == 2)
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(scenario())
+
+
+def test_the_writer_before_is_refused(server, torrents) -> None:
+    torrents.add([entry(1, "one")])
+    with closing(SphinxIndex(server.address("torrents"), TORRENTS, write=True)) as later:
+        with pytest.raises(IndexFailure, match="was opened or emptied by another process: only one may write it"):
+            torrents.commit({})
+        later.add([entry(2, "two")])
+        later.commit({})
+        assert keys(later) == {2}
+
+
+def test_a_reader_cannot_write_and_needs_an_index(server, torrents) -> None:
+    with closing(SphinxIndex(server.address("torrents"), TORRENTS)) as reader:
+        reader.add([entry(1, "one")])
+        with pytest.raises(IndexFailure, match="is not open for writing"):
+            reader.commit({})
+        erase_sphinx(server.address("torrents"))
+        with pytest.raises(IndexFailure, match="was emptied: fill it with `lycosa index`"):
+            reader.count()
+    with pytest.raises(IndexFailure, match="is still empty: fill it with `lycosa index`"):
+        SphinxIndex(server.address("torrents"), TORRENTS)
+
+
+def test_an_index_that_the_server_does_not_have_is_named(server) -> None:
+    with pytest.raises(IndexFailure, match=r"refuses: .*other_state.*; its configuration must have"):
+        SphinxIndex(server.address("other"), TORRENTS, write=True)
+
+
+def test_a_page_that_is_too_large_is_left_out(server, caplog, monkeypatch) -> None:
+    monkeypatch.setattr("lycosa.search.sphinx.index.STORED_MAX", 1000)
+    noise = random.Random(1).randbytes(1000).hex()
+    with closing(PageIndex(SphinxIndex(server.address("pages"), PAGES, write=True))) as pages:
+        pages.add([Document("big", "http://h/big", "big", noise), Document("small", "http://h/small", "small", "x")])
+        pages.commit({})
+        assert pages.count() == 1
+    assert "big is too large for the search server: it is not indexed" in caplog.text
+
+
+def test_a_missing_driver_is_one_line(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    with pytest.raises(UsageError, match=r"needs pymysql: pip install 'lycosa\[mysql\]'"):
+        SphinxIndex(SphinxAddress("torrents", "127.0.0.1", 9306), TORRENTS)
