@@ -59,15 +59,18 @@ EXCEPTIONS = {
     ("docs/dht-import.md", "lycosa dht import ~/"): "a database of magnetico; tests/dht/exchange makes one",
     ("docs/dht-import.md", "lycosa dht import postgresql"): "a server with bitmagnet; tests/dht/exchange makes one",
     ("docs/proxy-gateway.md", "chromium"): "opens a window",
-    ("docs/torrent-search.md", "searchd --config"): "a search server on a fixed port; tests/search/e2e/test_sphinx.py",
+    (
+        "docs/torrent-search.md",
+        "searchd --config",
+    ): "a search server on a fixed port; tests/search/contracts/test_sphinx_index.py",
     (
         "docs/torrent-search.md",
         "lycosa index --state torrents --index sphinx",
-    ): "a search server on a fixed port; tests/search/e2e/test_sphinx.py",
+    ): "a search server on a fixed port; tests/search/contracts/test_sphinx_index.py",
     (
         "docs/torrent-search.md",
         "lycosa site --state torrents --index sphinx",
-    ): "a search server on a fixed port; tests/search/e2e/test_sphinx.py",
+    ): "a search server on a fixed port; tests/search/contracts/test_sphinx_index.py",
     ("docs/roadmap.md", "lycosa "): "commands that are planned",
     ("docs/real-pages.md", "wget"): "a recursive wget of a whole site, which bench/ runs",
     (
