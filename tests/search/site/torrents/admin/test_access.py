@@ -38,14 +38,14 @@ def test_the_cookie_is_for_this_site_alone_and_pages_are_not_kept(site):
 
 
 def test_a_client_that_guesses_waits_and_locks_nobody_out(run_site, hashed, monkeypatch):
-    monkeypatch.setattr(access, "FAILURES_PER_MINUTE", 0.01)  # slow logins do not count
+    monkeypatch.setattr(access, "FAILURES_PER_MINUTE", 0.1)  # not one more, however slow the machine is
     run_site.kept.set_password("ada", hashed)
     with run_site() as site:
         guesser = {**AFAR, "X_Forwarded_For": "203.0.113.5"}
         answers = [log_in(site.server, "ada", "guess", **guesser) for _ in range(FAILURES_AT_ONCE + 1)]
         assert [answer.status for answer in answers] == [403] * FAILURES_AT_ONCE + [429]
         assert "Too many requests" in answers[-1].text
-        assert int(answers[-1].headers["retry-after"]) > 60
+        assert 1 <= int(answers[-1].headers["retry-after"]) <= 601
         assert log_in(site.server, **guesser).status == 429, "not even with the password"
         assert log_in(site.server, **AFAR, X_Forwarded_For="203.0.113.6").status == 303
         assert log_in(site.server).status == 303
