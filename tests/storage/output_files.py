@@ -48,7 +48,7 @@ def sqlite_rows(path: Path) -> list[Any]:
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         database.row_factory = sqlite3.Row
-        rows = [dict(row) for row in database.execute("SELECT * FROM items ORDER BY _position, _key")]
+        rows = [dict(row) for row in database.execute("SELECT * FROM items ORDER BY _position, rowid")]
     return [{name: value for name, value in row.items() if name[0] != "_" and value is not None} for row in rows]
 
 
