@@ -12,9 +12,9 @@ from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.search import index_folder
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.schema import PAGES, TORRENTS
+from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.index_folder import Marker
 from lycosa.search.pages import PageIndex
-from lycosa.search.places import SphinxAddress
 from lycosa.search.ports import DocumentIndex
 from lycosa.search.speller import Speller
 from lycosa.search.sphinx.config import index_config, searchd_config

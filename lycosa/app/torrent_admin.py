@@ -15,7 +15,7 @@ from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_search import local_folder, torrent_indexer
 from lycosa.core.errors import IndexLocked, LycosaError, UsageError
 from lycosa.infra.child_process import end_with_parent
-from lycosa.search.places import SphinxAddress
+from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.rebuilds import RebuildRequests, TaskProgress
 from lycosa.search.site.torrents.admin.parts import EXAMPLES_MAX, InstalledRule, RuleDraft, RuleTrial
 from lycosa.storage.core.torrent_record import TorrentRecord

@@ -12,9 +12,9 @@ from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.search import fts5, tantivy
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.schema import TORRENTS
+from lycosa.search.core.sphinx_address import SphinxAddress, sphinx_address
 from lycosa.search.fts5 import Fts5Index
 from lycosa.search.index_folder import marker_of, only_writer, schema_of
-from lycosa.search.places import SphinxAddress, index_place
 from lycosa.search.ports import Index
 from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.sphinx.index import SphinxIndex, sphinx_marker
@@ -31,7 +31,7 @@ ENGINES: dict[str, Callable[..., Index]] = {tantivy.ENGINE: TantivyIndex, fts5.E
 def torrent_index_place(location: RecordsLocation, index: str | None) -> Path | SphinxAddress:
     """Return the place of `index`, by default the index folder in the state folder. Raises `UsageError`."""
     if index is not None:
-        return index_place(index)
+        return sphinx_address(index) or Path(index)
     if location.state is None:
         raise UsageError("which index? Give --index DIR")
     return Path(location.state) / INDEX

@@ -10,7 +10,7 @@ from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_admin import IndexRebuildProcess, StoredNameRules
 from lycosa.app.torrent_search import local_folder, open_torrent_index
 from lycosa.infra.clock import Clock
-from lycosa.search.places import SphinxAddress
+from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.site.torrents.admin.parts import AdminOptions, AdminParts
 from lycosa.search.site.torrents.admin.passwords import hash_password
 from lycosa.search.site.torrents.admin.site_store import SiteStore

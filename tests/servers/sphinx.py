@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lycosa.search.core.schema import Schema
-from lycosa.search.places import SphinxAddress
+from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.sphinx.config import index_config, searchd_config
 
 SPHINX = "Sphinx and PyMySQL (apt-get install sphinxsearch)"

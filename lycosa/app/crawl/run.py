@@ -30,7 +30,7 @@ from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import StateDir
 from lycosa.infra.shutdown import ShutdownDeadline
 from lycosa.infra.web.metrics_page import serve_metrics
-from lycosa.search.places import SphinxAddress, index_place
+from lycosa.search.core.sphinx_address import SphinxAddress, sphinx_address
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ async def _check_outputs(settings: Settings, state: StateDir) -> None:
     if settings.index:
         from lycosa.app.search import open_index  # slow to import, and seldom needed
 
-        open_index(index_place(settings.index), write=True).close()
+        open_index(sphinx_address(settings.index) or Path(settings.index), write=True).close()
 
 
 async def _metrics(run: CrawlRun) -> bytes:
@@ -159,7 +159,7 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()
     if settings.index:
-        _forget_indexed(settings, state, index_place(settings.index))
+        _forget_indexed(settings, state, sphinx_address(settings.index) or Path(settings.index))
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.open(0)
         await sink.close()

@@ -11,7 +11,7 @@ import click
 
 from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
-from lycosa.search.places import SphinxAddress, index_place
+from lycosa.search.core.sphinx_address import SphinxAddress, sphinx_address
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +28,7 @@ def chosen_index(index_dir: str | None) -> Path | SphinxAddress:
     folder = index_dir or folder_settings().index
     if not folder:
         raise UsageError("which index? Give --index DIR")
-    return index_place(folder)
+    return sphinx_address(folder) or Path(folder)
 
 
 def folder_settings() -> Settings:

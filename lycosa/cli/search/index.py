@@ -185,10 +185,10 @@ def sphinx_config(address: str, folder: Path, memory: str, *, pages: bool) -> No
     lycosa index --state torrents --index sphinx://127.0.0.1:9306/torrents
     """
     from lycosa.app.search import sphinx_configuration
-    from lycosa.search.places import index_place
+    from lycosa.search.core.sphinx_address import sphinx_address
 
-    place = index_place(address)
-    if isinstance(place, Path):
+    place = sphinx_address(address)
+    if place is None:
         raise UsageError(f"{address}: write sphinx://HOST:PORT/NAME")
     if not SIZE.fullmatch(memory):
         raise UsageError(f"--memory {memory}: write a size such as 256M or 2G")

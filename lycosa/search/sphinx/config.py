@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lycosa.search.core.schema import Schema
+from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.core.sphinxql import CHARSET, columns
-from lycosa.search.places import SphinxAddress
 
 # binlog_flush = 2: a change is in the log of the server before it answers. With 1, Sphinx 2.2 loses it by kill -9.
 SEARCHD = """searchd

@@ -24,9 +24,9 @@ from lycosa.core.errors import IndexFailure
 from lycosa.search.core import sphinxql
 from lycosa.search.core.request import IndexMatch, Matches, SearchRequest
 from lycosa.search.core.schema import IndexEntry, Schema
+from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.core.sphinxql import quoted
 from lycosa.search.index_folder import Marker, check_marker, is_outdated, new_marker
-from lycosa.search.places import SphinxAddress
 from lycosa.search.sphinx.server import SphinxAnswer, SphinxServer
 
 ENGINE = "sphinx"

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import IndexFailure, IndexUnavailable, UsageError
-from lycosa.search.places import SphinxAddress
+from lycosa.search.core.sphinx_address import SphinxAddress
 
 CONNECTIONS_MAX = 8
 CONNECT_S = 5

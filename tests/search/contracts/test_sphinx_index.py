@@ -16,8 +16,8 @@ from lycosa.search.core.query import LooseQuery, SearchQuery, Term
 from lycosa.search.core.request import SearchRequest, ValueFilter
 from lycosa.search.core.results import Document
 from lycosa.search.core.schema import PAGES, TORRENTS, IndexEntry
+from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.pages import PageIndex
-from lycosa.search.places import SphinxAddress
 from lycosa.search.sphinx.index import SphinxIndex, erase_sphinx
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.storage.records.memory import MemoryRecordStore

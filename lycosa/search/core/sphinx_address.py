@@ -1,4 +1,4 @@
-"""The place of an index: a folder, or an address on a search server.
+"""The address of an index on a search server, as users write it.
 
 sphinx://HOST:PORT/NAME                    port 9306 if none is given
 sphinx://localhost/NAME?socket=/PATH       a Unix socket
@@ -7,7 +7,6 @@ sphinx://localhost/NAME?socket=/PATH       a Unix socket
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -35,11 +34,11 @@ class SphinxAddress(NamedTuple):
         )
 
 
-def index_place(text: str) -> Path | SphinxAddress:
-    """Parse the place that a user gives. Raises `UsageError` for an invalid URL."""
+def sphinx_address(text: str) -> SphinxAddress | None:
+    """Parse the place of an index that a user gives. None: it is a folder. Raises `UsageError` for an invalid URL."""
     scheme, found, _ = text.partition("://")
     if not found:
-        return Path(text)
+        return None
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port or PORT
