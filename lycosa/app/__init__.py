@@ -4,7 +4,7 @@
 """
 
 NOTICES = "lycosa.notices"
-ENABLED = "lycosa.enabled"
-"""The logger for what is enabled at the start of a crawl. Worker processes do not repeat it."""
+"""Name of the logger for messages that a command shows at any log level, except with --quiet."""
 
-"""The logger for messages that a command shows at any log level, except with --quiet."""
+ENABLED = "lycosa.enabled"
+"""Name of the logger that lists the enabled parts when a crawl starts. Worker processes do not list them again."""

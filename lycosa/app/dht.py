@@ -17,7 +17,10 @@ __all__ = ["DhtSession", "load_torrent", "open_node", "serve_node_metrics"]
 
 @asynccontextmanager
 async def serve_node_metrics(session: DhtSession, where: str | None, *, allow_remote: bool) -> AsyncIterator[str]:
-    """Serve the metrics of the nodes at `where`, `[ADDRESS:]PORT`, and yield the URL; "" if `where` is None."""
+    """Serve the metrics of the nodes at `where` (`[ADDRESS:]PORT`), and yield the URL.
+
+    If `where` is None, serve nothing, and yield "".
+    """
     if where is None:
         yield ""
         return

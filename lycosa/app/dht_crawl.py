@@ -1,4 +1,4 @@
-"""Opens, runs and serves a DHT crawl with its state, for the command and for programs."""
+"""Opens a DHT crawl with its state folder, runs it, and serves its pages; for the command and for programs."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _log = logging.getLogger(__name__)
 
 
 class DhtCrawl:
-    """An open crawl. The functions in `beside` run as long as the crawl: a display, an indexer of `store`."""
+    """An open crawl. The functions in `beside` run while the crawl runs: for example a display, or an indexer."""
 
     def __init__(self, crawl: TorrentCrawl, monitor: CrawlMonitor, store: RecordStore) -> None:
         self.crawl, self.monitor, self.store = crawl, monitor, store
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     async def run(self, max_torrents: int | None = None) -> None:
-        """Crawl until cancelled, or until `max_torrents` new torrents are stored. Running tries may add a few.
+        """Crawl until cancelled, or until `max_torrents` new torrents are stored. Fetches in progress may add a few.
 
         Raises `LycosaError`.
         """
@@ -111,7 +111,7 @@ async def open_torrent_crawl(
     are rule files, in addition to those of the folder.
 
     The node must have been opened with the `node_settings` of the profile. While the store is down or full, the crawl
-    waits for it, and `say` gets a line. `lycosa frontier` and `lycosa dht explain` can inspect the open crawl. Raises
+    waits and calls `say` with a message. `lycosa frontier` and `lycosa dht explain` can inspect the open crawl. Raises
     `UsageError`, `StateError`.
     """
     async with AsyncExitStack() as stack:
@@ -132,7 +132,7 @@ async def open_torrent_crawl(
 async def serve_crawl(
     opened: DhtCrawl, name: str, *, metrics: str | None, page: str | None, allow_remote: bool
 ) -> AsyncIterator[list[str]]:
-    """Serve the metrics and the page of a crawl, each at `[ADDRESS:]PORT` or not at all. Yield their URLs."""
+    """Serve the metrics and the page of a crawl, each at its `[ADDRESS:]PORT`; None: not served. Yield their URLs."""
     async with AsyncExitStack() as stack:
         lines = []
         if metrics is not None:
@@ -162,12 +162,12 @@ async def crawl(
 
     state         folder of the crawl, which the next run resumes; without it, nothing is kept at the end
     store         URL of a database server for the torrents: postgresql://HOST/DATABASE or mysql://HOST/DATABASE
-    profile       "home", for a line with a home router, or "server"
+    profile       "home", for a connection through a home router, or "server"
     rules         rule files (docs/torrent-rules.md)
     max_bytes     maximum size of torrents.sqlite with its log; beyond it, torrents with the fewest seeders are removed
     max_torrents  end after this many new torrents; without it, the crawl runs until the generator is closed
 
-    The other arguments are those of `open_node`. The crawl waits while the loop works on a torrent. A torrent is
+    The other arguments are those of `open_node`. The crawl pauses while your loop processes a torrent. A torrent is
     durable before it is yielded, so it is not yielded again after a crash. Close the generator to stop the crawl, also
     if you leave the loop early: `async with contextlib.aclosing(dht.crawl(...)) as torrents`. Raises `LycosaError`.
     """
@@ -209,7 +209,7 @@ async def crawl(
 
 
 class _Deliveries:
-    """Passes newly stored torrents to the caller's loop. The crawl waits until they are taken."""
+    """Passes newly stored torrents to the caller of `crawl`. The crawl waits until the caller has taken them."""
 
     def __init__(self) -> None:
         self._ready: deque[StoredTorrent] = deque()
@@ -218,7 +218,7 @@ class _Deliveries:
         self._last_id = 0
 
     async def send(self, store: RecordStore, records: Sequence[TorrentRecord]) -> None:
-        """Pass on the records that were new in the store. Wait until they are taken."""
+        """Pass on the records that were new in the store. Wait until the caller has taken them."""
         for record in records:
             found = await store.get(record.keys[0])
             # Ids ascend. A torrent that was stored before has an earlier discovery time.

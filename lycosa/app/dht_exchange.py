@@ -47,8 +47,7 @@ __all__ = [
 ]
 
 LOCAL_BATCHES = 2
-"""Number of batches before the worker processes start. Their start takes half a second, so small imports do without.
-"""
+"""Number of batches before the worker processes start. Starting them takes half a second, which small imports save."""
 
 
 class TorrentImport:
@@ -148,7 +147,7 @@ def _importer(
 
 
 class ImportProcess:
-    """The state of a worker process: a loop, and an importer with an open store."""
+    """The state of a worker process: an event loop, and an importer with an open store."""
 
     def __init__(self, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
         self._location, self._policy, self._rules = location, policy, rules

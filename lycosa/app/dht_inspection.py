@@ -32,7 +32,7 @@ class Explanation(NamedTuple):
 
 
 class CrawlInspection:
-    """The open state of a crawl. `store` has its torrents."""
+    """The open state of a crawl. `store` contains its torrents."""
 
     def __init__(self, state: OpenState, store: RecordStore) -> None:
         self._state, self._store = state, store

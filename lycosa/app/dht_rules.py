@@ -64,12 +64,12 @@ async def apply_rules(
     *,
     dry_run: bool,
 ) -> Applied:
-    """Remove and deny the torrents that rules refuse. The rules are those of the file `path`, which is then installed
-    in the state folder, or without `path` those already installed.
+    """Remove and deny the stored torrents that the rules of the file `path` refuse, and install the file in the state
+    folder. Without `path`, apply the rules that are already installed.
 
-    If all rules together now give other content facts for a torrent, its facts are replaced. `report` gets each refused
-    torrent with the reason, `show` the numbers of torrents refused and read. With `dry_run` nothing changes. Raises
-    `UsageError`, `StateError`.
+    If all rules together now give different content facts for a torrent, its stored facts are replaced. `report` is
+    called with each refused torrent and the reason, `show` with the numbers of torrents refused and read so far. With
+    `dry_run` nothing changes. Raises `UsageError`, `StateError`.
     """
     state = Path(location.state) if location.state else None
     if path is not None and (mistakes := test_rules(path)[1]):
@@ -89,7 +89,10 @@ async def apply_rules(
 
 
 async def scan_installed(scan: RuleScan, state: Path) -> None:
-    """Scan with rules that were just installed. Beside a running crawl, scan again after it has reloaded them."""
+    """Scan with rules that were just installed, then scan the torrents that were stored meanwhile.
+
+    If the crawl is running, the second scan waits until the crawl has reloaded the rules.
+    """
     await scan.run()
     if (state / QUEUE / SOCKET).exists():
         await asyncio.sleep(LOOK_EVERY_S + MARGIN_S)
@@ -97,7 +100,7 @@ async def scan_installed(scan: RuleScan, state: Path) -> None:
 
 
 class RuleScan:
-    """Goes through the stored torrents. A second run continues with the torrents stored since the first."""
+    """Applies rules to all stored torrents. A second run continues with the torrents stored since the first."""
 
     def __init__(
         self,
@@ -142,7 +145,10 @@ class RuleScan:
 async def change_denied(
     location: RecordsLocation, infohashes: Iterable[bytes], *, hashed: bool, allow: bool, reason: str = ""
 ) -> tuple[int, int]:
-    """Deny or allow infohashes, or hashed ones. Return the number of infohashes and of removed torrents."""
+    """Deny infohashes; with `allow`, allow them again. With `hashed` they are given as SHA-256 hashes.
+
+    Return the number of infohashes and of removed torrents.
+    """
     removed = number = 0
     remaining = iter(infohashes)
     _check_state(location)
@@ -169,7 +175,10 @@ def _check_state(location: RecordsLocation) -> None:
 
 
 def read_infohashes(written: Iterable[str], *, hashed: bool) -> Iterator[bytes]:
-    """Yield the infohashes of command-line arguments: infohashes, magnet links, or files. Raises `UsageError`."""
+    """Yield the infohashes of command-line arguments: infohashes, magnet links, or files. Raises `UsageError`.
+
+    With `hashed`, the arguments and files contain hashed infohashes.
+    """
     for text in written:
         path = Path(text)
         if len(text) < 1000 and path.is_file():

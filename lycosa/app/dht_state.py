@@ -1,7 +1,7 @@
 """The state folder of a DHT crawl, and the location of its torrents.
 
 DIR/node.json, DIR/lock    the node: its id and its contacts
-DIR/queue/                 the infohashes, in a frontier, which `lycosa frontier` can show
+DIR/queue/                 the frontier of infohashes, which `lycosa frontier` can show
 DIR/torrents.sqlite        the torrents, unless they are on a database server
 DIR/store                  the place where the last crawl stored its torrents
 """
@@ -44,7 +44,7 @@ class RecordsLocation(NamedTuple):
 
 @asynccontextmanager
 async def open_hash_frontier(folder: Path, now: float) -> AsyncIterator[LocalFrontier[bytes]]:
-    """Open the frontier of a state folder. Raises `StateError`; `StateLocked` if another process has it."""
+    """Open the frontier of a state folder. Raises `StateError`; `StateLocked` if another process has locked it."""
     state = StateDir(folder / QUEUE)
     try:
         state.check_complete()
@@ -68,9 +68,9 @@ async def open_records(
     max_bytes: int | None = None,
     outage_wait: OutageWait | None = None,
 ) -> AsyncIterator[RecordStore]:
-    """Open the store of torrents. Raises `UsageError`, also if there is none in the folder and `create` is false.
+    """Open the store of torrents. Raises `UsageError`, also if the folder has no store and `create` is false.
 
-    `outage_wait` waits while the store is down or full. It does not apply to opening, since the URL may be wrong.
+    `outage_wait` waits while the open store is down or full. Opening does not wait, since the URL may be wrong.
     """
     store = _records(location, policy, create=create, max_bytes=max_bytes)
     await store.open()
@@ -99,14 +99,14 @@ def _records(
     if not create and not path.exists():
         raise UsageError(f"{location.state} has no torrents: is it the --state of a dht crawl? Or add its --store URL")
     if not path.parent.parent.is_dir():
-        raise UsageError(f"{path.parent.parent} does not exist: the folder of --state is created in an existing one")
+        raise UsageError(f"{path.parent.parent} does not exist: --state DIR is created only in an existing folder")
     return SqliteRecordStore(path, policy, max_bytes=max_bytes, sync=True)
 
 
 async def note_store(
     folder: Path, store_url: str | None, store: RecordStore, queue: ReadableFrontier, say: Callable[[str], None]
 ) -> None:
-    """Write down where the torrents are stored. Warn if the store lacks torrents that the queue lists as fetched.
+    """Save where the torrents are stored. Warn if the store lacks torrents that the queue lists as fetched.
 
     Raises `StateError`.
     """

@@ -75,7 +75,7 @@ def _import_module(setting: str, name: str) -> Any:
 
 
 def takes(function: Callable[..., Any], arguments: str) -> bool:
-    """Whether the function can be called with these arguments, as far as its signature is known."""
+    """Return whether the function can be called with these arguments; True if its signature is unknown."""
     try:
         inspect.signature(function).bind(*arguments.split(","))
     except TypeError:

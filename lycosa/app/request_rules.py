@@ -35,19 +35,19 @@ def fingerprint_rules_of(settings: Settings, spider: Spider) -> FingerprintRules
 
 
 def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
-    """Return the fingerprint function of a state with these rules. Raises `BadSetting` if they need a spider's code."""
+    """Return the fingerprint function of stored rules. Raises `BadSetting` if only the spider's code can apply them."""
     if key and key[-1].endswith(OWN_KEY):
         raise BadSetting(f"{key[-1]} computes the fingerprints of this crawl: only a run of its spider can call it")
     return _parse_words(key).fingerprint if key else fingerprint
 
 
 def spider_fingerprint(common: Fingerprint, spider: str) -> Fingerprint:
-    """Return the fingerprint function of one of several spiders. It differs, so that each spider fetches a URL."""
+    """Return the fingerprint function of one of several spiders. The functions differ: each spider fetches a URL."""
     return partial(_salted, common, spider_salt(spider))
 
 
 def spider_salt(spider: str) -> int:
-    """Return the value that the fingerprints of one of several spiders are XORed with."""
+    """Return the value that is XORed into the fingerprints of one of several spiders."""
     return xxh3_64_intdigest(spider.encode())
 
 
@@ -68,7 +68,7 @@ def _parse_words(words: Sequence[str]) -> FingerprintRules:
 def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
     """Return how segments are named: by the setting, else by the spider's `segment_resolver`, if it has one.
 
-    A resolver with the argument `now` names the segment of a run; one without it returns the period of each request.
+    A resolver that takes `now` returns the segment of the run. Any other resolver returns the period of each request.
     Raises `BadSetting`, or `UsageError` if the `segment_resolver` takes neither of these arguments.
     """
     word = settings.segment

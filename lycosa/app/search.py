@@ -1,4 +1,4 @@
-"""Opens search indexes, their indexers and the search site. Raises `IndexFailure`; its message says what to do."""
+"""Opens search indexes, their indexers and the search site. Errors are `IndexFailure`: the message says what to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lycosa.search.word_list import WordCounter, WordList
 
 
 def open_index(place: Path | SphinxAddress, *, write: bool = False) -> DocumentIndex:
-    """Open the index of pages in this place. With `write`, create it if it does not exist, and be its only writer."""
+    """Open the index of pages at this place. With `write`, it is created if missing, and locked for other writers."""
     schema = index_folder.schema_of(marker_of(place), PAGES)
     if isinstance(place, SphinxAddress):
         return PageIndex(SphinxIndex(place, schema, write=write))
@@ -37,7 +37,10 @@ def open_index(place: Path | SphinxAddress, *, write: bool = False) -> DocumentI
 def declare_index(
     place: Path | SphinxAddress, analysis: tuple[str, ...], fields: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Create an index of items with this analysis and these fields. Raises `IndexFailure` if it exists with others."""
+    """Create an index of items with this analysis and these fields, unless the index exists.
+
+    Raises `IndexFailure` if it exists with a different analysis or different fields.
+    """
     analysis_of(analysis)
     marker = marker_of(place)
     if marker is None:
@@ -51,7 +54,7 @@ def declare_index(
 
 
 def index_stats(place: Path | SphinxAddress) -> tuple[int, int, dict[str, int]]:
-    """Return the number of documents, the size in bytes, and the position in each source.
+    """Return the number of documents, the size in bytes, and the indexed position in each source.
 
     An index of torrents has no positions.
     """
@@ -71,7 +74,7 @@ def index_stats(place: Path | SphinxAddress) -> tuple[int, int, dict[str, int]]:
 
 
 def marker_of(place: Path | SphinxAddress) -> Marker | None:
-    """Return the marker of the index in this place; None if there is none."""
+    """Return the marker of the index at this place; None if there is no index."""
     return sphinx_marker(place) if isinstance(place, SphinxAddress) else index_folder.marker_of(place)
 
 

@@ -1,4 +1,4 @@
-"""The long tasks of a site's administrators: dry runs and application of rules about names, and index rebuilds."""
+"""Long tasks that administrators start on the torrent site: try or apply a rule about names, and rebuild the index."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from lycosa.storage.rules.installed import install_text, remove_rules, rule_file
 from lycosa.storage.rules.rule_files import compile_pattern
 
 WRITER_WAIT_S = 60
-"""Seconds that a rebuild waits if a process that writes the index does not take the request."""
+"""Seconds that a rebuild waits for the process that has locked the index to take the request or release the lock."""
 STALLED_S = 600.0
 """A rebuild by another process counts as failed after this many seconds without progress."""
 
 
 class StoredNameRules:
-    """The rules about names for a store, and for crawls with its state folder, if there is one. See `NameRules`."""
+    """Implements `NameRules` for a store. Rules are installed in the state folder, if there is one, for its crawls."""
 
     def __init__(self, store: RecordStore, state: Path | None) -> None:
         self._store, self._state = store, state
@@ -105,7 +105,7 @@ class StoredNameRules:
 
 
 class IndexRebuildProcess:
-    """Rebuilds an index: in the process that writes it, or else in a separate process. See `IndexRebuild`."""
+    """Implements `IndexRebuild`. The process that already writes the index rebuilds it, or else a new process."""
 
     def __init__(self, location: RecordsLocation, place: Path | SphinxAddress) -> None:
         self._location, self._place = location, place
@@ -130,7 +130,7 @@ class IndexRebuildProcess:
         return progress
 
     async def close(self) -> None:
-        """End the process. The next process that writes the index starts an unfinished rebuild again."""
+        """End the process. The next process that writes the index restarts an unfinished rebuild."""
         if self._process is not None and self._process.is_alive():
             self._process.terminate()
             await asyncio.to_thread(self._process.join)

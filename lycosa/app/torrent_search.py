@@ -38,7 +38,7 @@ def torrent_index_place(location: RecordsLocation, index: str | None) -> Path | 
 
 
 def local_folder(location: RecordsLocation, place: Path | SphinxAddress) -> Path:
-    """Return the folder of an index, or of the word list of an index on a search server."""
+    """Return the folder of an index. For an index on a search server, return the folder of its word list."""
     return place if isinstance(place, Path) else Path(location.state or ".") / f"sphinx-{place.name}"
 
 
@@ -49,9 +49,10 @@ def open_torrent_index(
     engine: str | None = None,
     analysis: tuple[str, ...] | None = None,
 ) -> Index:
-    """Open an index of torrents. `engine` is that of a new index in a folder, by default tantivy.
+    """Open an index of torrents. `engine` is the engine of a new index in a folder (default: tantivy).
 
-    `analysis` is that of a new index. Raises `IndexFailure`; `UsageError` if the index to read does not exist.
+    `analysis` is the analysis of a new index. Raises `IndexFailure`, or `UsageError` if an index that is only to be
+    read does not exist.
     """
     if isinstance(place, SphinxAddress):
         if engine:

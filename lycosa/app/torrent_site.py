@@ -1,4 +1,4 @@
-"""Opens the torrent site over a record store and its index."""
+"""Opens the torrent site: the website that searches the torrents of a record store through their index."""
 
 from __future__ import annotations
 
@@ -50,13 +50,16 @@ async def open_torrent_site(
 
 
 def open_site_store(folder: Path) -> SiteStore:
-    """Open the database of the site, in the folder that contains the index."""
+    """Open the database of the site, which is stored next to the index folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     return SiteStore(folder.parent / SITE_FILE)
 
 
 def set_admin_password(folder: Path, name: str, password: str) -> None:
-    """Add an administrator of the site over this index, or change a password. Raises `UsageError`."""
+    """Add an administrator, or change the password of an existing one. `folder` is the folder of the site's index.
+
+    Raises `UsageError`.
+    """
     hashed = hash_password(password)
     with closing(open_site_store(folder)) as site:
         site.set_password(name, hashed)

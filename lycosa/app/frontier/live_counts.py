@@ -1,6 +1,6 @@
-"""A view of a crawl that runs on this machine, for `lycosa top`. It is read through the socket of the crawl's process.
+"""Views of a crawl that runs on this machine, for `lycosa top`, read through the socket of the crawl's process.
 
-The process reports only the counts of its frontier, so the pages are those of all runs of the crawl.
+The process reports only the counts of its frontier, so the page counts cover all runs of the crawl.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import CRAWLING, PAUSED, WAITING, CrawlView, WorkerReport, WorkerView, pages_done
 
 HOSTS_SCANNED = 500
-"""Maximum number of hosts, in the order of their names, among which the busiest are searched."""
+"""Maximum number of hosts, in order of name, that are searched for the busiest ones."""
 
 HOSTS_SLICE = 50
 HOSTS_SHOWN = 10

@@ -19,7 +19,7 @@ class WatchedCrawl:
     watcher: Watcher
 
     async def view(self) -> CrawlView | None:
-        """Return its current view, None if it no longer exists."""
+        """Return the current view of the crawl; None if the crawl no longer exists."""
         return await self.watcher.view()
 
 

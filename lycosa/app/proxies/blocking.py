@@ -1,4 +1,4 @@
-"""A pool of proxies for threads: the methods of `Pool` as ordinary calls. Its event loop runs in a separate thread.
+"""A pool of proxies for threads: the methods of `Pool` as blocking calls. Its event loop runs in a separate thread.
 
 `PoolOpening` is what `lycosa.pool.open_pool` returns: `async with` gives a `Pool`, and `with` a `BlockingPool`.
 """

@@ -1,4 +1,4 @@
-"""The views of a pool that commands show, as in its API: selected proxies, verdicts, statistics."""
+"""Functions of a pool's API that commands use too: selected proxies, verdicts, statistics."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ HOLD_MAX_S = 3600.0
 LEASE_MIN_S, LEASE_MAX_S = 0.1, 86_400.0
 
 RENEWALS = 3
-"""Number of renewals within the time of a lease, so that one of them may fail."""
+"""Number of renewals per lease time. With several, the lease survives a failed renewal."""
 
 REST_MAX_S = 86_400.0
 
@@ -112,7 +112,7 @@ class LeasedProxy:
         if the response object has not read its body. `blame` ("none", "nobody", "miss", "site", "proxy") overrides the
         outcome found in the result; `reason` is then a short text, and `rest_s` the cool-down in seconds. `latency_s`
         is the time to connect, in seconds; the default is the `elapsed` of the response, and for the first report of a
-        lease the time since the lease. Raises `UsageError` for a result of any other kind.
+        lease the time since the lease began. Raises `UsageError` for a result of any other kind.
         """
         if len(self.outcomes) >= REPORTS_MAX:
             raise UsageError(f"more than {REPORTS_MAX:,} reports on one lease: take another lease")
