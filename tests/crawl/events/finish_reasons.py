@@ -5,7 +5,7 @@ from __future__ import annotations
 from lycosa.crawl.engine.close_conditions import MEMUSAGE_EXCEEDED
 
 FINISH_REASONS = {
-    "finished": "nothing is left, or what is left is due later",
+    "finished": "no URL is left, or only URLs that are due later",
     "shutdown": "it was interrupted: Ctrl-C, SIGTERM",
     "cancelled": "CloseSpider without a reason; with one, that is the finish reason",
     "failed": "the crawl could not continue: the state, a sink or the spider failed",
