@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -484,7 +485,7 @@ def test_hundreds_of_hostile_peers_cost_little_memory_and_time(run):
     async def main() -> None:
         metadata = [canned(number, 500) for number in range(50)]
         torrents = {hashlib.sha1(each).digest(): each for each in metadata}
-        async with Swarm() as swarm, fetcher(stages=HASTY) as fetches:
+        async with Swarm() as swarm, fetcher(stages=replace(HASTY, handshake_s=5, piece_s=5)) as fetches:
             bad = [await swarm.add(each, torrents) for each in (*FAILURES, *SLOW) for _ in range(25)]
             good = [await swarm.add(torrents=torrents) for _ in range(50)]
             before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
