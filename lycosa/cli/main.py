@@ -117,9 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse_stale_modules() -> None:
-    """Raise `UsageError` for compiled modules older than their sources, which Python would load.
+    """Raise `UsageError` if compiled modules are older than their sources, because Python would load the old code.
 
-    Only in a checkout, which is recognized by `scripts/compile`.
+    Checked only in a checkout, which has the file `scripts/compile`.
     """
     root = Path(__file__).parents[2]
     if (root / "scripts/compile").exists() and _is_stale(root):

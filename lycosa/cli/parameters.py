@@ -42,7 +42,7 @@ class Size(click.types.IntParamType):
         text = str(value)
         size_bytes = parse_size(text) or parse_size(f"{text}B")
         if not size_bytes:
-            self.fail(f"{text!r} is no size: write 500MB, 10G or 1.5GiB", param, ctx)
+            self.fail(f"{text!r} is not a size: write 500MB, 10G or 1.5GiB", param, ctx)
         return size_bytes
 
 

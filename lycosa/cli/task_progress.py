@@ -21,10 +21,11 @@ ShowProgress = Callable[[int, int], None]
 def task_progress(
     noun: str, verb: str, total: int | Callable[[], int], *, shares_terminal: bool = False
 ) -> Iterator[ShowProgress]:
-    """Yield a function `show(rows handled, part of total done)`. `total` is in rows or bytes; 0 means unknown so far.
+    """Yield a function `show(rows, done)`: the number of rows handled, and how much of `total` is done.
 
-    A terminal gets a live line, others a line every few seconds. With `shares_terminal` the command writes rows to
-    standard output, so there is no live line if standard output is a terminal.
+    `total` is a number of rows or bytes; 0 means that it is not known yet. A terminal shows a live line, other outputs
+    get a line every PLAIN_EVERY_S seconds. With `shares_terminal` the command writes rows to standard output, so there
+    is no live line if standard output is a terminal.
     """
     started = time.monotonic()
 

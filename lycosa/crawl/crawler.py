@@ -1,4 +1,7 @@
-"""The crawl as seen by user-written parts, which receive it in `from_crawler(cls, crawler)`."""
+"""The `Crawler`, through which middlewares, pipelines and extensions access the crawl.
+
+They receive it in `from_crawler(cls, crawler)`.
+"""
 
 from __future__ import annotations
 

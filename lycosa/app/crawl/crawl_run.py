@@ -102,7 +102,7 @@ class CrawlRun:
         if monitor.close_monitor is not None:
             monitor.close_monitor.read_progress = opened.progress_reader(self.reporter)
         self.on_fast_shutdown: Callable[[], None] = lambda: None
-        """Called on the second stop, after which the run waits for nothing."""
+        """Called on the second stop, after which the run no longer waits for visits and servers."""
         self._interrupted = False
         self._resumed = False
         self._segment_closed = ""
@@ -217,7 +217,7 @@ class CrawlRun:
         await self._crawl.close_spiders(reason)
 
     async def _set_final_stats(self, *, server_lost: bool) -> None:
-        """Set the stats that are counted outside the collector, without those of the frontier if its server is lost."""
+        """Set the stats that are not counted in the collector. Skip those of the frontier if its server is lost."""
         if self._close_monitor is not None:
             self._close_monitor.measure_memory()
         if server_lost:

@@ -18,10 +18,10 @@ log = logging.getLogger(ENABLED)
 
 
 def remember_seeds(state: StateDir, crawl: CrawlSpec) -> list[str]:
-    """Store the description of this run. Return the seeds of this run and of earlier runs, which make the scope.
+    """Store the description of this run. Return the seeds of this run and of earlier runs, which define the scope.
 
-    Raises `ForeignState` if the state belongs to other spiders, whose requests these spiders could not handle, or to
-    other fingerprint rules, with which all URLs would be new.
+    Raises `ForeignState` if the state belongs to other spiders (these spiders cannot handle its requests) or to other
+    fingerprint rules (all URLs would count as new).
     """
     refuse_other_crawl(state.description, str(state.path), crawl, "another --state, or -O to start afresh")
     seeds = list(dict.fromkeys([*state.description.seeds, *crawl.target.seeds]))

@@ -20,7 +20,7 @@ from lycosa.storage.ports import KeyStore
 
 
 class Fetchers(NamedTuple):
-    """The fetcher of pages, the fetcher of robots.txt, and the fetcher through the proxy pool (None without one)."""
+    """The fetcher of pages, the fetcher of robots.txt, and the fetcher through the proxy pool (None without a pool)."""
 
     pages: Fetcher
     robots: Fetcher

@@ -40,10 +40,11 @@ LEAVE_MAX_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class OpenFrontier:
-    """The frontier of a crawl. If workers share it, `shared` is the same frontier, with methods beyond the port.
+    """The frontier of a crawl. If workers share it, `shared` is the same object, with the methods of `SharedFrontier`.
 
-    `operations` creates the operations on it, see `SharedFrontier.operations`. `delays` are for the worker processes of
-    one crawl (`LocalFrontier.delays`); a shared frontier has none. `rejoined`: the other workers had removed this one.
+    `operations` creates its `FrontierOperations`, see `SharedFrontier.operations`. `delays` returns the delays of a
+    host for worker processes (`LocalFrontier.delays`); () for a shared frontier. `rejoined`: whether the other workers
+    had removed this one.
     """
 
     frontier: Frontier
@@ -86,12 +87,12 @@ class OpenFrontier:
             self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
 
     def progress_reader(self, reporter: WorkerReporter) -> Callable[[], Awaitable[RunProgress]] | None:
-        """Return a function that sends our counters and reads those of all workers; None if the crawl is not shared."""
+        """Return a function that sends this worker's counters and returns those of all workers; None if not shared."""
         shared = self.shared
         return (lambda: shared.progress(reporter.encode())) if shared is not None else None
 
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
-        """Return the totals of a shared crawl, including our last report; {} if not shared or the server is lost."""
+        """Return the totals of a shared crawl, including this worker's; {} if not shared or the server is lost."""
         if self.shared is not None:
             with suppress(StateError):  # not worth failing the crawl
                 return await self.shared.totals(reporter.encode())
@@ -192,7 +193,7 @@ def _kind_of(crawl: CrawlSpec) -> str:
 
 
 async def _describe(shared: SharedCrawl, place: str, crawl: CrawlSpec) -> list[str]:
-    """Store the description of the crawl. Return the start URLs of all workers, which make the scope of each worker.
+    """Store the description of the crawl. Return the start URLs of all workers, which define each worker's scope.
 
     Raises `ForeignState` if the crawl of this name has other spiders or fingerprint rules.
     """

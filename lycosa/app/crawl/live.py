@@ -152,7 +152,10 @@ class Crawl:
     async def _crawl_once(
         self, crawl: CrawlSpec, folder: Path | None, memory: Sink | None, channel: ItemChannel | None, *, rejoins: bool
     ) -> None:
-        """Crawl. `folder` is a temporary folder, or None with a state. `rejoins`: whether this worker had expired."""
+        """Crawl. `folder` is a temporary folder; None if the setting `state` is set.
+
+        `rejoins`: whether the other workers have removed this one.
+        """
         settings = crawl.settings
         async with AsyncExitStack() as stack:
             state = StateDir(folder / "state" if folder is not None else state_of(settings, crawl.target))

@@ -1,4 +1,4 @@
-"""Runs a crawl: from its settings to its summary."""
+"""Runs a crawl with given settings and a target, and returns its summary."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def run_crawl(
 ) -> Summary:
     """Crawl start URLs, a spider class or several classes. Return when the crawl is finished or interrupted.
 
-    Several classes share one crawl. `settings` is for all of them, or a list with one for each; shared settings must be
-    equal. SIGINT and SIGTERM interrupt the crawl. Raises `LycosaError`; committed work is kept, and the same call
-    resumes the crawl.
+    Several classes share one crawl. `settings` applies to all classes, or is a list with the settings of each class;
+    shared settings must be equal. SIGINT and SIGTERM interrupt the crawl. Raises `LycosaError`; committed work is kept,
+    and the same call resumes the crawl.
     """
     with suppress(RuntimeError):
         asyncio.get_running_loop()
@@ -78,9 +78,9 @@ async def rejoin_when_lost(work: Callable[[bool], Awaitable[Result]]) -> Result:
 
 
 async def crawl(spec: CrawlSpec, observe: Observer | None = None, *, rejoins: bool = False) -> Summary:
-    """Crawl on the running loop, see `run_crawl`. `rejoins`: the other workers have removed this one before.
+    """Crawl on the running event loop; see `run_crawl`. `rejoins`: whether the other workers have removed this one.
 
-    After the second interrupt it no longer waits for servers, and reports what is lost at those that do not answer.
+    After the second interrupt the crawl no longer waits for servers, and reports what is lost if one does not answer.
     """
     with fast_shutdown(lost_by_fast_shutdown(spec.settings)) as deadline:
         try:
@@ -153,8 +153,8 @@ def _check_classes(crawl: CrawlSpec) -> None:
 async def _start_afresh(settings: Settings, state: StateDir) -> None:
     """Delete the state of the crawl, after checking that its output and its index can be written.
 
-    The state is deleted last. After a kill in between, the next run refuses the old state with the truncated output;
-    new items are never added to old ones.
+    The state is deleted last. If the process is killed before that, the next run refuses the old state, because the
+    output was truncated. So new items are never appended to old ones.
     """
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()

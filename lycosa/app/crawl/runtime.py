@@ -90,7 +90,7 @@ class CrawlContext:
     pipeline_commits: PipelineCommits | None = None
 
     def prepare(self, spider: str, item: Any) -> Sequence[Any]:
-        """Return an item of a spider in the form for each sink; the last one is `pipeline_commits`, if there is one."""
+        """Return an item of a spider, prepared for each sink, and lastly for `pipeline_commits`, if it is set."""
         prepared = [sink.prepare(item) for sink in self.sinks]
         if self.pipeline_commits is not None:
             prepared.append(self.pipeline_commits.prepare_item(spider, item))
@@ -98,7 +98,7 @@ class CrawlContext:
 
 
 async def open_leaser(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
-    """Open the proxy pool of a crawl, if it has one; see `app.crawl.proxies`. Imports the pool's code only then."""
+    """Open the proxy pool of a crawl; None if it has none. The pool's code is imported only if it is needed."""
     if not settings.proxy_pool:
         return None
     from lycosa.app.crawl.proxies import open_pool_leaser

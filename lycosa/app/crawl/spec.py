@@ -50,7 +50,7 @@ class SpiderSpec:
 class CrawlSpec:
     """The spiders of a crawl, at least one. `target` has the name of the crawl and the crawler of the first spider.
 
-    `crawlable` and `arguments` are what it was made from; worker processes make it again from them.
+    `crawlable` and `arguments` are the arguments of `crawl_spec`; worker processes build the same spec from them.
     """
 
     spiders: Sequence[SpiderSpec]
@@ -74,7 +74,7 @@ class CrawlSpec:
         return "+".join(sorted(spec.spider.name for spec in self.spiders if not spec.target.generic))
 
     async def send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:
-        """Send a signal to the receivers of all spiders; with `of_spider`, pass them their spider."""
+        """Send a signal to the receivers of all spiders; with `of_spider`, with the argument `spider`."""
         for spec in self.spiders:
             sender = {"spider": spec.spider} if of_spider else {}
             await spec.target.crawler.signals.send(signal, **sender, **values)
@@ -106,9 +106,10 @@ def crawl_spec(
     arguments: Mapping[str, str] | None = None,
     stats: StatsCollector | None = None,
 ) -> CrawlSpec:
-    """Return the spec of a crawl of start URLs, a spider, or several spider classes. All spiders count in `stats`.
+    """Return the spec of a crawl of start URLs, a spider, or several spider classes. All spiders share `stats`.
 
-    `settings` is for all classes, or a list with one for each. Raises `BadUrl`, `BadSpider` or `BadSetting`.
+    `settings` applies to all classes, or is a list with the settings of each class. Raises `BadUrl`, `BadSpider` or
+    `BadSetting`.
     """
     arguments = arguments or {}
     classes = [each for each in crawlable if isinstance(each, type)] if isinstance(crawlable, (list, tuple)) else []

@@ -114,7 +114,7 @@ async def _build(
     runtimes = [await open_runtime(stack, spec, frontier, addresses, seeds, context) for spec in crawl.spiders]
     gates = connect_gates([runtime.gate for runtime in runtimes])
 
-    # Pages are visited in this process or in worker processes. Either way code of this process can fetch inline.
+    # Pages are visited in this process or in worker processes. In both cases, code in this process can fetch inline.
     inline_fetchers: list[InlineFetcher] = []
     process_starts: dict[str, Sequence[Method]] = {}
     visitors: dict[str, Visitor] = {}

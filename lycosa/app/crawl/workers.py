@@ -48,10 +48,10 @@ RESTARTS_MAX = 3
 """Maximum number of restarts in a row of a worker that dies before it has visited a page. Then the crawl fails."""
 
 RESTART_DELAY_S = 0.1
-"""Delay before the n-th consecutive restart of a worker that died before it visited a page: this times 2**n."""
+"""The n-th consecutive restart of a worker that died before it visited a page is delayed by this times 2**n."""
 
 END_TIMEOUT_S = 5.0
-"""Maximum seconds for a worker to exit after it has closed its socket, and for all workers after a crawl has failed."""
+"""Maximum seconds for a worker to exit after closing its socket, and for all workers to exit after a failed crawl."""
 
 GC_THRESHOLD = 20_000
 """Number of new objects after which the garbage collector looks for cycles."""
@@ -83,7 +83,7 @@ class ModuleFile(NamedTuple):
 class WorkerTask(NamedTuple):
     """What a new worker needs to build the crawl: the spiders, their settings, and the state folder.
 
-    `segment` is that of the run, and `run_at` when the run began (unix seconds).
+    `segment` is the segment of the run, `run_at` its start time (unix seconds).
     """
 
     settings: Sequence[Settings]

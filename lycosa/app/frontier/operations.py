@@ -74,7 +74,7 @@ class OpenState:
         return [(each.name, await _look_up(self, url, own_fingerprint, each)) for each, own_fingerprint in own]
 
     async def expire_unreachable_robots(self, requeued: Selection, now: float) -> None:
-        """Expire each robots.txt that could not be fetched, for the hosts of dead URLs in the selection."""
+        """For the hosts of dead URLs in the selection, expire each robots.txt that could not be fetched."""
         await expire_unreachable_robots(self.operations, requeued, now)
 
     def with_spider(self, record: UrlRecord) -> UrlRecord:

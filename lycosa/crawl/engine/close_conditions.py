@@ -1,10 +1,11 @@
 """The conditions that close a crawl early, and their finish reasons.
 
-`CloseConditions` decides from numbers alone; `CloseTracker` keeps the numbers of one run; `MemoryMonitor` watches the
-process. All counts are for this run. In a shared crawl they include all workers, since the first of them joined.
+`CloseConditions` compares counters with limits; `CloseTracker` keeps the counters of one run; `MemoryMonitor` measures
+the memory of the process. Each run counts from 0. The counters of a shared crawl cover all workers, from the time when
+the first of them joined.
 
 When a condition is met, nothing more is leased and running visits finish. So the crawl may exceed a limit by a few
-items or pages. The next run continues there.
+items or pages. The next run resumes the crawl.
 
 The finish reason is `finish_reason` in the stats, and the `reason` argument of `closed` and `spider_closed`.
 """

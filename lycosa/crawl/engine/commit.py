@@ -82,7 +82,7 @@ class Committer:
         self._full = asyncio.Event()
         self._abandoned = False
         self.save: Callable[[], Awaitable[None]] | None = None
-        """Saves the state beside the frontier (cookies, spider state); called before the frontier commits."""
+        """Saves the state that is stored outside the frontier (cookies, spider state), before the frontier commits."""
         self.settle_lock = SettleLock()
         """Held while a lease is settled, so that ack and items are in one commit; held exclusively by a commit."""
 

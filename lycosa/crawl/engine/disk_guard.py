@@ -1,7 +1,7 @@
 """The free-space floor: a crawl pauses, leasing nothing new, before a device it writes to is full.
 
 The space below the floor is reserved for the running visits, which still finish and commit. A check costs a system call
-per path, so it runs at every commit, and every few seconds during a shortage.
+per path, so it runs only at every commit, and every SHORTAGE_CHECK_S during a shortage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLOOR_SHARE = 0.01
 """The default floor is this share of the device, but at most FLOOR_BYTES."""
 
 FLOOR_MIN = 1 << 20
-"""If the default floor would be below this (bytes), there is none: a single commit would not fit."""
+"""If the default floor would be below this (bytes), there is no floor: it could not even hold a single commit."""
 
 RESUME_FACTOR = 1.1
 """A shortage ends when this multiple of the floor is free, so that the crawl does not keep pausing and resuming."""

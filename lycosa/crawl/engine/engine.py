@@ -51,7 +51,7 @@ LEASE_EXPIRED = "lease expired"
 """The reason of a record whose visit exceeded `lease_max_s`. Frontiers use the same text for expired leases."""
 
 CANCELLED_ITSELF = "the callback, or what it called, cancelled its own task"
-"""The reason of a record whose visit cancelled its own task. It is not retried, because it would do so every time."""
+"""The reason of a record whose visit cancelled its own task. The record is not retried: the same would happen again."""
 
 IDLE_AFTER_S = 60.0
 """With `exit_when_idle`, the crawl still waits if a record is due within this time."""
@@ -86,10 +86,11 @@ ACTIVE = IdleStatus()
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """At most `concurrency` leases at a time, `lease_max_s` seconds per visit, and `max_pages` per segment (None: any).
+    """At most `concurrency` leases at a time, `lease_max_s` seconds per visit, and `max_pages` pages per segment.
 
-    `callback_bytes_max` bounds the bodies of pages in callbacks. `exit_when_idle` ends the run when all remaining
-    records are due later (see `Engine.idle_until`). `shared`: whether other workers fetch pages of the same crawl.
+    `max_pages` None means no limit. `callback_bytes_max` bounds the total size of the bodies of pages whose callbacks
+    are running. `exit_when_idle` ends the run when all remaining records are due later (see `Engine.idle_until`).
+    `shared`: whether other workers fetch pages of the same crawl.
     """
 
     concurrency: int = 64
@@ -147,7 +148,7 @@ class Engine:
     ) -> None:
         """Crawl until nothing is left, `stop` is called, or something fails.
 
-        `max_pages` limits the pages of the `segments` of the run. `more` is called when nothing is left.
+        `max_pages` limits the pages of the `segments` of the run. When nothing is left, `more` may queue more records.
         """
         self._operations = operations
         self._more = more
@@ -402,7 +403,7 @@ def self_cancelled(stats: RunStats, url: str) -> Failed:
 
 
 def shutdown_deadline(engine: Engine) -> asyncio.Timeout:
-    """Return a timeout for the final calls to frontier and sinks: FAST_SHUTDOWN_S after a second stop, else none."""
+    """Return a timeout for the final calls to frontier and sinks: no limit, or FAST_SHUTDOWN_S after a second stop."""
     return asyncio.timeout(FAST_SHUTDOWN_S if engine.fast_shutdown else None)
 
 

@@ -1,4 +1,4 @@
-"""Renews the leases of running tasks, each at half of its remaining time.
+"""Renews the leases of running tasks, each when half of its time has passed.
 
 This way a slow callback neither loses its work nor runs twice. The engine calls `renew` right before the frontier's
 `expire`, with the same time. So a lease whose time has passed while the event loop was blocked is still renewed.
@@ -29,7 +29,7 @@ class CallbackPages:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bodies have reached `bytes_max`. A single page may exceed it."""
+        """Whether the total size of the bodies exceeds `bytes_max`."""
         return self._total > self._bytes_max
 
     def add(self, lease: Lease, size: int) -> None:

@@ -108,10 +108,10 @@ def to_request(record: UrlRecord) -> Request:
 def replacement_record(
     record: UrlRecord, request: Request, spider: object, naming: Naming = DEFAULT_NAMING, *, guarded: bool = False
 ) -> UrlRecord:
-    """Return the record of a request that replaces that of `record`, such as a redirect: same depth, same segment.
+    """Return the record of a request that replaces the request of `record`, such as a redirect: same depth and segment.
 
-    The two may have the same fingerprint, for example if a site adds a slash or a middleware adds a header. Such a
-    record gets `dont_filter`, so that it is fetched. Raises `BadUrl` or `BadSpider`.
+    Both records may have the same fingerprint, for example if a site adds a slash or a middleware adds a header. Then
+    the new record gets `dont_filter`, so that it is fetched. Raises `BadUrl` or `BadSpider`.
     """
     target = _inheriting_record(request, spider, None, naming, record.segment, guarded=guarded)
     target = _with_segment(target, naming.segments.when_due(record.segment, request.not_before))

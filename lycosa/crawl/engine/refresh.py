@@ -1,12 +1,12 @@
 """Requeues records of earlier runs: old records, and in a new time segment the URLs of the previous segment.
 
-Both work in slices with a commit after each. After a kill, the next start requeues the remaining records. URLs keep
-their validators, so an unchanged page costs one conditional request.
+Records are requeued in slices, with a commit after each slice. After a kill, the next start requeues the remaining
+records. URLs keep their validators, so an unchanged page costs one conditional request.
 
 A new segment takes over every URL of the previous one, even a 404, which may be a page by now. This is necessary: an
 unchanged page is not parsed, so URLs that are linked only there would never be found. If the previous segment is
 unfinished, this takes two passes: one at the start, and one when the frontier has nothing left. If requests have their
-own periods, a run has a segment for each period. Each takes over the URLs of the previous segment of its period.
+own periods, a run has a segment for each period, which takes over the URLs of the previous segment of that period.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ SLICE = 1000
 """Maximum number of rows examined between two commits."""
 
 CARRIED = "carried"
-"""A key in the positions. Its value is a hash of the segment that has taken over all URLs of the previous one.
-
-If the name of the segment has a period, the key has it too: `carried:3d`.
+"""A key in the frontier's positions. Its value is a hash of the name of the last segment that has taken over all URLs
+of its previous segment. For a segment with a period in its name, the key ends with the period: `carried:3d`.
 """
 
 
@@ -62,7 +61,7 @@ async def retry_dead(operations: FrontierOperations, segments: Sequence[str], no
 
 
 async def expire_unreachable_robots(operations: FrontierOperations, requeued: Selection, now: float) -> None:
-    """Expire each robots.txt that could not be fetched, for the hosts of dead URLs that will be requeued."""
+    """For the hosts of dead URLs that will be requeued, expire each robots.txt that could not be fetched."""
     if requeued.states and State.DEAD not in requeued.states:
         return
     dead = replace(requeued, states=(State.DEAD,))
@@ -75,7 +74,7 @@ async def expire_unreachable_robots(operations: FrontierOperations, requeued: Se
 
 
 class CarryOver:
-    """Copies the URLs of the previous time segments into those of the run."""
+    """Copies the URLs of the previous time segments into the segments of the run."""
 
     def __init__(
         self, frontier: Frontier, operations: FrontierOperations, committer: Committer, segments: Sequence[str]
@@ -115,9 +114,9 @@ def _key(segment: str) -> str:
 
 
 def _previous(segment: str, views: Sequence[SegmentView]) -> SegmentView | None:
-    """Return the latest segment of the same period before this one that has URLs, or None.
+    """Return the latest earlier segment of the same period that has URLs, or None.
 
-    A segment without a period in its name may also follow the unnamed one.
+    For a segment without a period in its name, the unnamed segment is an earlier one, too.
     """
     mine, period = segment_order(segment), period_of(segment)
     periods = (period,) if period else (period, NONE)

@@ -29,7 +29,7 @@ async def drop_expired(
 ) -> Sequence[str]:
     """Drop the archived segments that need not be kept at `now` (unix seconds), the oldest first. Return their names.
 
-    With `export_to`, the URLs of each are first written to a file in this folder. Raises `StorageError`.
+    With `export_to`, the URLs of each segment are first written to a file in this folder. Raises `StorageError`.
     """
     views = {view.name: view for view in await operations.segments()}
     dropped = []

@@ -1,4 +1,4 @@
-"""The segments of one run: which they are, what they take over from earlier ones, and which old ones are dropped."""
+"""The segments of one run: names them, requeues URLs of earlier segments, and drops old segments."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class RunSegments:
             log.info("dropped old segments: %s", ", ".join(dropped))
 
     async def drop_regularly(self, now: Callable[[], float], failed: Callable[[BaseException], None]) -> None:
-        """Drop expired segments every DROP_EVERY_S. Call `failed` with an error."""
+        """Drop expired segments every DROP_EVERY_S. An error ends this, and is passed to `failed`."""
         try:
             while True:
                 await asyncio.sleep(DROP_EVERY_S)

@@ -56,7 +56,7 @@ class Settler:
         self._committer.note_change()
 
     async def look_up(self, lease: Lease, lookups: HostLookups) -> None:
-        """Get the address or the robots.txt of a host. A lease is released if this is cancelled."""
+        """Get the address or the robots.txt of a host. If the look-up is cancelled, the lease is released."""
         try:
             if lease.record.kind == RecordKind.RESOLVE:
                 await lookups.addresses.resolve(lease)

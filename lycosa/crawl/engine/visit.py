@@ -1,4 +1,4 @@
-"""One visit: from a leased record to its outcome. The engine and the settler carry out the outcome.
+"""One visit: from a leased record to its outcome. The engine and the settler then apply the outcome.
 
 The outcome depends on the results of the download (`fetching/download.py`) and of the spider (`spiders/scrape.py`):
 
@@ -78,15 +78,15 @@ SLOW_CALLBACK_S = 0.005
 CALLBACKS_AVERAGED = 8
 
 TransferEnd = Callable[[Lease, bool, int], None]
-"""(lease, contacted, bytes of the body)."""
+"""Called with the lease, whether the host received a request, and the size of the body in bytes."""
 
 
 class Completed(NamedTuple):
     """The record is done for this reason, with these items and children.
 
-    Each item is a sequence with the prepared data for each sink, in the order of the sinks. `page`: whether it counts
-    as a page. `contacted`: whether the host received a request. `validators` make the next request for the URL
-    conditional. `closing` is why the callback closes the crawl, or "".
+    Each item is a sequence with the prepared data for each sink, in the order of the sinks. `page`: whether the record
+    counts as a page. `contacted`: whether the host received a request. `validators` make the next request for the URL
+    conditional. `closing` is the reason if the callback closes the crawl, else "".
     """
 
     reason: str
@@ -136,7 +136,7 @@ class Visitor:
         self._hinted = False
         self._callback_s = 0.0
         self._is_logging = False
-        """Whether each request is logged; asked once for each visit."""
+        """Whether requests are logged. Read from the logger once per visit."""
         self.on_transfer_end: TransferEnd = _ignore_transfer_end
         """Called when the transfer of a page is over while its callback still runs."""
 
@@ -150,7 +150,7 @@ class Visitor:
         if isinstance(result, Response):
             outcome = await self._without_slot(lease, request, result, len(result.body), contacted=result.contacted)
         elif request.errback is not None and _is_final(result):
-            # The retry middleware has blocked an overloaded host before this.
+            # The retry middleware has already blocked the host if it is overloaded.
             outcome = await self._without_slot(lease, request, result, 0, contacted=result.contacted)
         else:
             outcome = await self._outcome(record, request, result)
@@ -176,7 +176,7 @@ class Visitor:
         loop = asyncio.get_running_loop()
         started = loop.time()
         if self._callback_s < SLOW_CALLBACK_S:
-            # Called when the callback awaits something. Most callbacks never do, and their slot is freed right after.
+            # Runs when the callback awaits something. Most callbacks never do: their slot is freed when they return.
             ending = loop.call_soon(self.on_transfer_end, *transfer)
         else:
             ending = None
