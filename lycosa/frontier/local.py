@@ -45,10 +45,10 @@ BLOCK_MAX_S = 3600.0
 """Maximum remaining block of a host when a state is opened: the largest Retry-After that is honoured."""
 
 HOSTS_KEPT_MAX = 20_000
-"""Number of hosts up to which idle hosts stay in memory, because most idle hosts get work again soon."""
+"""Idle hosts are removed from memory only above this number of hosts, because most of them get work again soon."""
 
 DELAY_MAX_S = 3600.0
-"""Maximum delay between two starts; `set_delay` shortens longer delays to it."""
+"""Maximum delay between two starts. `set_delay` reduces longer delays to this value."""
 
 ADDRESS_MAX_S = 3600.0
 """Maximum remaining validity of an address when a state is opened."""
@@ -65,7 +65,7 @@ class SavedHost(NamedTuple):
 
 
 class HostWork(NamedTuple):
-    """The number of new queued records of a host. `rank` is the start of their segment (`segments.starts_at`)."""
+    """The number of newly queued records of a host. `rank` is the start of their segment (`segments.starts_at`)."""
 
     host: str
     rank: float
@@ -76,13 +76,13 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     """Stores records by state. A key identifies a queued record, also while it is leased."""
 
     run_at: float
-    """When the run began: a segment that was the latest of its period then is not archived; infinity for no run."""
+    """When the run began; infinity for no run. A segment that was then the latest of its period is not archived."""
 
     def add(self, record: UrlRecord) -> float | None:
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return the fingerprints that are known, as far as memory tells. The disk may know others."""
+        """Return those of the fingerprints that are known in memory. The others may be known on disk."""
 
     def stored(self, segment: str, prefix: bytes) -> list[bytes]:
         """Return the fingerprints on disk that start with `prefix`, as 8 bytes each."""
@@ -431,7 +431,7 @@ class LocalFrontier(Generic[Key]):
 
 
 def _log_duplicate(record: UrlRecord) -> None:
-    """Log a record that is not queued, in the words of `crawl.diagnostics.page_log`."""
+    """Log a record that is not queued, with the same message and fields as `crawl.diagnostics.page_log`."""
     method, spider = ("GET", "") if record.extras is None else (record.extras.method, record.extras.spider)
     fields = {"url": record.url, "spider": spider, "reason": "duplicate"}
     log.debug("Filtered duplicate request: <%s %s>", method, record.url, extra=fields)

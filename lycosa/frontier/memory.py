@@ -1,4 +1,4 @@
-"""A frontier in memory, for crawls that need not be resumed, and as the baseline for the cost of durability.
+"""A frontier in memory, for crawls that need not be resumed, and as the baseline to measure the cost of durability.
 
 Nothing survives the process; `commit` stores the positions in memory and archives finished segments.
 """

@@ -1,6 +1,6 @@
 """The operations of `lycosa frontier` on a frontier in this process: `frontier.ports.FrontierOperations`.
 
-The rows come from the store, which lists leased ones as queued. The leases and the active hosts come from the frontier.
+The rows are read from the store, which lists leased rows as queued. The frontier adds the leases and the active hosts.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class LocalOperations(Generic[Key]):
     """Implements `frontier.ports.FrontierOperations`.
 
     `commit` commits together with the items of a running crawl. `on_change` is called when new records may be leased.
-    `paused` returns why the crawl leases nothing, or "". `runs` says whether a crawl runs; if not, the limits of hosts
-    are unknown.
+    `paused` returns why the crawl leases nothing, or "". `runs`: whether a crawl is running; if not, the limits of
+    hosts are unknown.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class LocalOperations(Generic[Key]):
         return self._frontier.drop(segment)
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
-        """Commit first: the store flushes everything, and acks must become durable together with their items."""
+        """Commit first: the store writes all changes to disk, and acks must become durable together with their items."""
         await self.commit()
         return self._store.verify(report)
 

@@ -39,14 +39,14 @@ class VisitFrontier(Protocol):
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Queue a claim on the host, for a transfer that has no record. Always end it with `release_claim`.
 
-        Like a lease, a claim needs a free slot and the host's turn. Claims go before leases, but cannot starve them.
-        `wake` is called when `try_start` may give a new answer; it must only set a flag. `holder` is the lease of the
-        caller: its own transfer is over (`end_transfer`). If `needs_address` is true for the host, call
+        Like a lease, a claim needs a free slot and the host's turn. Claims are served before leases, but cannot starve
+        them. `wake` is called when `try_start` may return something new; it must only set a flag. `holder` is the lease
+        of the caller; its transfer is ended, as by `end_transfer`. If `needs_address` is true for the host, call
         `set_address` first.
         """
 
     async def try_start(self, claim: Claim, now: float) -> float:
-        """Return 0 if the transfer starts now, else the time to ask again; infinity if `wake` will be called."""
+        """Grant the claim and return 0, or return when to call again; infinity means when `wake` is called."""
 
     async def release_claim(self, claim: Claim, now: float) -> None:
         """End the claim; a second call does nothing. This and `claim` may change `next_ready`."""
@@ -84,7 +84,7 @@ class Frontier(VisitFrontier, Protocol):
         """
 
     def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
-        """Free the slot of the host: the transfer of the lease is over, while its callback goes on.
+        """Free the slot of the host: the transfer of the lease is over, but its callback may still run.
 
         With `contacted` False no request was sent to the host. A second call does nothing. May change `next_ready`.
         """
@@ -101,7 +101,7 @@ class Frontier(VisitFrontier, Protocol):
     ) -> bool:
         """Mark the record done for this reason, and queue its children in the same step.
 
-        With `contacted` False no request was sent (robots.txt forbids it), so the host's next start need not wait.
+        With `contacted` False no request was sent (robots.txt forbids it), so the host's delay does not start.
         `validators` are stored with the record and returned when it is refreshed.
         """
 
@@ -123,10 +123,13 @@ class Frontier(VisitFrontier, Protocol):
         """Set the IP address of the host, valid until this time; "" if it has none. Limits per address apply to it."""
 
     def next_ready(self, now: float) -> float | None:
-        """Return the earliest time at which `lease` may return something if no lease ends before; None for never."""
+        """Return the earliest time at which `lease` may return records, unless a lease ends earlier; None for never."""
 
     async def begin_run(self, now: float) -> None:
-        """Until this run ends, archive no segment that is the latest of its period now: the run may push into it."""
+        """Begin a run. Until it ends, do not archive segments that are now the latest of their period.
+
+        The run may push into them.
+        """
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         """Make all changes durable, together with the committed positions of the sinks, in one step.
@@ -151,10 +154,16 @@ class ReadableFrontier(Frontier, Protocol):
     """A frontier of one process, whose fingerprints can be read."""
 
     def stored(self, segment: str, prefix: bytes) -> list[bytes]:
-        """Return the fingerprints on disk that start with `prefix`, as 8 bytes each. Memory has those pushed lately."""
+        """Return the fingerprints on disk that start with `prefix`, as 8 bytes each.
+
+        Fingerprints that were pushed lately may be in memory only; they are not returned.
+        """
 
     async def requeue(self, fingerprints: Sequence[int]) -> int:
-        """Queue those of these records again that are done or dead, with their attempts reset. Return their number."""
+        """Queue the records with these fingerprints again if they are done or dead, and reset their attempts.
+
+        Return how many records were queued.
+        """
 
 
 class FrontierOperations(Protocol):
@@ -190,12 +199,12 @@ class FrontierOperations(Protocol):
         """Return the hosts whose keys follow `after`, in order."""
 
     async def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
-        """Return stored URLs, segment by segment, without robots.txt and address leases."""
+        """Return stored URLs, segment by segment. Leases for robots.txt and addresses are not included."""
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
         """Return the rows of a fingerprint, one per segment that has it; with `states`, only rows in these states.
 
-        The search is faster with `host`, and perhaps with `states`. The row of a done URL may lack the URL.
+        `host` makes the search faster; `states` may do so. The row of a done URL may lack the URL.
         """
 
     async def requeue(
@@ -208,9 +217,10 @@ class FrontierOperations(Protocol):
         """
 
     async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
-        """Expire the robots.txt of these hosts where it could not be fetched, so that it is fetched again.
+        """Expire the stored robots.txt of each of these hosts whose robots.txt could not be fetched. Return how many.
 
-        Return how many. Such a file forbids everything and may be valid for hours: requeued URLs would die at once.
+        After a failed fetch, all URLs of the host are forbidden, perhaps for hours. Without this call, requeued URLs
+        would be dead again at once.
         """
 
     async def archive(self, segment: str) -> bool:
@@ -233,10 +243,10 @@ class SharedCookies(Protocol):
     """Distributes changes of cookies among the workers of a crawl."""
 
     def publish(self, jar: str, key: str, cookie: bytes) -> None:
-        """Publish a changed or expired cookie of this jar. Others see it before the effects of later calls."""
+        """Publish a changed or expired cookie of this jar. Other workers get it before the effects of later calls."""
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
-        """Call `on_change` with jar and cookie for each change since the crawl began, by this worker too."""
+        """Call `on_change` with jar and cookie for each change since the crawl began, including our own."""
 
 
 class SharedCrawl(Protocol):
@@ -249,7 +259,7 @@ class SharedCrawl(Protocol):
         """Return the current number of workers."""
 
     async def expires_at(self) -> float | None:
-        """Return when the crawl, which is finished, will be removed (unix seconds); None for never."""
+        """Return when the finished crawl will be removed (unix seconds); None if it is not finished or is kept."""
 
     async def description(self) -> Description:
         """Return the description of the crawl with the seeds of all workers; an empty one before the first worker.
@@ -287,7 +297,7 @@ class SharedFrontier(Frontier, Protocol):
     def shortage(self) -> str:
         """Why `lease` returns nothing although something may be due (the server is full), or "".
 
-        It is as of the last answer of the server. A shortage may end by itself.
+        The value is from the last answer of the server. A shortage may end by itself.
         """
 
     async def check_membership(self) -> None:
@@ -300,13 +310,13 @@ class SharedFrontier(Frontier, Protocol):
     def report_start(self, host: str, now: float) -> None:
         """Report that a transfer to the host started at `now` (unix seconds): the next delay counts from then.
 
-        May be called twice for one transfer, first with an estimate. It is sent to the server with the next call.
+        May be called twice for one transfer, first with an estimate. The report is sent with the next call.
         """
 
     async def is_finished(self) -> bool:
-        """Whether the crawl is finished for good, for all workers; `stats` alone cannot tell.
+        """Whether the crawl is finished for good, for all workers. `stats` does not show this.
 
-        True is certain. After False ask again: another worker may hold leases or have uncommitted changes.
+        True is certain. After False call again: another worker may hold leases or have uncommitted changes.
         """
 
     def set_reporter(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:

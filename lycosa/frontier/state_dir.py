@@ -29,7 +29,7 @@ FRONTIER = "frontier"
 SOCKET = "socket"
 RECORDS = "records.sqlite"
 WORKER = "worker"
-"""The file with the name under which a state takes part in a shared crawl."""
+"""The file with the name of the worker of a shared crawl to which the state belongs."""
 
 JSON_SPOOLS = "json-*.jsonl"
 
@@ -62,7 +62,7 @@ class StateDir:
 
     @property
     def items(self) -> Path:
-        """The item file that an index needs if the user gave none."""
+        """The item file that an index needs if the user gave no item file."""
         return self.path / "items.jsonl"
 
     @property

@@ -10,13 +10,13 @@ from lycosa.frontier.core.fair_queue import NO_WORK
 from lycosa.frontier.core.scheduler import Host
 
 HOSTS_MAX = 1_000
-"""Maximum number of hosts of a report. Checking more takes too long, and so many rarely all wait."""
+"""With more hosts nothing is reported: checking them takes too long, and they rarely all wait at the same time."""
 
 
 class Brakes(NamedTuple):
     """`text` says what all hosts with work wait for; "" if one of them may be contacted now.
 
-    `work_s`: the seconds that the queued work takes at least, because of the delays and blocks of its hosts.
+    `work_s`: the minimum time in seconds that the queued URLs take, because of the delays and blocks of their hosts.
     `blocked_until`: when the first of the hosts with work may be contacted, if all of them are blocked; else 0.
     """
 

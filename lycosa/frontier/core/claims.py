@@ -1,14 +1,14 @@
 """Grants turns to transfers that have no record: fetches inside a callback, files of a pipeline.
 
-The claims of a host wait in one queue, first come, first served, and go before its leases: while a claim waits, its
-host is hidden from leases (and so is its address group, if only the group delays the claim). After CLAIMS_IN_ROW_MAX
-claims in a row the next turn is for a lease, if leases are requested. If no lease takes it within YIELD_S, the claims
-go on. Neither side can starve the other.
+The claims of a host wait in one queue, first come, first served. They are granted before leases: while a claim waits,
+its host gets no lease (nor do the other hosts of its address group, if only the group delays the claim). After
+CLAIMS_IN_ROW_MAX claims in a row the next turn is reserved for a lease, if leases are requested. If no lease takes the
+turn within YIELD_S, claims are granted again. So neither claims nor leases can starve the other.
 
 A caller never waits for a slot while it holds one: the transfer of a callback's lease is over, so its slot becomes free
 when the callback claims. Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns
-when to ask again, or that `wake` will be called. A claim takes its slot only in `try_start`, so a block, a longer delay
-or a new address in the meantime applies to it.
+when to call it again, or that `wake` will be called. A claim takes its slot only in `try_start`, so a block, a longer
+delay or a new address in the meantime applies to it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from lycosa.frontier.core.scheduler import (
 )
 
 YIELD_S = 1.0
-"""Maximum time that claims wait for a lease to take its turn."""
+"""Maximum time in seconds that claims wait for a lease to take its turn."""
 
 WAITING_MAX = 100_000
 """Maximum number of waiting claims on all hosts together."""
 
 WHEN_WOKEN = NO_WORK
-"""The answer of `try_start` that means: ask again when `wake` is called."""
+"""The result of `try_start` that means: call it again when `wake` is called."""
 
 
 class ClaimQueue:
@@ -62,7 +62,7 @@ class ClaimQueue:
         return claim
 
     def try_start(self, claim: Claim) -> float:
-        """Return 0 if the transfer starts now, else the time to ask again, or WHEN_WOKEN."""
+        """Grant the claim and return 0, or return when to call again (a time, or WHEN_WOKEN)."""
         host = claim.host
         if claim.granted:
             return 0.0
@@ -111,7 +111,7 @@ class ClaimQueue:
         return at
 
     def _yield_until(self, entity: Host | AddressGroup) -> float:
-        """Return the time until which the claims let a lease go first; 0 if they do not wait."""
+        """Return the time until which claims wait for a lease to take its turn; 0 if they do not wait."""
         if not yields_to_leases(self._scheduler, entity):
             return 0.0
         if not entity.yields_until:

@@ -1,7 +1,7 @@
 """The metrics of a crawl (`core.metrics` formats them).
 
-The number of label values is bounded: current workers up to WORKERS_MAX, states, and STATS_MAX stats. Counters without
-the label `worker` cover the whole crawl, including workers that have ended.
+The number of label values is bounded: at most WORKERS_MAX current workers, the states, and STATS_MAX stats. Counters
+without the label `worker` cover the whole crawl, including workers that have ended.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Identifies requests: a request has a key, and its fingerprint is the 64-bit hash of the key.
 
-By default the key is method, canonical URL and body (`core.url.fingerprint`). `FingerprintRules` can leave out query
-parameters that do not select the page, sort the other parameters, and call a user's resolver. The request is always
-fetched at its full URL.
+By default the key consists of the method, the canonical URL and the body (`core.url.fingerprint`). `FingerprintRules`
+can leave out query parameters that do not select the page, sort the other parameters, and call a user's resolver. The
+request is always sent to its full URL.
 
 A parameter is the text between two `&` (WHATWG). Its name is decoded once to compare it with the rules; parameters that
 remain are compared as written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the
 query, empty parameters are ignored. A parameter with a bare `;` is never left out: old servers read it as several
-parameters. The method is always part of the key. For a canonical URL nothing here raises except a resolver. The time is
-linear in the length of the URL.
+parameters. The method is always part of the key. For a canonical URL, only a resolver can fail. The time is linear in
+the length of the URL.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def is_function(word: str) -> bool:
 def parse_rules(words: Sequence[str], resolver: KeyResolver | None = None, name: str = "") -> FingerprintRules:
     """Parse words, in any order, into rules. Raises `BadSetting`.
 
-    The resolver, called `name`, gets the URLs that the other rules have reduced.
+    `name` is the name of the resolver, which gets the URLs as reduced by the other rules.
     """
     plain = sorted({word for word in words if not _NAMES.match(word)})
     for word in plain:

@@ -2,8 +2,8 @@
 
 All in-process frontiers (memory, LMDB) share this code and add only the storage. `lease` takes the next record of the
 host that the scheduler picks. A lease is ended by its token, and only once; `overdue` finds expired leases. A host
-whose address or robots.txt is still unknown first gets a lease of kind RESOLVE or ROBOTS, and no other until that one
-has ended. Leases are kept in memory only: the store belongs to one process, and the leases die with it.
+whose address or robots.txt is still unknown first gets a lease of kind RESOLVE or ROBOTS, and no other lease until that
+lease has ended. Leases are kept in memory only: the store belongs to one process, and the leases end with the process.
 
 Pure: `now` (unix seconds) is an argument.
 """
@@ -26,9 +26,8 @@ new_tuple = tuple.__new__
 class LeasedRecord(Generic[Key]):
     """A lease. `key` is the key of its record in the store; None for robots.txt and addresses, which are not stored.
 
-    `group` is the group in which the transfer started. `turn` serves to undo the start; it is None if the start set no
-    delay, or if the clock was set back since. `transfer_done` is True once the transfer has ended while the lease goes
-    on.
+    `group` is the group in which the transfer started. `turn` is used to undo the start; it is None if the start set no
+    delay, or if the clock was set back since. `transfer_done` is True if the transfer has ended before the lease.
     """
 
     __slots__ = ("group", "host", "key", "lease", "transfer_done", "turn")
@@ -116,7 +115,7 @@ class LeaseManager(Generic[Key]):
         return leased
 
     def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
-        """Free the slot of the lease, which goes on: its transfer is over. A second call does nothing."""
+        """Free the slot of the host: the transfer is over, but the lease stays valid. A second call does nothing."""
         self._update_clock(now)
         leased = self._leased.get(lease.token)
         if leased is not None and leased.key is not None and not leased.transfer_done:
@@ -124,9 +123,9 @@ class LeaseManager(Generic[Key]):
             self._free_slot(leased, contacted=contacted)
 
     def claim(self, host_key: str, wake: Callable[[], None], holder: Lease | None, now: float) -> Claim:
-        """Queue a claim on the host; `wake` is called when `try_start` may give a new answer.
+        """Queue a claim on the host; `wake` is called when `try_start` may return something new.
 
-        `holder` is the caller's own lease: its transfer is over, so its slot is freed.
+        `holder` is the caller's own lease: its transfer is ended, which frees its slot.
         """
         self._update_clock(now)
         if holder is not None:
@@ -134,7 +133,7 @@ class LeaseManager(Generic[Key]):
         return self._claims.claim(self.scheduler.activate(host_key), wake)
 
     def try_start(self, claim: Claim, now: float) -> float:
-        """Return 0 if the transfer starts now, else when to ask again (unix seconds; infinity: wait for `wake`)."""
+        """Grant the claim and return 0, or return when to call again (unix seconds; infinity: wait for `wake`)."""
         self._update_clock(now)
         at = self._claims.try_start(claim)
         if claim.granted and (claim.host.delay_s or claim.group is not None):

@@ -102,11 +102,12 @@ class FrontierStats(NamedTuple):
 
     `delayed` counts the states DELAYED and RETRY; URLs in a segment that has not started count as `queued`.
 
-    The other fields describe this process: `lookups` fingerprints were looked up, `lookups_settled` of them by the
-    Bloom filter alone; `offered` records were pushed, `added` of them were new. `paused` is why a running crawl leases
-    nothing, or "". `brake` is what all hosts with work wait for, "" if one of them may be contacted or it is unknown;
-    `work_s` is the minimum time that the known delays and blocks need for what is queued, `blocked_until` when
-    the first of the hosts with work may be contacted, if all are blocked; else 0.
+    The other fields describe this process. `lookups` fingerprints were looked up; for `lookups_settled` of them the
+    Bloom filter was enough. `offered` records were pushed, `added` of them were new. `paused` is why a running crawl
+    leases nothing, or "". `brake` is what all hosts with work wait for; it is "" if one of them may be contacted now,
+    or if the cause is unknown. `work_s` is the minimum time (seconds) that the queued URLs need because of the known
+    delays and blocks. If all hosts with work are blocked, `blocked_until` is when the first may be contacted (unix
+    seconds), else 0.
     """
 
     queued: int = 0
@@ -160,7 +161,9 @@ class SegmentView(msgspec.Struct, frozen=True):
 
 
 class AddressView(msgspec.Struct, frozen=True):
-    """An IP address with its limits and their use. `hosts` active hosts share it; `concurrency` is 0 for no limit.
+    """An IP address, its limits and how much of them is in use. `hosts` active hosts share it.
+
+    `concurrency` is the maximum number of transfers in flight, 0 for no limit.
 
     `address` is "" while unknown. It must be looked up again from `until` on (unix seconds).
     """

@@ -31,7 +31,7 @@ class RecentFingerprints:
             self._slots[mixed & self._mask] = mixed
 
     def contained(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return the fingerprints that are in the table."""
+        """Return those of the fingerprints that are in the table."""
         salt, slots, mask = _salt(segment), self._slots, self._mask
         # Empty slots hold 0, so the value 0 never counts as contained.
         return {each for each in fingerprints if slots[(each ^ salt) & mask] == each ^ salt != 0}

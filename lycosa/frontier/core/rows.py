@@ -6,17 +6,19 @@ A line is a JSON object. Only `url` is required; other fields default to the val
     state        queued, leased, delayed, retry, done, dead or archived; queued
     segment      name; the segment without a name
     priority depth redirects attempts      integers; 0
-    not_before at        unix seconds: when it may be fetched; when it ended, is due, or its lease expires; 0
+    not_before           when it may be fetched, in unix seconds; 0
+    at                   when it ended, is due, or when its lease expires, in unix seconds; 0
     reason               why it is done or dead; ""
-    method headers       "GET", an object of strings
+    method               the HTTP method; "GET"
+    headers              object of strings; empty
     body                 base64
     callback             name of a method of the spider
     meta cb_kwargs       objects; what JSON cannot represent: msgpack in base64, as meta_packed and kwargs_packed
     etag modified fetched_at       the validators of the last fetch
-    errback cookies encoding flags       as in a Request, the errback by name; none
-    spider               the spider of the request, in a crawl with several spiders
+    errback cookies encoding flags       as in a Request, but `errback` is the name of a method; as in a Request
+    spider               the spider of the request, in a crawl with several spiders; ""
     guarded              true if it was found on a page with a public address; false
-    dont_filter fingerprint        ignored by an import, which drops duplicates by the fingerprints of its own crawl
+    dont_filter fingerprint        ignored by an import, which computes the fingerprints and skips duplicates
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chooses the host to contact next. Politeness holds by construction. Hosts are scanned only if the clock was set back.
+"""Chooses the host to contact next, so that all limits hold. Scans all hosts only if the clock was set back.
 
 A host is *ready* if it has work and a free slot and its delay is over; until then it waits (`frontier.core.fair_queue`
 orders both kinds). So two starts on a host are never closer together than its delay, and a host with a million URLs
@@ -6,8 +6,8 @@ costs as much as a host with one URL. If the policy limits IP addresses, the hos
 own fair queue. The group competes with other hosts and groups as one entity, so every host that is picked can be
 contacted at once. (Modelled on the workbench of BUbiNG, Boldi et al. 2014.)
 
-Transfers without a record hold claims (`frontier.core.claims`): if the next turn of a host or group is for a claim, it
-is hidden from leases until the claim has started.
+Transfers without a record hold claims (`frontier.core.claims`): if the next turn of a host or group is for a claim, the
+host or group gets no lease until the claim has started.
 
 Pure: `now` (unix seconds) is an argument. It may jump: see `HostScheduler.update_clock`.
 """
@@ -27,10 +27,10 @@ TRANSFER_S = 0.2
 """Assumed duration of a transfer, to estimate the work of hosts without a delay."""
 
 CLOCK_SLACK_S = 1.0
-"""Tolerance for times that arrive out of order. A time that is earlier by more shows that the clock was set back."""
+"""Tolerance in seconds for times that arrive out of order. A larger step back means that the clock was set back."""
 
 PAUSE_MAX_S = 3600.0
-"""Maximum length of a pause that may have been set either before or after the clock was set back."""
+"""Maximum length in seconds of a pause that was set about when the clock was set back (see `update_clock`)."""
 
 CLAIMS_IN_ROW_MAX = 8
 """After this many claims in a row, a host with work gives its next turn to a lease, if leases are requested."""
@@ -144,7 +144,7 @@ class SavedTurn(NamedTuple):
 
 
 class HostScheduler:
-    """The active hosts: with something queued or in flight, or idle until `forget_idle` drops them."""
+    """The active hosts: those with URLs queued or in flight, and idle hosts until `forget_idle` drops them."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -359,8 +359,8 @@ class HostScheduler:
     def update_clock(self, now: float) -> None:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
-        A pause set since the previous call may have been computed before or after the clock was set back. It ends at
-        the later of two times: its end moved back like all others, and its given end, capped at PAUSE_MAX_S from now.
+        A pause that was set since the previous call may have been computed by the old or by the new time. So it ends at
+        the later of two times: its end as moved back, and its end as given, but at most PAUSE_MAX_S from now.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)

@@ -15,7 +15,7 @@ from lycosa.core.url import canonicalize, host_key
 KINDS = ("host", "domain", "prefix", "any")
 
 HOSTS_MAX = 65_536
-"""Maximum number of host keys in each of the two caches of a domain crawl (inside and outside)."""
+"""Maximum number of host keys in each of the two caches of a domain crawl (hosts inside, hosts outside)."""
 
 
 class Scope:

@@ -43,7 +43,7 @@ SEGMENTS_KEPT_MAX = 900
 """Number of segments beyond which the oldest archived ones are dropped, even without `keep_segments`."""
 
 LATEST_KEPT = 2
-"""Number of latest segments of each period that are never dropped: a new one takes over the URLs of the previous."""
+"""Number of latest segments of each period that are never dropped: a new one takes over URLs of the one before."""
 
 SHOWN_MAX = 60
 """Maximum number of characters of an invalid name that a message shows."""
@@ -105,7 +105,7 @@ class SegmentNaming:
         return self.resolver(first, now)
 
     def of_request(self, request: Request, inherited: str) -> str:
-        """Return the segment of a new request: `inherited`, that of its own period, or the one in which it is due.
+        """Return the segment of a new request: `inherited`, the one of its own period, or the one in which it is due.
 
         `inherited` is the segment of the page on which the request was found, or of the run. A request with the same
         period inherits it, even if a later segment has begun. Raises `BadSpider` if a resolver fails.
@@ -161,7 +161,7 @@ def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = No
 
 
 def by_period(resolver: Callable[[Request], object], name: str) -> SegmentNaming:
-    """Return the naming of a user's function that returns a period for each request; `name` is its name."""
+    """Return the naming by a user's function, called `name`, which returns a period for each request."""
 
     def period(request: Request) -> str | None:
         try:
@@ -204,7 +204,10 @@ def period_of(name: str) -> str | None:
 
 
 def _span(word: str) -> NameAt:
-    """Return the naming of `hour`, `day`, `week` or a multiple such as `3d`. Raises `BadSetting`."""
+    """Return the function that names the segments of `hour`, `day`, `week` or a multiple such as `3d`.
+
+    Raises `BadSetting`.
+    """
     found = _SPAN.fullmatch(SPANS.get(word, word))
     if found is None:
         raise BadSetting(_unknown(word))

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from lycosa.frontier.core.model import UrlRecord
 
 EXPIRIES_MAX = 5
-"""A record is dead when its lease expires and it has this many failed attempts: its callback probably hangs."""
+"""A record becomes dead if its lease expires and it then has this many failed attempts: its callback may hang."""
 
 ROBOTS_TTL_S = 24 * 3600.0
 """How long a robots.txt may be cached (RFC 9309 §2.4)."""
@@ -99,8 +99,8 @@ def step(state: State, event: Event) -> State:
 class Policy:
     """The politeness limits of a crawl, and the length of its leases.
 
-    `delay_s` (between two starts) and `concurrency_per_host` apply to each host key, the `_per_ip` limits to all hosts
-    of one IP address; 0 means no limit per address. `start_delay_s` is the delay of a host until the first
+    `delay_s` (between two starts) and `concurrency_per_host` apply to each host key. The `_per_ip` limits apply to all
+    hosts of one IP address together; 0 means no limit. `start_delay_s` is the delay of a host until the first
     `Frontier.set_delay`.
     """
 

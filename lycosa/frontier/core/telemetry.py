@@ -1,8 +1,8 @@
 """What the workers of a crawl report, and what is computed from it: sums, rates, remaining time.
 
 A worker reports its counters since its start about once a second (`WorkerReport`). The server adds the increase since
-the previous report to the totals of the crawl, so these include all workers that ever took part. A killed worker
-counts up to its last report. Readers compute rates from two reports of a worker, by the worker's own clock.
+the previous report to the totals of the crawl, so these include all workers that ever took part. A killed worker is
+counted up to its last report. Readers compute rates from two reports of a worker, by the worker's own clock.
 
 A page that is fetched again because its worker died before the commit counts twice here, but once among the URLs that
 the frontier counts as done.
@@ -66,8 +66,9 @@ class WorkerReport(msgspec.Struct, frozen=True):
 class RunProgress(NamedTuple):
     """The work of all workers of a shared crawl since its run began, `age_s` ago.
 
-    A run begins when a worker joins while there is no other. `counts` are the increases of the counters since then. The
-    last item came `item_age_s` ago, after `pages_at_item` pages; if there are no items, both are those of the start.
+    A run begins when a worker joins a crawl without workers. `counts` are the increases of the counters since then.
+    `item_age_s` is the time since the last item, `pages_at_item` the number of pages until then. Before the first item,
+    the start of the run counts as the last item.
     """
 
     age_s: float
@@ -77,7 +78,9 @@ class RunProgress(NamedTuple):
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """A worker as others see it. It was last heard from `silent_s` ago; `report` is None before its first report."""
+    """A worker as others see it. It was last heard from `silent_s` seconds ago. Before its first report, `report` is
+    None.
+    """
 
     name: str
     state: str
@@ -93,7 +96,7 @@ class WorkerView(msgspec.Struct, frozen=True):
 class CrawlView(msgspec.Struct, frozen=True):
     """A crawl at `at` (unix seconds, by the clock of its server or owner).
 
-    `former_workers` left recently. `frontier` counts URLs by state; `hosts` are some of the busiest.
+    `former_workers` left recently. `frontier` counts URLs by state; `hosts` are some of the busiest hosts.
     """
 
     name: str

@@ -37,12 +37,12 @@ BUFFER_MAX = 128
 """Maximum number of records read ahead per host, while few hosts are active."""
 
 BUFFERED_MAX = 50_000
-"""Maximum number of records read ahead for all hosts together. Each host gets BUFFER_MIN even beyond that."""
+"""Maximum number of records read ahead for all hosts together, except that each host may have BUFFER_MIN."""
 
 BUFFER_MIN = 4
 
 WINDOWS_KEPT_MAX = 20_000
-"""Number of windows up to which hosts with nothing queued keep theirs, because most such hosts get work again soon."""
+"""Empty windows are removed only above this number of windows, because most of their hosts get work again soon."""
 
 DELAYED_MAX = 1000
 """Maximum number of delayed records read ahead."""
@@ -155,7 +155,7 @@ class LmdbCrawlStore:
         segment = self.registry.live.get(record.segment)
         if segment is None:
             return NOT_READY
-        if record.attempts:  # an expiry may have added one
+        if record.attempts:  # an expiry may have changed them
             self.memtable.put(segment.queue, key, record)
         self._window(segment, record.host).put_back(key, record, self.memtable)
         return segment.rank if segment.started else NOT_READY
@@ -258,7 +258,7 @@ class LmdbCrawlStore:
             return None
         memtable, queue = self.memtable, segment.queue
         rows = memtable.active[queue]
-        # A row first written since the last freeze is not in LMDB; any other must be deleted there. A record with
+        # A row first written since the last freeze is not in LMDB; any other row must be deleted there. A record with
         # attempts may have been rewritten, so its row may be in memory and in LMDB.
         if rows.pop(key, None) is None or record.attempts:
             rows[key] = None
@@ -322,7 +322,7 @@ class LmdbCrawlStore:
         return window
 
     def _trim(self) -> None:
-        """Release the memory of rows that LMDB has now."""
+        """Release the memory of rows that are now in LMDB."""
         live = self.registry.live.values()
         windows = sum(not window.is_empty for segment in live for window in segment.windows.values())
         many = sum(len(segment.windows) for segment in live) > WINDOWS_KEPT_MAX

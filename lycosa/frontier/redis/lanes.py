@@ -19,7 +19,7 @@ SEGMENT_START = RANK_CHARS + PRIORITY_CHARS + 3
 """Position of the segment in a lane, counted from 1 as in Lua."""
 
 PRIORITY_TOP = 5 * 10**18
-"""A number above any priority: these are below 2**62."""
+"""A number above every priority: priorities are below 2**62."""
 
 FINGERPRINT_CHARS, STAMP_CHARS = 16, 14
 ROW_START = FINGERPRINT_CHARS + STAMP_CHARS

@@ -13,7 +13,7 @@ LAYOUT = 4
 """Incremented whenever keys or values change. Lycosa refuses a crawl with another layout."""
 
 CLOSING = "closing"
-"""The state of a segment that is being archived: it takes no records but links of its own pages."""
+"""The state of a segment that is being archived: it accepts only links from its own pages."""
 
 
 DELETED_LAYOUT = 999_999_999
@@ -21,7 +21,7 @@ DELETED_LAYOUT = 999_999_999
 
 
 class Key(StrEnum):
-    """Keys without the prefix. A key that ends in `|` takes the suffix that its comment starts with."""
+    """The keys, without their prefix. To a key that ends in `|`, append the suffix with which its docstring starts."""
 
     # The crawl and its clock.
     META = "m"
@@ -29,12 +29,12 @@ class Key(StrEnum):
 
     hash: `crawl`, its number; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set once all
     partitions are created; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`,
-    `workers`, `cookies`; `wanted`, when leases were last wanted; `seen`, the time of the last call of any worker;
-    `real` and `ahead`, the clock; `run_at`, when the run began, `item_at`, when its last item came, `pages_at_item`,
-    the pages then; `expires_at` and `reviving`, see expiry.lua; `waits`, written when a commit waits for replicas;
-    `floor`, see `refuse_rejoin` in membership.lua."""
+    `workers`, `cookies`; `wanted`, when leases were last requested; `seen`, the time of the last call of any worker;
+    `real` and `ahead`, the clock; `run_at`, when the run began; `item_at`, the time of its last item; `pages_at_item`,
+    its pages until then; `expires_at` and `reviving`, see expiry.lua; `waits`, written when a commit waits for
+    replicas; `floor`, see `refuse_rejoin` in membership.lua."""
     DESCRIPTION = "description"
-    """string: the description of the crawl, which a state keeps in crawl.json (in the first partition)."""
+    """string: the description of the crawl, like crawl.json in a state folder (in the first partition)."""
     MEMORY_PROBE = "memory_probe"
     """Never exists: the script writes an empty string to it, to find out whether a full server refuses writes."""
     SEEDS = "seeds"
@@ -151,4 +151,4 @@ class Key(StrEnum):
     OUTBOX_RETAINED = "outbox_retained"
     """hash: partition -> which delivered records may be removed from its outbox; see `expired_upto`."""
     INBOX_LAST = "inbox_last"
-    """hash: PARTITION|SERVER -> number of the last record that was delivered from there."""
+    """hash: PARTITION|SERVER -> number of the last record delivered here from that partition and server."""

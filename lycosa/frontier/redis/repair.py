@@ -4,8 +4,8 @@ A replica that takes over may lack the last writes: its whole partition goes bac
 partitions do not. Workers whose reports were lost are refused there, and join again. The rest is repaired here:
 
 - Lost records that came from outboxes of other partitions are delivered again.
-- A worker that other partitions know and the first one does not is expired in the first one: it has lost the record
-  that the worker joined or expired.
+- A worker that is known in other partitions but not in the first one is expired in the first one, which has lost the
+  entry that the worker joined or expired.
 """
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ from lycosa.frontier.redis.shielded_calls import preserve_cancellation
 from lycosa.frontier.redis.worker.partition import Partition
 
 Retry = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-"""Makes a call, and repeats it while the server is away."""
+"""Makes a call, and repeats it while the server does not answer."""
 
 DELIVERED_AT_ONCE = 500
 """Maximum number of records of an outbox in one call."""
 
 
 class LeaseDemand(NamedTuple):
-    """The number of records wanted now, and the number wanted ahead."""
+    """`limit` leases are wanted now, and at most `ahead` more in advance, only of hosts without a delay or group."""
 
     limit: int = 0
     ahead: int = 0
@@ -47,7 +47,7 @@ class ExchangeRequest(NamedTuple):
 class PartitionCalls:
     """The calls of one worker. `now` returns the time for the script, "" for the server's time.
 
-    `next_demand` returns the leases that will be wanted next: calls that are made for other reasons ask for them.
+    `next_demand` returns the leases that will be wanted next. Calls that are made for other reasons request them, too.
     `on_leases` is called with a partition and its new leases.
     """
 
@@ -76,7 +76,7 @@ class PartitionCalls:
 
     async def status(self, partitions: Sequence[Partition]) -> list[Any]:
         """Update the status of these partitions without being a worker. Return the replies. Raises `StateError`."""
-        # With the lock of the exchanges: a late reply must not replace the status of a newer exchange.
+        # The lock prevents that a late reply replaces the status of a newer exchange.
         async with self._exchange_lock:
             replies = await asyncio.gather(*(self.operate(each, "status") for each in partitions))
             for partition, (_, status, _, _) in zip(partitions, replies, strict=True):
@@ -112,9 +112,9 @@ class PartitionCalls:
     async def deliver(self, source: Partition, target: Partition, start: int | str = "") -> None:
         """Deliver the outbox of one partition to another: all undelivered records, or those from number `start` on.
 
-        If this worker is killed at any point, another one delivers the records again: the target skips numbers that it
-        has. A target that lost records, because a replica took over, gets them again. Raises `StateError` if the source
-        no longer has them.
+        If this worker is killed at any point, another worker delivers the records again: the target skips the numbers
+        that it has. If the target lost records because a replica took over, they are delivered again. Raises
+        `StateError` if the source no longer has them.
         """
         while True:
             _, server, servers, first, entries = await self.run(

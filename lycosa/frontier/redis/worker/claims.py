@@ -1,8 +1,9 @@
 """The claims of one worker: transfers without a record that wait for their host.
 
-All of them wait in the queue of their host in Redis (`frontier/redis/lua/claims.lua`), but only the first claim of this
-worker for a host asks whether it may start; the next one is woken when it becomes the first. The end of a transfer of
-this worker wakes a claim, too. So a worker reuses its own slots at once, and polls only for those of other workers.
+Each claim waits in the queue of its host in Redis (`frontier/redis/lua/claims.lua`). Of this worker's claims for a
+host, only the first asks the server whether it may start; the next one is woken when it becomes the first. The end of
+a transfer of this worker also wakes the first claim of the host. So a worker reuses its own slots at once, and polls
+only for slots of other workers.
 """
 
 from __future__ import annotations
@@ -96,4 +97,4 @@ class WorkerClaims:
     def _sent(self, sending: asyncio.Task[None]) -> None:
         self._sending.discard(sending)
         if not sending.cancelled():
-            sending.exception()  # marks it as retrieved, in case no caller waits any more
+            sending.exception()  # marks the exception as retrieved, in case the caller was cancelled

@@ -13,7 +13,7 @@ from lycosa.frontier.redis.worker.session import Session
 
 
 class Commits:
-    """The commits of one session. `member` stores where the sinks started; with `replicas` a commit waits for them."""
+    """The commits of one session. `member` stores the first positions of the sinks. A commit waits for `replicas`."""
 
     def __init__(self, session: Session) -> None:
         self.replicas: Replicas | None = None
@@ -28,7 +28,7 @@ class Commits:
             self.member.starts = dict(positions)
             self.member.changed()
         first, *others = self._session.partitions
-        # The first commit goes to all partitions: the positions that they store may belong to another output.
+        # The first commit is prepared in all partitions: the positions stored there may belong to another output.
         prepared = [partition for partition in others if partition.has_acked or (self._number == 1 and positions)]
         worker = self._session.worker
         fields = [part for name, position in positions.items() for part in (f"{worker}/{name}", position)]
@@ -39,7 +39,7 @@ class Commits:
             await self._session.exchange([ExchangeRequest(partition) for partition in prepared])
         await self.wait_for_replicas(prepared)
         first.add("commit", self._number, len(positions), *fields)
-        # Even if no verb waits: an exchange of another task may have taken the verb and failed.
+        # Exchange even if no verb is queued: an exchange of another task may have taken the verb and failed.
         await self._session.exchange([ExchangeRequest(first)])
         await self.wait_for_replicas([first])
         for partition in prepared:
@@ -55,12 +55,12 @@ class Commits:
             await self._session.exchange([ExchangeRequest(partition, NO_LEASES) for partition in partitions])
 
     async def positions(self) -> dict[str, int]:
-        """Return the positions of our sinks: the highest that any partition stores.
+        """Return the position of each of our sinks: the highest one that any partition stores.
 
-        A replica that took over the first partition may have lost a commit that other partitions store, with the pages
-        that are done there. Then the first partition's pages of that commit are fetched again, although their items are
-        in the output: duplicates are better than losses. If no partition stores a position, all commits of this worker
-        are lost, and the sinks start where they first started.
+        A replica that took over the first partition may have lost a commit, while the other partitions still store it
+        with their done pages. Then the pages of that commit in the first partition are fetched again, although their
+        items are in the output: duplicates are better than losses. If no partition stores a position, all commits of
+        this worker are lost, and the sinks resume at their first positions.
         """
         last: dict[str, int] = {}
         prefix = f"{self._session.worker}/".encode()

@@ -1,8 +1,9 @@
 """A frontier in Redis that many workers share; `frontier/redis/layout.py` describes the keys.
 
-The reports of a worker (done, failed, blocked...) wait here and go to the server with the next `lease`, `push`,
-`commit` or `stats`, in one round trip. A done record counts as done at once, but is queued again if the worker dies
-before its next `commit`. Leases end with their worker, not after a time: `expire` handles the leases of this worker.
+The reports of a worker (done, failed, blocked...) are queued here as verbs (commands to a partition). The next `lease`,
+`push`, `commit` or `stats` sends them to the server in one round trip. A done record counts as done at once, but is
+queued again if the worker dies before its next `commit`. The server ends leases only when their worker expires:
+`expire` ends the overdue leases of this worker.
 
 Hosts are spread over partitions; a script is atomic within one partition. A record that is found in one partition and
 belongs to another waits in the outbox of the first until a worker delivers it.
@@ -50,18 +51,18 @@ IDLE_POLL_S = 0.5
 
 ADDRESS_LIMITS = "hosts of one IP address may be in several partitions: for limits per address set partitions=1"
 WAITING_VERBS_MAX = 1000
-"""Number of waiting verbs at which they are sent at once."""
+"""Maximum number of queued verbs of a partition: at this number they are sent at once."""
 
 WAITING_ARGUMENTS_MAX = 100_000
-"""Number of arguments of waiting verbs at which they are sent at once. Each link of a page has six. This many take the
-server half a second."""
+"""Maximum number of arguments of queued verbs: at this number they are sent at once. Each link of a page has six
+arguments. The server takes half a second for this number."""
 
 
 class RedisFrontier:
     """See `frontier.ports.SharedFrontier`. Create it with `join.redis_frontier`.
 
-    Up to `ahead` leases more than the caller asks for are held. With `keep_alive` the worker asks for work even after
-    the crawl has finished, since more may come.
+    The frontier holds up to `ahead` leases more than the caller asks for. With `keep_alive` the worker keeps asking for
+    work after the crawl has finished, because new URLs may be pushed.
     """
 
     def __init__(self, session: Session, policy: Policy, *, ahead: int = 0, keep_alive: bool = False) -> None:
@@ -83,7 +84,7 @@ class RedisFrontier:
         self._membership_check = asyncio.Lock()
 
     async def open(self, known: str = "") -> str:
-        """Join the crawl: see `Session.open`. Raises `UsageError` for limits per address and several partitions."""
+        """Join the crawl: see `Session.open`. Raises `UsageError` if it limits addresses and has several partitions."""
         if self._policy.limits_addresses and len(self.session.partitions) > 1:
             raise UsageError(ADDRESS_LIMITS)
         return await self.session.open(shared_policy(self._policy, punctual=not self.session.callers_clock), known)
@@ -168,7 +169,7 @@ class RedisFrontier:
         return renewed
 
     async def expire(self, now: float) -> int:
-        """Take back overdue leases of this worker."""
+        """End the overdue leases of this worker."""
         self.session.now = now
         await self._release_waiting([lease for lease in self._leases.waiting() if lease.expires_at <= now], now)
         late = list(takewhile(lambda lease: lease.expires_at <= now, self._leases.held.values()))
@@ -243,7 +244,7 @@ class RedisFrontier:
         return f"{self.server_url} has reached its maxmemory" if self.session.is_full else ""
 
     def next_ready(self, now: float) -> float | None:
-        """As of the last exchange, or the time of the next poll if other workers may create work."""
+        """Use the status of the last exchange. If other workers may create work, return at most the next poll time."""
         if self._leases:
             return 0.0
         partitions = [partition for partition in self.session.partitions if partition.due is not None]
@@ -263,7 +264,7 @@ class RedisFrontier:
         await self._archiver.begin_run(now)
 
     async def forget(self, segment: str) -> None:
-        """Give up the leases of a segment that was dropped."""
+        """Release the leases of a segment that was dropped."""
         leases = [each for each in self._leases.held.values() if each.record.segment == segment]
         await self._release_waiting([each for each in leases if each.record.kind == RecordKind.PAGE], self.session.now)
 
@@ -302,7 +303,7 @@ class RedisFrontier:
         if self.heartbeat is not None:
             await asyncio.to_thread(self.heartbeat.stop)
         async with aclosing(self.session.calls.client):
-            with suppress(StateError):  # this worker has expired, or the server is away: others take over
+            with suppress(StateError):  # this worker expired, or the server is down: others take over
                 await self.session.leave()
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -333,7 +334,7 @@ class RedisFrontier:
         return True
 
     async def _send_if_due(self, lease: Lease) -> None:
-        """Send the end of a prerequisite soon, because its host waits for it; send verbs at once if very many wait."""
+        """Send the end of a robots.txt or address lease soon, because its host waits; of a page if many verbs wait."""
         home = self.session.partition_of(lease.record.host)
         if lease.record.kind != RecordKind.PAGE:
             await self._flusher.flush_facts()

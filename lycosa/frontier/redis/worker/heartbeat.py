@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 BEAT_S = SILENT_S / 4
 
 LAST_BEAT_S = 0.3
-"""Maximum seconds for which a worker that ends waits for a beat in progress."""
+"""Maximum seconds that an ending worker waits for a beat in progress."""
 
 REPORT_S = 1.0
 """How often (seconds) a beat carries a report."""
@@ -45,7 +45,7 @@ class WorkerHeartbeat:
         return time.monotonic() > max(self._answered_at, self._partition_answered_at()) + SILENT_S
 
     def stop(self) -> None:
-        """Stop beating. A beat without an answer is cut off: its server may be away."""
+        """Stop beating. A beat that is not answered within LAST_BEAT_S is aborted: the server may be down."""
         self._heartbeat.stop()
         self._heartbeat.join(LAST_BEAT_S)
         self._client.close()

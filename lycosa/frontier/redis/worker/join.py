@@ -39,7 +39,7 @@ async def redis_frontier(
     again: bool = False,
     on_created: Callable[[str], None] | None = None,
 ) -> RedisFrontier:
-    """Join the crawl of this name and spider, and set it in `member`. Raises `UsageError` or `StateError`.
+    """Join the crawl of this name and spider, and set its number in `member`. Raises `UsageError` or `StateError`.
 
     `again`: whether this process was a worker of the crawl before, and has expired. `report` is called with a message
     when a call waits for the server, and when joining changes the limits. `on_created` (default: `report`) is called
@@ -73,7 +73,7 @@ async def redis_frontier(
         await session.refresh()
         if session.has_begun:
             (on_created or report)(await created_message(session, server.text))
-        with suppress(StorageFull):  # if this worker joins again, the crawl is in the set; leases wait for free memory
+        with suppress(StorageFull):  # only a worker that joined before gets here: the set has the crawl already
             await server.retry(lambda: clients.loop.sadd(CRAWLS, name))
     except BaseException:
         clients.blocking.close()

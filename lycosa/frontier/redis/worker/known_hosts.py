@@ -8,7 +8,7 @@ KNOWN_HOSTS_MAX = 100_000
 
 
 class KnownHosts:
-    """Delays and addresses of hosts, for the last KNOWN_HOSTS_MAX hosts. Times are those of the script's clock."""
+    """Delays and addresses of hosts, for the last KNOWN_HOSTS_MAX hosts. Times are by the script's clock."""
 
     def __init__(self) -> None:
         self._with_delay: RecentDict[str, bool] = RecentDict(KNOWN_HOSTS_MAX)
@@ -26,5 +26,5 @@ class KnownHosts:
         return host in self._with_delay
 
     def address_until(self, host: str) -> float:
-        """Return until when the address of the host is valid; 0 if it is not known."""
+        """Return the time until which the address of the host is valid; 0 if the address is not known."""
         return self._addresses.get(host, 0.0)

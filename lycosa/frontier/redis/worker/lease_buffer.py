@@ -20,7 +20,7 @@ OnHost = Callable[[str, float, bool], None]
 
 
 class LeaseBuffer:
-    """Asks for up to `ahead` leases of `lease_s` (seconds) more than the worker wants.
+    """Requests up to `ahead` leases more than the worker wants. A lease lasts `lease_s` seconds.
 
     `on_host(host, address_until, has_delay)` is called with the data of the host that each lease carries.
     """
@@ -33,7 +33,7 @@ class LeaseBuffer:
         self._on_host = on_host
         self._waiting: deque[Lease] = deque()
         self._missing: int | None = None
-        """Number of leases that the last `take` could not return; None once they were requested, until the next one."""
+        """Number of leases that the last `take` could not return; None after they were requested."""
         self.held: dict[int, Lease] = {}
         """All leases by token, in the order in which they expire."""
         self.needs_cookies = False
@@ -62,10 +62,10 @@ class LeaseBuffer:
         self._waiting = deque(lease for lease in self._waiting if lease.token not in removed)
 
     async def fetch(self, limit: int) -> None:
-        """Ask all partitions for an equal share, then those that granted all of it for more.
+        """Ask all partitions for an equal share of the leases, then ask those that granted their whole share for more.
 
         If fewer than `ahead` leases are wanted, first ask one partition with ready hosts: the one that was asked least
-        recently. If there are no leases then, check whether the crawl has finished.
+        recently. If no lease is waiting or held afterwards, check whether the crawl has finished.
         """
         session = self._session
         limit += min(self._ahead, self._pacing.record_call(session.now))
@@ -95,7 +95,7 @@ class LeaseBuffer:
         for number, kind, host, data, address, attempts, has_delay, address_until in leases:
             token = int(number) * len(self._session.partitions) + partition.number
             if token in self.held or int(number) in partition.ending:
-                continue  # this lease came before: the exchange was sent twice
+                continue  # this lease was received before: the exchange was sent twice
             record = leased_record(RecordKind(int(kind)), host.decode(), data, int(attempts))
             lease = Lease(token, record, self._session.now + self._lease_s, address.decode())
             self.held[token] = lease

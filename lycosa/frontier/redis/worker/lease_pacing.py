@@ -10,11 +10,14 @@ from collections import deque
 from lycosa.frontier.core.states import Policy
 
 GATHER_MAX_S, GATHER_SHARE = 0.05, 20
-"""The minimum time between two calls is delay/GATHER_SHARE, capped at GATHER_MAX_S: each call gets several leases."""
+"""Calls are at least delay/GATHER_SHARE apart, or GATHER_MAX_S (seconds) if that is less: each gets several leases."""
 
 
 class LeasePacing:
-    """The calls of one worker for leases, at least `gather_s` apart (0 without a delay). Times are unix seconds."""
+    """Decides when one worker calls for leases: at least every `gather_s` seconds, 0 without a delay.
+
+    Times are unix seconds.
+    """
 
     def __init__(self, policy: Policy, *, punctual: bool) -> None:
         self.gather_s = min(GATHER_MAX_S, policy.delay_s / GATHER_SHARE) if punctual else 0.0
@@ -30,13 +33,13 @@ class LeasePacing:
         return self._calls[-1][0] + self.gather_s if self.gather_s else 0.0
 
     def record_leases(self, leases: int) -> None:
-        """Record leases that were handed out."""
+        """Record that this many leases were handed out."""
         self._handed_out += leases
 
     def record_call(self, now: float) -> int:
         """Record a call. Return the number of leases that the worker will want before the next call.
 
-        It is estimated from the rate since the last call but one.
+        The estimate is based on the rate since the call before the last one.
         """
         before_at, before = self._calls[0]
         self._calls.append((now, self._handed_out))

@@ -1,6 +1,6 @@
 """The membership of a worker in a crawl, stored in a file of its state.
 
-WORKER CRAWL                its name, and the number of the crawl ("" before it has joined)
+WORKER CRAWL                the name of the worker, and the number of the crawl ("" before the worker has joined)
 {"jsonl:/items.jsonl": 0}   the positions at which its sinks started
 "shop"                      the name of the crawl
 """
@@ -23,7 +23,7 @@ from lycosa.infra.durable_files import replace_file
 
 @dataclass(slots=True)
 class Membership:
-    """`worker` is the name of a worker, `name` that of its crawl, `crawl` the crawl's number ("" before it has joined).
+    """`worker` is the worker's name. `name` is the name of its crawl, `crawl` the crawl's number ("" before it joins).
 
     `starts` are the positions of the sinks when the worker first joined, in case the server loses the positions of all
     its commits. Call `changed` after each change, to save it.

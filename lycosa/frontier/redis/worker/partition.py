@@ -36,7 +36,7 @@ class StartAnswer(NamedTuple):
 class Partition:
     """One partition of a crawl.
 
-    `due` is when something can be leased (0: now; None: never, as far as known), by the script's clock. `outgoing` are
+    `due` is when a record can be leased, by the script's clock (0: now; None: no record is scheduled). `outgoing` are
     the numbers of the partitions for which records may be waiting in its outboxes.
     """
 
@@ -54,21 +54,21 @@ class Partition:
         self.worker = ""
         self._verbs: list[Any] = []
         self.ending: set[int] = set()
-        """Tokens of leases that have ended here, which the server does not know yet."""
+        """Tokens of leases that this worker has ended, but whose end was not sent to the server yet."""
         self.expired: dict[str, int] = {}
         """Expired workers and the numbers of their last commits."""
         self.has_acked = False
         self.waiting_verbs = 0
         self.exchanged_at = self.answered_at = 0.0
-        """When the last exchange was sent, and when the last answered one was sent, in monotonic seconds."""
+        """When the last exchange was sent, and when the last exchange with an answer was sent (monotonic seconds)."""
         self.starts: dict[int, StartAnswer | None] = {}
-        """Claims that have asked to start, with their answers; None while there is no answer yet."""
+        """Claims that have asked to start, and their answers; None if there is no answer yet."""
         self.is_full = False
-        """The server has reached its maxmemory."""
+        """Whether the server has reached its maxmemory."""
         self.clock_ahead_s = 0.0
-        """The least that the script's clock may be ahead of ours, in seconds."""
+        """Lower bound of the script's clock minus our clock, in seconds."""
         self.clock_ahead_max_s = 0.0
-        """The most that the script's clock may be ahead of ours, in seconds."""
+        """Upper bound of the script's clock minus our clock, in seconds."""
         self._clock_samples: deque[tuple[float, float]] = deque(maxlen=CLOCK_SAMPLES)
 
     @property
@@ -79,8 +79,8 @@ class Partition:
     def compare_clocks(self, sent: float, now: float) -> None:
         """Narrow the bounds of the clock offset: our clock was at `sent` before a call, and at `now` after it.
 
-        The script read its clock in between. A busy loop makes single bounds wide, so the narrowest of the last
-        CLOCK_SAMPLES calls are used.
+        The script read its clock in between. A busy event loop makes the bounds of a call wide, so the narrowest
+        bounds of the last CLOCK_SAMPLES calls are used.
         """
         least, most = self.time - now, self.time - sent
         was_set = least < self.clock_ahead_s - CLOCK_JUMP_S or most > self.clock_ahead_max_s + CLOCK_JUMP_S
@@ -125,7 +125,7 @@ class Partition:
             self.counts[state] += int(count)
 
     def update_starts(self, answers: list[list[Any]]) -> None:
-        """Store the answers to claims that are still asking."""
+        """Store the answers to claims that still wait for one."""
         for claim, at, address, until, has_delay in answers:
             if int(claim) in self.starts:
                 self.starts[int(claim)] = StartAnswer(float(at), address.decode(), float(until), bool(has_delay))

@@ -10,8 +10,8 @@ from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.session import Session
 
 CHECK_EVERY_S, CHECKS = 0.25, 6
-"""Seconds between two checks, and their number. Workers report once a second: one without a report in this time does
-not run."""
+"""Seconds between two checks, and the number of checks. Workers report once a second, so a worker without a report in
+this time is not running."""
 
 LIMITS = {
     "delay": "delay",
@@ -56,7 +56,10 @@ async def limits_of_others(session: Session) -> dict[str, float]:
 
 
 async def limit_messages(session: Session, before: Mapping[str, float], wanted: Mapping[str, float]) -> list[str]:
-    """Return messages about limits that joining has changed for others, and about others' limits that apply here."""
+    """Return a message about limits that this worker changed for the others, and one about limits that it must adopt.
+
+    `before` are the limits before it joined, `wanted` those of its settings.
+    """
     now = await _limits(session) if before else {}
     was = {name: before.get(name, 0) for name in now}
     changed = [f"{_setting(name, now)} (it was {_value(name, was)})" for name in now if now[name] != was[name]]

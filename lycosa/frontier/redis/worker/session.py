@@ -30,7 +30,7 @@ DELIVER_EVERY_S, DELIVER_IDLE_S, DELIVER_COUNT = 2.0, 0.02, 200
 records per target wait."""
 
 CRAWLS = "lycosa:crawls"
-"""Key of the set of the names of all crawls on a Redis server."""
+"""Key of the set with the names of all crawls on a Redis server."""
 
 NAME_SHOWN = 40
 """Maximum characters of an invalid name in a message."""
@@ -59,7 +59,7 @@ class CrawlStatus(NamedTuple):
 
 
 class Session:
-    """The session of one worker in a crawl of `spider`. With `worker` "" it is not a member, and only runs operations.
+    """The session of one worker in a crawl of `spider`. If `worker` is "", it is no member, and only runs operations.
 
     With `callers_clock` (for simulations), the script uses the time of the caller (`now`). `report` returns the last
     report of the worker. Raises `UsageError` for an invalid crawl name.
@@ -85,7 +85,7 @@ class Session:
         self._now = self._now_set_at = self._delivered_at = 0.0
         self._repaired_at = time.monotonic()
         self._finished_at: list[int] = []
-        """The arrivals of each partition when the crawl was found finished; empty while it is not finished."""
+        """How many records had arrived in each partition when the crawl was found finished; empty if it is not."""
         self.calls = PartitionCalls(client, retry, lambda: repr(self._now) if callers_clock else "")
         self.partitions = [Partition(key_of(crawl, number), number) for number in range(partitions)]
         self._shielded = ShieldedCalls()
@@ -107,7 +107,7 @@ class Session:
         self._now, self._now_set_at = now, time.monotonic()
 
     async def open(self, policy: Mapping[str, float], known: str) -> str:
-        """Join the crawl and return its number, which is a random text.
+        """Join the crawl and return its number (a random text).
 
         `known` is the expected number; with "" any number is accepted, and a missing crawl is created.
 
@@ -132,7 +132,7 @@ class Session:
         return crawl
 
     async def leave(self) -> None:
-        """Leave the crawl and give back everything that is not committed."""
+        """Leave the crawl. The server queues the leased and the uncommitted records again."""
         await self._shielded.wait()
         _, status = await self.calls.run(self.partitions[0], "leave", self.report())
         self.partitions[0].update(*status)
@@ -204,9 +204,10 @@ class Session:
         await self.exchange([ExchangeRequest(each, NO_LEASES) for each in self.partitions])
 
     async def deliver(self, *, idle: bool = True) -> None:
-        """Deliver the outboxes of each partition that this worker has filled; if there are none, all its outboxes.
+        """For each partition, deliver the outboxes that this worker has filled, or all if it has filled none.
 
-        Does nothing until enough records are waiting, or enough time has passed; less time if the worker is `idle`.
+        Does nothing until enough records wait, or enough time has passed since the last delivery. An `idle` worker
+        delivers sooner.
         """
         now = time.monotonic()
         if self.callers_clock or (idle and now >= self._delivered_at + DELIVER_IDLE_S):
@@ -248,10 +249,11 @@ class Session:
         return any(partition.live for partition in self.partitions)
 
     async def is_finished(self) -> bool:
-        """Return whether the crawl is finished. If it seems so, check all partitions again: see `frontier.core.finish`.
+        """Return whether the crawl is finished.
 
-        Call it after an exchange with all partitions. After a failover, records may be lost or stay live for ever; this
-        is repaired first. A finished crawl stays finished until a record arrives.
+        Call it after an exchange with all partitions. If the crawl seems finished, all partitions are checked again:
+        see `frontier.core.finish`. A failover may lose records, or keep them live for ever; both are repaired first. A
+        finished crawl stays finished until a record arrives.
         """
         arrived = [each.arrived for each in self.partitions]
         if self._finished_at == arrived and not self.is_live() and not self.partitions[0].expired:
