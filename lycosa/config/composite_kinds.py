@@ -23,8 +23,8 @@ ORDER_STEP = 100
 ORDER = Integer(-1_000_000, 1_000_000)
 EVERYWHERE = "*"
 SIMILARITY_MIN = 0.9
-"""Minimum similarity at which an unknown path counts as a misspelled one of SCRAPY_PARTS. Scrapy's other paths are less
-similar to these."""
+"""Minimum similarity at which an unknown path counts as a misspelled path of SCRAPY_PARTS. Scrapy's other paths are
+less similar to those."""
 
 
 class ListOf(NamedTuple):
@@ -122,7 +122,7 @@ class ImageSizes(NamedTuple):
 
 
 class UserTable(NamedTuple):
-    """The user's own values of any kind, by name."""
+    """The user's own settings, of any type, by name."""
 
     expected: str = "a table"
 
@@ -136,7 +136,7 @@ def relative_outputs(base: Path, outputs: Sequence[str]) -> tuple[str, ...]:
 
 
 def _split_outputs(text: str) -> list[str]:
-    """Return the outputs in a text: its lines, or the texts between commas if each of them is an output."""
+    """Return the outputs in a text: its lines, or its parts between commas if every part is an output."""
     by_commas = split(text)
     return by_commas if all(map(_is_output, by_commas)) else split(text, commas=False)
 
@@ -160,7 +160,7 @@ def _output(text: object) -> str:
 
 
 def split(text: str, *, commas: bool = True) -> list[str]:
-    """Return the elements of a text: its lines, or the texts between commas if it is a single line."""
+    """Return the elements of a text: its lines, or its parts between commas if it is a single line."""
     elements = text.split("," if commas and "\n" not in text else "\n")
     return [element.strip() for element in elements if element.strip()]
 

@@ -1,7 +1,7 @@
 """The kinds of values that settings have: numbers with bounds, sizes, durations, booleans, choices, text, file paths.
 
-A kind converts a value from a file, the environment or Python to the type of its setting, or says what is expected. It
-knows neither the name nor the place of a setting: `layers` does.
+A kind converts a value from a file, the environment or Python to the type of its setting, or describes which values are
+valid. It does not know the name of a setting, nor where the setting was given: `layers` does.
 """
 
 from __future__ import annotations

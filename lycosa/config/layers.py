@@ -29,7 +29,7 @@ from lycosa.storage.core.stream_url import is_address
 SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
 NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY"})
-"""Environment variables with our prefix that are not settings. LYCOSA_DEBUG=1 shows tracebacks."""
+"""Environment variables that begin with LYCOSA_ but are not settings. LYCOSA_DEBUG=1 shows tracebacks."""
 SIMILARITY_SURE = 0.8
 """Minimum similarity at which an unknown name counts as a misspelled setting, not as one of the user's own."""
 
@@ -110,7 +110,7 @@ def unknown_setting(name: str) -> str:
 
 @dataclass(slots=True)
 class _Merged:
-    """The layers merged so far. `combined` holds the values of COMBINATIONS, by our name."""
+    """The layers merged so far. `combined` holds the values of Scrapy's settings in COMBINATIONS, by our name."""
 
     places: dict[str, str]
     values: dict[str, Any] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from lycosa.core.units import DAY_S
 
 MIB = 1024**2
 DEFAULT_POLICY = "no-referrer-when-downgrade"
-"""The effect of Scrapy's default for http and https."""
+"""The W3C policy that has the same effect as Scrapy's default policy, for http and https."""
 
 
 class Equivalent(NamedTuple):
@@ -144,9 +144,9 @@ EQUIVALENTS: Mapping[str, Equivalent] = {
 
 
 class Combination(NamedTuple):
-    """A setting of ours that replaces two of Scrapy's. `read` converts the given ones to our value; None for no value.
+    """A setting of ours that replaces two of Scrapy's. `read` converts those that are given to our value, or None.
 
-    `writes` has two functions, which convert our value to each of Scrapy's values.
+    `writes` has two functions: each converts our value to the value of one of Scrapy's settings.
     """
 
     names: tuple[str, str]
@@ -155,7 +155,7 @@ class Combination(NamedTuple):
 
 
 def _cache(given: Mapping[str, Any]) -> Any:
-    """Return the mode of the cache; a policy alone does not enable it."""
+    """Return the mode of the cache. Scrapy's cache policy alone does not enable the cache."""
     policy = str(given.get("HTTPCACHE_POLICY", "DummyPolicy")).rpartition(".")[2]
     kind = {"DummyPolicy": "replay", "RFC2616Policy": "rfc9111"}.get(policy, policy)
     if "HTTPCACHE_ENABLED" not in given:
@@ -181,7 +181,7 @@ COMBINATIONS: Mapping[str, Combination] = {
         ("REFERER_ENABLED", "REFERRER_POLICY"), _referrer, (lambda value: value != "no-referrer", lambda value: value)
     ),
 }
-"""By our name."""
+"""The combinations, by the name of our setting."""
 
 SCRAPY_NAMES: Mapping[str, str] = {
     **{name: each.setting for name, each in EQUIVALENTS.items()},

@@ -1,7 +1,7 @@
 """Scrapy's settings that Lycosa does not have: those that are ignored, and those that are refused with advice.
 
-Settings of Scrapy's internals, and of work that Lycosa always does, are ignored. A setting whose effect a user would
-miss is refused, unless its value asks for what Lycosa does anyway.
+Settings of Scrapy's internals are ignored, and so are settings that enable what Lycosa always does. A setting whose
+effect a user would miss is refused, unless its value is the behaviour of Lycosa anyway.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IGNORED = frozenset({
 
 
 class UnsupportedSetting(NamedTuple):
-    """What to do instead. `harmless` values ask for what Lycosa does anyway."""
+    """What to do instead. `harmless` values are accepted, because they describe what Lycosa does anyway."""
 
     advice: str
     harmless: Sequence[object] = ()
@@ -143,4 +143,4 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
 UNSUPPORTED: Mapping[str, UnsupportedSetting] = {
     name: UnsupportedSetting(advice, harmless) for advice, names in _UNSUPPORTED for name, harmless in names.items()
 }
-"""By the name of the setting."""
+"""The refused settings, by their names."""

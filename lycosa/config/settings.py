@@ -132,7 +132,7 @@ class Settings:
     max_body: Annotated[int, ByteSize(1, BODY_MAX)] = 16 * 1024**2
     """Maximum size of a body after decompression, in bytes."""
     max_callback_bytes: Annotated[int, ByteSize(1, 1 << 60)] = 50_000_000
-    """Fetch no further page while the bodies of pages in callbacks exceed this in total, in bytes."""
+    """Fetch no further page while the pages in callbacks have more than this many bytes of bodies in total."""
     fail_on_dataloss: Annotated[bool, Boolean()] = True
     """Treat a truncated body as a failure and retry. If False, the response has the part that was received."""
     user_agent: Annotated[str, Text("a line of printable ASCII text", PRINTABLE_LINE)] = USER_AGENT
@@ -309,7 +309,7 @@ class Settings:
     replicas: Annotated[int, Integer(0, 10)] = 0
     """Number of replicas of a shared frontier's Redis that must confirm a commit before the crawl continues."""
     expire_after: Annotated[float | None, Duration(60.0, 36_525 * DAY_S)] = None
-    """How long after its end (seconds) a finished shared crawl is kept. Default: for ever."""
+    """Time for which a finished shared crawl is kept after its end, in seconds; None for ever."""
     sync: Annotated[bool, Boolean()] = False
     """fsync every group commit, so that it survives power loss."""
     commit_every: Annotated[float, SecondsWithin(0.001, 60)] = 0.1

@@ -1,8 +1,8 @@
 """Distinguish public IP addresses from private ones, and names that can only be local from all others.
 
-Used by the guard that keeps links on public pages away from private services. Nothing raises. In doubt an address is
-private: text that is not an address is not public. An address that embeds another one (mapped, NAT64, 6to4) is public
-if the embedded one is.
+Used by the guard that prevents links on public pages from reaching private services. Nothing raises. In doubt an
+address is private: text that is not an address is not public. An address that embeds an IPv4 address (mapped, NAT64,
+6to4) is public if the embedded address is public.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def is_public(ip: str) -> bool:
 def looks_private(host: str) -> bool:
     """Return whether a host, as written in a URL, is certainly private. Names are not looked up.
 
-    Private are addresses that are not public, in any spelling, names such as `localhost` or `printer.local`, and text
-    that is not a host at all.
+    Private hosts are addresses that are not public (in any spelling), names such as `localhost` or `printer.local`, and
+    text that is not a host at all.
     """
     name = host.strip("[]")
     try:

@@ -23,7 +23,7 @@ from xxhash import xxh3_64_digest
 from lycosa.core.units import format_size
 
 FALSE_POSITIVES = 1e-2
-"""Rate of false positives of the first layer; each costs one look-up in the exact store."""
+"""Rate of false positives of the first layer. A false positive costs one look-up in the exact store."""
 
 GROWTH = 4
 EXPECTED = 1_000_000
@@ -40,7 +40,7 @@ CAPACITY_MAX = 64_000_000
 
 LAYERS_MAX = 12
 BATCH_MAX = 100_000
-"""Maximum number of fingerprints read from an iterator at once: a filter may be rebuilt from a hundred million."""
+"""Maximum number of fingerprints read from an iterator at once, since a filter may be rebuilt from 100 million."""
 
 CHECKSUM_BYTES = 8
 SPARSE = 16

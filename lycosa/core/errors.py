@@ -24,6 +24,7 @@
     |-- BadMessage            bytes that are not HTTP/1 or SOCKS, or are ambiguous
     |-- Forbidden             a client of the gateway may not do this: destination, port, login
     |-- IndexFailure          the search index is missing or foreign
+    |   |-- IndexUnavailable  the server of the search index does not answer now
     |   |-- IndexLocked       another process writes it
     |   `-- BadQuery          the query cannot be read
     |-- FetchError            a transfer failed; `retry` says whether another attempt can help
@@ -184,7 +185,7 @@ class BadQuery(IndexFailure):
 class FetchError(LycosaError):
     """The transfer failed."""
 
-    # For transfers through a proxy. `reached`: there was a connection to the proxy, so the failure is behind it.
+    # For transfers through a proxy. `reached`: there was a connection to the proxy, so the proxy itself did not fail.
     # `latency_s`: how long a new connection through the proxy to the host took; None if none was made.
 
     retry = True
@@ -261,7 +262,7 @@ class IgnoreRequest(LycosaError):
     """The request was ignored."""
 
     inline = False
-    """Whether this is about a request of `await self.fetch` instead of the request that is being visited."""
+    """Whether a request of `await self.fetch` was ignored, instead of the request whose page is being visited."""
 
 
 @public
@@ -301,8 +302,8 @@ class DontCloseSpider(LycosaError):
 class StopDownload(IgnoreRequest):
     """Stop reading the body."""
 
-    # With `fail` the errback gets the exception, with the part that was read as `response`; otherwise the callback gets
-    # that response.
+    # With `fail` the errback gets this exception, whose `response` has the part of the body that was read. Without
+    # `fail` the callback gets that response.
 
     response: Any = None
 

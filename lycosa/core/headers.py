@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 
 class Headers:
-    """The fields of one response (RFC 9110 §5). Values are decoded as Latin-1, so that no byte is lost."""
+    """The header fields of one response (RFC 9110 §5). Values are decoded as Latin-1, so that no byte is lost."""
 
     __slots__ = ("_fields", "_raw")
 

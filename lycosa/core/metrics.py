@@ -17,7 +17,7 @@ Samples = Sequence[tuple[Mapping[str, str], float]]
 
 
 class Metric(NamedTuple):
-    """One metric. `kind` is counter or gauge; a sample is its labels and its value."""
+    """One metric. `kind` is counter or gauge; a sample consists of labels and a value."""
 
     name: str
     kind: str

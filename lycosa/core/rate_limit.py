@@ -1,4 +1,4 @@
-"""A rate and a burst for each of many hosts or clients, in a table that stays small. A check takes a microsecond."""
+"""Limits the rate of events of each of many hosts or clients, with a table of limited size. A check takes 1 µs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class RateLimit(Generic[Key]):
         return True
 
     def put_back(self, key: Key) -> None:
-        """Undo an `allow` that does not count after all."""
+        """Undo an `allow` whose event did not happen."""
         if key in self._recent:
             self._recent[key] -= self._interval_s
         elif key in self._older:
             self._older[key] -= self._interval_s
 
     def ready_at(self, key: Key, now: float) -> float:
-        """Return when the next event will be within the limit, at the earliest `now`. Counts nothing."""
+        """Return the time from which the next event is within the limit; `now` if it is already. Counts no event."""
         ready_at = self._whole_at(key) - self._tolerance_s
         return now if ready_at <= now else ready_at + ROUNDING_S
 

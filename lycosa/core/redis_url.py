@@ -28,7 +28,7 @@ SENTINEL_OPTIONS = ("sentinel_user", "sentinel_password")
 
 
 class RedisMode(Enum):
-    """What the URL points to."""
+    """The kind of server that the URL names."""
 
     SERVER = "server"
     CLUSTER = "cluster"

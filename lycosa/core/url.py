@@ -106,7 +106,7 @@ def add_params(url: str, params: Mapping[str, Any] | None) -> str:
 
 
 def _accepted(href: str) -> str | None:
-    """Return a URL that ada serialised, without its fragment; None if it is too long, not http(s) or has a login."""
+    """Return a URL serialised by ada without its fragment; None if it is too long, is not http(s) or has a login."""
     if "#" in href:  # ada escapes every other '#'
         href = href[: href.index("#")]
     if len(href) > URL_MAX or not href.startswith(("http://", "https://")):

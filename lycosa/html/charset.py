@@ -32,7 +32,7 @@ _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xfe\xff", "utf-16-be"), (b"\xff\xfe", "
 
 _BOMS_BEGIN = {mark[:1] for mark, _ in _BOMS}
 
-# Python codecs by WHATWG's name of the encoding, where they differ from those of webencodings.
+# Python codecs by WHATWG's name of the encoding, where webencodings would choose another codec.
 _CODECS = {"gbk": "gb18030", "replacement": "ascii", "x-user-defined": "windows-1252", "windows-1252": "windows-1252"}
 
 _HTTP_CHARSET = re.compile(r";\s*charset\s*=\s*(?:\"([^\"]*)\"?|([^\s;\"]+))", re.IGNORECASE)

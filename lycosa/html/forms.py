@@ -1,7 +1,7 @@
 """Encode the fields of a form as browsers do (HTML standard, "Form submission"): fields in, bytes out.
 
 Fields are a dict or pairs; a list or tuple holds several values of one field, None omits the field. Text is encoded in
-the encoding of the form; a character that it lacks becomes a character reference (`&#8364;`). Bytes are not changed.
+the encoding of the form; a character without a code there becomes a reference (`&#8364;`). Bytes are not changed.
 The boundary of a multipart body is a hash of the body, so that equal forms are equal requests.
 """
 

@@ -43,7 +43,7 @@ _FOLLOWED_RELS = frozenset({"next", "canonical", "alternate"})
 class PageLink(NamedTuple):
     """A link of a page: the canonical URL, the fingerprint of a GET for it, and its host key.
 
-    `nofollow`: whether all elements with this URL say rel=nofollow, or the whole page is nofollow.
+    `nofollow`: whether all elements with this URL have rel=nofollow, or the whole page is nofollow.
     """
 
     url: str
@@ -119,7 +119,7 @@ class _RawLinks:
 
 
 def _unfragmented(href: str) -> str:
-    """Drop the fragment. A '#' after a blank is kept: at the end, the blank would be stripped, not escaped."""
+    """Drop the fragment. A '#' after a blank is kept: without it the blank would be stripped instead of escaped."""
     before = href.partition("#")[0]
     return before + "#" if before and before[-1] <= " " and "#" in href else before
 

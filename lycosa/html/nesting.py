@@ -17,8 +17,8 @@ TAGS_FREE = 1_000
 
 OPEN_FREE = 250
 OPEN_FREE_BYTES = 4_096
-"""A page is not checked either if its samples leave at most OPEN_FREE tags open. One more is allowed for every
-OPEN_FREE_BYTES of the page, because authors omit `</p>` and `</li>`."""
+"""A page is not checked either if its samples leave at most OPEN_FREE tags open. For every OPEN_FREE_BYTES of the page
+one more open tag is allowed, because authors omit `</p>` and `</li>`."""
 
 DEPTH_MAX = 2_000
 """Maximum nesting depth of elements."""

@@ -1,7 +1,7 @@
 """Parse a page, and extract its title, headings, visible text and language.
 
-A page is parsed once, by `parse_html`. `extract_links` and `extract_page` read the tree and do not change it. So their
-order does not matter, and a spider still finds the scripts.
+A page is parsed once, by `parse_html`. `extract_links` and `extract_page` read the tree and do not change it. So they
+may run in any order, and a spider still finds the script elements.
 
 Text nodes are joined with a space, so that the words of neighbouring blocks (`<td>Name</td><td>Age</td>`) stay apart;
 punctuation at the start of a node then moves to the word before it (`<a>here</a>, there`). A word split by inline

@@ -35,7 +35,7 @@ class FetchOptions(TypedDict, total=False):
                   checked
     into          called with each piece of the decompressed body; the response then has no body
     proxy         URL of the proxy, "" for none; overrides `proxy` in the request's meta, which overrides the fetcher's
-                  own. None (the default) keeps these two
+                  default. None (the default) overrides nothing
     """
 
     accept: Accept | None
@@ -61,13 +61,13 @@ class HttpCacheStore(Protocol):
     """Stores the responses of an HTTP cache. It may drop any of them at any time to stay within its size."""
 
     async def get(self, key: str) -> StoredResponse | None:
-        """Return the response; None if there is none, or it is damaged."""
+        """Return the stored response; None if there is none, or if it is damaged."""
 
     async def put(self, key: str, stored: StoredResponse) -> None:
-        """Store the response, replacing the previous one; one that is too large is not stored."""
+        """Store the response, replacing the previous one. A response that is too large is not stored."""
 
     async def delete(self, key: str) -> None:
         """Remove the response."""
 
     async def close(self) -> None:
-        """Release the store."""
+        """Close the store."""

@@ -2,7 +2,7 @@
 
 A name is the host of a canonical URL: ASCII, with internationalised names as `xn--...` and IPv6 addresses in brackets.
 Numeric names need no look-up. Addresses are sorted: the family that the system prefers comes first, ascending within
-each family. So a name server that rotates its answers does not make one host look like several.
+each family. So the answers of a name server that rotates the addresses of a host are always the same.
 
 The system returns no TTL, so answers are cached for `TTL_S`, and failures for `FAILURE_TTL_S`, or for
 `UNANSWERED_TTL_S` if no name server answered. Look-ups run in daemon threads, because the loop's `getaddrinfo` shares a
@@ -28,17 +28,17 @@ TTL_S = 300.0
 FAILURE_TTL_S = 30.0
 UNANSWERED_TTL_S = 1.0
 NUMERIC_TTL_S = 86_400.0
-"""TTL of a numeric name."""
+"""TTL of a numeric name, in seconds."""
 
 TIMEOUT_S = 10.0
 ANSWERS_MAX = 10_000
-"""Maximum names in the cache; the least recently used is evicted first."""
+"""Maximum number of names in the cache; the least recently used is evicted first."""
 
 THREADS_MAX = 32
-"""Maximum concurrent look-ups; a hanging one occupies its thread until the system gives up."""
+"""Maximum number of concurrent look-ups. A look-up that hangs occupies its thread until the system gives up."""
 
 LOOKUPS_MAX = 10_000
-"""Maximum look-ups that are running or waiting for a thread."""
+"""Maximum number of look-ups that are running or waiting for a thread."""
 
 NAME = re.compile(r"(?=.{1,254}\Z)(?:[\w-]{1,63}\.)*[\w-]{1,63}\.?", re.ASCII)
 NOT_FOUND = "host not found"

@@ -10,7 +10,7 @@ CHECK_S = 10.0
 """Monotonic seconds between two readings of the wall clock. In between, time follows the monotonic clock."""
 
 SLOWEST = 0.5
-"""Minimum rate of our time while it waits for a wall clock that was set back."""
+"""Minimum rate of our time, relative to real time, after the wall clock was set back and until it has caught up."""
 
 
 class Clock:

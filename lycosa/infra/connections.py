@@ -1,6 +1,6 @@
-"""Writes to a connection that may be closed: this raises OSError with every event loop, as reading does.
+"""Writes to a connection that may be closed. On a closed one, a write raises OSError, as a read does.
 
-asyncio itself drops the data silently, and uvloop raises RuntimeError.
+Without this, asyncio drops the data silently, and uvloop raises RuntimeError.
 """
 
 from __future__ import annotations

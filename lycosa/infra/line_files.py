@@ -1,4 +1,7 @@
-"""Files of lines that users exchange: read with a limit, named only when complete, compressed if the suffix says so."""
+"""Text files that users exchange: reads lines of limited length, and writes files that appear only once complete.
+
+The suffixes `.gz` and `.zst` mean compression.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ else:
     from backports import zstd
 
 STREAM = "-"
-"""Written in place of a file: standard input or output."""
+"""The file name that means standard input or output."""
 PART = ".part"
 SUFFIXES = {".gz", ".zst"}
 GZIP_LEVEL = 6
@@ -29,11 +32,11 @@ ZSTD_OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.checksum_flag: 1,
 }
 READ_ERRORS = (OSError, EOFError, zlib.error, zstd.ZstdError)
-"""What reading a compressed file may raise."""
+"""The exceptions that reading a compressed file may raise."""
 
 
 def numbered_lines(stream: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines. One over `max_bytes` is cut to slightly more than that, so that callers can reject it."""
+    """Yield numbered lines. A line over `max_bytes` is cut to slightly more bytes, so that callers can reject it."""
     number = 0
     while line := stream.readline(max_bytes + 2):
         number += 1
@@ -43,7 +46,7 @@ def numbered_lines(stream: BinaryIO, max_bytes: int) -> Iterator[tuple[int, byte
 
 
 def decompressed(stream: BinaryIO, suffix: str) -> BinaryIO:
-    """Return what reads the content of an open file of this suffix. Reading may raise READ_ERRORS."""
+    """Return a stream of the decompressed content of an open file with this suffix. Reading may raise READ_ERRORS."""
     if suffix == ".gz":
         return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
     return cast(BinaryIO, zstd.ZstdFile(stream)) if suffix == ".zst" else stream

@@ -1,4 +1,4 @@
-"""How many files and sockets this process may have open."""
+"""The limit on the number of files and sockets that this process may have open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 
 
 def raise_open_files_limit(needed: int) -> int:
-    """Raise the limit to `needed`, or as far as the system allows. Return the limit."""
+    """Raise the limit to `needed`, or to the maximum that the system allows. Return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         hard = max(needed, soft)

@@ -4,7 +4,7 @@
         ...
         deadline.start()                    # running calls end within FAST_TIMEOUT_S
 
-A server that answers is still called. A server that does not answer is abandoned: it is not called again.
+During a fast shutdown, servers are still called. A server that does not answer in time is not called again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 FAST_TIMEOUT_S = 0.7
-"""Timeout after the second Ctrl-C. It has to end the program before the user presses a third time."""
+"""Timeout of calls after the second Ctrl-C, in seconds. The program must end before the user presses it again."""
 
 
 class ShutdownDeadline:

@@ -1,4 +1,4 @@
-"""Opens SQLite files. Waits are limited, tables are created by only one of several processes, errors are translated.
+"""Opens SQLite files. Waits are limited, only one of several processes creates the tables, and errors are translated.
 
 The files are in WAL mode. Transactions begin explicitly (`transaction`).
 """
@@ -19,7 +19,7 @@ BUSY_S = 5.0
 """Maximum seconds to wait for a database that another process has locked."""
 
 RETRY_S = 0.005
-"""Pause (seconds) between two tries of a statement for which SQLite itself does not wait."""
+"""Seconds between two tries of a statement that SQLite refuses at once if the database is locked."""
 
 SAFE_SETTINGS = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
 """Settings that protect against damaged or hostile files."""
@@ -44,8 +44,8 @@ def open_database(
 ) -> sqlite3.Connection:
     """Return a connection that any thread may use, one at a time. `make` are the statements that create the tables.
 
-    `refuse` raises for a foreign file; nothing is written before it is called. With `sync`, each commit waits until it
-    is on the disk.
+    `refuse` raises for a foreign file; nothing is written before it is called. With `sync`, each commit waits until its
+    data is on the disk.
     """
     database = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     try:
@@ -65,7 +65,7 @@ def open_database(
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """Return a connection to a file that another process writes, which any thread may use, one at a time."""
+    """Return a connection to a file that another process writes. Any thread may use the connection, one at a time."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=True)
 

@@ -14,14 +14,14 @@ SOCKET_PATH_MAX = 107
 """Maximum bytes of the path of a Unix socket (unix(7))."""
 
 CONNECT_TIMEOUT_S = 5.0
-"""A listener with a full backlog that accepts no connection for this long hangs or was stopped."""
+"""Seconds after which a listener with a full backlog that accepts no connection counts as hung or stopped."""
 
 BACKLOG_RETRY_S = 0.01
 """Pause between two tries with a full backlog: the kernel does not report when it has room (connect(2), EAGAIN)."""
 
 
 def listen(path: Path, backlog: int) -> socket.socket:
-    """Listen at a path. Replaces a socket that an ended process left. Only our user may connect. Raises OSError."""
+    """Listen at a path. Replaces the old socket of an ended process. Only our user may connect. Raises OSError."""
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:

@@ -22,7 +22,7 @@ if sys.version_info >= (3, 13):
 else:
 
     class ShutDown(Exception):
-        """The queue accepts no more items, or is empty and stays so (`queue.ShutDown` from Python 3.13 on)."""
+        """The queue accepts no more items, or is empty for good (`queue.ShutDown` from Python 3.13 on)."""
 
 
 WAIT_MAX_S = 3600.0
@@ -63,7 +63,7 @@ class BlockingQueue(ABC):
     @property
     @abstractmethod
     def unfinished_tasks(self) -> int:
-        """Number of items that were put and not yet reported done, without items taken by a process that has ended."""
+        """Number of items put and not yet reported done, not counting items taken by a process that has ended."""
 
     @abstractmethod
     def qsize(self) -> int:
@@ -137,7 +137,7 @@ class BlockingQueue(ABC):
         return self._get(1, False, block, timeout)[0].item
 
     def get_many(self, limit: int, block: bool = True, timeout: float | None = None) -> list[Any]:
-        """Remove and return the next items in one step: at most `limit`, at least one, which the call waits for."""
+        """Wait for an item, then remove and return the next items in one step: at least one, at most `limit`."""
         return [taken.item for taken in self._get(limit, False, block, timeout)]
 
     def lease(self, block: bool = True, timeout: float | None = None) -> QueueLease:

@@ -1,6 +1,6 @@
-"""Converts items to bytes and back. An item that would not come back equal is refused when it is put.
+"""Converts items to bytes and back. `put` refuses an item that would be different after this.
 
-Without a type an item becomes msgpack. None, bool, int, float, str, bytes, list and dict are native types there; a
+Without a type an item becomes msgpack. None, bool, int, float, str, bytes, list and dict are native types of msgpack; a
 tuple, a set, a datetime, an int of more than 64 bits and a dict with such keys become extensions. With a type (a
 dataclass, a msgspec Struct, ...) msgspec writes and checks the fields. Pickle accepts nearly anything; loading a pickle
 runs the code that it names.
@@ -72,7 +72,7 @@ MOVED = {
     "lycosa.engine.media.images": "lycosa.crawl.items.media.images",
     "lycosa.engine.media.store": "lycosa.crawl.items.media.store",
 }
-"""For old modules and names in stored pickles, the new place: "module", or "module new_name"."""
+"""Old modules and names in stored pickles -> where they are now: "module", or "module new_name"."""
 
 Ext = msgspec.msgpack.Ext
 encode = msgspec.msgpack.Encoder().encode

@@ -4,10 +4,11 @@
 
 The head is a `StoredResponse` without its body; text bodies are compressed. Each `put` is a transaction (WAL,
 synchronous NORMAL: it survives a crash of the process). Above `bytes_max` the least recently used responses are
-evicted. Uses are written with the next `put` or after USED_MAX hits, so that a hit usually writes nothing.
+evicted. The last uses are collected in memory until the next `put`, or until more than USED_MAX have changed, so that a
+hit usually writes nothing.
 
-One thread does all the work, which would block the loop: a page of 30 kB takes 0.2 ms to read and 0.45 ms to write,
-mostly for (de)compression.
+All the work runs in one thread, because it would block the event loop: a page of 30 kB takes 0.2 ms to read and 0.45 ms
+to write, mostly for (de)compression.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ KEPT_PART = 0.99
 """An eviction reduces the size to this share of `bytes_max`."""
 
 USED_MAX = 1000
-"""Maximum number of uses in memory before they are written."""
+"""Maximum number of responses whose last use is only in memory; beyond it the last uses are written."""
 
 NOT_COMPRESSED = -1
 """Value of the column `length` if the body is stored without compression."""
@@ -58,7 +59,7 @@ _decode = msgspec.msgpack.Decoder(StoredResponse).decode
 class SqliteCache:
     """The `HttpCacheStore` port in a SQLite file of at most `bytes_max` bytes (0: no limit), created on first use.
 
-    Raises `StorageError` for a file that is damaged or not a cache, and `StorageFull`.
+    Raises `StorageFull`, and `StorageError` for a file that is damaged or is not a cache.
     """
 
     def __init__(self, folder: Path, bytes_max: int = CACHE_BYTES_MAX) -> None:
@@ -81,7 +82,7 @@ class SqliteCache:
         await self._do(lambda: self._delete(key))
 
     async def close(self) -> None:
-        """Write the uses and close the file."""
+        """Write the last uses, and close the file."""
         if self._closed:
             return
         self._closed = True
@@ -102,7 +103,7 @@ class SqliteCache:
         if row is None:
             return None
         stored = _decode_row(*row)
-        if stored is None:  # damaged: make room for the response that is fetched now
+        if stored is None:  # damaged: the caller will fetch the URL again and store the new response
             self._delete(key)
             return None
         self._uses += 1
@@ -148,7 +149,7 @@ class SqliteCache:
         database.executemany("DELETE FROM responses WHERE key = ?", evicted)
 
     def _change(self, work: Callable[[], object]) -> None:
-        """Do the work and write the pending uses in one transaction."""
+        """Do the work, and write the collected last uses, in one transaction."""
         database = self._open()
         with transaction(database):
             uses = [(use, key) for key, use in self._used.items()]

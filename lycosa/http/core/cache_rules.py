@@ -9,7 +9,7 @@ Responses are hostile input: an invalid field counts as missing, or makes the re
     freshen              stored response, 304      -> the response to store instead (§4.3.4)
     urls_to_invalidate   unsafe request, response  -> the URLs whose stored responses must be deleted (§4.4)
 
-`ReplayRules` are for development: everything is stored and served again, whatever its header fields say.
+`ReplayRules` are for development: every response is stored and served again, regardless of its header fields.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lycosa.core.url import host_key, join
 from lycosa.http.core.model import HttpResponse
 
 HEURISTIC = 0.1
-"""A response without an explicit lifetime is fresh for this part of the time since Last-Modified (§4.2.2)."""
+"""A response without an explicit lifetime is fresh for this fraction of the time since Last-Modified (§4.2.2)."""
 
 HEURISTIC_MAX_S = DAY_S
 """Maximum heuristic lifetime, in seconds. Permanent redirects without a lifetime or Last-Modified get the maximum."""
@@ -71,7 +71,7 @@ NOT_STORED = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization"}
     | {"proxy-connection", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-"""Fields of one connection (§3.1), and Set-Cookie: a cookie is set by the original response only."""
+"""Fields that are not stored: those of one connection (§3.1), and Set-Cookie, which must act only once."""
 
 BODY_FIELDS = frozenset({"content-encoding", "content-length", "content-md5", "content-range", "content-type"})
 """Fields that a 304 does not update: they describe the stored body (§3.2)."""

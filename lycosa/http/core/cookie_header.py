@@ -26,7 +26,7 @@ LIFETIME_MAX_S = 400 * 86400.0
 """Maximum lifetime of a cookie, in seconds; longer lifetimes are reduced to it."""
 
 SESSION = math.inf
-"""The expiry of a session cookie; the session is the crawl."""
+"""The expiry of a session cookie, which is kept until the crawl is over."""
 
 BLANKS = " \t"
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -34,7 +34,7 @@ SECONDS = re.compile(r"-?[0-9]+")
 
 
 class SetCookie(NamedTuple):
-    """A parsed line. An empty `domain` means only the host, an empty `path` the default path of the URL.
+    """A parsed line. An empty `domain` limits the cookie to the host. An empty `path` means the URL's default path.
 
     `expires` is in unix seconds: -inf deletes the cookie, `SESSION` is the default.
     """

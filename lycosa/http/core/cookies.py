@@ -6,7 +6,7 @@
 
 A cookie without a domain is sent to the host that set it. A cookie with a domain that is not a public suffix is sent to
 the domain and its subdomains. `Secure` cookies are sent over https and, as in browsers, over http to the loopback host:
-nobody can listen there, and a site under test behaves as in production. When a limit is reached, expired cookies are
+nobody can eavesdrop there, and a site under test behaves as in production. When a limit is reached, expired cookies are
 removed first, then the least recently used ones; within a domain insecure cookies are removed before secure ones.
 Server input never raises. Session cookies are stored too: a resumed crawl continues the same session.
 """
@@ -37,7 +37,7 @@ LINES_MAX = 200
 """Maximum number of `Set-Cookie` lines of one response that are parsed."""
 
 ONE_AFTER_ANOTHER_S = 1e-6
-"""Difference between the creation times of two cookies of one response: they are sent in the order of their lines."""
+"""Seconds between the creation times of consecutive cookies of one response, to send them in the order of the lines."""
 
 JARS_MAX = 256
 """Maximum number of jars in memory."""
@@ -70,8 +70,8 @@ class CookieJar:
     """The cookies of one session. `is_suffix(domain)` returns whether a domain is a public suffix (`co.uk`).
 
     `changed` becomes True when cookies are added, replaced or removed; the owner resets it when the jar is stored.
-    `on_change` is called with each cookie that is set, or deleted by an expiry in the past; pass it to `merge` of
-    another jar. It is not called for cookies that are removed from a full jar.
+    `on_change` is called with each cookie that is set, or deleted by an expiry in the past, so that the caller can
+    `merge` the cookie into another jar. It is not called for cookies that are removed from a full jar.
     """
 
     __slots__ = ("_count", "_domains", "_is_suffix", "_sendable", "changed", "on_change")
@@ -233,7 +233,7 @@ class CookieJar:
             return "", ""
         if domain != origin.host and (origin.is_ip or not origin.host.endswith("." + domain)):
             return "", f"its domain {domain:.100} is neither {origin.host} nor a parent of it"
-        if "." not in domain or self._is_suffix(domain):  # by default every single label is a public suffix
+        if "." not in domain or self._is_suffix(domain):  # a single label is always a public suffix
             return "", "" if domain == origin.host else f"its domain {domain:.100} is a public suffix"
         return domain, ""
 
@@ -280,7 +280,7 @@ class CookieJar:
 
 
 class CookieJars:
-    """The `jars_max` most recently used jars, by name. The caller of `add` must store the jar that it evicts."""
+    """The `jars_max` most recently used jars, by name. The caller of `add` must store the jar that `add` evicts."""
 
     def __init__(self, jars_max: int = JARS_MAX) -> None:
         self._jars: dict[str, CookieJar] = {}
@@ -295,7 +295,7 @@ class CookieJars:
         return jar
 
     def add(self, name: str, jar: CookieJar) -> tuple[str, CookieJar] | None:
-        """Add a jar. Return the name and the jar that it evicts; None if there was room."""
+        """Add a jar. Return the jar evicted to make room, with its name; None if there was room."""
         evicted = next(iter(self._jars.items())) if len(self._jars) >= self._max else None
         if evicted is not None:
             del self._jars[evicted[0]]
@@ -329,7 +329,7 @@ def path_matches(path: str, cookie_path: str) -> bool:
 
 
 def _broken_prefix(parsed: SetCookie, cookie: Cookie) -> str:
-    """Return which rule for the prefix of its name (RFC 6265bis) a cookie breaks; "" if none."""
+    """Return which rule about name prefixes (RFC 6265bis) the cookie breaks; "" if none."""
     name = (parsed.name or parsed.value).lower()
     if not name.startswith(PREFIXES):
         return ""

@@ -259,7 +259,7 @@ KNOWN = frozenset(APPLIED) | IGNORED | IGNORED_WITH_VALUE
 
 
 def _options(arguments: list[str], *, ignore_unknown: bool) -> Iterator[tuple[str, str]]:
-    """Yield the options to apply as (long name, value). An argument that is not an option is a --url."""
+    """Yield the options to apply as (long name, value). An argument that is not an option is yielded as a --url."""
     rest = iter(arguments)
     for word in rest:
         if not word.startswith("-") or word == "-":

@@ -1,7 +1,7 @@
 """A host and a port, as in CONNECT, SOCKS and the authority of a URL.
 
-A host is normalised as in browsers (WHATWG): `0x7f.1` becomes 127.0.0.1 and is passed on in that form, so that no proxy
-or server further on can take it for a host other than the one that was checked.
+A host is normalised as in browsers (WHATWG): `0x7f.1` becomes 127.0.0.1 and is passed on in that form. So every further
+proxy and server connects to the host that was checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ada_url
 from lycosa.core.errors import BadMessage
 
 AUTHORITIES_MAX = 4_096
-"""Maximum entries of each cache."""
+"""Maximum number of entries of each cache."""
 
 HOST_MAX = 255
 AUTHORITY = re.compile(

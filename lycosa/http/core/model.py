@@ -11,7 +11,7 @@ from lycosa.core.headers import Headers
 
 
 class Validators(msgspec.Struct, array_like=True, frozen=True):
-    """Make the next request for a URL conditional (RFC 9110 §13.1).
+    """The values that make the next request for a URL conditional (RFC 9110 §13.1).
 
     `etag` and `modified` (Last-Modified) are as received, "" if missing; `fetched_at` is in unix seconds.
     """
@@ -38,8 +38,8 @@ class HttpResponse:
     `skipped`: the caller's `accept` refused the headers, so the body was not read. `partial`: the connection was lost
     within the body, and the caller accepts the part that was received. `ip` is the address of the host, "" through a
     proxy. `latency_s` is the time to connect to the proxy and through it to the host, with handshakes; None without a
-    proxy and on a reused connection. `refused` is why the proxy pool counts the last attempt as a ban; "" if it does
-    not.
+    proxy or on a reused connection. `refused` is the reason for which the proxy pool counts the last attempt as a ban;
+    "" if it is no ban.
     """
 
     url: str

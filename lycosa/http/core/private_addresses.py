@@ -1,4 +1,4 @@
-"""The setting `allow_private`: private hosts to which links on public pages may lead. Also: which pages are public."""
+"""The setting `allow_private` (private hosts to which links on public pages may lead), and whether a page is public."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AllowedPrivate:
 def is_public_page(ip: str, host: str) -> bool:
     """Return whether a page came from a public address, so that its links are guarded.
 
-    Without an address (through a proxy, or made by a middleware) every host that does not look private counts as
+    `ip` is "" if a proxy or a middleware delivered the page. Then every host that does not look private counts as
     public.
     """
     return is_public(ip) if ip else not looks_private(host)

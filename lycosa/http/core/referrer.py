@@ -29,7 +29,7 @@ REFERRER_MAX = 4096
 
 
 class Referrer:
-    """The referrers of the links of one page, `source`, under one of `POLICIES`."""
+    """Returns the referrers to send with requests for the links on the page `source`, by one of `POLICIES`."""
 
     __slots__ = ("_downgrade", "_origin", "_other", "_prefix", "_same")
 

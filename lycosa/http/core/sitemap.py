@@ -42,7 +42,7 @@ ROBOTS_SITEMAPS_MAX = 1_000
 """Maximum number of Sitemap lines of a robots.txt that are used."""
 
 ROOT_WITHIN = 65_536
-"""The root element must begin within this many bytes."""
+"""The root element must begin within this many bytes from the start."""
 
 VALUE_MAX = 100
 """Maximum length of a date, a frequency or a priority, in characters."""
@@ -259,7 +259,7 @@ class _EntryDraft:
         self.empty: set[str] = set()
 
     def add(self, name: bytes, own: bool, attributes: bytes, body: bytes, at: int) -> None:
-        """Add an element whose start tag ends at `at`. Of several with the same name the first counts."""
+        """Add an element whose start tag ends at `at`. If several have the same name, the first counts."""
         if name == b"link":
             self._add_link(own, attributes, body, at)
         elif name in _OTHER_DATES:

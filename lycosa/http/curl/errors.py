@@ -1,6 +1,6 @@
 """Convert libcurl's error codes to a `FetchError` with a message and a flag that tells whether a retry can help.
 
-Messages are counted and shown in summaries. So they are short, contain no addresses, and one cause has one message.
+Summaries count the messages. So a message is short, contains no address, and is always the same for the same cause.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ERRORS_BY_CODE: dict[int, tuple[type[FetchError], str, bool]] = {
     pycurl.E_SEND_ERROR: (ConnectionLost, "connection lost", True),
     pycurl.E_SSL_CONNECT_ERROR: (TlsFailed, "TLS handshake failed", True),
     pycurl.E_BAD_CONTENT_ENCODING: (BadResponse, UNDECODABLE, False),
-    pycurl.E_WRITE_ERROR: (BadResponse, UNDECODABLE, False),  # unless we ended it: see `Handle.result`
+    pycurl.E_WRITE_ERROR: (BadResponse, UNDECODABLE, False),  # unless we ended the transfer: see `Handle.result`
     pycurl.E_INTERFACE_FAILED: (FetchError, "cannot send from this bindaddress", False),
     pycurl.E_FILESIZE_EXCEEDED: (BodyTooLarge, "body too large", False),
     TOO_LARGE: (BadResponse, "header too large", False),

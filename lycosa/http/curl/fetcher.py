@@ -1,8 +1,8 @@
 """HTTP by libcurl's multi interface on the running loop: one future for each transfer, no threads, no tasks.
 
-libcurl says which sockets to watch and when to call it. This module watches them and reports their events to libcurl
-(`socket_action`). Easy handles are pooled with their constant options set. libcurl does decompression, HTTP/2, TLS,
-proxies, the DNS cache and keep-alive. Redirects, cookies and retries are left to the caller.
+libcurl tells this module which sockets to watch, and when to call libcurl again. This module reports the events of the
+sockets (`socket_action`). Easy handles are pooled with their constant options set. libcurl does decompression, HTTP/2,
+TLS, proxies, the DNS cache and keep-alive. Redirects, cookies and retries are left to the caller.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CurlFetcher:
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS_MAX)
         self._busy: dict[pycurl.Curl, tuple[Handle, asyncio.Future[HttpResponse | Exception]]] = {}
         self._deadline = 0.0
-        self._timer: asyncio.Handle | None = None  # for a time in the past uvloop returns no TimerHandle
+        self._timer: asyncio.Handle | None = None  # uvloop returns a plain Handle for a time in the past
         self._fires_at = 0.0
         self._kick: asyncio.Handle | None = None
         self._closed = False
@@ -119,7 +119,7 @@ class CurlFetcher:
             self._sockets.watch(fd, poll)
 
     def _set_timer(self, timeout_ms: int) -> None:
-        """Call libcurl in `timeout_ms`, or never for -1. An earlier timer is kept, and set again when it fires."""
+        """Call libcurl in `timeout_ms`, or never for -1. A timer for an earlier time stays, and is set again then."""
         if self._closed:
             return
         if timeout_ms == 0:  # libcurl must not be called from within its callback

@@ -38,7 +38,7 @@ CONNECTIONS_MAX = 1024
 BUFFER_BYTES = 128 << 10
 DNS_CACHE_S = 300
 DRAIN_MAX = 64 << 10
-"""Maximum bytes of an unwanted body to read and discard, which is cheaper than a new connection."""
+"""Maximum size in bytes of an unwanted body that is read and discarded, which is cheaper than a new connection."""
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 """Names of methods and header fields (RFC 9110 §5.6.2)."""
@@ -65,8 +65,8 @@ TIMES = (
 class FetchSettings:
     """The settings of a fetcher.
 
-    timeout_s                  for a whole transfer
-    connect_timeout_s          for name lookup, connection and TLS handshake together
+    timeout_s                  maximum time for a whole transfer
+    connect_timeout_s          maximum time for name lookup, connection and TLS handshake together
     max_body_bytes             size limit of a body after decompression
     headers                    sent with every request; Proxy-Authorization only to `proxy`
     proxy                      URL, or "" for none
@@ -75,7 +75,7 @@ class FetchSettings:
     fail_on_dataloss           treat a truncated body as an error
     may_connect(ip)            whether `public_only` transfers may connect to this address
     pins                       public keys in libcurl's format ("sha256//BASE64;..."); a host must have one of them, and
-                               its certificate is not verified otherwise; those of proxies still are
+                               its certificate is not verified; certificates of proxies are still verified
     """
 
     user_agent: str = "Lycosa"
@@ -127,7 +127,7 @@ class Handle:
     ) -> None:
         """Set the options of a transfer (`FetchOptions`). Raises `FetchError` for a request that cannot be sent.
 
-        With `undecoded`, `codings.decode_body` decompresses the body instead of libcurl; it is more lenient.
+        With `undecoded`, `codings.decode_body` decompresses the body instead of libcurl, because it is more lenient.
         """
         self._accept, self._cut, self._into = accept, cut, into
         self._url = url = request.url

@@ -1,9 +1,9 @@
 """Watch sockets for libcurl and report which are ready.
 
 On Linux the sockets are in an epoll set, whose descriptor the loop watches, so one wake-up of the loop serves all ready
-sockets. libcurl starts and stops watching a socket in every transfer on a reused connection. With epoll each of the two
-is one system call, a third of the cost of `add_reader` and `remove_reader`. On other systems the loop watches each
-socket itself.
+sockets. In every transfer on a reused connection libcurl starts and stops watching a socket. With epoll the start and
+the stop are one system call each, a third of the cost of `add_reader` and `remove_reader`. On other systems the loop
+watches each socket itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ready = Callable[[list[tuple[int, int]]], None]
 """Called with (descriptor, CSELECT_* bits) of the ready sockets."""
 
 READY_MAX = 256
-"""Maximum sockets served in one wake-up, so that other tasks are not delayed."""
+"""Maximum number of sockets served in one wake-up, so that other tasks are not delayed."""
 
 
 class Sockets(Protocol):

@@ -13,7 +13,7 @@ from lycosa.infra.redis.driver import hides_info, redis_package
 from lycosa.infra.redis.tls_check import refuse_missing_tls
 
 CONNECT_TIMEOUT_S = 3.0
-"""A server that does not accept a connection within this time is down; the call is repeated."""
+"""Seconds after which a server that accepts no connection counts as down. Then the call is repeated."""
 
 
 def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
@@ -35,10 +35,10 @@ def asyncio_client(address: RedisAddress, timeout_s: float) -> Any:
 
 
 def resolve_mode(address: RedisAddress, timeout_s: float) -> RedisAddress:
-    """Return the address, with the mode changed to cluster if the server is a node of one.
+    """Return the address, with the mode changed to cluster if the server is a node of a cluster.
 
-    Raises `UsageError` if files are missing, or if the address asks for TLS and the server has none. May raise
-    `driver_errors()`.
+    Raises `UsageError` if certificate files are missing, or if the address asks for TLS and the server does not have
+    it. May raise `driver_errors()`.
     """
     _refuse_missing_files(address)
     refuse_missing_tls(address)

@@ -65,7 +65,7 @@ def hides_info(error: Exception) -> bool:
 
 
 def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaError:
-    """Translate an error of the driver. `text` names the server; `option` is the option that names our data on it."""
+    """Translate an error of the driver. `text` names the server; the command-line `option` names our data on it."""
     exceptions = redis_package().exceptions
     # uvloop raises RuntimeError for a write to a closed connection (see infra.connections).
     message = "the connection was closed" if isinstance(error, RuntimeError) else " ".join(str(error).split())

@@ -4,9 +4,9 @@
     CLEAR.run(client, keys, arguments)                # with a blocking client
     await CLEAR.run_async(client, keys, arguments)    # with a client for asyncio
 
-A script is the concatenation of the files PACKAGE/lua/NAME.lua, because Redis scripts cannot share code. Before them
-come the constants, as locals: a value that both Python and Lua need is defined in Python only. A `#!lua` line of the
-last file becomes the first line of the script.
+A script is the concatenation of the files PACKAGE/lua/NAME.lua, because Redis scripts cannot share code. It begins with
+the constants as local variables, so a value that both Python and Lua need is defined in Python only. A `#!lua` line of
+the last file becomes the first line of the script.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ class LuaScript:
 
     @cached_property
     def checksum(self) -> str:
-        """The SHA-1 of the source, which EVALSHA takes."""
+        """The SHA-1 of the source, by which EVALSHA names the script."""
         return sha1(self.text, usedforsecurity=False).hexdigest()
 
     def command(self, keys: Sequence[str], arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the command that runs it, and its arguments. The server must know the script."""
+        """Return the command that runs the script, with its arguments. The server must have loaded the script."""
         return ("EVALSHA", self.checksum, len(keys), *keys, *arguments)
 
     def run(self, client: Any, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run it in one round trip, or two if the server does not know it. Raises the errors of `driver_errors()`."""
+        """Run the script, in two round trips if the server has not loaded it yet. Raises `driver_errors()`."""
         command = self.command(keys, arguments)
         try:
             return client.execute_command(*command)

@@ -1,4 +1,4 @@
-"""Connects to a Redis server, cluster or group of Sentinels, waits while it is away, and translates its errors.
+"""Connects to a Redis server, cluster or group of Sentinels, waits while it does not answer, and translates its errors.
 
 redis-py's retries are off: only the caller knows whether the script recognises a repeated call that changes data. A
 caller whose calls may be repeated uses `RedisServer.retry` on a loop and `retry_blocking` in threads.
@@ -29,13 +29,13 @@ BLOCKING_TIMEOUT_S = 5.0
 """Seconds to wait for the answer to a call in a thread, before it is repeated."""
 
 RECONNECT_MAX_S = 60.0
-"""Maximum seconds to wait for a server that is away: it may be restarting, or a replica may be taking over."""
+"""Maximum seconds to wait for a server that does not answer: it may restart, or a replica may take over."""
 
 JOIN_MAX_S = 2.0
 """Maximum seconds to wait for the server at the start, as the address may be wrong. These waits are not reported."""
 
 FULL_MAX_S = 600.0
-"""Maximum seconds for which a call is repeated if the server has reached its maxmemory and the call can wait."""
+"""Maximum seconds for which a call that can wait is repeated while the server is at its maxmemory."""
 
 RESHARD_MAX_S = 600.0
 """Maximum seconds to wait while a cluster moves keys to another server."""
@@ -71,10 +71,11 @@ class Clients(NamedTuple):
 
 
 class RedisServer:
-    """The server at an address. `report` is called with a message when a call waits for it, and when it answers again.
+    """The server at an address. `report` is called with a message when a call has to wait for the server, and when the
+    server answers again.
 
-    `subject` is our data there ("a crawl"), `option` the option that names the data ("--crawl-name"). `text` names the
-    server in messages; the default is the address without its secrets.
+    In messages, `subject` is the kind of our data on the server ("a crawl"), `option` is the command-line option that
+    names the data ("--crawl-name"), and `text` names the server; its default is the address without its secrets.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class RedisServer:
         self._shutdown = current_deadline()
 
     async def clients(self, limits: RetryLimits | None = None) -> Clients:
-        """Connect. Raises `UsageError`; `StateError` if the server is away, is too old, or may drop keys."""
+        """Connect. Raises `UsageError`; `StateError` if the server does not answer, is too old, or may drop keys."""
         limits = limits or RetryLimits(JOIN_MAX_S)
         clients = await self.retry(lambda: asyncio.to_thread(self._clients), limits)
         try:
@@ -139,7 +140,7 @@ class RedisServer:
         return translate(self.text, error, tls=self.address.tls, option=self._option)
 
     async def retry(self, call: Callable[[], Awaitable[Result]], limits: RetryLimits | None = None) -> Result:
-        """Make a call, and repeat it while the server is away. Raises `LycosaError` if that takes too long.
+        """Make a call, and repeat it while the server does not answer. Raises `LycosaError` if that takes too long.
 
         During a fast shutdown, a failed call is not repeated, and the server is not called again.
         """

@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class RpcClient:
-    """Calls the methods of a server. Every problem with the server becomes an error of one line.
+    """Calls the methods of a server. Every problem with the server raises a `LycosaError` with a one-line message.
 
     A subclass has a `remote` for each method of its port, and a method `call`. Every `remote` awaits `call`, which
     must await `call_within`. `find_owner` returns the process id of the server, or another text if the id is not known
@@ -71,7 +71,7 @@ class RpcClient:
         return await self._wait_for(self.connection.call(name, self._methods[name].bind(args, kwargs)), timeout_s)
 
     def on_abandoned(self, name: str, result: Any) -> None:
-        """Called with the result of a call that was cancelled or timed out before the result came."""
+        """Called with the result of a call that was cancelled or timed out before the result arrived."""
 
     def ended_error(self) -> LycosaError:
         """Return the error for a server that has ended."""

@@ -2,11 +2,11 @@
 
 A frame is a length in four bytes, big endian, and that many bytes of msgpack.
 
-    RpcCall(number, method, arguments)  ---->                                 many at a time; each end numbers its own
+    RpcCall(number, method, arguments)  ---->                                 many in progress; each end numbers its own
                                         <----  RpcResult(number, value)       in any order; a long list in several parts
                                         <----  RpcError(number, kind, text)   the exception that the method raised
     RpcCancel(number)                   ---->                                 the caller no longer waits
-    other classes of `Message`          <--->                                 agreed on by both ends; not answered
+    other classes of `Message`          <--->                                 known to both ends; not answered
 
 A server begins with Hello(version, pid): see `server` and `client`. All messages that are sent in one iteration of the
 event loop go out in one write. A peer is not trusted: `RpcLimits` limits what it may send, call and leave unread, and
@@ -113,7 +113,7 @@ def encode_frame(message: Message | Hello) -> bytes:
 
 
 def error_of(kind: str, text: str) -> errors.LycosaError:
-    """Return the exception of a peer; `StateError` if `core.errors` has no such class, or it takes more than a text."""
+    """Return the exception of a peer; `StateError` if `core.errors` has no class `kind` that takes a text only."""
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, errors.LycosaError):
         with suppress(TypeError, AttributeError):  # a class that takes other arguments, such as `HttpError`
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
         """Send an encoded message, or other data that the peer expects. Raises `FrameTooLong`."""
         if len(body) > self.limits.frame_max:
             raise FrameTooLong(len(body), self.limits.frame_max)
-        if self.is_lost:  # the same as if the connection had been lost just after
+        if self.is_lost:  # as if the connection were lost just after this call
             return
         self._unsent += (LENGTH.pack(len(body)), body)
         if not self._is_flushing:
@@ -375,7 +375,7 @@ class Connection(asyncio.Protocol):
             if not self._is_closing:
                 self._send_result(call.number, result)
             if service.undelivered is not None:
-                self.flush()  # at once: if it fails, results of other calls are known to be undelivered, too
+                self.flush()  # now: if the write fails, other calls, too, find that their results are undelivered
                 if self._is_closing:
                     await service.undelivered(method, result)
         except FrameTooLong as error:

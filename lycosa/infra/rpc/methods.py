@@ -48,7 +48,7 @@ class Method:
 
 
 def _decodable(hint: Any) -> Any:
-    """Return the type to decode for an annotation. An Iterable becomes a list: then its elements are decoded."""
+    """Return the type to decode for an annotation: a list for an Iterable, so that its elements are decoded, too."""
     return list[get_args(hint)] if get_origin(hint) is Iterable else hint  # type: ignore[misc]
 
 

@@ -1,4 +1,4 @@
-"""Where servers listen: on loopback, or elsewhere if their clients need a password or with --allow-remote.
+"""Opens listening sockets: on loopback, or on any address if clients need a password or with --allow-remote.
 
 All servers that listen on TCP open their sockets here: the search site, `/metrics`, and those of `lycosa proxies`.
 """
@@ -18,9 +18,10 @@ BACKLOG = 128
 
 
 class Access(NamedTuple):
-    """What protects a server from other machines: the `password` that clients need ("an account"), "" if none.
+    """Whether other machines may connect to a server (`allowed`).
 
-    `allowed`: whether other machines may connect. `remedy`: what the operator must do to allow them.
+    `password` names what clients need ("an account"), "" if nothing. `remedy` is what the operator must do to allow
+    other machines.
     """
 
     allowed: bool
@@ -40,8 +41,8 @@ class PortInUse(StateError):
 def open_listener(host: str, port: int, where: str, access: Access, backlog: int = BACKLOG) -> socket.socket:
     """Return a socket that listens on the first address of `host`. `where` is the option with its value, for messages.
 
-    Raises `UsageError` for an unknown host, and for an address that other machines may not use; `StateError` if it
-    cannot listen there, `PortInUse` in particular.
+    Raises `UsageError` for an unknown host, and for an address that is open to other machines if `access` does not
+    allow them; `PortInUse` if another program listens on the port; `StateError` if the system refuses otherwise.
     """
     try:
         family, *_, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

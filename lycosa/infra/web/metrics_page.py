@@ -1,4 +1,4 @@
-"""Serves metrics over HTTP at `/metrics`, without a password. Each request gets a new page."""
+"""Serves metrics over HTTP at `/metrics`, without a password. The page is generated anew for each request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def serve_metrics(where: str, page: Page, *, allow_remote: bool = False) -> Abst
 
 
 def metrics_pages(page: Page) -> Pages:
-    """Return the page of metrics, for a server that has other pages, too."""
+    """Return the metrics page, for a server that also has other pages."""
 
     async def respond(_query: str) -> ServerResponse:
         return ServerResponse(200, await page(), {"content-type": CONTENT_TYPE})

@@ -17,7 +17,7 @@ HEAD_MAX = 8192
 CONNECTIONS_MAX = 32
 
 Pages = Mapping[str, Callable[[str], Awaitable[ServerResponse]]]
-"""What answers a GET, by path. It gets the query of the URL, without "?"."""
+"""The functions that answer GET requests, by path. They get the query of the URL, without "?"."""
 
 
 @asynccontextmanager
@@ -27,8 +27,8 @@ async def serve_pages(
     """Serve at `where`, which is `[ADDRESS:]PORT`; the default address is loopback. Yield the URL of the path `home`,
     and who may connect.
 
-    `option` is the option of the command that `where` comes from. Raises `UsageError` if `where` has another form, and
-    the errors of `open_listener`.
+    `option` is the command-line option whose value is `where`. Raises `UsageError` if `where` has another form, and the
+    errors of `open_listener`.
     """
     address, port = parse_address(where, option)
     server = HttpServer(partial(_respond, pages, home), CONNECTIONS_MAX)

@@ -4,9 +4,10 @@ DIR/queue.db   state: one row, see `QueueState`; items: the available items; lea
 DIR/lock       held during one transaction; the operating system releases it if the process dies
 DIR/bells/     see `wakeup_pipes`
 
-Every operation runs in `change`: lock, begin, read the state, let the caller work, wake the members that can continue,
-write the state, commit, unlock. A process killed before the commit has changed nothing. The database is SQLite instead
-of LMDB because the folder may be damaged or hostile, and LMDB crashes the process if it follows a wrong pointer.
+Every operation runs in `change`: lock, begin, read the state, run the caller's block, wake the members that can
+continue, write the state, commit, unlock. A process killed before the commit has changed nothing. The database is
+SQLite instead of LMDB because the folder may be damaged or hostile, and LMDB crashes the process if it follows a wrong
+pointer.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MEMBERS_MAX = 256
 CHECKPOINT_PAGES = 4000
 """Size of SQLite's log, in pages, at which the log is moved into the database."""
 BUSY_S = 30.0
-"""Maximum time to wait while a foreign program holds the database."""
+"""Maximum seconds to wait while another program, which does not use the lock file, locks the database."""
 
 ITEMS, ROOM, DONE = 1, 2, 4
 """The events that a member may wait for."""
@@ -65,9 +66,10 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
 class FolderMember(msgspec.Struct, array_like=True):
-    """An open queue object. `got` counts items not reported done, `waits` is a bit set of ITEMS, ROOM and DONE.
+    """An open queue object. `got` counts items that it took and has not reported done.
 
-    `room` is the smallest number of free places that one of its threads waits for.
+    `waits` is a bit set of ITEMS, ROOM and DONE. `room` is the smallest number of free places for which one of its
+    threads waits.
     """
 
     got: Count = 0
@@ -101,7 +103,7 @@ class QueueState(msgspec.Struct, array_like=True):
             member.room = min(room, member.room or room)
 
     def report_done(self, number: int, count: int) -> None:
-        """Report items as done: first items that this member got, then items of others, which may pass items on."""
+        """Report items as done: first items that this member took, then items of others, which may pass them on."""
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done
@@ -246,7 +248,7 @@ class QueueFolder:
 
     @staticmethod
     def _wake(pipes: WakeupPipes, numbers: list[int], state: QueueState) -> None:
-        # Before the commit: woken members wait for the lock, and are still registered if this process dies here.
+        # Wake before the commit. Woken members wait for the lock. If this process dies here, they remain registered.
         pipes.wake(numbers)
         for number in numbers:
             state.members[number].waits = state.members[number].room = 0
@@ -328,7 +330,7 @@ def _leave(database: sqlite3.Connection, state: QueueState, number: int) -> None
     if moved:
         database.execute("DELETE FROM leased WHERE member = ?", (number,))
         state.size += moved
-    # Nobody will report the items that it got as done, and `join` must not wait for them.
+    # No process will report its items as done, and `join` must not wait for them.
     state.unfinished = max(0, state.unfinished - state.members.pop(number).got)
     state.generation += 1
 

@@ -1,8 +1,8 @@
 """Named pipes with which the processes of a queue wake each other, and notice at once when one of them dies.
 
-Every member of the queue has a pipe in `bells/` and sleeps until it can read from it; a byte from another member wakes
-it. However a process ends, the operating system closes its pipe and notifies all processes that hold the other end: no
-polling, no timeout, no heartbeat. If several threads of a process wait, one sleeps on the pipe and wakes the others.
+Every member of the queue has a pipe in `bells/`, and sleeps until another member writes a byte to it. However a process
+ends, the operating system closes its pipe and notifies all processes that hold the other end: no polling, no timeout,
+no heartbeat. If several threads of a process wait, one sleeps on the pipe and wakes the others.
 Requires Linux (epoll).
 """
 
@@ -99,7 +99,8 @@ class WakeupPipes:
         with self._changed:
             self._leaving = True
             self.wake([self._me])
-            # A signal handler that closes the queue may run in the sleeper itself, which closes the pipes on waking.
+            # If a signal handler closes the queue in the sleeping thread itself, do not wait: that thread closes the
+            # pipes when it continues.
             while self._sleeper not in {0, get_ident()}:
                 self._changed.wait()
             if not self._sleeper:

@@ -1,9 +1,9 @@
 """A queue object as a member of a queue on Redis: its calls, its heartbeat, and the wake-ups of its waiting threads.
 
-A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, so that a blocked main thread does not look
-dead. A member that is silent for SILENT_MAX_S is declared dead by other members, and its leased items are returned. If
-it is alive, it continues as a new member. A call has a slot and a number. With them the server recognises a call that
-is repeated because its reply was lost, and does not run it twice.
+A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, even while the main thread is blocked. A member
+that is silent for SILENT_MAX_S is declared dead by other members, and its leased items are returned. If it is in fact
+alive, it continues as a new member. Each call has a slot and a number. By these the server recognises a call that is
+repeated because its reply was lost, and does not run it twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BEAT_S = 0.25
 SILENT_MAX_S = 1.4
 """Seconds of silence after which a member is declared dead: the items of a killed process are returned within 2 s."""
 GAP_MAX_S = 1.0
-"""If no member has called the server for this long, the server was down."""
+"""Seconds without a call by any member from which it is concluded that the server was down."""
 RECOUNT_S = 2.0
 """Interval at which the leases on the server are compared with the leases that this member holds."""
 REPLY_KEPT_S = 120.0
@@ -85,9 +85,9 @@ class QueueMember:
         self._failed = False
 
     def call(self, script: str, *arguments: Any, read: Callable[[list[Any]], Read], lease: bool = False) -> Read:
-        """Run a script once, whatever happens to the connection, and return what `read` makes of its reply.
+        """Run a script exactly once, even if the connection is lost. Return the result of `read` for its reply.
 
-        If `read` raises or is never reached, the items in the reply go back to the queue.
+        If `read` raises or is never called, the items in the reply go back to the queue.
         """
         while True:
             name = self._joined_name()
@@ -188,7 +188,7 @@ class QueueMember:
         return reply
 
     def _join(self, old: str) -> str:
-        """Become a member in place of `old`, unless another thread has done it."""
+        """Join as a new member that replaces `old`, unless another thread has done so."""
         with self._lock:
             self._refuse_closed()
             if self._name != old:
@@ -241,7 +241,8 @@ class QueueMember:
         except LycosaError:
             self._call_failed()
             return
-        # If no thread sleeps, the wake-up may have been for one that has continued: the next heartbeat wakes another.
+        # If no thread sleeps, the one that waited has continued, so the wake-up was lost. Beat now: a heartbeat wakes
+        # another member.
         if (woken or self._failed) and not self._wake_sleepers():
             self._beat_at = 0.0
         self._failed = False

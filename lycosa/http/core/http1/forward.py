@@ -24,7 +24,7 @@ HOP_BY_HOP = frozenset(
 """Fields that are never forwarded, whether or not Connection names them. Only we may set x-proxy-lease."""
 
 FRAMING = frozenset({b"host", b"content-length"})
-"""Fields that Connection must not name: without them the message would have another meaning."""
+"""Fields that Connection must not name: removing them would change the meaning of the message."""
 
 ABSOLUTE = re.compile(rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>[^#]*)")
 IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})

@@ -1,5 +1,5 @@
-// "/" goes to the search box, from anywhere but another field; words are completed while one types, and
-// the progress of a task is shown as it goes on. The site works without this.
+// "/" moves the focus to the search box unless another field has it, words are completed while the user types, and the
+// progress of a task is updated every second. The site also works without this script.
 "use strict";
 document.addEventListener("keydown", (event) => {
   const box = document.getElementById("q");

@@ -2,8 +2,8 @@
 -- A heartbeat, and a check of the other members. A member that has been silent for silent_ms is dead: its leased items
 -- are returned. `seen` is the last heartbeat of any member. A gap means that the server was down or suspended, or that
 -- its clock was set: then no member is declared dead until all have had another silent_ms to be heard (`since`).
--- ARGV 5..: silent_ms, gap_ms, kept_ms; sometimes also the number of slots, the last call of each when the leases were
--- counted, and the tokens of the leases that this member held.
+-- ARGV 5..: silent_ms, gap_ms, kept_ms; sometimes also the number of slots, the number of the last call of each slot
+-- when the member counted its leases, and the tokens of these leases.
 local refused = refusal()
 if refused then return refused end
 local silent, gap, kept, now = ARGV[5], ARGV[6], ARGV[7], now_ms()
@@ -37,7 +37,7 @@ if ARGV[8] then
     end
   end
 end
--- A woken member may have died before it took anything: then this heartbeat wakes the next one.
+-- A woken member may have died before it took an item: then this heartbeat wakes the next member.
 wake_for_items()
 wake_for_room()
 if state('unfinished') == 0 then wake_for_end() end

@@ -95,8 +95,8 @@ local function leases_of(member)
   return call('ZRANGEBYLEX', LEASED, '[' .. member .. ':', '(' .. member .. ';')
 end
 
--- If the reply arrived, its items have left the queue; if not, they go back to their places. (A server that lost its
--- last calls in a crash may have a reply that is older than the last one that arrived.)
+-- Ends a stored reply. If it arrived, its items have left the queue; if not, they go back to their places. (After a
+-- crash in which the server lost its last calls, the stored reply may be older than the last reply that arrived.)
 local function settle(member, record, arrived)
   local places, token = record[3], record[4]
   if not places or (arrived and token) then return end
@@ -144,7 +144,7 @@ local function leave(member)
     call('ZREM', LEASED, lease)
     give_back(place_of(lease), true)
   end
-  -- Nobody will report the items it took as done, so `join` should not wait for them.
+  -- No process will report its items as done, so `join` should not wait for them.
   local got = tonumber(call('HGET', GOT, member) or 0)
   call('HDEL', GOT, member)
   for _, key in ipairs({MEMBERS, WAIT_ITEMS, WAIT_ROOM}) do call('ZREM', key, member) end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Reports items as done: first those this member took, then those of others, which may have passed them on. ARGV 5: how
--- many.
+-- Reports items as done: first those that this member took, then those of others, which may have passed them on.
+-- ARGV 5: the number of items.
 local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
 local refused = refusal()
