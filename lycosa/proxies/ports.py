@@ -15,8 +15,8 @@ from lycosa.proxies.core.proxy import Proxy
 class ProxyLease(NamedTuple):
     """A proxy, leased for a target until `deadline` (unix seconds).
 
-    `rebound`: its session had another proxy before, whose cookies are useless now. `drawn_from`: the number of
-    proxies, first in the order of use, from which it was drawn; 0: the session was bound to it already.
+    `rebound`: the session used another proxy before, so the cookies from that proxy are useless now. `drawn_from`: the
+    proxy was drawn from this many proxies at the front of the order of use; 0 if the session was already bound to it.
     """
 
     target: str
@@ -28,7 +28,7 @@ class ProxyLease(NamedTuple):
 
 
 class ProxyView(NamedTuple):
-    """A proxy for display, across all targets or on one. Times in unix seconds, latencies in seconds.
+    """A proxy for display: on one target, or across all targets. Times in unix seconds, latencies in seconds.
 
     `state`: the state on the target; across all targets it is READY, COOLING or DEAD. `until`: the end of a cool-down.
     `uses`, `good` and `bad` count requests.
@@ -46,7 +46,11 @@ class ProxyView(NamedTuple):
 
 
 class TargetView(NamedTuple):
-    """A target: its proxies by state, its leases, and the minimum time between two leases of one proxy."""
+    """A target for display. `states`: the number of its proxies in each state. `leases`: the number of active leases.
+
+    `granted`, `leaked`, `stale`: the numbers of leases granted, of leases not released in time, and of releases that
+    came too late. `interval_s`: the minimum time between two leases of one proxy.
+    """
 
     target: str
     states: Mapping[ProxyState, int]
@@ -58,14 +62,14 @@ class TargetView(NamedTuple):
 
 
 class ProxyExplanation(NamedTuple):
-    """A proxy, and whether it would be leased now."""
+    """A proxy, and the verdict on whether it would be leased now."""
 
     proxy: Proxy
     verdict: ProxyVerdict
 
 
 class ProxyPool(Protocol):
-    """Leases proxies. A target is any text, by default a registrable domain. Errors of the store raise `StateError`."""
+    """Leases proxies. A target is any text, by default a registrable domain. Raises `StateError` if the store fails."""
 
     async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """Add proxies, or update tags and prices of known proxies. Return how many are new.
@@ -80,9 +84,9 @@ class ProxyPool(Protocol):
         """Return the number of proxies."""
 
     async def forget_dead(self, kept_s: float) -> list[str]:
-        """Forget proxies that have been dead for `kept_s` seconds and are not leased.
+        """Forget proxies that have been dead for `kept_s` seconds and are not leased. Return their keys.
 
-        Return the keys of the proxies that this call has forgotten. Call it again until it returns none.
+        One call forgets a limited number of proxies: repeat it until it returns no keys.
         """
 
     async def acquire(
@@ -97,22 +101,25 @@ class ProxyPool(Protocol):
         """Lease `count` different proxies, all or none, waiting at most `wait_s` for them. Raises `NoProxy`."""
 
     async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
-        """Return the new deadline of a lease, None if the lease has ended."""
+        """Renew a lease. Return its new deadline; None if the lease has ended."""
 
     async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """End a lease, with an outcome for each use. Return False, and change nothing, if it had already ended."""
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
-        """Ban a proxy for a target, for good or until a time. Return False when there is no such proxy."""
+        """Ban a proxy for a target until `until` (unix seconds), or for good if None.
+
+        Return False if there is no such proxy.
+        """
 
     async def unban(self, target: str, key: str) -> bool:
-        """Lift bans and cool-downs of a proxy for a target. Return False when there is no such proxy."""
+        """Lift bans and cool-downs of a proxy for a target. Return False if there is no such proxy."""
 
     async def report_check(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
-        """Record the result of a check: a good one revives a dead proxy. Return False when there is no such proxy."""
+        """Record the result of a check. A good result revives a dead proxy. Return False if there is no such proxy."""
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Return all proxies, or the proxies of a target, lowest latency first."""
+        """Return all proxies, lowest latency first, or the proxies of one target."""
 
     async def targets(self) -> list[TargetView]: ...
 

@@ -20,9 +20,9 @@ HEALTH_FIELDS = ("rests_until", "dead", "latency_s", "reason", "exit_ip")
 
 
 def refuse_bad_count(count: int, request: ProxyRequest) -> None:
-    """Raise `UsageError` for a number of proxies that cannot be leased at once."""
+    """Raise `UsageError` if one request cannot lease `count` proxies."""
     if not 1 <= count <= COUNT_MAX or (count > 1 and request.session):
-        raise UsageError(f"{count} proxies at once: ask for 1 to {COUNT_MAX:,}, or for one proxy with a session")
+        raise UsageError(f"{count} proxies at once: ask for 1 to {COUNT_MAX:,}, and with a session for only 1")
 
 
 def to_stored(proxy: Proxy) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def from_stored(stored: Mapping[str, Any]) -> Proxy:
 
 
 def facts_of(answer: Mapping[str, Mapping[str, Any]]) -> dict[str, ProxyFacts]:
-    """Return the facts by proxy key from a script's answer, in which an empty table may be an empty list."""
+    """Return the facts by proxy key from the answer of a Lua script, which may send an empty table as a list."""
     return {
         key: ProxyFacts(**{"latency_s": None, **each, "tags": dict(each["tags"] or {})})
         for key, each in dict(answer).items()
@@ -55,7 +55,7 @@ def view_on_target(proxy: Proxy, member: ProxyTargetState, now: float) -> ProxyV
 
 
 def view_everywhere(proxy: Proxy, health: Mapping[str, Any], counts: tuple[int, int, int], now: float) -> ProxyView:
-    """Return the view of a proxy without a target. `counts`: uses, good and bad responses on all targets."""
+    """Return the view of a proxy across all targets. `counts`: uses, good and bad responses on all targets."""
     rests_until = float(health["rests_until"])
     state = ProxyState.DEAD if health["dead"] else ProxyState.COOLING if rests_until > now else ProxyState.READY
     latency_s = None if health["latency_s"] in (None, False) else float(health["latency_s"])
@@ -65,7 +65,7 @@ def view_everywhere(proxy: Proxy, health: Mapping[str, Any], counts: tuple[int, 
 def why_none(
     target: str, count: int, members: int, wait_s: float, counts: Mapping[ProxyState, int], *, is_empty: bool
 ) -> str:
-    """Return why a request for `count` proxies got none. `members`: the limit of the target's policy."""
+    """Return why a request for `count` proxies got none. `members`: the `members` of the target's policy."""
     if is_empty:
         return "the pool has no proxies: lycosa proxies add FILE"
     states = ", ".join(f"{counts[state]:,} {state}" for state in ProxyState if counts.get(state))

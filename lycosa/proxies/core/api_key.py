@@ -1,4 +1,4 @@
-"""Access to the API of a proxy pool: with a key that cannot be guessed. Without a key, only this machine has access."""
+"""The key for the API of a proxy pool. If no key is set, only clients on this machine have access."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ KEY_MIN = 16
 
 
 def checked_key(key: str, where: str) -> str:
-    """Return the key. Raises `UsageError` if it can be guessed, or cannot be sent in a header."""
+    """Return the key. Raises `UsageError` if it is too easy to guess, or cannot be sent in a header."""
     if not (key.isascii() and key.isprintable() and " " not in key and len(key) >= KEY_MIN):
         raise UsageError(f"{where}: write {KEY_MIN} or more ASCII letters and digits, e.g. from: openssl rand -hex 16")
     return key

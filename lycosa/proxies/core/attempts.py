@@ -1,8 +1,8 @@
 """Count the failed attempts of requests through proxies, until a response arrives or too many have failed.
 
-A request that failed at its proxy, or was banned, is retried through another one, up to a maximum number of proxies.
-Such an attempt does not count as a retry of the request: it says something about the proxy, not about the page. After
-the maximum the page has failed.
+A request whose proxy failed or was banned is retried through another proxy, up to a maximum number of proxies. Such an
+attempt does not count as a retry of the request: it says something about the proxy, not about the page. If all of these
+proxies fail, the page has failed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FAILED = frozenset({Blame.MISS, Blame.SITE, Blame.PROXY})
 """Outcomes after which another proxy may get the page."""
 
 REQUESTS_MAX = 10_000
-"""Maximum number of requests with failures. Beyond it the request that failed longest ago is forgotten."""
+"""Maximum number of requests whose failures are stored. Beyond it the request that failed longest ago is forgotten."""
 
 FORBIDDEN = "403"
 FORBIDDEN_MAX = 2
@@ -38,7 +38,10 @@ NONE = FailedAttempts()
 
 
 class Attempts:
-    """The failed attempts by request, which may be any hashable key. Up to `proxies_max` proxies are tried for each."""
+    """The failed attempts of each request, which any hashable key may identify.
+
+    At most `proxies_max` proxies are tried for one request.
+    """
 
     def __init__(self, proxies_max: int, requests_max: int = REQUESTS_MAX) -> None:
         self._proxies_max = proxies_max
@@ -66,6 +69,6 @@ class Attempts:
         return 0
 
     def forget(self, request: Hashable) -> None:
-        """Forget the failures of a request, which has got a response of any kind."""
+        """Forget the failures of a request after any response to it."""
         if self._failed:
             self._failed.pop(request, None)

@@ -4,13 +4,13 @@
     ---         ---------------------------------------------------------------     -------------------------------
     NEXT        one of the proxies from which the next lease is drawn
     BEHIND      ready, but others come first in the order of use
-    DEARER      ready, but a cheaper tier has usable proxies, which are waited for
+    DEARER      ready, but the request waits for a cheaper tier, which has usable proxies
     SESSION     ready, but the session is bound to another proxy
-    PACED       leased a moment ago: held back by the delay or by the guard against cascading bans
+    PACED       leased a moment ago; the delay or the rate guard applies                the end of the delay
     LEASED      leased                                                              the deadline of its lease
     TRIED       on trial after a cool-down: its one lease is active                 the deadline of that lease
-    COOLING     banned here, or not reachable                                       the end of its cool-down
-    EXIT        another proxy with the same exit address was banned here            the end of its cool-down
+    COOLING     banned on this target, or unreachable                               the end of its cool-down
+    EXIT        a proxy with the same exit address was banned on this target        the end of its cool-down
     BANNED      banned until someone lifts the ban
     DEAD        unreachable or unfit, until a check finds it working
     AVOIDED     excluded by the request
@@ -59,7 +59,7 @@ class Why(StrEnum):
 
 SORT_ORDER = {why: number for number, why in enumerate(Why)}
 ELIGIBLE = frozenset({Why.NEXT, Why.BEHIND, Why.DEARER, Why.SESSION})
-"""Verdicts on proxies that are ready themselves."""
+"""Verdicts on proxies that are ready."""
 
 
 class ProxyVerdict(NamedTuple):
@@ -125,12 +125,12 @@ def explain_pool(pool: GlobalPool, target: str, request: ProxyRequest, now: floa
 
 
 def lacks_reason(verdict: ProxyVerdict) -> bool:
-    """Whether the obstacle affects all targets: then the global pool knows the reason, not the target."""
+    """Whether the obstacle affects all targets. Its reason is then stored in the global pool, not in the target."""
     return verdict.why is Why.DEAD or (verdict.why is Why.COOLING and not verdict.reason)
 
 
 def with_reason(verdict: ProxyVerdict, reasons: Mapping[str, str]) -> ProxyVerdict:
-    """Return a verdict with its reason. `reasons` are the reasons in the global pool, by key."""
+    """Return a verdict with its reason. `reasons`: the reasons in the global pool, by proxy key."""
     return verdict._replace(reason=reasons.get(verdict.key, "")) if lacks_reason(verdict) else verdict
 
 
@@ -163,7 +163,10 @@ def verdict_text(verdict: ProxyVerdict, format_time: Callable[[float], str], *, 
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """The next draw. `places`: place in the order of use, by key. `drawn`: the keys to draw from, all in `tier`."""
+    """The next draw of a proxy. `places`: the place of each ready proxy in the order of use, by key.
+
+    `drawn`: the keys of the proxies to draw from, all in `tier`. `bound`: the proxy bound to the request's session.
+    """
 
     snapshot: TargetSnapshot
     request: ProxyRequest
@@ -194,7 +197,7 @@ class _Draw:
 
 
 def _copy_of(snapshot: TargetSnapshot, now: float) -> TargetPool:
-    """Return a copy of the target in a snapshot, to try the next lease on."""
+    """Return a copy of the target in a snapshot. The next lease is tried on this copy."""
     target = TargetPool(snapshot.policy)
     target.restore([replace(member) for member in snapshot.members.values()])
     tiers = {member.facts.tier for member in target.members.values()}
@@ -227,7 +230,7 @@ def _fill(
 
 
 def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, now: float) -> _Draw:
-    """Decide as `TargetPool.acquire` does."""
+    """Find the proxies from which `TargetPool.acquire` would draw the next one."""
     members, order = target.members, target.parts()[0]
     ready = {tier: order.first(tier, len(members), None, members) for tier in order.tiers}
     places = {member.key: place for tier in ready.values() for place, member in enumerate(tier, 1)}
@@ -244,7 +247,7 @@ def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, n
 
 
 def _obstacle(member: ProxyTargetState, snapshot: TargetSnapshot, now: float) -> tuple[Why, float]:
-    """Return why a member is blocked; of several causes, the one that usually lasts longest."""
+    """Return why a member cannot be leased. Of several causes, return the one that usually lasts longest."""
     deadline = (snapshot.deadlines or {}).get(member.key, 0.0)
     if member.facts.dead:
         return Why.DEAD, 0.0

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TargetPolicy:
-    """Times in seconds. A use is one request; a lease may have several.
+    """Times in seconds. A use is one request; one lease may cover several uses.
 
     concurrency     maximum number of concurrent leases of one proxy for this target; 1: exclusive
     delay_s         minimum time between the starts of two leases of one proxy for this target
-    lease_s         a lease that is neither renewed nor released ends after this time
+    lease_s         time after which a lease ends if it is neither renewed nor released
     members         number of usable proxies to keep for this target, if the global pool has that many
     cool_s          maximum of the first cool-down after a ban. The maximum doubles with each ban in a row, up to
                     `max_cool_s`. The cool-down is drawn between zero and the maximum (full jitter). A Retry-After
                     replaces the draw, up to `max_cool_s`
     max_misses      number of broken connections in a row that count as a ban
     max_bans        number of bans in a row after which a proxy stays banned until a person lifts the ban; 0: never
-    sticky_s        how long a session keeps its proxy after its last use
-    guarded         a ban or failure never raises the rate at which the other proxies are used (`pool.rate_guard`)
+    sticky_s        how long a session keeps its proxy after the last use of the session
+    guarded         whether a limit keeps the load of a banned or failed proxy from the others (`pool.rate_guard`)
     """
 
     concurrency: int = 1

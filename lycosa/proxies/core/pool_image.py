@@ -1,4 +1,4 @@
-"""The form in which a pool is stored: proxies, their health, and everything about each target, with its leases."""
+"""The stored form of a pool: the proxies, their health, and the members, leases and sessions of each target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lycosa.proxies.core.proxy import Proxy
 
 
 class TargetImage(msgspec.Struct):
-    """A target. `counts`: the numbers of its leaked, stale and granted leases. `token`: the last lease token."""
+    """A stored target. `counts`: its numbers of leaked, stale and granted leases. `token`: the last lease token."""
 
     name: str
     policy: TargetPolicy
@@ -33,7 +33,10 @@ class TargetImage(msgspec.Struct):
 
 
 class Image(msgspec.Struct):
-    """A pool at the time `at`. `prices`: every price ever seen. `token`: the highest token of all forgotten targets."""
+    """A pool at the time `at` (unix seconds). `prices`: every price ever seen.
+
+    `token`: the highest lease token of all forgotten targets. `reached_at`: when any proxy was last reached.
+    """
 
     proxies: list[Proxy]
     health: list[ProxyHealth]

@@ -1,8 +1,8 @@
-"""The address of a pool of proxies. Nothing is opened here.
+"""Parses the address of a proxy pool. Does not open the pool.
 
-    memory:                             in this process, and lost when it ends
+    memory:                             in the memory of this process; lost when the process ends
     DIR                                 in a folder: durable, shared by the processes of a machine
-    redis://HOST:6379/0?pool=NAME       on a server (`core.redis_url`, in all its forms), shared by machines
+    redis://HOST:6379/0?pool=NAME       on a Redis server, shared by machines; `core.redis_url` has all forms
 
 Without ?pool= the name is "default".
 """
@@ -26,9 +26,9 @@ PART_MAX = 255
 
 
 class PoolAddress(NamedTuple):
-    """A pool in a `folder`, or on the server `url` under a `name`; all are "" for memory.
+    """The address of a pool: its `folder`, or the `url` of its server and its `name` there; all are "" for memory.
 
-    `text` is for messages: it has no password.
+    `text` is the address for messages, without the password.
     """
 
     text: str
@@ -41,7 +41,7 @@ class PoolAddress(NamedTuple):
 
 
 def parse_pool_address(address: str) -> PoolAddress:
-    """Parse an address. Raises `UsageError`, with no password in its message."""
+    """Parse an address. Raises `UsageError`; the message does not contain a password."""
     if address == MEMORY:
         return PoolAddress(MEMORY)
     if not redis_url.is_redis_url(address):

@@ -83,7 +83,7 @@ class TargetSettings(NamedTuple):
 
 
 class Policies:
-    """The settings of all targets; created by `policies_from`. Without a table each target has the default policy."""
+    """The settings of all targets; created by `policies_from`. A target without a table has the default policy."""
 
     def __init__(
         self, default: TargetSettings | None = None, named: Mapping[str, TargetSettings] | None = None
@@ -117,7 +117,7 @@ class Policies:
 
 
 def policies_from(values: Mapping[str, Any]) -> Policies:
-    """Read the table `proxies`. Raises `BadSetting`, which says what to write instead."""
+    """Read the table `proxies`. Raises `BadSetting` with a message that says what to write instead."""
     table = read_table(values, ProxiesTable, TABLE)
     default = _settings(table.default, f"{TABLE}.default", TargetSettings(TargetPolicy()))
     named: dict[str, TargetSettings] = {}
@@ -126,7 +126,7 @@ def policies_from(values: Mapping[str, Any]) -> Policies:
         if not 0 < len(name) <= TARGET_MAX or "://" in name:
             raise BadSetting(f'{place}: not a target: write a domain, "shop.example", or a pattern, "*.example"')
         if name.lower() in named:
-            raise BadSetting(f"{place}: this target exists already, with different capitals")
+            raise BadSetting(f"{place}: another table is for the same target, in different capitals")
         named[name.lower()] = _settings(read_table(value, TargetTable, place), place, default)
     return Policies(default, named)
 

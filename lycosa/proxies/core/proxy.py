@@ -45,7 +45,7 @@ COLONS = re.compile(
 """[scheme://]host:port:user:password, as providers print it, without percent-encoding."""
 
 REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
-"""An address in the place of the login. The order is then reversed, and the login would be shown as the address."""
+"""An address in the place of the login. The parts are then in reverse order, and errors would quote the login."""
 
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
@@ -53,17 +53,18 @@ ADDRESS = re.compile(
     re.IGNORECASE,
 )
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""Characters that stand for bytes that were not UTF-8, and cannot be sent."""
+"""Surrogates: Python decodes bytes that are not UTF-8 to these characters, which cannot be sent."""
 
 SAFE = re.compile(r"(?:[A-Za-z0-9]+://)?[^:]*(?::\d{1,5}(?![^/?#:]))?")
-"""The part of an invalid address that cannot be a login: a host, and a port if digits follow its colon."""
+"""The part of an invalid address that cannot be a login: a host, and a port if digits follow the colon."""
 
 
 @dataclass(frozen=True, repr=False)
 class Proxy:
     """A proxy. `tags` (`country=de`, `provider=acme`) and prices are not part of its identity.
 
-    `price_gb` and `price_request` are in any currency, the same for all proxies. Cheaper proxies are used first.
+    `price_gb` (per GB) and `price_request` may be in any currency, if all proxies use the same one. Cheaper proxies are
+    used first.
     """
 
     scheme: str
@@ -97,7 +98,7 @@ class Proxy:
 
     @cached_property
     def name(self) -> str:
-        """The address for logs, metrics and pages, with a digest of the login to tell logins apart."""
+        """The address for logs, metrics and pages, with a digest that differs for each login."""
         address = f"{self.scheme}://{self._place}"
         return f"{address}#{self.key[:6]}" if self.username or self.password else address
 
@@ -150,8 +151,8 @@ def _unquote(user: str, password: str) -> tuple[str, str]:
 def _host(text: str) -> str:
     """Return a host in the form of WHATWG URLs: lower case, IDNA, short IPv6.
 
-    Unusual IPv4 addresses are refused, since they are mistakes in a list: a browser reads 1.2.3 as 1.2.0.3, and
-    010.1.2.3 as 8.1.2.3.
+    Unusual IPv4 addresses are refused, since in a list of proxies they are mistakes: a browser reads 1.2.3 as 1.2.0.3,
+    and 010.1.2.3 as 8.1.2.3.
     """
     shown = repr(text[:SHOWN_MAX])
     try:
@@ -159,7 +160,7 @@ def _host(text: str) -> str:
     except ValueError:
         raise BadProxy(f"{shown} is not a host") from None
     if IPV4.fullmatch(host) and host != text:
-        raise BadProxy(f"{shown} is not an unambiguous IP address: write 1.2.3.4")
+        raise BadProxy(f"{shown} is an ambiguous IP address: write four decimal numbers, such as 1.2.3.4")
     if not host.startswith("[") and not NAME.fullmatch(host):
         raise BadProxy(f"{shown} is not a host")
     return host

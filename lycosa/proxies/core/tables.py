@@ -4,8 +4,8 @@
     proxies.sources[2]: there is no 'evry': did you mean every?
 
 The type is a dataclass or `msgspec.Struct`. Its constraints are `msgspec.Meta`; a `description` there replaces the
-generated text in errors. Besides what msgspec accepts, a single value is accepted for a list, and a duration such as
-"10m" for a number of seconds.
+generated text in errors. In addition to what msgspec accepts, a single value may replace a list of one value, and a
+duration such as "10m" may replace a number of seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Text = Annotated[str, Meta(max_length=4096)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]
 TextTable = Annotated[dict[str, Text], Meta(max_length=1000)]
 DURATION: Final = {"duration": True}
-"""The `extra` of a `msgspec.Meta`: seconds, or a text such as "10m"."""
+"""The `extra` of a `msgspec.Meta` for a number of seconds that may be written as a text such as "10m"."""
 
 SEQUENCES = (inspect.ListType, inspect.VarTupleType, inspect.FrozenSetType)
 RECORDS = (inspect.StructType, inspect.DataclassType)
@@ -44,8 +44,8 @@ Parsers = Mapping[type, Callable[[str], object]]
 def read_table(values: object, kind: type[T], place: str, *, secret: bool = False, parsers: Parsers | None = None) -> T:
     """Convert a table to a type. Raises `BadSetting`.
 
-    `place` names the table in errors. Errors of a `secret` table do not quote its values. `parsers` convert text to
-    values of a dataclass; they raise `BadProxy`.
+    `place` names the table in errors. Errors of a `secret` table do not quote its values. `parsers` maps a dataclass to
+    a function that converts text to a value of this dataclass, or raises `BadProxy`.
     """
     node = inspect.type_info(kind)
     prepared = _prepared(values, node, place, parsers or {})
@@ -56,7 +56,7 @@ def read_table(values: object, kind: type[T], place: str, *, secret: bool = Fals
 
 
 def refuse_unknown(keys: Collection[object], known: Collection[str], place: str) -> None:
-    """Raise `BadSetting` for the first unknown key. The message has the most similar known key, or all known keys."""
+    """Raise `BadSetting` for the first unknown key. The message suggests the most similar known key, or all of them."""
     unknown = next((str(key) for key in keys if key not in known), None)
     if unknown is not None:
         near = get_close_matches(unknown, known, n=1)

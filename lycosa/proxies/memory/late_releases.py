@@ -1,4 +1,4 @@
-"""Warns if leases are released after their deadline, which means that `lease_s` is too short."""
+"""Warns about leases that were released after their deadline: `lease_s` is then too short."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG_INTERVAL_S = 60.0
 
 
 class LateReleases:
-    """Logs a late release at once, but only one per LOG_INTERVAL_S. The next warning says how many there were."""
+    """Logs late releases, at most once per LOG_INTERVAL_S. A warning has the number of late releases since the last."""
 
     def __init__(self) -> None:
         self._logged_at = -LOG_INTERVAL_S

@@ -1,4 +1,4 @@
-"""A pool in one process: `GlobalPool` with a clock, randomness, and callers that wait."""
+"""A pool in the memory of one process: adds a clock, randomness and a wait queue for callers to `GlobalPool`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, Target
 from lycosa.proxies.views import HEALTH_FIELDS, refuse_bad_count, view_everywhere, view_on_target, why_none
 
 EVERYWHERE = frozenset({Blame.PROXY, Blame.UNFIT})
-"""After these outcomes no target can use the proxy, so all targets may get another one."""
+"""After these outcomes no target can use the proxy, so every target may get another proxy as a member."""
 
 
 class LocalPool:
@@ -156,7 +156,7 @@ class LocalPool:
                 return grants
             raise NoProxy(self._why_none(target, waiter.count, waiter.request, wait_s)) from None
         except asyncio.CancelledError:
-            for grant in waiter.grants():  # the caller has left and will not use them
+            for grant in waiter.grants():  # the caller was cancelled, and will not use its grants
                 self._release(target, grant.token, ())
             raise
         finally:

@@ -1,4 +1,4 @@
-"""Queues the callers of one process that wait for a proxy of one target: first come, first served, without polling."""
+"""Queues callers that wait for a proxy of one target, in one process: first come, first served, without polling."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Waiter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no later caller can get a proxy if this one gets none."""
+        """Whether this caller accepts any proxy. If it gets none, no later caller can get one either."""
         return self.count == 1 and not (self.request.tags or self.request.session or self.request.avoid)
 
     def grants(self) -> list[Grant]:
-        """Return the grants, empty if there are none yet."""
+        """Return the grants of this caller; empty before it has any."""
         done = self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
         return self.granted.result() if done else []
 
@@ -70,7 +70,7 @@ class WaitQueue:
                 continue
             try:
                 answer = self._acquire(waiter)
-            except LycosaError as error:  # the journal failed: report it to this caller, not to the one that released
+            except LycosaError as error:  # the journal failed: raise it in this caller, not in the one that released
                 waiter.granted.set_exception(error)
                 continue
             if not isinstance(answer, Wait):
@@ -78,7 +78,7 @@ class WaitQueue:
                 continue
             left.append(waiter)
             at = answer.at if at is None else min(at, answer.at or at)
-            if waiter.is_plain:  # it accepts any proxy, so none is free for the others
+            if waiter.is_plain:  # it accepts any proxy, so no proxy is free for the callers behind it
                 break
         self._waiting.extendleft(reversed(left))
         if self._waiting and at is not None:

@@ -1,6 +1,6 @@
 """Calls to the two scripts of a pool on Redis.
 
-Calls for one target are batched: calls made during a round trip are sent with the next one. This way a busy process
+Calls for one target are batched: calls made during a round trip are sent together in the next one. So a busy process
 makes few round trips, and the script reads and writes the state of the target once for many calls.
 """
 
@@ -20,11 +20,11 @@ from lycosa.proxies.redis.scripts import POOL_KEYS, POOL_SCRIPT, TARGET_SCRIPT, 
 from lycosa.proxies.redis.target_script import TargetCall, decode_answers, encode_calls
 
 BATCH_MAX = 32
-"""Maximum number of calls in one round trip, except for more calls that must go together. While the server executes a
+"""Maximum number of calls in one round trip; calls that must go together may exceed it. While the server executes a
 batch, the process handles the answers to the previous batch."""
 
 TRIPS_MAX = 2
-"""Maximum number of concurrent round trips for one target. The second one starts only when a batch is full."""
+"""Maximum number of concurrent round trips for one target. The second one starts only if it has a full batch."""
 
 CONNECTIONS_MAX = 64
 """Maximum number of concurrent round trips of the process."""
@@ -42,7 +42,7 @@ class PoolCalls:
         self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
 
     async def call_target(self, target: str, call: TargetCall) -> Any:
-        """Raises `StateError`."""
+        """Return the answer to one call for a target. Raises `StateError`."""
         (answer,) = await self.call_target_all(target, [call])
         return answer
 
@@ -73,7 +73,7 @@ class PoolCalls:
         return [name.decode() for name in found]
 
     async def close(self) -> None:
-        """Wait for the calls under way, and disconnect."""
+        """Wait for the calls in progress, and disconnect."""
         while self._batchers:
             await asyncio.wait([batcher.finished for batcher in self._batchers.values()])
         await self._client.aclose()
@@ -85,7 +85,7 @@ class PoolCalls:
 
 
 class CallBatcher:
-    """Batches the calls for one target. `run` makes a round trip; `on_finished` is called when no calls are left."""
+    """Batches the calls for one target. `run` makes a round trip; `on_finished` is called after the last calls."""
 
     def __init__(
         self, run: Callable[[Sequence[TargetCall]], Awaitable[list[Any]]], on_finished: Callable[[], Any]

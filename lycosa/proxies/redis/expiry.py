@@ -1,9 +1,10 @@
-"""Removes proxies from a pool on Redis: given proxies at once, or unleased proxies that have been dead for long.
+"""Removes proxies from a pool on Redis: given proxies at once, or proxies that have been dead for long and are free.
 
 Leases are stored with the targets. On a cluster the targets and the pool may be on different servers, so no atomic step
-can check both. First each target, in one atomic step, forgets the dead proxies that it does not lease. It cannot lease
+can check both. First each target, in one atomic step, forgets the dead proxies that it has not leased. It cannot lease
 them again, because a refill skips dead proxies. Then the pool, in one atomic step, forgets the proxies that are still
-dead. A proxy that a check has revived meanwhile stays, and later refills bring it back to the targets.
+dead. A proxy that a check has revived between the two steps stays in the pool, and later refills add it to targets
+again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ async def remove(calls: PoolCalls, script_of: Callable[[str], TargetScript], key
 
 
 async def forget_dead(calls: PoolCalls, script_of: Callable[[str], TargetScript], kept_s: float) -> list[str]:
-    """Forget proxies that are not leased and dead for at least `kept_s`. Return their keys. Raises `StateError`."""
+    """Forget proxies that have been dead for at least `kept_s` seconds and are not leased. Return their keys.
+
+    Raises `StateError`.
+    """
     forgotten: list[str] = []
     cursor = SCAN_START
     while True:
@@ -44,7 +48,7 @@ async def forget_dead(calls: PoolCalls, script_of: Callable[[str], TargetScript]
 async def _forget_idle(
     calls: PoolCalls, script_of: Callable[[str], TargetScript], keys: Sequence[str]
 ) -> Sequence[str]:
-    """Make each target forget the proxies that it does not lease. Return the proxies that no target leases."""
+    """Make each target forget those of the proxies that it has not leased. Return the proxies that no target leased."""
     for target in await calls.targets() if keys else ():
         leased = await calls.call_target(target, script_of(target).forget_idle(keys))
         keys = [key for key in keys if key not in leased]

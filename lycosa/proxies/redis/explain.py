@@ -1,6 +1,7 @@
-"""Explains why a pool on Redis would or would not lease a proxy. The scripts return the state, the core explains it.
+"""Explains why a pool on Redis would or would not lease a proxy, from the state that the scripts return.
 
-A target on Redis is refilled when a request finds no free proxy, or after its last proxies were leased.
+A target on Redis is refilled when a request finds no free proxy. It is also refilled in the background after a lease,
+if more proxies may join.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ async def explain_target(
     proxies = {key: from_stored(stored) for key, stored, _ in nearest}
     answer = await calls.call_target(target, script_of(policy).explain(request, version))
     snapshot = read_explanation(answer, policy)
-    # The target leases a free proxy without a refill first; if none is free, it is refilled first.
+    # If the target has a free proxy, it leases it without a refill. If none is free, it is refilled first.
     verdicts = explain(replace(snapshot, is_filled=True), facts, request, now)
     if verdicts and verdicts[0].why is not Why.NEXT:
         verdicts = explain(snapshot, facts, request, now)

@@ -1,5 +1,5 @@
-"""Reports outcomes of one process to the script of the pool, in batches. That script needs only what concerns a proxy
-on all targets: latency and failed connections.
+"""Reports outcomes of one process to the pool script, in batches. This script only stores what concerns a proxy on all
+targets: latency and failed connections.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 log = logging.getLogger(__name__)
 
 FLUSH_S = 0.2
-"""Interval between two reports. An outcome that blames the proxy is sent at once."""
+"""Interval between two reports, in seconds. An outcome that blames the proxy is sent at once."""
 
 PROXIES_MAX = 10_000
 """Maximum number of proxies with unsent outcomes. Outcomes of further proxies are dropped."""
 
 OUTCOMES_MAX = 16
-"""Maximum number of recent outcomes sent for a proxy. The same number of older ones with a latency is sent too: only
-the first request of a connection has a latency, which later requests must not push out."""
+"""Maximum number of latest outcomes sent for a proxy. Up to the same number of older outcomes with a latency is sent,
+too: only the first request of a connection has a latency, and outcomes of later requests must not displace it."""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
 """Number of outcomes of a proxy at which outcomes that will not be sent are dropped."""
@@ -32,7 +32,7 @@ PROXY = Blame.PROXY
 
 
 class OutcomeReporter:
-    """`send` sends reports by proxy key; `draw` returns a random number (0 to 1) for the report of a proxy."""
+    """Collects outcomes. `send` sends reports by proxy key; `draw` returns a random number (0 to 1) for each report."""
 
     def __init__(self, send: Callable[[Mapping[str, Any]], Awaitable[None]], draw: Callable[[], float]) -> None:
         self._send = send

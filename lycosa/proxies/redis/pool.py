@@ -1,7 +1,7 @@
-"""A pool of proxies on Redis, shared by many processes. An acquire is one call of a script, and so is a release.
+"""A pool of proxies on Redis, shared by many processes. Each acquire and each release is one call of a script.
 
-A call whose answer was lost is repeated. A repeated acquire may leave a lease without a holder, which expires. A
-repeated release that was executed already gets the same answer as a release that came too late.
+A call whose answer was lost is repeated. If the first acquire was executed, nobody holds its lease, which then expires.
+If the first release was executed, the repeated one gets the same answer as a release that came too late.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from lycosa.proxies.views import (
 )
 
 CACHED_MAX = 100_000
-"""Maximum number of proxies, with their logins, that a process caches. The others are read from the server."""
+"""Maximum number of proxies, with their logins, that a process caches. Other proxies are read from the server."""
 
 ANSWER_MAX_S = 5.0
-"""Minimum server timeout, for callers with a shorter `wait_s`."""
+"""Minimum time, in seconds, to wait for an answer of the server, for callers with a shorter `wait_s`."""
 
 WHY_MAX_S = 2.0
-"""Maximum time spent to find out why there is no proxy."""
+"""Maximum time, in seconds, to find out why a request got no proxy."""
 
 
 class RedisPool:
@@ -220,7 +220,7 @@ class RedisPool:
         await self._calls.close()
 
     def _queue(self, target: str, request: ProxyRequest) -> RedisWaitQueue:
-        """Return the queue for the tags and the session of this request."""
+        """Return the queue for requests with the same tags and session."""
         if self._closed:
             raise NoProxy(CLOSED)
         queues = self._queues.setdefault(target, {})
@@ -259,7 +259,7 @@ class RedisPool:
         return AcquireAnswers([answer for answer, _ in answers], is_filled)
 
     def _give_back(self, target: str, grants: Sequence[Grant]) -> None:
-        """Release grants whose caller has left."""
+        """Release grants whose caller was cancelled or has given up."""
         for grant in grants:
             returning = self._calls.call_target_all(
                 target, [self._script(target).release(grant.token, (), self._draw())]
@@ -277,14 +277,14 @@ class RedisPool:
         proxy = self._cached.get(grant.key)
         if proxy is None:
             return None
-        if request.tags and not request.tags.items() <= proxy.tags.items():  # another process has changed its tags
+        if request.tags and not request.tags.items() <= proxy.tags.items():  # another process changed the proxy's tags
             del self._cached[grant.key]
             return None
         return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.drawn_from)
 
     async def _lease(self, target: str, grant: Grant) -> ProxyLease:
         proxy = await self._proxy(grant.key)
-        if proxy is None:  # the process that removed it has not updated this target yet, or was killed before that
+        if proxy is None:  # removed by a process that has not updated this target yet, or was killed before
             await self._calls.call_target(target, self._script(target).forget(grant.key))
             raise NoProxy(f"the proxy {grant.key} has just been removed")
         return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.drawn_from)
@@ -303,7 +303,7 @@ class RedisPool:
         self._cached.update((each.key, each) for each in proxies)
 
     async def _add_member(self, target: str, key: str) -> bool:
-        """Add a proxy to a target, whatever its latency. Return False if there is no such proxy."""
+        """Add a proxy to a target, whatever the proxy's latency. Return False if there is no such proxy."""
         facts = facts_of(await self._calls.call_pool("facts", keys=[key], target=target))
         if facts:
             await self._calls.call_target(target, self._script(target).learn(facts))
@@ -322,7 +322,7 @@ class RedisPool:
                 await self._calls.call_target(target, self._script(target).update(facts))
 
     async def _update_all(self) -> None:
-        """Send all targets the facts of all their members, after tiers have changed."""
+        """Send to each target the facts of all its members, because tiers have changed."""
         for target in await self._calls.targets():
             members = (await self._state(target)).members
             facts = facts_of(await self._calls.call_pool("facts", keys=list(members)))
@@ -339,7 +339,7 @@ class RedisPool:
         return why_none(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _wake(self, target: str | None = None, released: int = REQUESTS_MAX) -> None:
-        """Ask the server again for the waiting callers of this process, of one target or of all."""
+        """Make the waiting callers of this process ask the server again, for one target, or for all if None."""
         some = self._queues.values() if target is None else [self._queues.get(target, {})]
         for queues in some:
             for queue in queues.values():
@@ -358,7 +358,7 @@ async def redis_pool(
     now: Callable[[], float] | None = None,
     draw: Callable[[], float] = clock.chance,
 ) -> RedisPool:
-    """Return the pool of this name. `now` returns the time (unix seconds); the default is the server's clock.
+    """Return the pool named `name`. `now` returns the time (unix seconds); the default is the server's clock.
 
     Raises `UsageError` for a bad address or a refused login, `StateError` if the server is unreachable or unsuitable.
     """

@@ -21,7 +21,7 @@ REFRESH_S = 1.0
 
 
 class Refiller:
-    """Refills targets. A target may be filled again when `version` has changed since it was filled.
+    """Refills targets. A target may be filled again once `version` has changed since it was last filled.
 
     `on_changed` is called when the tags or the price of a proxy may have changed, or a proxy may have been removed.
     """
@@ -46,7 +46,7 @@ class Refiller:
             self._facts_version = facts_version
 
     def refresh_next(self) -> None:
-        """Make the next `refresh` read the versions, even within REFRESH_S."""
+        """Make the next `refresh` read the versions, even if the last read was within REFRESH_S."""
         self._refreshed_at = 0.0
 
     async def refill(self, target: str, request: ProxyRequest) -> None:
@@ -54,7 +54,7 @@ class Refiller:
         await asyncio.shield(self.start(target, request))
 
     def start(self, target: str, request: ProxyRequest) -> asyncio.Task[None]:
-        """Start to fill a target in a task. A failure is logged."""
+        """Start a task that fills a target, or return the running one. A failure is logged."""
         target_and_kind = target, kind_of(request)
         task = self._tasks.get(target_and_kind)
         if task is None:
@@ -63,7 +63,7 @@ class Refiller:
         return task
 
     async def close(self) -> None:
-        """Wait for the refills under way."""
+        """Wait for the refills in progress."""
         if self._tasks:
             await asyncio.wait(self._tasks.values())
 
@@ -73,7 +73,7 @@ class Refiller:
             log.warning("%s was not refilled with proxies: %s", target_and_kind[0], error)
 
     async def _refill(self, target: str, request: ProxyRequest) -> None:
-        """Add the proxies with the lowest latency that fit, until the target has `policy.members` usable ones."""
+        """Add fitting proxies, lowest latency first, until the target has `policy.members` usable ones."""
         policy = self._policy_of(target)
         script = script_of(policy)
         keys, usable = await self._calls.call_target(target, script.members(request))

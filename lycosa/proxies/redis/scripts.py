@@ -1,7 +1,7 @@
 """The two Lua scripts of a pool on Redis, and their keys: one script for all proxies, one for the members of a target.
 
-Both use the constants of the pool in memory. POOL_KEYS and TARGET_KEYS map the names used in the scripts to the stored
-keys, which are short because each target has its own set.
+Both scripts use the constants of the pool in memory. POOL_KEYS and TARGET_KEYS map the names used in the scripts to the
+names of the stored keys. These are short, because each target has its own set of keys.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def target_prefix(pool_name: str, target_name: str) -> str:
 
 
 def keys_of(prefix: str) -> tuple[str, str]:
-    """Return the KEYS of a call: the prefix, which never exists as a key, and a key that does exist.
+    """Return the KEYS of a call: the prefix, which never exists as a key, and a key that exists.
 
-    With both, a cluster that is moving the keys to another server answers TRYAGAIN until all are moved.
+    Given both, a cluster that is moving the keys to another server answers TRYAGAIN until all keys are moved.
     """
     return (prefix, prefix + POOL_KEYS["proxies"])

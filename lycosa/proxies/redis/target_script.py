@@ -33,7 +33,7 @@ class TargetCall(NamedTuple):
 
 
 class TargetState(NamedTuple):
-    """A target on the server. `counters` are the fields of the target by name, `leases` is the number of its leases.
+    """A target on the server. `counters`: the target's own fields, by name. `leases`: the number of its leases.
 
     `interval_s`: the minimum time between two leases of one proxy.
     """
@@ -54,7 +54,7 @@ class TargetScript:
     def acquire(
         self, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None, version: int = 0
     ) -> TargetCall:
-        """Lease one proxy for each draw, or none at all. Answer: see `read_grants`."""
+        """Lease one proxy for each draw, or none at all. `read_grants` decodes the answer."""
         lease_s = self._lease_s if lease_s is None else lease_s
         if not (request.tags or request.session or request.avoid):  # the most frequent call should be the smallest
             return self._call("acquire", draws=draws, lease_s=lease_s, version=version)
@@ -67,11 +67,11 @@ class TargetScript:
         return self._call("acquire", draws=draws, lease_s=lease_s, version=version, **wanted)
 
     def renew(self, token: int, lease_s: float | None = None) -> TargetCall:
-        """Set a new deadline. Answer: the deadline, False if the lease has ended."""
+        """Set a new deadline. Answer: the deadline, or False if the lease has ended."""
         return self._call("renew", token=str(token), lease_s=self._lease_s if lease_s is None else lease_s)
 
     def release(self, token: int, outcomes: Sequence[Outcome], draw: float) -> TargetCall:
-        """End a lease. Answer: the key of its proxy, False if the lease had ended already."""
+        """End a lease. Answer: the key of its proxy, or False if the lease had ended already."""
         return self._call("release", token=str(token), outcomes=outcomes, draw=draw)
 
     def learn(
@@ -106,15 +106,15 @@ class TargetScript:
         return self._call("drop")
 
     def members(self, request: ProxyRequest) -> TargetCall:
-        """Answer: the keys of all members, and the number of usable members with the tags of the request."""
+        """Read the members. Answer: the keys of all, and the number of usable members with the request's tags."""
         return self._call("members", tags=dict(request.tags), avoid=())
 
     def state(self) -> TargetCall:
-        """Answer: see `read_state`."""
+        """Read the state of the target. `read_state` decodes the answer."""
         return self._call("state")
 
     def explain(self, request: ProxyRequest, version: int) -> TargetCall:
-        """Answer: see `read_explanation`."""
+        """Read what is needed to explain a request. `read_explanation` decodes the answer."""
         return self._call("explain", session=request.session, kind=kind_of(request), version=version)
 
     def _call(self, command: str, **arguments: Any) -> TargetCall:
@@ -135,12 +135,12 @@ def kind_of(request: ProxyRequest) -> str:
 
 
 def encode_calls(calls: Sequence[TargetCall]) -> bytes:
-    """Return calls in the format of the script. They are packed as one list: the fastest way to pack and unpack."""
+    """Return calls in the format of the script: one packed list, which is the fastest to pack and unpack."""
     return PACKER.encode([part for call in calls for part in call[:2]])
 
 
 def decode_answers(answers: bytes) -> list[Any]:
-    """Return the answers of one script run, one per call."""
+    """Return the answers of one run of the script, one for each call."""
     return list(UNPACKER.decode(answers))
 
 
@@ -176,7 +176,7 @@ def read_state(answer: Any) -> TargetState:
 def _member(key: str, fields: dict[str, Any]) -> ProxyTargetState:
     facts = ProxyFacts(
         fields.pop("known_latency_s", None),
-        0.0,  # a member has only one cool-down time, whether the pool or the target has set it
+        0.0,  # a member stores one cool-down time, which either the pool or the target has set
         fields.pop("dead"),
         fields.pop("exit_ip"),
         fields.pop("tier"),

@@ -20,7 +20,8 @@ REQUESTS_MAX = 32
 """Maximum number of callers in one call to the server."""
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
-"""Bounds of the delay before the server is asked again after it had no free proxy. Another process may release one."""
+"""Bounds, in seconds, of the delay until the next call after the server had no free proxy. Other processes may release
+proxies meanwhile."""
 
 CHECK_SHARE = 20
 """The search for timed-out callers takes at most 1/CHECK_SHARE of the time, however many callers wait."""
@@ -33,7 +34,7 @@ class RedisWaiter(Waiter):
     """A waiting caller. Times are loop times.
 
     The caller waits for a proxy until `wait_until`. The server is asked at least once, even after that time. At
-    `give_up_at` the caller gives up in any case.
+    `give_up_at` the caller gives up even if the server has not answered.
     """
 
     wait_until: float
@@ -41,11 +42,11 @@ class RedisWaiter(Waiter):
 
     @property
     def is_plain(self) -> bool:
-        """Whether no later caller can get a proxy if this one gets none. All callers here want the same tags."""
+        """Whether no later caller can get a proxy if this one gets none. All callers in a queue want the same tags."""
         return self.count == 1 and not self.request.avoid
 
     def fail(self, error: Exception) -> None:
-        """Fail the caller, unless it has its grants already."""
+        """Raise `error` in the caller, unless it already has its grants."""
         if not self.granted.done():
             self.granted.set_exception(error)
 
@@ -62,7 +63,7 @@ class RedisWaitQueue:
     """The callers with the same target, tags and session.
 
     `acquire` asks the server for proxies for some of the callers. `refill` adds proxies to the target. `give_back`
-    releases grants whose caller has left. `on_empty` is called when no caller is left. `now` returns unix seconds.
+    releases grants whose caller has given up. `on_empty` is called once no caller waits. `now` returns unix seconds.
     """
 
     acquire: Callable[[Sequence[RedisWaiter]], Awaitable[AcquireAnswers]]
@@ -92,7 +93,7 @@ class RedisWaitQueue:
             self._wakeup.set()
 
     def wake(self, released: int) -> None:
-        """Ask the server again, because about `released` proxies may have been released."""
+        """Make the queue ask the server again, because about `released` proxies may have become free."""
         self._released += released
         self._wakeup.set()
 
@@ -112,13 +113,13 @@ class RedisWaitQueue:
             self.on_empty()
 
     def _set_timer(self, when: float) -> None:
-        """Set the timer for the first caller that gives up. One timer for all costs less than one for each."""
+        """Set the timer for the first caller that gives up. One timer for all callers costs less than one for each."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(when, self._fail_given_up)
 
     def _fail_given_up(self) -> None:
-        """Fail the callers that give up, including callers in the call under way."""
+        """Raise `TimeoutError` in the callers that give up, including callers in the call in progress."""
         now = self._loop.time()
         self._timer, soonest = None, NEVER
         for waiter in chain(self._requested, self._waiting):
@@ -161,7 +162,7 @@ class RedisWaitQueue:
         return some
 
     def _hand_out(self, some: Sequence[RedisWaiter], answers: Sequence[list[Grant] | Wait]) -> None:
-        """Give the callers their grants. Callers without a grant return to the front of the queue."""
+        """Pass the grants to their callers. Callers without a grant return to the front of the queue."""
         left = []
         for waiter, answer in zip(some, answers, strict=True):
             if isinstance(answer, Wait):
@@ -173,14 +174,14 @@ class RedisWaitQueue:
         self._waiting.extendleft(reversed(left))
 
     def _fail_late(self) -> None:
-        """Fail the callers whose `wait_until` has passed."""
+        """Raise `TimeoutError` in the callers whose `wait_until` has passed."""
         now = self._loop.time()
         for waiter in self._waiting:
             if waiter.wait_until <= now:
                 waiter.fail(TimeoutError())
 
     async def _pause(self, waits: Sequence[Wait]) -> None:
-        """Wait until a proxy may be free, or until the first `wait_until`."""
+        """Wait until a proxy may be free, or until the earliest `wait_until` of the callers."""
         at = min((wait.at for wait in waits if wait.at is not None), default=None)
         retry_s = RETRY_MAX_S if at is None else min(max(at - self.now(), RETRY_MIN_S), RETRY_MAX_S)
         ends = (waiter.wait_until for waiter in self._waiting if not waiter.granted.done())

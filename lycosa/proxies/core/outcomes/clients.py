@@ -2,7 +2,7 @@
 
 Responses are read by their attributes: `status_code` (requests, httpx, curl_cffi) or `status` (aiohttp, Lycosa),
 `headers`, `url`, and the body as `content` or `body`, if it has been read. Exceptions are identified by the names of
-their classes and base classes: there are few names, and the clients share them. This way no client has to be installed.
+their classes and base classes, so none of the clients has to be installed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLAMES = {
     # our own side
     "PoolTimeout": Blame.NOBODY,  # httpx
     "InvalidURL": Blame.NOBODY,
-    # beyond the proxy, or in an unknown place
+    # behind the proxy, or at an unknown point
     "TimeoutException": Blame.MISS,  # httpx
     "Timeout": Blame.MISS,  # requests
     "TimeoutError": Blame.MISS,  # Python, and so asyncio and aiohttp
@@ -75,7 +75,7 @@ def outcome_of_response(
 
 
 def latency_of(response: Any) -> float | None:
-    """Return the latency that a response has: of Lycosa, or the time until the headers came (requests, httpx)."""
+    """Return the latency of a response: measured by Lycosa, or the time until the headers came (requests, httpx)."""
     try:
         found = getattr(response, "latency_s", None) or getattr(response, "elapsed", None)
     except RuntimeError:  # httpx: the body is not read yet
@@ -88,7 +88,7 @@ def latency_of(response: Any) -> float | None:
 
 
 def outcome_of_error(error: BaseException, latency_s: float | None = None) -> Outcome | None:
-    """Return the outcome of an exception, None if it says nothing about the proxy, as an error in the user's code."""
+    """Return the outcome of an exception; None if it says nothing about the proxy, like an error in the user's code."""
     for each in _causes(error):
         if isinstance(each, FetchError):
             return judge_error(each, latency_s)

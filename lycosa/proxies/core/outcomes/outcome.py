@@ -1,4 +1,4 @@
-"""What a response, or its absence, says about a proxy: who is to blame, and what cools down.
+"""What a response or an error says about a proxy: who is to blame, and where the proxy cools down.
 
     blame     what happened                                           consequence
     -----     --------------------------------------------------      ---------------------------------------------
@@ -10,10 +10,10 @@
     UNFIT     a check found that it alters pages or reveals us        the proxy is dead until a check finds it working
 
 If a page fails although the proxy was reached, the proxy is only a suspect: a site that is slow, down, or has a bad
-certificate must not cost other sites all their proxies. A proxy that causes the errors is banned for the site after a
-few misses in a row.
+certificate must not make all proxies unusable for other sites. A proxy that causes the errors is banned for the site
+after a few misses in a row.
 
-A site that uses a status in its own way needs a rule. The first rule that matches decides.
+A site that uses a status with an unusual meaning needs a rule. The first rule that matches decides.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SEARCHED_MAX = 65_536
 """Maximum number of bytes of a body that are searched for captchas and the patterns of rules."""
 
 MEASURED_MAX_S = 60.0
-"""Maximum latency that is measured from the lease."""
+"""Maximum latency, in seconds, that is derived from the duration of a lease."""
 
 RULES_MAX = 100
 """Maximum number of rules for one site."""
@@ -78,9 +78,9 @@ class Blame(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one use of a proxy. `rest_s`: the Retry-After. `latency_s`: TCP and TLS connect, without transfer.
+    """The result of one use of a proxy. `rest_s`: the Retry-After in seconds. `reason`: short, the same for one cause.
 
-    `reason` is short, and always the same for one cause.
+    `latency_s`: the seconds for the TCP and TLS connection, without the transfer.
     """
 
     blame: Blame = Blame.NONE
@@ -91,7 +91,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRule:
-    """What a response of one site means. A rule matches if every condition that it sets is met.
+    """Says who is to blame for certain responses of a site. A rule matches if every condition that it sets is met.
 
     `statuses`: the status is one of these. `body`: this pattern is found in the first SEARCHED_MAX bytes. `location`:
     this pattern is found in the URL of the response or of its redirect. `shorter`, `longer`: the body has fewer or more
@@ -152,10 +152,10 @@ def judge(
 
 
 def measured(outcomes: Sequence[Outcome], held_s: float) -> list[Outcome]:
-    """Return the outcomes of a lease. If none has a latency, the first response gets the time per use, in seconds.
+    """Return the outcomes of a lease. If none has a latency, the first response gets the mean time per use.
 
-    That includes the transfer, so a latency measured by the client is better. A longer time than MEASURED_MAX_S is that
-    of the client's own work.
+    `held_s` is the duration of the lease in seconds. The time per use includes the transfer, so a latency measured by
+    the client is better. A time above MEASURED_MAX_S is ignored, since most of it is the client's own work.
     """
     found, time_s = list(outcomes), held_s / max(1, len(outcomes))
     if time_s <= 0 or time_s > MEASURED_MAX_S or any(each.latency_s is not None for each in found):
@@ -199,9 +199,9 @@ def _blame_of(error: FetchError) -> Blame:
 
 
 def _blame_of_connect(error: ConnectFailed) -> Blame:
-    """Messages that start with "proxy" concern the connection to the proxy, or come from it (`http/curl/errors.py`).
+    """Return the blame for a failed connection, by the message of the error (`http/curl/errors.py`).
 
-    A proxy that responds to CONNECT with 5xx could not reach the site, for whatever reason. With 403 it refused to.
+    A proxy that responds to CONNECT with 5xx could not reach the site; a proxy that responds with 403 refused to.
     """
     reason = str(error)
     if reason == NOT_FOUND:  # resolved by us, for SOCKS proxies that need an address

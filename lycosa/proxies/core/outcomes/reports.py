@@ -1,10 +1,10 @@
-"""Reports by the gateway's clients about their proxies, since the gateway cannot see the status inside a tunnel.
+"""Reports about proxies by clients of the gateway, because the gateway cannot see the status inside a tunnel.
 
     {"lease": "5f0c-1a", "status": 403}                                      the status of the site
     {"lease": "5f0c-1a", "outcome": "site", "reason": "soft ban", "retry_after": 60}      the client's own verdict
     {"session": "cart7", "site": "shop.example", "status": 200}              for the lease of a session
 
-`outcome` is a word of `Blame`: none, nobody, miss, site, proxy.
+`outcome` is a value of `Blame`: none, nobody, miss, site or proxy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REPORT_MAX = 4_096
 
 REASON_MAX = 100
 REPORTABLE = tuple(blame for blame in Blame if blame is not Blame.UNFIT)
-"""All but UNFIT, which makes a proxy unusable for everybody at once, so only checks may report it."""
+"""All values of `Blame` except UNFIT. Only checks may report UNFIT, since it makes a proxy dead for all clients."""
 
 
 class ClientReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""The latest leases of each target: which proxy was chosen and why, or why none was. In memory, for one process.
+"""The latest leases of each target: which proxy was chosen and why, or why none was. In the memory of one process.
 
 `proxies.core.explain` says what would happen now; this module records what happened in this process.
 """
@@ -26,9 +26,10 @@ WAIT_SHOWN_S = 0.05
 
 @dataclass(slots=True)
 class LeaseChoice:
-    """A lease, or a refused request for one. `client`: the caller. `proxy`: the name of the proxy, "" for none.
+    """A lease, or a request that got no lease. `client`: the caller. `proxy`: the name of the proxy, "" for none.
 
-    `drawn_from`, `rebound`: as in `ProxyLease`. `refusal`: why there was no lease. `result`: "" while the lease lasts.
+    `drawn_from`, `rebound`: as in `ProxyLease`. `refusal`: why there was no lease. `result`: how the lease ended, ""
+    before its release.
     """
 
     at: float
@@ -57,7 +58,7 @@ class LeaseChoice:
         )
 
     def end(self, outcomes: Sequence[Outcome], *, in_time: bool = True) -> None:
-        """Record the release of the lease. The last bad outcome counts; if none is bad, the last one."""
+        """Record the release of the lease. The result is the last bad outcome, or the last outcome if none is bad."""
         if not in_time:
             self.result = "released too late"
             return
@@ -82,7 +83,7 @@ class Choices:
         return choice
 
     def of(self, target: str, client: str = "") -> list[LeaseChoice]:
-        """Return the choices of a target, newest first; if a client is given, only its own."""
+        """Return the choices of a target, newest first. With a `client`, return only the choices for this client."""
         return [each for each in reversed(self._targets.get(target, ())) if client in ("", each.client)]
 
 

@@ -14,20 +14,20 @@ UNKNOWN_LATENCY_S = 0.5
 
 DOWN_S = 10.0
 DOWN_MAX_S = 3600.0
-"""The cool-down after a failed connection. It doubles with each further one in a row, up to DOWN_MAX_S."""
+"""The cool-down after a failed connection. It doubles with each further failure in a row, up to DOWN_MAX_S."""
 
 DOWNS_MAX = 5
 """Number of failures in a row after which a proxy is dead, until a check revives it.
 
-If no proxy was reached since the previous failure, our own network is probably down. Then the count stops one short of
-this number: otherwise an outage of ours would kill all proxies, for good if there are no checks.
+If no proxy was reached since the previous failure, our own network is probably down. Then the count stops at
+DOWNS_MAX - 1: otherwise an outage of our network would mark all proxies as dead, for good if there are no checks.
 """
 
 UNCHECKED = "not checked yet"
 """The reason why a new proxy is dead if it must be checked before use."""
 
 NO_PROXY_KEY, REACHED = "", (Outcome(Blame.NOBODY),)
-"""What every check reports besides its result for a proxy: our network works, as the judge was reached directly."""
+"""Every check also reports REACHED under this key: the judge was reached directly, so our own network works."""
 
 MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 
@@ -92,18 +92,20 @@ class ProxyHealth:
     def dead_for_s(self, now: float) -> float:
         """Return how many seconds the proxy has been dead; -1 if it is not dead.
 
-        Without `dead_at` (an older store) the later one of its last good use and the end of its last cool-down counts.
+        A proxy from an older store has no `dead_at`: it is dead since its last good use or the end of its last
+        cool-down, whichever is later.
         """
         if not self.dead:
             return -1.0
         return max(0.0, now - (self.dead_at or max(self.rests_until, self.good_at)))
 
     def facts(self, tier: int, tags: Mapping[str, str]) -> ProxyFacts:
-        """Return what targets know about the proxy."""
+        """Return the facts about the proxy that its targets store."""
         return ProxyFacts(self.latency_s, self.rests_until, self.dead, self.exit_ip, tier, tags)
 
     def _count_down(self, reason: str, now: float, draw: float, *, others_work: bool) -> bool:
-        # Failures during a cool-down belong to requests sent before it and do not count. Nor do those of a dead proxy.
+        # Failures during a cool-down belong to requests sent before it, and do not count. Failures of a dead proxy do
+        # not count either.
         if self.dead or now < self.rests_until:
             return False
         self.downs += 1 if others_work or self.downs < DOWNS_MAX - 1 else 0

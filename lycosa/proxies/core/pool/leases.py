@@ -42,7 +42,7 @@ class SessionEntry(NamedTuple):
 class LeaseTable:
     """Leases by token. A token is the time in microseconds, or the last token plus one if that is greater.
 
-    So a late release never ends the lease of somebody else, even after the leases were lost in a crash.
+    Tokens are never used twice, even after the leases were lost in a crash. So a late release never ends a newer lease.
     """
 
     def __init__(self, first_token: int = 0) -> None:
@@ -71,7 +71,7 @@ class LeaseTable:
         return self.token
 
     def renew(self, token: int, deadline: float) -> bool:
-        """Set another deadline. Return False if the lease has ended."""
+        """Set a new deadline. Return False if the lease has ended."""
         entry = self._entries.get(token)
         if entry is not None:
             entry.deadline = deadline
@@ -118,7 +118,7 @@ class LeaseTable:
 
 
 class Sessions:
-    """The proxy of each session. A session that is not used for `sticky_s` seconds loses it."""
+    """The proxy of each session. A session that is not used for `sticky_s` seconds loses its proxy."""
 
     def __init__(self, sticky_s: float) -> None:
         self.sticky_s = sticky_s
@@ -132,7 +132,7 @@ class Sessions:
         self._entries.update((each.session, each) for each in entries)
 
     def key(self, session: str, now: float) -> str | None:
-        """Return the key of the proxy of a session; None if it has none."""
+        """Return the key of the proxy of a session; None if the session has no proxy."""
         entry = self._entries.get(session)
         if entry is not None and entry.until > now:
             return entry.key

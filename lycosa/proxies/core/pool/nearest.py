@@ -1,6 +1,6 @@
 """Keys sorted by a number that changes often: the proxies of the global pool by latency.
 
-A change in one sorted list moves half of its entries on average, which is slow with a million proxies. So the list is
+Each change of a sorted list moves half of its entries on average, which is slow with a million proxies. So the list is
 split into chunks.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 CHUNK_MAX = 1024
-"""Maximum number of entries of a chunk; a longer one is split in two."""
+"""Maximum number of entries of a chunk; a longer chunk is split in two."""
 
 
 class LatencyIndex:
@@ -41,7 +41,7 @@ class LatencyIndex:
             self._lasts[place] = chunk[-1]
 
     def remove(self, number: float, key: str) -> None:
-        """Remove a key; the number must be the one it was added with."""
+        """Remove a key. `number` must be the number that the key was added with."""
         entry = (number, key)
         place = bisect_left(self._lasts, entry)
         chunk = self._chunks[place]

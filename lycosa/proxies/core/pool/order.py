@@ -1,15 +1,15 @@
-"""Which members of a target may be leased now, and which one is best: the ready ones by rank, the others by time.
+"""The order in which the members of a target are leased. Ready members are sorted by rank, waiting members by time.
 
 The order is fair queueing (Demers, Keshav, Shenker 1989) with the worth of a proxy as its weight: each use moves a
-member back by its cost. So in the long run a proxy that is worth twice as much is used twice as often, and none is
-starved. A new member, or one back from a cool-down, starts at the virtual time, not at zero: otherwise it would take
-all the load until it had caught up. The proxy to lease is drawn at random from the first DRAW_MAX (or the first
-quarter, if there are few members), so that the order of use is not the same each time.
+member back by its cost. So in the long run a proxy that is worth twice as much is used twice as often, and no proxy is
+starved. A new member, or a member whose cool-down has ended, starts at the virtual time, not at zero: otherwise it
+would take all the load until it had caught up. The proxy to lease is drawn at random from the first DRAW_MAX ready
+members (or the first quarter of them, if they are few), so that the order of use is not the same each time.
 
-A proxy on trial that has only ever failed comes after all others of its tier, so it is tried again only when no better
-one is free.
+A proxy on trial whose uses have all failed is placed behind all other proxies of its tier, so it is tried again only
+when no better proxy is free.
 
-Cheaper tiers come first: a dearer one is used only when no cheaper proxy is usable at all.
+Cheaper tiers come first: a dearer tier is used only when no cheaper proxy is usable.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 
 DRAW_MAX, DRAW_SHARE = 8, 4
 LAST = 1e12
-"""Added to the rank of a member that comes after all others: more than any rank."""
+"""Added to the rank of a member that is placed behind all others. It is greater than any rank."""
 
 WAITING_FACTOR = 4
-"""The heap is rebuilt when it has more than this many entries per member: members that move leave entries behind."""
+"""The heap is rebuilt when it has more than this many entries per member. Removed members leave stale entries there."""
 
 Members = Mapping[str, ProxyTargetState]
 
@@ -71,7 +71,7 @@ class UseOrder:
             member.queued = False
 
     def pop_due(self, now: float, members: Members) -> ProxyTargetState | None:
-        """Remove and return a waiting member that is eligible now, None when there is none."""
+        """Remove and return a waiting member that is eligible now; None if there is none."""
         if not self._waiting or self._waiting[0][0] > now:
             return None  # the usual case
         at = self.next_at(members)
@@ -82,7 +82,7 @@ class UseOrder:
         return member
 
     def next_at(self, members: Members) -> float | None:
-        """Return when the next waiting member is eligible, None when none waits."""
+        """Return when the next waiting member becomes eligible; None if no member is waiting."""
         while self._waiting:
             at, key = self._waiting[0]
             member = members.get(key)
@@ -92,7 +92,7 @@ class UseOrder:
         return None
 
     def draw_size(self, tier: int) -> int:
-        """Return the number of members of a tier from which one is drawn."""
+        """Return how many of the first members of a tier one is drawn from."""
         ready = self._ready[tier]
         has_failing = ready and ready[-1][0] >= LAST
         count = (bisect_left(ready, (LAST, "")) if has_failing else 0) or len(ready)
@@ -125,7 +125,10 @@ class UseOrder:
 
 
 def preferred(found: Sequence[ProxyTargetState]) -> int:
-    """Return how many of these members, which are in order, may be drawn: those that only failed if all did."""
-    if not found or not found[-1].half_open:  # the usual case: those that only failed would be last
+    """Return how many of these members, from the first on, may be drawn.
+
+    Members whose uses have all failed come last, and may be drawn only if there are no others.
+    """
+    if not found or not found[-1].half_open:  # the usual case: members that only failed would be last
         return len(found)
     return next((place for place, member in enumerate(found) if member.only_failed), 0) or len(found)

@@ -1,8 +1,9 @@
-"""How long to wait for a proxy, and when a crawl must end because none works. Times in unix seconds.
+"""How long to wait for a proxy, and when a crawl must end because no proxy works. Times in unix seconds.
 
 `WaitQueueStats` says for each target how long to wait. If proxies were leased recently, the next one will be free soon,
-so a request waits and keeps its slot. Otherwise it retries only from time to time, and other targets use the slot. At
-most as many requests wait as proxies are leased in QUEUE_S: targets with free proxies make better use of further slots.
+so a request waits and keeps its slot. Otherwise it retries only from time to time, and other targets use the slot. The
+number of waiting requests is limited to the number of leases in QUEUE_S: targets with free proxies make better use of
+the other slots.
 
 `Outage` covers all targets: it measures how long no working proxy has been available. An outage is reported once, and
 if it lasts too long, the crawl ends. A lease does not end an outage, because the leased proxy may be dead too; only a
@@ -23,22 +24,22 @@ NO_PROXY = "no proxy"
 """The finish reason of a crawl that ends because an outage lasted too long."""
 
 RECENT_WAIT_S = 10.0
-"""How long to wait for a proxy if the target had a lease within this time."""
+"""Seconds to wait for a proxy if the last lease of the target is at most this many seconds old."""
 
 IDLE_WAIT_S = 1.0
-"""How long to wait for a proxy otherwise."""
+"""Seconds to wait for a proxy otherwise."""
 
 QUEUE_S = 0.1
-"""At most as many requests wait as proxies are leased in this time; any other request retries after half of it."""
+"""Seconds: a target has at most as many waiting requests as leases in this time. Others retry after half of it."""
 
 QUEUE_MIN = 8
-"""The minimum for the number of waiting requests, because a pool on a server takes a while to respond."""
+"""Number of requests that may always wait for one target, because a pool on a server takes a while to respond."""
 
 RATE_S = 1.0
-"""The window in which leases are counted."""
+"""Duration of the window in which leases are counted, in seconds."""
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 30.0
-"""After a failed wait, a request retries after a quarter of the time without a lease, within these bounds."""
+"""Bounds of the time until a retry after a failed wait. It is a quarter of the time since the target's last lease."""
 
 TARGETS_MAX = 10_000
 """Maximum number of targets; beyond that the least recently used one is forgotten."""
@@ -48,8 +49,8 @@ TARGETS_MAX = 10_000
 class TargetWaitStats:
     """`since`: the time of the target's last lease, or of the first wait if there was no lease (see `any_leased`).
 
-    `count`: leases since `began`. `per_s`: leases per second in the window before. `waiting`: waiting requests, by what
-    they ask for.
+    `count`: leases since `began`. `per_s`: leases per second in the previous window. `waiting`: the number of waiting
+    requests, by what they ask for.
     """
 
     since: float
@@ -60,7 +61,7 @@ class TargetWaitStats:
     waiting: Counter[Hashable] = field(default_factory=Counter)
 
     def rate(self, now: float) -> float:
-        """Return the leases per second, 0 if there were none recently."""
+        """Return the number of leases per second; 0 if there were none recently."""
         return self.per_s if now - self.began < 2 * RATE_S else 0.0
 
     def count_lease(self, now: float) -> None:
@@ -81,13 +82,13 @@ class WaitQueueStats:
         stats.count_lease(now)
 
     def wait_s(self, target: str, now: float) -> float:
-        """Return how long to wait for a proxy."""
+        """Return how many seconds to wait for a proxy."""
         stats = self._targets.get(target)
         is_recent = stats is not None and stats.any_leased and now - stats.since <= RECENT_WAIT_S
         return RECENT_WAIT_S if is_recent else IDLE_WAIT_S
 
     def has_room(self, target: str, which: Hashable, now: float) -> bool:
-        """Whether one more request for the same may wait."""
+        """Whether one more request that asks for `which` may wait."""
         stats = self._targets.get(target)
         return stats is None or stats.waiting[which] < max(QUEUE_MIN, stats.rate(now) * QUEUE_S)
 
@@ -122,7 +123,7 @@ class OutageStatus(NamedTuple):
 
 @dataclass(slots=True)
 class Outage:
-    """`max_s`: the maximum duration in seconds, None: unlimited.
+    """The outage of all targets, if there is one. `max_s`: its maximum duration in seconds; None: unlimited.
 
     `since`: when the first request that got no proxy began to wait, 0 for none. `worked_at`: when a proxy last worked.
     """
@@ -136,13 +137,13 @@ class Outage:
         """Record that a request has waited since `began` and got no proxy."""
         if not self.since:
             self.since = max(began, self.worked_at)
-        new = not self.reported and self.worked_at <= began  # otherwise other requests do get working proxies
+        new = not self.reported and self.worked_at <= began  # if not, other requests got working proxies meanwhile
         self.reported |= new
         for_s = max(0.0, now - self.since)
         return OutageStatus(for_s, None if self.max_s is None else max(0.0, self.max_s - for_s), new)
 
     def end(self, now: float) -> float:
-        """Record a response through a proxy. Return how long the outage lasted if it was reported, else 0."""
+        """Record a response through a proxy. Return the seconds that the outage lasted; 0 if it was not reported."""
         lasted_s = now - self.since if self.reported else 0.0
         self.since, self.worked_at, self.reported = 0.0, now, False
         return lasted_s

@@ -30,23 +30,23 @@ FORGOTTEN_MAX = 500
 """Maximum number of dead proxies that one call forgets, since it must not block for long."""
 
 PRICES_MAX = 1_000
-"""Maximum number of distinct prices; after that a new price counts as the next higher one."""
+"""Maximum number of distinct prices. Beyond it a proxy with a new price gets the tier of the next higher price."""
 
 KINDS_MAX = 1_000
-"""Maximum number of kinds of requests for which a target is known to be filled; then all of them are forgotten."""
+"""Maximum number of kinds of requests that are stored as filled for a target. Beyond it all of them are forgotten."""
 
 RECORD_MAX = 1_000
 """Maximum number of proxies in one record of the journal."""
 
 ROTATING, NO = "rotating", "no"
-"""A proxy with this tag, unless its value is "no", uses changing exits, so no other proxy shares its bans."""
+"""A proxy with this tag changes its exit address, so no other proxy shares its bans, unless the tag's value is "no"."""
 
 
 class GlobalPool:
     """Proxies, their health, and the pools of targets. `policy_of(target)` returns the policy of a new target.
 
     `journal` is called with a packed record of each change, before the caller gets the result. If it raises, the pool
-    has changed nevertheless: the whole pool must be stored before further records.
+    has changed nevertheless: the whole pool must be stored before further records are written.
 
     `token` is the highest lease token of all forgotten targets. `reached_at` is when any proxy was last reached.
     """
@@ -82,7 +82,7 @@ class GlobalPool:
         return bool(self.remove_all([key], now))
 
     def remove_all(self, keys: Iterable[str], now: float) -> list[str]:
-        """Forget proxies. Return the keys of those that were in the pool."""
+        """Forget proxies. Return the keys of the forgotten proxies, without the keys that were not in the pool."""
         removed = [key for key in dict.fromkeys(keys) if key in self.proxies]
         for key in removed:
             del self.proxies[key]
@@ -173,7 +173,7 @@ class GlobalPool:
         self._log(journal.ReviveRecord(now, key, exit_ip))
 
     def target(self, name: str, now: float) -> TargetPool:
-        """Return the pool of a target, which is added if it is new."""
+        """Return the pool of a target. A new target is added."""
         pool = self.targets.get(name)
         if pool is None:
             if len(self.targets) >= TARGETS_MAX:

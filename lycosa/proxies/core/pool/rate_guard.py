@@ -1,12 +1,12 @@
-"""The guard against cascading bans: the load of a banned proxy must not move to the others until they are banned, too.
+"""The guard against cascading bans: if the load of a banned proxy moved to the others, they would be banned, too.
 
 Normally the proxies of a target are used as fast as requests arrive, one lease at a time, and the guard measures how
 fast each of them was used recently. When a proxy is lost (a ban, no connection), that rate becomes the limit of the
-others, so the whole target slows down by the share of the lost proxy. The limit stays the same while more proxies are
-lost, even if the target is slower by then: time spent waiting for proxies that do not respond says nothing about the
-rate that the others can bear. A proxy that never worked for this target had no load, so its loss sets no limit. After
-BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the minimum interval is halved
-every FADE_S, until it has no effect.
+others, so the whole target slows down by the share of the lost proxy. While more proxies are lost, the limit does not
+change, even if the target is slower by then: time spent waiting for proxies that do not respond says nothing about the
+rate that the site accepts from the others. A proxy that never worked for this target had no load, so its loss sets no
+limit. After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the minimum interval
+is halved every FADE_S, until it has no effect.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 BAN_HOLD_S = 600.0
 DOWN_HOLD_S = 60.0
-"""Shorter than after a ban: a proxy that cannot be reached says nothing about the tolerance of the site."""
+"""Shorter than BAN_HOLD_S: a proxy that cannot be reached says nothing about the tolerance of the site."""
 
 FADE_S = 60.0
 WINDOW_S, WINDOW_MIN = 2.0, 16
-"""The minimum duration of a measurement (in seconds) and its minimum number of leases: a burst is not a rate."""
+"""Minimum duration of a measurement (in seconds), and its minimum number of leases. Shorter bursts are not a rate."""
 
 SLOWDOWN = 1.05
 """Maximum factor by which the measured interval grows per window: a single slow window must not hide the rate."""
@@ -51,7 +51,7 @@ class RateGuard:
         return self.count >= WINDOW_MIN and now - self.since >= WINDOW_S
 
     def end_window(self, now: float, usable: int) -> None:
-        """End the window and measure its interval. `usable` proxies shared its leases."""
+        """End the window and update `each_s`. The leases of the window were shared by `usable` proxies."""
         each_s = (now - self.since) * max(1, usable) / self.count
         if self.each_s:
             each_s = min(each_s, self.each_s * SLOWDOWN)

@@ -1,7 +1,7 @@
-"""The pool of one target: grants leases with a token, takes them back with their outcomes, lets proxies cool down.
+"""The pool of one target: grants leases with a token, ends them with their outcomes, lets proxies cool down.
 
-This is the reference for all back ends: tests compare their results with it. Time and randomness are arguments: `now`
-in unix seconds, `draw` from 0 to 1.
+This is the reference for all back ends: tests compare their results with the results of this module. Time and
+randomness are arguments: `now` in unix seconds, `draw` from 0 to 1.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ DOWN_MAX_S = 60.0
 """The cool-down on this target of an unreachable proxy; the global pool may set a longer one."""
 
 NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
-"""Module-level names, because enum lookups at each use would take as long as the rest of `_record`."""
+"""Module-level names, because looking up the members of the enum would take as long as the rest of `_record`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """What a caller asks for: proxies with these `tags`, the same one for one `session`, otherwise none in `avoid`."""
+    """A request for proxies with all of these `tags`.
+
+    A `session` keeps its proxy. Proxies whose keys are in `avoid` are excluded, except the proxy bound to the session.
+    """
 
     tags: Mapping[str, str] = field(default_factory=dict)
     session: str = ""
@@ -53,9 +56,10 @@ ANY = ProxyRequest()
 
 
 class Grant(NamedTuple):
-    """A new lease. `rebound`: its session had another proxy before.
+    """A new lease. `rebound`: its session used another proxy before.
 
-    `drawn_from`: it was drawn from this many proxies, first in the order of use; 0: it is the session's own.
+    `drawn_from`: the proxy was drawn from this many proxies at the front of the order of use; 0 if the session was
+    already bound to it.
     """
 
     token: int
@@ -66,7 +70,7 @@ class Grant(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """No proxy is free. `at`: the latest time to try again, None if no known event will free one."""
+    """No proxy is free. `at`: when to try again if no lease is released before; None if no event will free a proxy."""
 
     at: float | None
 
@@ -74,7 +78,7 @@ class Wait(NamedTuple):
 class TargetPool:
     """The pool of one target. `leaked` counts the leases not released in time, `stale` the releases that came too late.
 
-    `filled`: the kinds of requests for which the global pool has no further proxies.
+    `filled`: the kinds of requests for which no further proxies of the global pool need to join.
     """
 
     def __init__(self, policy: TargetPolicy, first_token: int = 0) -> None:
@@ -89,13 +93,13 @@ class TargetPool:
         self._exits: dict[str, set[str]] = {}
 
     def learn(self, key: str, facts: ProxyFacts, now: float) -> None:
-        """Update the facts about a proxy that hold for all targets; a new proxy joins this target."""
+        """Update the facts about a proxy that hold for all targets. A proxy that is not a member joins this target."""
         member = self.members.get(key)
         lost, exit_before = False, "" if member is None else member.facts.exit_ip
         if member is None:
             member = self.members[key] = ProxyTargetState(key, facts, self._order.virtual_time)
         else:
-            self._order.remove(member)  # its tier may change, and when it is eligible
+            self._order.remove(member)  # its tier and its eligible time may change
             self._leave_exit(member)
             lost = facts.dead and member.usable
             member.half_open |= member.facts.dead and not facts.dead  # revived: on trial first
@@ -110,7 +114,7 @@ class TargetPool:
         self._place(member, now)
 
     def forget(self, key: str) -> None:
-        """Remove a proxy that left the global pool; its leases end."""
+        """Remove a proxy that was removed from the global pool, and end its leases."""
         member = self.members.pop(key, None)
         if member is not None:
             self.filled.clear()
@@ -136,19 +140,19 @@ class TargetPool:
         return self._lease(chosen, now, until, request.session, rebound=rebound, drawn_from=drawn_from)
 
     def replay_acquire(self, keys: Sequence[str], now: float, until: float, session: str) -> list[Grant]:
-        """Lease the proxies that `acquire` chose, when a journal is replayed."""
+        """Lease the proxies that `acquire` chose according to the journal."""
         self.expire(now)
         self.promote_due(now)
         return self._lease([self.members[key] for key in keys], now, until, session)
 
     def renew(self, token: int, now: float, lease_s: float | None = None) -> float | None:
-        """Return the new deadline of a lease, None if the lease has ended."""
+        """Renew a lease. Return its new deadline; None if the lease has ended."""
         self.expire(now)
         until = now + (self.policy.lease_s if lease_s is None else lease_s)
         return until if self._leases.renew(token, until) else None
 
     def release(self, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
-        """End a lease with an outcome for each use. Return the key of its proxy, None if it had already ended."""
+        """End a lease with an outcome for each use. Return the key of its proxy; None if the lease had ended before."""
         self.expire(now)
         lease = self._leases.end(token)
         if lease is None:
@@ -175,7 +179,7 @@ class TargetPool:
             self._place(member, now)
 
     def ban(self, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
-        """Ban a proxy for good, or let it cool down until a time. Return False when it is not a member."""
+        """Ban a proxy for good, or let it cool down until `until`. Return False if it is not a member."""
         member = self.members.get(key)
         if member is None:
             return False
@@ -190,7 +194,7 @@ class TargetPool:
         return True
 
     def unban(self, key: str, now: float) -> bool:
-        """Lift bans and cool-downs. Return False when the proxy is not a member."""
+        """Lift bans and cool-downs. Return False if the proxy is not a member."""
         member = self.members.get(key)
         if member is None:
             return False
@@ -214,7 +218,7 @@ class TargetPool:
         return sum(member.usable for member in self.members.values())
 
     def counts(self, now: float, request: ProxyRequest = ANY) -> Counter[ProxyState]:
-        """Return how many of the proxies that fit a request are in each state."""
+        """Return the number of proxies in each state, counting only proxies that fit the request."""
         self.expire(now)
         return Counter(member.state(now) for member in self.members.values() if request.fits(member))
 
@@ -330,7 +334,10 @@ class TargetPool:
                 self.guard.proxy_lost(now, hold_s)
 
     def _place(self, member: ProxyTargetState, now: float) -> None:
-        """Insert a member into the order where it belongs, if it may be leased now or later."""
+        """Add a member to the ready members, or to the waiting members if it becomes eligible later.
+
+        Does nothing if the member cannot be leased: banned, dead, on trial with a lease, or at its maximum of leases.
+        """
         has_room = not self.policy.concurrency or member.lease_count < self.policy.concurrency
         on_trial = member.half_open and member.lease_count
         if member.banned or member.facts.dead or not has_room or on_trial:
@@ -368,8 +375,8 @@ def _choose(
 ) -> tuple[list[ProxyTargetState], int]:
     """Return as many ready members as there are draws, or none, and the number of members that each was drawn from.
 
-    They come from the cheapest tier with usable proxies. If it has too few usable ones, it supplies those that are
-    ready, and the next tier the rest.
+    The members belong to the cheapest tier with usable proxies. If this tier has fewer usable proxies than needed, its
+    ready ones are chosen, and the next tier supplies the rest.
     """
     accepts = request.fits if request.avoid else request.has_tags
     fits = accepts if request.tags or request.avoid else None

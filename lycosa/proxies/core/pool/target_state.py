@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 DECAY = 0.95
-"""Each new response multiplies the weight of older ones by this: about 20 responses determine the success rate."""
+"""Each new response multiplies the weight of older ones by this: about the last 20 determine the success rate."""
 
 LATENCY_REFERENCE_S = 1.0
-"""A proxy with this latency is worth half as much as one with no latency."""
+"""A proxy with this latency is worth half as much as a proxy with zero latency."""
 
 WORTH_MIN = 0.02
-"""Minimum worth of a proxy: even the worst is tried now and then, because it may have improved."""
+"""Minimum worth of a proxy: even the worst proxy is tried now and then, because it may have improved."""
 
 SMOOTHING = 0.2
 SAME_EXIT = ", at the same exit"
@@ -32,7 +32,7 @@ SAME_EXIT = ", at the same exit"
 
 
 class ProxyState(StrEnum):
-    """The states of the picture above."""
+    """The states in the diagram above."""
 
     READY = "ready"
     LEASED = "leased"
@@ -62,8 +62,9 @@ class ProxyTargetState:
     """A proxy as a member of the pool of a target. Times in unix seconds.
 
     `rank`: its position in the order of use (`UseOrder`). `paced_until`: no lease before this time, because of the
-    target's delay. `half_open`: it cools down until `rests_until`, or has not been proven to work since. `bans`,
-    `misses`: how many in a row. `queued`: it is in the order of use. `waiting`: it will be added to that order later.
+    target's delay. `half_open`: it cools down until `rests_until`, or has not been proven to work since then. `bans`,
+    `misses`: the number of bans and of misses in a row. `queued`: whether it is ready. `waiting`: whether it becomes
+    ready at `eligible_at`.
     """
 
     key: str
@@ -110,12 +111,12 @@ class ProxyTargetState:
 
     @property
     def has_worked(self) -> bool:
-        """Whether any use has not failed. A use without a result counts, since a tunnel never has one."""
+        """Whether at least one use did not fail. This includes uses without a result: a tunnel never has a result."""
         return self.uses > self.bad
 
     @property
     def only_failed(self) -> bool:
-        """Whether the proxy is on trial, and every use has failed: then all others come first."""
+        """Whether the proxy is on trial and all its uses have failed. All other proxies are then used first."""
         return self.half_open and 0 < self.bad >= self.uses
 
     def cool_down(self, until: float) -> bool:
@@ -126,7 +127,7 @@ class ProxyTargetState:
         return was_usable
 
     def recover(self, now: float) -> None:
-        """Record a response that is not a ban. During a cool-down it belongs to an older request, and is ignored."""
+        """Record a response that is not a ban. Ignored during a cool-down: the request was sent before it began."""
         if not self.half_open or self.rests_until <= now:
             self.half_open, self.bans, self.misses, self.reason = False, 0, 0, ""
 
@@ -137,17 +138,20 @@ class ProxyTargetState:
         self.rests_until = 0.0
 
     def cost(self) -> float:
-        """Return how far one use moves the proxy back in the order: less for a high success rate and low latency."""
+        """Return how far one use moves the proxy back in the order of use.
+
+        The cost is lower for a higher success rate and a lower latency.
+        """
         success = (self.successes + 1) / (self.successes + self.failures + 2)
         latency_s = self.facts.latency_s if self.latency_s is None else self.latency_s
         nearness = LATENCY_REFERENCE_S / (LATENCY_REFERENCE_S + (latency_s or 0.0))
         return 1 / max(WORTH_MIN, success * success * nearness)
 
     def count_response(self, success: bool | None) -> None:
-        """Count a response; older ones lose weight.
+        """Count a response, and reduce the weight of older responses.
 
         `success` is None if the response says nothing about the site, such as the end of a tunnel. It still shows that
-        data came through, so older failures lose weight.
+        the proxy passed data on, so older failures lose weight.
         """
         self.failures = self.failures * DECAY + (success is False)
         if success is None:
@@ -162,9 +166,9 @@ class ProxyTargetState:
 
 
 def cool_down_like(member: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
-    """Cool a proxy down until the last cool-down of a banned proxy in `others` ends. They share its exit address.
+    """Cool a proxy down like the banned proxies in `others`, which have the same exit address.
 
-    Return whether the proxy was usable before.
+    The cool-down ends with the latest of theirs. Return whether the proxy was usable before.
     """
     banned = [other for other in others if other is not member and other.bans and other.rests_until > now]
     if not banned:
