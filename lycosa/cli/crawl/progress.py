@@ -1,6 +1,6 @@
 """The output of a crawl on standard error: progress while it runs, a summary at the end. Nothing with `quiet`.
 
-Progress is a live line on a terminal, elsewhere a line every few seconds. Times come from the snapshots.
+Progress is a live line on a terminal, elsewhere a line every PLAIN_EVERY_S seconds of the crawl's elapsed time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lycosa.storage.core.output import parse_outputs
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
 LEAST_SHOWN_S = 5.0
-"""A minimum remaining time (because of delays) that is shorter than this is not shown."""
+"""Delays give the remaining time a lower bound. It is not shown if it is shorter than this."""
 
 REASONS_MAX = 12
 BUGS_SHOWN = 20
@@ -53,9 +53,10 @@ def show_progress(settings: Settings) -> Iterator[Observe | None]:
 
 
 def rate_limited(seconds: float, show: Observe, *, first: float | None = None) -> Observe:
-    """Return an observer that passes on one snapshot per interval of the crawl's time, the first after `first` seconds.
+    """Return an observer that passes one snapshot to `show` every `seconds` of the crawl's elapsed time.
 
-    A snapshot of a waiting or paused crawl is passed on at once, since the next one may come much later.
+    The first one is passed after `first` seconds. A snapshot of a waiting or paused crawl is passed at once, since the
+    next one may be much later.
     """
     due = seconds if first is None else first
 
@@ -242,7 +243,7 @@ def _from_now(summary: Summary) -> str:
 
 
 def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
-    """Return the remaining time, "" if it is unknown: the queue grows, and neither delays nor a page limit bound it."""
+    """Return the remaining time; "" if the queue grows, and neither delays nor a page limit give an estimate."""
     if snapshot.paused or snapshot.waiting_until:
         return ""
     unfinished = snapshot.queued + snapshot.leased + snapshot.delayed

@@ -98,7 +98,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
 @click.option("--force", is_flag=True, help="Drop the segment even if some of its URLs have not been fetched yet.")
 @json_option
 def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> None:
-    """Forget a segment and its URLs. The segment accepts no more URLs; its old ones can be queued in other segments."""
+    """Forget a segment and its URLs. The segment accepts no more URLs; other segments may queue the forgotten URLs."""
     if not segment:
         raise UsageError(
             "the unnamed segment is the crawl itself and cannot be dropped: start the crawl afresh with -O, or a "
@@ -291,7 +291,7 @@ async def import_lines(
 ) -> Importer:
     """Import all lines of a stream into a crawl, with a progress display. Raises `UsageError`.
 
-    `overrides`: segment, priority and spider for all lines; where one is None or missing, each line's own is used.
+    `overrides`: segment, priority and spider for all lines. If one of them is None or missing, each line decides.
     """
     with task_progress("URL", verb, file_size(stream)) as show:
         closed = await _closed_segments(state)
@@ -302,7 +302,7 @@ async def import_lines(
 
 
 class Importer:
-    """Reads lines and pushes them in batches. `left_out` counts skipped lines: their URLs are done."""
+    """Reads lines and pushes them in batches. `left_out` counts the lines skipped because their URL is done."""
 
     def __init__(
         self,

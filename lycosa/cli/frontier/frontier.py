@@ -87,7 +87,7 @@ def status(location: CrawlLocation, as_json: bool) -> None:
 @crawl_options
 @json_option
 def segments(location: CrawlLocation, as_json: bool) -> None:
-    """List the segments in the order in which they are crawled, then those dropped most recently."""
+    """List the segments in the order in which they are crawled, then the most recently dropped segments."""
 
     async def action(state: OpenState) -> None:
         views, now = await state.operations.segments(), time.time()

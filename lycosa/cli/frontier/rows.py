@@ -39,12 +39,12 @@ TIME_SUFFIXES = ("_at", "until")
 """Suffixes of the names of time fields. In these fields 0 means no time."""
 
 SLICE = 1000
-"""Maximum number of rows read or changed at a time. A running owner returns fewer."""
+"""Maximum number of rows read or changed in one call. The owner of a running crawl returns fewer."""
 
 CRAWL_OPTIONS = (
-    click.option("--state", "state_dir", metavar="DIR", help="State folder of the crawl. [default: the only one]"),
+    click.option("--state", "state_dir", metavar="DIR", help="State folder. [default: the only one in .lycosa/]"),
     click.option("--frontier", metavar="redis://...", help="Server of a shared crawl."),
-    click.option("--crawl-name", metavar="NAME", help="Name of the shared crawl. [default: the server's only one]"),
+    click.option("--crawl-name", metavar="NAME", help="Name of a shared crawl. [default: the only one on the server]"),
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, one object per line.")
 
@@ -150,7 +150,7 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
 
 
 async def check_segment(operations: FrontierOperations, selection: Selection) -> None:
-    """Raise `UsageError` if the selected segment does not exist. An empty result would suggest that it is empty."""
+    """Raise `UsageError` if the selected segment does not exist. No output would suggest that the segment is empty."""
     if selection.segment is not None:
         find_segment(selection.segment, await operations.segments())
 
@@ -220,11 +220,11 @@ def print_result(fields: Mapping[str, Any], text: str, *, as_json: bool) -> None
 
 
 class TextTable:
-    """A table whose rows are printed as they come. Each column is as wide as its widest cell so far.
+    """A table that prints rows at once. Each column is as wide as its widest cell so far.
 
-    A name that starts with `>` is a right-aligned column. The last column is not padded. `min_widths` are the minimum
-    column widths by name, for rows that come one at a time. The text in the column with index `style` selects the
-    colour of its row in `colors`.
+    The cells of a column are right-aligned if its name starts with `>`. The last column is not padded. `min_widths` are
+    the minimum column widths by name, for tables that are written row by row. The text in the column with index `style`
+    selects the colour of its row in `colors`.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ def host_cells(view: HostView, now: float) -> list[str]:
 
 
 def _ready_in(view: HostView, now: float) -> str:
-    """Format when a host may be contacted, with regard to the other hosts at its address."""
+    """Format the time until a host may be contacted. The limits of its IP address are included."""
     ready_at = max(view.ready_at, view.shared.ready_at if view.shared else 0.0)
     if view.preparing:
         return "preparing"

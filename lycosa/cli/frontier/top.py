@@ -32,7 +32,7 @@ RATE_AFTER_S = 1.5
 @click.command("top")
 @click.argument("where", required=False, metavar="[redis://...]")
 @click.option("--frontier", metavar="redis://...", help="Server of a shared crawl, instead of the argument.")
-@click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the server's only one]")
+@click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the only one on the server]")
 @click.option("--state", "state_dir", metavar="DIR", help="State folder, to watch a crawl on this machine instead.")
 @click.option("--once", is_flag=True, help="Show one snapshot.")
 @click.option("--json", "json", is_flag=True, help="Write JSON, one object per second.")
@@ -129,7 +129,7 @@ async def _view(crawl: Any) -> CrawlView:
 
 
 async def _once(crawl: Any) -> tuple[CrawlView, Rates]:
-    """Return a view and the rates since an earlier view."""
+    """Return a view, and the rates since the view RATE_AFTER_S before."""
     rates = Rates()
     first = await _view(crawl)
     rates.add(first.workers)

@@ -19,7 +19,7 @@ from lycosa.crawl.diagnostics.tracebacks import user_frame, user_line, user_trac
 log = logging.getLogger(__name__)
 
 BUGS_MAX = 100
-"""Maximum number of separate bugs; further ones are counted together."""
+"""Maximum number of bugs that are counted separately; further bugs are counted together."""
 
 REPEAT_EVERY_S = 30.0
 """Minimum time between two log lines about the repeats of a bug."""
@@ -88,8 +88,8 @@ class BugLog:
     ) -> None:
         """Log or count an exception that `function` raised.
 
-        `url` is the page where it failed, and `reason` why that page is dead; "" if there is none. `detail` is the text
-        to log. If it explains the mistake, pass `with_traceback=False`.
+        `url` is the page on which the function failed, and `reason` why this page is dead; both are "" if no page is
+        involved. `detail` is the text to log. If it explains the mistake, pass `with_traceback=False`.
         """
         bug = Bug(_key_of(error, function), function, detail, user_line(error), url, reason=reason)
         self._add(bug, _exc_info(error) if with_traceback else None)
@@ -99,7 +99,7 @@ class BugLog:
         self._add(bug, None)
 
     def take(self) -> list[Bug]:
-        """Return the bugs that the owner of the crawl must merge: none, because this class logs them itself."""
+        """Return the bugs that the owner of the crawl must merge: none, because this class has logged them."""
         return []
 
     def most_frequent(self) -> list[Bug]:
@@ -160,9 +160,9 @@ def _exc_info(error: BaseException) -> ExcInfo:
 
 
 def _key_of(error: BaseException, function: str) -> str:
-    """Return the exception class and where it was raised.
+    """Return the exception class and the innermost line of the user's code in the traceback.
 
-    This is the innermost line of the user's code. Without one, it is the innermost line of all, with `function`.
+    Without user code in the traceback, return the class, the innermost line and `function`.
     """
     kind, place = type(error).__name__, user_frame(error)
     if place is not None:

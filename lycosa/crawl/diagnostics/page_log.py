@@ -1,4 +1,4 @@
-"""One line in the log for what happens to each request, at level DEBUG, in the words of Scrapy.
+"""Logs what happens to each request, one line each, at level DEBUG, in the format of Scrapy.
 
     Crawled (200) <GET https://example.com/> (referer: None)
     Redirecting (301) to <GET https://example.com/b> from <GET https://example.com/a>
@@ -39,13 +39,13 @@ def log_crawled(spider: str, request: Request, response: Response) -> None:
 
 
 def log_scraped(spider: str, response: Response, count: int) -> None:
-    """Log how many items a page gave."""
+    """Log the number of items scraped from a page."""
     source = f"<{response.raw.status} {response.url}>"
     _log(spider, response.url, f"Scraped from {source}: {count} item{'s' * (count != 1)}", items=count)
 
 
 def log_redirect(spider: str, record: UrlRecord, target: UrlRecord, reason: str, status: int) -> None:
-    """Log that `target` is fetched in place of `record`."""
+    """Log that `target` is fetched instead of `record`."""
     verb = "Redirecting" if reason == "redirect" else "Replacing"
     why = f" ({status})" if status else ""
     text = f"{verb}{why} to {_shown(target)} from {_shown(record)}"

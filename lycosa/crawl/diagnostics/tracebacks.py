@@ -19,7 +19,7 @@ def is_user_file(file: str) -> bool:
 
 
 def user_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an exception from the first frame outside Lycosa on, or None if there is none."""
+    """Return the traceback of an exception without its leading frames inside Lycosa; None if no frame is left."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith((PACKAGE_DIR, "<")):
         trace = trace.tb_next

@@ -1,8 +1,8 @@
 """Explains mistakes in the user's code, one line each: what is wrong, where, and what to write instead.
 
-Each `check_*` returns such a line, or "" if it finds no mistake. The caller decides what to do with it: it raises an
-error if a callback cannot be found, for example, and logs a warning if a generator returns a value. The checks run
-after a failure or once at the start, never for each page.
+Each `check_*` returns such a line, or "" if it finds no mistake. The caller decides whether the line is an error or a
+warning: a callback that cannot be found is an error, a generator that returns a value a warning. The checks run after
+a failure or once at the start, never for each page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEPTH_MAX = 50
 """Maximum depth at which nested lists and dicts are searched."""
 
 SIMILARITY_MIN = 0.8
-"""A name at least this similar (`difflib`) to a known one counts as a misspelling of it."""
+"""A name counts as a misspelling of a known name if they are at least this similar (`difflib`)."""
 
 AWAITED = "await it"
 FETCHABLE = re.compile(r"(?:https?:)?//?\S+", re.IGNORECASE)
@@ -53,7 +53,7 @@ MISPLACED_METHODS = {
     "process_start_requests": "write async def process_start(self, start)",
     "process_spider_output_async": "process_spider_output may be an async generator itself",
 }
-"""Methods of other kinds of components or of old Scrapy versions, and what to do if a middleware has one."""
+"""Methods of other components or of old Scrapy versions, and what to write instead if a middleware defines one."""
 
 FORMER_ATTRIBUTES = {
     "download_delay": "DOWNLOAD_DELAY",
@@ -120,7 +120,7 @@ def usual_cause(error: BaseException) -> str:
 
 
 def check_storable(where: str, value: object) -> str:
-    """Check that `value` can be stored: `meta` or `cb_kwargs`, as `where` says."""
+    """Check that `value` can be stored. `where` is its name in messages: "meta" or "cb_kwargs"."""
     found = _unstorable(where, value, 0)
     if found is None:
         return ""
@@ -134,7 +134,7 @@ def check_result(value: object, name: str) -> str:
 
 
 def check_lost_return(function: Callable[..., Any]) -> str:
-    """Check that a generator does not return a value, which would be lost."""
+    """Check that a generator does not return a value, because the value would be lost."""
     function = inspect.unwrap(function)
     if not inspect.isgeneratorfunction(function):
         return ""
@@ -154,7 +154,10 @@ def check_lost_return(function: Callable[..., Any]) -> str:
 
 
 def check_lost_returns(spider: object) -> Iterator[str]:
-    """Yield a line for each generator method of a spider whose return value is lost. `yield from` would use it."""
+    """Yield a line for each generator method of a spider whose return value is lost.
+
+    A method called with `yield from` is skipped, because its caller gets the value.
+    """
     for owner in type(spider).__mro__:
         if owner.__module__.partition(".")[0] == "lycosa":
             continue
@@ -171,7 +174,7 @@ def _is_delegated_to(owner: type, name: str) -> bool:
 
 
 def check_missing_method(spider: object, name: str, advice: str = "write it") -> str:
-    """Explain that the spider lacks a method. If one of the user's methods looks like a misspelling of it, name it."""
+    """Explain that the spider lacks a method. Suggest a method of the user's code that may be a misspelling of it."""
     owner = type(spider)
     methods = {method for each in _user_classes(owner) for method, value in vars(each).items() if callable(value)}
     near = _nearest(name, sorted(methods), SIMILARITY_MIN)
@@ -191,7 +194,7 @@ def check_start(spider: object) -> str:
 
 
 def check_start_requests(spider: object) -> str:
-    """Check that no `start_requests` is defined without `start`. It is never called, so a login in it is skipped."""
+    """Check that no `start_requests` is defined without `start`: it is never called, so a login there is skipped."""
     owner = type(spider)
     # Only the first class in the MRO with either counts: its `start` overrides an inherited `start_requests`.
     defined: Mapping[str, Any] = next(

@@ -5,9 +5,9 @@ record, the thread inspects the stack of the loop's thread and reports the inner
 
     Quotes.parse has blocked the crawl for 1.1 s at quotes.py:12 (time.sleep): use await asyncio.sleep(...)
 
-Each line of code is reported once, and its duration when the call has ended. A call that holds the interpreter lock (a
-regular expression that backtracks) is reported only when it ends, at its line or the next one. Works with any event
-loop.
+Each line of code is reported once, and again with its duration when the call has ended. A call that holds the
+interpreter lock (such as a regular expression that backtracks) is reported only when it ends, at its line or the next
+one. Works with any event loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BEAT_S = 0.2
 """Maximum interval at which the loop records the time."""
 
 WARNINGS_MAX = 20
-"""Maximum number of reported lines of code."""
+"""Maximum number of lines of code that are reported."""
 
 CALL_MAX = 60
 """Maximum number of characters shown of a call."""
@@ -179,7 +179,7 @@ def _call_at(frame: FrameType) -> str:
 
 
 def _advice(call: str, inner: list[FrameType]) -> str:
-    """Return what to write instead of a call; `inner` are the frames that it led to."""
+    """Return what to write instead of a call; `inner` are the frames inside the call."""
     if call.rpartition(".")[2] == "sleep":
         return "use await asyncio.sleep(...)"
     if not NETWORK.isdisjoint(str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in inner):

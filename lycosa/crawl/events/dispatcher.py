@@ -1,6 +1,6 @@
 """Sends the engine's signals to the spiders of a crawl.
 
-Each spider receives signals about its own requests and about the whole crawl. Without receivers this costs only a
+Each spider receives signals about its own requests and about the whole crawl. A signal without receivers costs only a
 check.
 """
 

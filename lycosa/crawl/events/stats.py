@@ -29,10 +29,10 @@ class Snapshot(NamedTuple):
     (pages and unchanged pages per second) are for this run, the others for the whole crawl.
 
     `waiting_until`: when the next record is due if the crawl is idle (unix seconds), else 0. `paused`: why the crawl is
-    paused, or "". `brake`: what all hosts with queued URLs wait for, or "". `eta_s`: seconds until the queue is empty
-    if it keeps shrinking at this rate; 0 if it does not shrink. `least_s`: the minimum time for the queued URLs,
-    because of the delays and blocks of their hosts. `blocked_s`: the seconds for which all hosts with queued URLs are
-    still blocked. `free_rate`: the rate before they were blocked.
+    paused, or "". `brake`: why no host with queued URLs can be contacted now, or "". `eta_s`: seconds until the queue
+    is empty if it keeps shrinking at this rate; 0 if it does not shrink. `least_s`: the minimum time for the queued
+    URLs, because of the delays and blocks of their hosts. `blocked_s`: the seconds for which all hosts with queued URLs
+    are still blocked. `free_rate`: the rate before the hosts were blocked.
     """
 
     pages: int = 0
@@ -73,7 +73,7 @@ class RunStats:
     leased: int = 0
     """Pages leased for a visit."""
     known_links: int = 0
-    """Links that were already known; only those found in memory are counted."""
+    """Links that were known already. Only links that are found in memory are counted."""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     bugs: BugLog = field(default_factory=BugLog)
@@ -86,7 +86,7 @@ class RunStats:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def note(self, line: str) -> None:
-        """Add a hint to the summary, unless it has this hint already, or NOTES_MAX others."""
+        """Add a hint to the summary, unless the summary has this hint already, or NOTES_MAX other hints."""
         if line not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(line)
 
@@ -116,7 +116,7 @@ class RunStats:
         )
 
     def _eta_s(self, unfinished: int, now: float) -> float:
-        """Return the seconds until nothing is left, estimated from how fast the queue shrinks; 0 if it does not."""
+        """Estimate the seconds until the queue is empty from how fast it shrinks; 0 if it does not shrink."""
         self._unfinished.append((now, unfinished))
         while self._unfinished[0][0] < now - ETA_WINDOW_S:
             self._unfinished.popleft()
@@ -143,11 +143,11 @@ class Summary:
     the links of this run that were not followed. `dead` lists the first dead URLs with their reasons, `notes` has
     one-line hints, and `bugs` the failures in the user's code in this run, the most frequent first.
 
-    If the run ended because it was idle, `idle_until` is when the next record is due, else 0. Like `ended_at` it is in
-    unix seconds. `overwritten`: whether the run started afresh (-O), as the next run with the same options will.
-    `closed` says why the segment of the run accepts no more URLs, `closing` why a spider or a condition closed the
-    crawl; both are "" by default. `stats` has the stats of this run under Scrapy's names (`stats_collector.py`).
-    `shared` has the counts of all workers of a shared crawl.
+    If the run ended because it was idle, `idle_until` is when the next record is due (unix seconds), else 0. `ended_at`
+    is in unix seconds, too. `overwritten`: whether the run started afresh (-O); the next run with the same options
+    would also start afresh. `closed` says why the segment of the run accepts no more URLs, `closing` why a spider or a
+    condition closed the crawl; both are "" by default. `stats` are the stats of this run under Scrapy's names
+    (`stats_collector.py`), `shared` the counts of all workers of a shared crawl.
     """
 
     finished: bool

@@ -3,7 +3,7 @@
 `STAT_NAMES` lists every name that Lycosa sets; spiders, middlewares and pipelines may add their own. A part of a name
 in angle brackets is a placeholder: `retry/reason_count/<reason>`. The stats are for this run only, even if it resumes a
 crawl. The counts of the whole crawl are in `Summary.reasons` and `lycosa frontier status`. Callbacks in threads may
-also change stats.
+change stats, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 from lycosa.core.public import public
 
 NAMES_MAX = 10_000
-"""Maximum number of names: parts of names may come from the network. Updates of further names count as `LEFT_OUT`."""
+"""Maximum number of names, because parts of names are read from the network. Updates of further names are dropped, and
+counted as `LEFT_OUT`."""
 
 LEFT_OUT = "stats/left_out"
 

@@ -25,13 +25,13 @@ from lycosa.infra.rpc.methods import remote
 from lycosa.storage.ports import KeyStore
 
 HOSTS_MAX = 10_000
-"""Maximum number of remembered hosts with a delay, and of hosts without an address."""
+"""Maximum number of hosts with a delay that are remembered, and the same for hosts whose look-up failed."""
 
 LOG_LINES_MAX = 10_000
-"""Maximum number of lines that wait while the event loop is blocked. Further lines are dropped and counted."""
+"""Maximum number of log lines that wait while the event loop is blocked. Further lines are dropped and counted."""
 
 VALUES_MAX = 10_000
-"""Maximum number of recently put values kept in memory. A value is committed by the owner long before it is evicted."""
+"""Maximum number of recently stored values kept in memory. The owner commits a value long before it is evicted here."""
 
 Send = Callable[[Message], None]
 
@@ -89,7 +89,7 @@ class RemoteFrontier:
             self._connection.send(messages.ClaimReleased(claim.number))
 
     def is_paced(self, host: str) -> bool:
-        """Return whether the owner needs the starts of this host, because it has a delay."""
+        """Return whether the owner needs reports of request starts, because the host has a delay."""
         return host in self._paced
 
     def report_start(self, host: str, ago_s: float = 0.0, *, is_correction: bool = False) -> None:
@@ -131,7 +131,7 @@ class RemoteAddresses:
 
 
 class RemoteStore:
-    """See `storage.ports.KeyStore`. The owner writes and commits the values; `committed` reads the committed ones."""
+    """See `storage.ports.KeyStore`. The owner writes and commits the values; `committed` reads the committed values."""
 
     def __init__(self, committed: KeyStore, send: Send) -> None:
         self._committed = committed
@@ -160,7 +160,7 @@ class RemoteStore:
 
 
 class CookieBroadcast:
-    """See `frontier.ports.SharedCookies`. Sends the changes of one process to the others; each process has one."""
+    """See `frontier.ports.SharedCookies`. Each process has one, which sends its changes to the other processes."""
 
     def __init__(self, send: Send = lambda _: None) -> None:
         self.send = send

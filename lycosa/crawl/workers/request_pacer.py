@@ -1,9 +1,9 @@
-"""Keeps the delay between the request starts of a host when several processes send its requests.
+"""Keeps the delay between the starts of requests to a host when several processes send them.
 
 The frontier counts the delay from the time when it leases a record. A busy process sends its request later, so another
 process could send the next request to the host too early. To prevent that, a lease of a host with a delay waits here
-until the process with the previous lease has reported the start of its request. Keys are hosts, and IP addresses if
-they have a delay too.
+until the process with the previous lease has reported the start of its request. Keys are hosts, and also IP addresses
+if there is a delay per address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 REPORT_TIMEOUT_S = 30.0
-"""A start that is not reported within this time no longer blocks the next one."""
+"""A request whose start is not reported within this time no longer blocks the next request."""
 
 KEYS_MAX = 10_000
 """Maximum number of remembered keys. Beyond it, the least recently used key without a pending start is forgotten."""
@@ -79,7 +79,7 @@ class RequestPacer:
                 await key.lock.acquire()
                 start.keys.append(key)
                 while (wait_s := key.last_start + interval.delay_s - self._now()) > 0:  # noqa: ASYNC110
-                    await asyncio.sleep(min(wait_s, interval.delay_s))  # never longer, even if the clock was set back
+                    await asyncio.sleep(min(wait_s, interval.delay_s))  # at most the delay, if the clock was set back
         except BaseException:
             start.release()
             raise

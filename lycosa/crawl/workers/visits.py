@@ -22,7 +22,7 @@ from lycosa.infra.rpc.connection import Connection, Handlers, Message
 log = logging.getLogger(__name__)
 
 REPORT_INTERVAL_S = 0.25
-"""How often the counts are sent to the owner."""
+"""Maximum delay before new counts are sent to the owner."""
 
 
 class VisitRunner:
@@ -103,7 +103,7 @@ class VisitRunner:
         send_outcome(self._connection, lease.token, outcome)
 
     def _without_known(self, children: Sequence[UrlRecord]) -> list[UrlRecord]:
-        """Return the children without those that were certainly queued before."""
+        """Return the children, except those that this worker knows to be queued already."""
         known = {
             segment: self._known.contained(segment, [each.fingerprint for each in children if each.segment == segment])
             for segment in {each.segment for each in children}
@@ -125,7 +125,7 @@ class VisitRunner:
 
     def _on_cancel(self, cancel: messages.CancelVisit) -> None:
         task = self._tasks.get(cancel.token)
-        if task is None:  # the visit has just ended: its outcome and the cancellation crossed
+        if task is None:  # the visit ended before the cancellation arrived
             self._unsettled.pop(cancel.token, None)
             self._connection.send(messages.VisitCancelled(cancel.token))
         else:

@@ -50,7 +50,7 @@ class CrawlParts:
     collector: StatsCollector
     store: KeyStore
     intervals: Callable[[str], Sequence[StartInterval]]
-    """Returns the intervals that requests to a host must keep."""
+    """Returns the minimum intervals between requests to a host, given by its host key."""
     remember_facts: Callable[[str, HostFacts], Awaitable[None]]
     cookies: CookieBroadcast
     engine: Engine = field(init=False)
@@ -72,7 +72,7 @@ class WorkerEvents(Protocol):
         """Send a message to all workers except its source."""
 
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
-        """Return the outcome of a visit whose worker died. `alone`: whether the page was alone in the worker."""
+        """Return the outcome of a visit whose worker died. `alone`: whether the worker visited only this page."""
 
     def fail(self, error: BaseException) -> None:
         """End the crawl with this error."""
@@ -100,9 +100,9 @@ class WorkerHandle:
         self._tasks: set[asyncio.Task[None]] = set()
         self.disconnected = asyncio.Event()
         self.has_finished_visit = False
-        """Whether it has finished any visit."""
+        """Whether the worker has finished at least one visit."""
         self.alone = False
-        """Whether it is reserved for one suspect page."""
+        """Whether the worker is reserved for one suspect page."""
         self.memory_bytes = 0
         self.connection = Connection(
             limits=LIMITS, service=Service(OWNER_METHODS, self), on_disconnect=self._on_disconnect
@@ -135,7 +135,7 @@ class WorkerHandle:
 
     @property
     def is_free(self) -> bool:
-        """Whether it may get a visit: it is not reserved, and no cancellation is waiting for its confirmation."""
+        """Whether the worker accepts visits: it is not reserved, and has confirmed all cancellations."""
         return not self.alone and not self._cancelled
 
     async def visit(self, lease: Lease, start: PendingStart | None) -> Outcome:
@@ -174,11 +174,11 @@ class WorkerHandle:
         return outcome
 
     def settle(self, token: int) -> None:
-        """Tell the worker that the links of a visit are queued."""
+        """Report to the worker that the links of a visit are queued."""
         self.connection.send(messages.VisitSettled(token))
 
     def lose(self) -> None:
-        """End the visits, claims and other tasks of the process after it has ended."""
+        """End the visits, claims and other tasks of a worker whose process has ended."""
         self.disconnected.set()
         for timer in self._cancelled.values():
             timer.cancel()

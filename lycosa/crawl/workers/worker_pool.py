@@ -1,8 +1,8 @@
 """The worker processes of a crawl. The engine uses the pool as one visitor.
 
-A visit goes to the worker with the fewest visits. When a worker dies, each page that it was visiting is suspect. A page
-that has been suspect DEATHS_MAX times is visited alone in a worker, so that no other page becomes suspect with it. If
-ALONE_DEATHS_MAX of these workers die too, the page is dead.
+The worker with the fewest visits gets the next one. When a worker dies, each page that it was visiting is suspect. A
+page that has been suspect DEATHS_MAX times is visited by a worker that visits no other page, so that no other page
+becomes suspect with it. If ALONE_DEATHS_MAX of these workers die too, the page is dead.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lycosa.frontier.core.model import Lease
 from lycosa.infra.rpc.connection import Message
 
 DEATHS_MAX = 3
-"""Number of workers that must die while visiting a page before the page is visited alone."""
+"""Number of workers that must die while visiting a page before it gets a worker that visits no other page."""
 
 ALONE_DEATHS_MAX = 2
-"""Number of workers that must die while visiting a page alone before the page is dead."""
+"""Number of workers that must die while visiting only this page before the page is dead."""
 
 SUSPECTS_MAX = 10_000
 """Maximum number of remembered suspect pages."""
