@@ -24,8 +24,8 @@ async def claim_host(
     """Wait for a slot of the host and hold it for one transfer. Yields the address to connect to, "" for any.
 
     `holder` is the lease of the request that the caller processes. `resolve` is `HostAddresses.update`, for a frontier
-    with limits per address. `changed` is called twice, because `frontier.next_ready` may have changed: at the start,
-    because the slot of `holder` is free while the claim waits, and at the end, when the claim frees its own slot. See
+    with limits per address. `changed` is called when `frontier.next_ready` may have changed: when the claim begins to
+    wait, because the slot of `holder` is free meanwhile; when the claim has its slot; and when it frees the slot. See
     `VisitFrontier.claim`.
     """
     if resolve is not None and frontier.needs_address(host, clock.now()):

@@ -87,9 +87,9 @@ class Downloader:
     _delays: RequestDelays = field(init=False, default_factory=RequestDelays)
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> DownloadResult:
-        """Return the response, or the verdict on a request without one. Raises only to end the task or the crawl.
+        """Return the response; if there is none, the verdict on the request. Raises only to end the task or the crawl.
 
-        `into` receives the body piece by piece; the body of the response is empty then.
+        `into` receives the body piece by piece; then the body of the response is empty.
         """
         contacted = False
         try:

@@ -2,7 +2,7 @@
 
 Once a visit has read a page from a public address, all requests that result from it are *guarded*: links, redirects and
 inline fetches. All requests that result from a guarded page are guarded too, even if the page has a private address.
-For a guarded request the fetcher connects only to public addresses, whatever its host name resolves to.
+For a guarded request the fetcher connects only to public addresses, even if the host name resolves to a private one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANSWERS_MAX = 4096
 
 
 class CurrentWork(msgspec.Struct):  # created for each page; three times as fast as a class with slots
-    """The work of the running task: the page of `lease`, or a request outside of a page if it is None."""
+    """The work of the running task. `lease` is the lease of its page; None for a request that belongs to no page."""
 
     lease: Lease | None
     guarded: bool = False

@@ -28,7 +28,7 @@ from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 
 WAIT_MAX_S = 600.0
-"""Maximum wait for a retry. A later retry is dropped, because the waiting page has to keep its lease."""
+"""Maximum seconds to wait for a retry. A retry due later is dropped, because the waiting page must keep its lease."""
 
 
 class BodyWriter(Protocol):
@@ -59,7 +59,7 @@ class InlineFetcher:
     async def fetch(self, request: Request | str, into: BodyWriter | None = None) -> Response:
         """Return the response, whatever its status.
 
-        With `into`, the pieces of the body go there, and the body of the response is empty.
+        With `into`, the body is passed to it piece by piece, and the body of the response is empty.
         Raises `FetchError`, `IgnoreRequest`, or the exception of a middleware.
         """
         if current_work.get() is not None:

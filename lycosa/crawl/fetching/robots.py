@@ -34,7 +34,7 @@ BODY_MAX = 500 * 1024
 
 REDIRECTS_MAX = 5
 REFETCH_AFTER_ERROR_S = 3600.0
-"""If the host cannot be reached, its old robots.txt stays valid, and is fetched again after this time."""
+"""Seconds after which robots.txt is fetched again if the host cannot be reached. Meanwhile the old one stays valid."""
 
 REREAD_S = 3600.0
 """Minimum time between two reads of an expired robots.txt from the frontier. Another worker may have refetched it."""
@@ -43,7 +43,8 @@ PARSED_MAX = 2000
 """Maximum number of parsed robots.txt files kept in memory."""
 
 NOT_FETCHED = b"# not asked: a public page led there"
-"""Stored for a private host that only guarded requests have needed so far. It allows all: they cannot connect."""
+"""Stored as the robots.txt of a private host that only guarded requests have needed so far. It allows everything, since
+these requests cannot connect anyway."""
 
 UNREACHABLE_REASONS = "cannot fetch *"
 """A glob for the reasons of `RobotsGate.why_unreachable`."""
@@ -78,7 +79,7 @@ class RobotsGate:
     def __post_init__(self) -> None:
         self._parsed: RecentDict[str, tuple[Robots, float]] = RecentDict(PARSED_MAX)
         self.peers: Sequence[HostFactsListener] = ()
-        """Receive the facts that this gate fetches: gates of spiders with other user agents, for example."""
+        """Listeners that receive the facts that this gate fetches: for example, gates with other user agents."""
         self.on_parsed: Callable[[Robots, Request], None] | None = None
         """Called with the rules of every new robots.txt, and its request."""
 
@@ -96,7 +97,7 @@ class RobotsGate:
         return self._parse(host, facts)
 
     async def fetch_if_unknown(self, host: str, with_claim: WithClaim, *, guarded: bool = False) -> None:
-        """Fetch the robots.txt of a host if it is not known yet. Keeps the crawl delay of the host."""
+        """Fetch the robots.txt of a host if it is not known yet. The fetch waits for the crawl delay of the host."""
         if host in self._parsed or await self.frontier.host_facts(host) is not None:
             return
 
@@ -112,7 +113,7 @@ class RobotsGate:
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
     async def resolve(self, lease: Lease, now: float) -> RetryDecision | Deferred | CloseCrawl | None:
-        """Fetch the robots.txt for a lease of the frontier. Return why it must be leased again, or None."""
+        """Fetch the robots.txt for a lease of the frontier. Return why the record must be leased again, or None."""
         try:
             retry = await self.fetch(lease, now)
         except NoProxyYet as later:

@@ -6,7 +6,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.scope import Scope
 
 DOMAINS_MAX = 10_000
-"""Maximum number of remembered hosts, and so of `offsite/domains`."""
+"""Maximum number of hosts that are counted in `offsite/domains`, each once."""
 
 
 class CountingScope(Scope):

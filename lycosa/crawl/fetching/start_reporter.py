@@ -1,7 +1,8 @@
 """Reports request starts to a frontier in another process, which counts crawl delays from the reported times.
 
-Each start is reported twice. The first report comes before the transfer, so that other workers need not wait for its
-end. The second one comes after it, with the time that libcurl measured, because a busy event loop sends requests late.
+Each start is reported twice. The first report is sent before the transfer, so that other workers need not wait for the
+end of the transfer. The second one is sent after it, and corrects the first by the time that libcurl measured, because
+a busy event loop sends requests late.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class StartReportingFetcher(FetcherWrapper):
         self._clock = clock
 
     async def fetch(self, request: Request, **options: Any) -> HttpResponse:
-        """Do one transfer, as the port says. Also raises `WorkerLost`."""
+        """Do one transfer: see the port. Also raises `WorkerLost`."""
         await self._frontier.check_membership()
         host = host_key(request.url)
         self._frontier.report_start(host, self._clock.now())

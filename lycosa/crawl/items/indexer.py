@@ -37,7 +37,7 @@ RETRY_S = 5.0
 BATCH_DOCS = 200
 BATCH_BYTES = 8 * 1024**2
 LINE_MAX = 64 * 1024**2
-"""Maximum bytes of one item; a longer line counts as broken."""
+"""Maximum size of one item, in bytes; a longer line counts as broken."""
 
 
 class Batch(NamedTuple):
@@ -101,7 +101,7 @@ class Indexer:
         self._thread = threading.Thread(target=self._run, name=f"indexer {path.name}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread at the committed position. Raises `IndexFailure` if the file was replaced since."""
+        """Start the thread at the committed position. Raises `IndexFailure` if the file has been replaced since then."""
         self.position = self._read = self._limit = self._index.positions().get(self.source, 0)
         if self.position:
             _open_at(self._path, self.position).close()
@@ -113,7 +113,7 @@ class Indexer:
         return self._thread.is_alive() and self._read < self._limit
 
     def advance(self, limit_bytes: int) -> None:
-        """Raise the limit. Never blocks for long."""
+        """Raise the limit up to which the file may be read. Never blocks for long."""
         with self._changed:
             self._limit = max(self._limit, limit_bytes)
             self._changed.notify()

@@ -8,8 +8,8 @@ pipeline is not used.
     returns an item               the item goes to the next pipeline, after the last one to the sinks
     raises DropItem               the item is dropped, the page continues
     raises CloseSpider            the item is dropped, the page continues, and the crawl ends
-    raises anything else          the page is dead with that reason and none of its items is written, so none is lost:
-                                  `lycosa frontier requeue` fetches the page again
+    raises anything else          the page is dead with that reason, and none of its items is written; no item is lost,
+                                  since `lycosa frontier requeue` fetches the page again
 
 The items of a page start in order, and the results are in the same order. While an item is awaited, the next items run
 concurrently, at most `concurrent_items` at a time.

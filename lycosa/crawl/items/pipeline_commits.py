@@ -5,8 +5,8 @@
     resume_from(position)            delete the rows of later positions; called once before the first page
 
 All these pipelines together are one sink of the crawl. The database commits first, then the frontier. After a crash
-between the two, the database is one commit ahead. The pages of that commit are fetched again, so `resume_from` deletes
-its rows.
+between these two commits, the database is one commit ahead. The pages of that commit are fetched again, so
+`resume_from` deletes its rows.
 
 The stored position of the sink is one number: the writer in the upper bits, the number of the commit in the lower ones.
 """
@@ -77,7 +77,7 @@ class PipelineCommits:
         return self._position
 
     def prepare(self, item: Any) -> Any:
-        """Not used: `prepare_item` takes its place, because the pipelines of an item depend on its spider."""
+        """Not used: `prepare_item` is called instead, because the pipelines of an item depend on its spider."""
         raise NotImplementedError
 
     def prepare_item(self, spider: str, item: Any) -> Any:

@@ -142,7 +142,7 @@ class SpiderChain:
 
 
 def methods(parts: Iterable[Any], name: str, spider: object) -> list[Method]:
-    """Return this method of each middleware that has it. The spider is passed to methods that take it."""
+    """Return the method `name` of each middleware that has one. The spider is passed to methods that take it."""
     found = (getattr(part, name, None) for part in parts)
     return [with_spider(method, METHODS[name], spider) for method in found if method is not None]
 

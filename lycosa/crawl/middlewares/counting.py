@@ -1,4 +1,4 @@
-"""Counts the requests to the HTTP cache and the fetcher and their responses, and sends the signals about them."""
+"""Counts requests that reach the HTTP cache or the fetcher, counts their responses, and sends signals about both."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
         http_pass = "secret"
         http_auth_domain = "example.com"    # None: to every host
 
-The settings of these names work too. A request that has an `Authorization` header keeps it. A redirect to another
+The settings with these names work too. A request that has an `Authorization` header keeps it. A redirect to another
 domain does not receive the password.
 """
 

@@ -1,8 +1,8 @@
 """The HTTP cache: serves stored responses and stores new ones, by the decisions of `http.core.cache_rules`.
 
 It is the middleware nearest to the fetcher (order 900). A response from the cache has the flag "cached". If the host
-was contacted, it has a second flag: "revalidated" (a 304 confirmed it) or "stale" (the host failed, so the stored
-response is used instead).
+was contacted, the response has a second flag: "revalidated" (a 304 confirmed it) or "stale" (the host failed, so the
+stored response is used instead).
 
 A page that was fetched before is requested conditionally by the engine (`crawl.fetching.validators`). Such a request
 bypasses the cache, because its 304 must reach the engine. If the store fails, this is logged once, and the crawl
@@ -65,7 +65,7 @@ class HttpCache:
 
     _disabled: bool = field(init=False, default=False)
     _pending: dict[int, _Pending] = field(init=False, default_factory=dict)
-    """By the id of the request, for as long as the request object exists."""
+    """Revalidations in progress, by the id of the request. An entry is removed when its request object is freed."""
 
     async def process_request(self, request: Request) -> Response | Ignored | None:
         """Return the stored response if it may be served, else make the request conditional if possible."""
@@ -161,7 +161,7 @@ class HttpCache:
         latest: model.HttpResponse | None = None,
         *flags: str,
     ) -> Response:
-        """Return the stored response, with the cookies of `latest`, the new response of the host if there is one."""
+        """Return the stored response, with the cookies of `latest`: the host's new response, if there is one."""
         headers = cache_rules.headers_to_serve(stored, now)
         if latest is not None and "set-cookie" in latest.headers:
             cookies = (("set-cookie", value) for value in latest.headers.getlist("set-cookie"))
@@ -178,7 +178,7 @@ class HttpCache:
         return response
 
     def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
-        """Return the key of a response. It contains the jar and, unless `rules` replays, the owner of cookies sent."""
+        """Return the key of a response, which contains the jar and, unless `rules` replays, the owner of the cookies."""
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self.owner and request.has_header("Cookie") and not isinstance(self.rules, ReplayRules):

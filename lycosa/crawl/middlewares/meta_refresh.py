@@ -19,7 +19,7 @@ from lycosa.http.core.request import Request
 REASON = "meta refresh"
 DELAY_MAX_S = 100
 COOKIE_CHECK_MAX_S = 5
-"""A page that sets a cookie and reloads itself within this time is checking for the cookie."""
+"""A page that sets a cookie and reloads itself within this many seconds is checking for the cookie."""
 
 HTML = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml", ""})
 

@@ -20,7 +20,7 @@ WARNINGS_MAX = 20
 
 
 class Referer:
-    """Sets the header. `policy` is the default for pages without a policy. Raises `BadSetting`."""
+    """Sets the `Referer` header. `policy` is the default for pages without a policy. Raises `BadSetting`."""
 
     def __init__(self, policy: str = "scrapy-default") -> None:
         known = policy_of(policy)

@@ -2,7 +2,7 @@
 
 `dont_retry` and `max_retry_times` in meta override the settings. If the callback handles the status
 (`handle_httpstatus_list`), the request is retried too, but the last response goes to the callback. The host is blocked
-for its Retry-After even after the last try.
+for the time of its Retry-After even after the last try.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ OTHER_BUTTONS = {"button", "reset"}
 
 @public
 class FormRequest(Request):
-    """A request that sends `formdata`: a dict or pairs. A list is several values of a field, a `FormFile` an upload.
+    """A request that sends `formdata`: a dict or pairs. A list holds several values of a field, a `FormFile` a file.
 
     With `formdata` the default method is POST; with GET the fields replace the query. Raises `BadForm`.
     """
@@ -136,7 +136,7 @@ class _FormPage:
     def __init__(self, response: Response) -> None:
         self.response = response
         root: Element = response.selector.root.getroottree().getroot()
-        self.roots = [root, *root.itersiblings("html")]  # what follows an early </html> is an element of its own
+        self.roots = [root, *root.itersiblings("html")]  # the parser puts what follows an early </html> into a sibling
         self.forms = [form for each in self.roots for form in each.iter("form")]
         self.by_id = {form.get("id"): form for form in reversed(self.forms)}
         self.controls = [control for each in self.roots for control in _controls(each)]
@@ -234,7 +234,7 @@ def _controls(root: Element) -> Iterator[_Control]:
         if tag == "form":
             outer_form = element
         elif tag == "fieldset" and element.get("disabled") is not None:
-            # The first legend of a disabled fieldset is not disabled by it.
+            # A disabled fieldset does not disable the controls in its first legend.
             disables_children, legend = True, element.find("legend")
         skips_controls = skips_controls or tag in WITHOUT_INNER_CONTROLS
         stack += [
@@ -327,7 +327,7 @@ def _override(fields: Iterator[Field], formdata: list[Field]) -> list[Field]:
 def _target(
     form: Element, button: Element | None, response: Response, url: str | None, method: str | None
 ) -> tuple[str, str, str]:
-    """Return URL, method and body encoding. The caller's values win over the button's, and those over the form's."""
+    """Return URL, method and body encoding. The caller's values override the button's, which override the form's."""
 
     def attribute(name: str) -> str:
         value: str | None = None if button is None else button.get(f"form{name}")

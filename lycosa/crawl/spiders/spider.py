@@ -10,8 +10,8 @@
             yield from response.follow_all(response.css("a.next::attr(href)").getall())
 
 A callback may be a generator, an async generator, a coroutine, or a function that returns one result, a list or None.
-Its results are items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. They count only if the callback ends
-without an exception: then the items are written and the requests are queued in one step.
+Its results are items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. They are kept only if the callback
+ends without an exception. Then, in one step, the items are written and the requests are queued.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Spider:
     """The base class of spiders. Arguments given with `-a` become attributes. Raises `BadSpider` if it has no name.
 
     A subclass may define two methods. `key_resolver` returns the value that identifies a request. `segment_resolver`
-    returns the name of a run's segment; without an argument `now`, it returns how often a request is fetched.
+    returns the name of the segment of a run if it has an argument `now`; otherwise it returns the period of a request,
+    such as `day`.
     """
 
     name: str = ""
@@ -59,7 +60,7 @@ class Spider:
     def __init__(self, **arguments: str) -> None:
         self.__dict__.update(arguments)
         if self.start_urls == ():
-            self.start_urls = []  # a list of its own, to append to
+            self.start_urls = []  # a separate list for this spider, which it may append to
         owner = type(self).__name__
         if not self.name:
             raise BadSpider(f"{owner} has no name: write name = '...' in the class")

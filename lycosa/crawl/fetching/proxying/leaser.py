@@ -1,12 +1,12 @@
 """Leases proxies of a pool for the transfers of this process: waits for them, renews and releases them.
 
-A request does not fail because no proxy is free. It waits for a while and keeps its slot. If it gets no proxy, it frees
-the slot and is retried later (`NoProxyYet`), sooner if the target had leases recently. If enough requests already wait
-for the target, it frees the slot at once, so that hosts with free proxies can use it. If no proxy has worked for too
-long, the crawl ends (`CloseSpider`) and can be resumed.
+A request does not fail because no proxy is free. It waits for a while and keeps its slot of the host. If it gets no
+proxy, it frees the slot and is retried later (`NoProxyYet`), sooner if the target had leases recently. If enough
+requests already wait for the target, it frees the slot at once, so that hosts with free proxies can use it. If no proxy
+has worked for too long, the crawl ends (`CloseSpider`) and can be resumed.
 
-A lease ends with its transfer, even if that is cancelled. The leases of a killed process expire after the `lease_s` of
-the target's policy.
+A lease ends with its transfer, even if the transfer is cancelled. The leases of a killed process expire after the
+`lease_s` of the target's policy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool
 log = logging.getLogger(__name__)
 
 CLOSE_MAX_S = 5.0
-"""Maximum time to release proxies at the end. Leases that are not released by then expire."""
+"""Maximum seconds to release proxies when the crawl ends. Leases that are not released by then expire."""
 
 RENEW_MIN_S = 0.05
 
@@ -35,7 +35,7 @@ RulesOf = Callable[[str], Sequence[OutcomeRule]]
 
 
 class ProxyLeaser:
-    """The leases of one process. `tries`: maximum number of proxies per request. `wait_max_s`: `Outage.max_s`.
+    """The leases of one process. `tries`: maximum number of proxies per request. `wait_max_s`: see `Outage.max_s`.
 
     `rules_of(target)` returns the rules that judge responses.
     """
@@ -77,7 +77,7 @@ class ProxyLeaser:
             renewal.cancel()
         try:
             return await self._pool.release(lease, outcomes)
-        except asyncio.CancelledError:  # the pool may not have got the call, and a second release does nothing
+        except asyncio.CancelledError:  # the pool may not have received the call; a second release has no effect
             self._start(self._pool.release(lease, outcomes))
             raise
 

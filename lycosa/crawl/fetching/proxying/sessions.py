@@ -17,7 +17,7 @@ class SessionProxies:
         self._store = store
 
     def changes(self, target: str, session: str, proxy: str) -> bool:
-        """Store the proxy of a session. Return whether the session had another one before."""
+        """Store the proxy of a session. Return whether the session had another proxy before."""
         name = msgspec.json.encode((target, session)).decode()
         before = self._store.get(TABLE, name)
         if before == proxy.encode():

@@ -19,7 +19,7 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 EXTENSIONS = mimetypes.MimeTypes().types_map[True]
-"""Extensions that file names may have: Python's built-in table, without the tables of the machine."""
+"""Extensions that file names may have: Python's built-in table, without the tables of the operating system."""
 
 
 @public

@@ -42,7 +42,7 @@ MEDIA_CONCURRENCY = 8
 """The default maximum number of concurrent downloads for one item."""
 
 MEDIA_TIMEOUT_S = 600.0
-"""The default timeout of a download. It is longer than that of a page because files are larger."""
+"""The default timeout of a download, in seconds. It is longer than that of a page because files are larger."""
 
 MEDIA_PER_ITEM_MAX = 10_000
 FAILURES_MAX = 10_000
@@ -80,7 +80,7 @@ class RepeatedFailure(FileException):
 
 
 class MediaInfo(NamedTuple):
-    """What the methods of a pipeline may use of the crawl.
+    """The parts of the crawl that the methods of a pipeline may use.
 
     `download(request, into)` returns the response or raises `FetchError`. It respects delays, retries failures and
     follows redirects. It calls `into.restart()` before each transfer, and `into(piece)` for each piece of the body; the
@@ -204,7 +204,7 @@ class MediaPipeline:
         return await completed if hasattr(completed, "__await__") else completed
 
     async def save(self, file: PartialFile, path: str) -> tuple[str, int]:
-        """Rename a file to its path, or hard-link the path to an equal file. Return checksum and size."""
+        """Move a file to its path, or make the path a hard link to an equal file. Return checksum and size."""
         checksum, size = file.checksum, file.size
         content_key = f"= {checksum} {size}" if self.settings.deduplicate else ""
         existing = self._records.get(TABLE, content_key) if content_key else None
