@@ -101,7 +101,7 @@ class Indexer:
         self._thread = threading.Thread(target=self._run, name=f"indexer {path.name}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread at the committed position. Raises `IndexFailure` if the file has been replaced since then."""
+        """Start the thread at the committed position. Raises `IndexFailure` if the file was replaced since then."""
         self.position = self._read = self._limit = self._index.positions().get(self.source, 0)
         if self.position:
             _open_at(self._path, self.position).close()
