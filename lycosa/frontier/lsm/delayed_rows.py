@@ -1,4 +1,4 @@
-"""The rows of delayed records. Those of infohashes, of which a crawl may have ten million, take half the bytes."""
+"""The rows of delayed records. Infohashes, of which a crawl may have ten million, get rows of half the size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _decode_short = msgspec.msgpack.Decoder(ShortRow).decode
 
 
 def delayed_row(record: UrlRecord) -> UrlRecord | bytes:
-    """Return what is stored of a delayed record."""
+    """Return the row of a delayed record: an encoded `ShortRow` if it loses nothing, else the record."""
     name = packed(record.url.removeprefix(record.host))
     if isinstance(name, str):
         return record

@@ -39,7 +39,10 @@ def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
 
 
 def packed(name: str) -> str | bytes:
-    """Return half as many bytes for a hexadecimal name: an infohash, which is no URL but has a host key in front."""
+    """Return a hexadecimal name as bytes (half the size), any other name unchanged.
+
+    A hexadecimal name is an infohash: its record has the host key and the infohash as its URL.
+    """
     try:
         packed = bytes.fromhex(name)
     except ValueError:

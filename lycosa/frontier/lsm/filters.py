@@ -93,7 +93,7 @@ class FilterFile:
             return True
 
     def save(self, filter_: Filter, generation: int) -> None:
-        """Write the changed layers; they are complete up to this generation."""
+        """Write the changed layers, which contain all fingerprints up to this generation."""
         with storage_errors(self._path):
             layers = filter_.layers[::-1]
             for n, layer in enumerate(layers):

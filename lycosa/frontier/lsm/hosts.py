@@ -25,7 +25,7 @@ class HostTable:
         self._counters = counters
 
     def id(self, host: str) -> int:
-        """Return the number of a host; a new host gets a new one."""
+        """Return the number of a host; a new host gets the next number."""
         return self._row(host).id
 
     def name(self, host_id: int) -> str:
@@ -37,7 +37,7 @@ class HostTable:
         return self._memtable.get(HOSTS_TABLE, host_key(host), decode_host)
 
     def load(self, host: str) -> SavedHost:
-        """Return what is stored about a host; an empty value for an unknown one."""
+        """Return the stored data of a host; `SavedHost()` for an unknown host."""
         row = self.find(host)
         if row is None:
             return SavedHost()
@@ -45,7 +45,7 @@ class HostTable:
         return SavedHost(row.started_at, row.blocked_until, facts, row.address, row.address_until)
 
     def save(self, host: str, saved: SavedHost) -> None:
-        """Write what has changed about a host. None for `facts` keeps the stored facts."""
+        """Write the changed data of a host. If `saved.facts` is None, the stored facts are kept."""
         row = self._row(host)
         new = HostRow(row.id, saved.started_at, saved.blocked_until, saved.address, saved.address_until, row.queued)
         key = host_key(host)

@@ -1,9 +1,10 @@
 """The fingerprints in LMDB, in two levels: this way one page write stores several new fingerprints.
 
-Fingerprints are random keys: with ten million in one table, a checkpoint of 100,000 rewrites nearly as many pages. So
-checkpoints write to a small table (L0), where many fingerprints share a page. When it is full, a second L0 table takes
-its place, and the first is compacted into the large table SEEN_L1: in key order, some rows with each commit, until it
-is empty. A look-up prefers the newest level. (A log-structured merge tree with two levels: O'Neil et al., 1996.)
+Fingerprints are random keys: with ten million of them in one table, writing 100,000 more rewrites nearly 100,000 pages.
+So checkpoints write to a small table (L0), where many fingerprints share a page. When this table is full, checkpoints
+write to a second L0 table, and the first is compacted into the large table SEEN_L1: in key order, some rows with each
+commit, until it is empty. A look-up prefers the newest level. (A log-structured merge tree with two levels: O'Neil et
+al., 1996.)
 
 The checkpoint in `memtable.py` writes fingerprints from memory to L0.
 

@@ -1,9 +1,9 @@
 """The LMDB database of an embedded frontier: its tables, its single transaction, and the conversion of its errors.
 
 One write transaction is always open, and all reads go through it. No file is mapped for writing: on a full disk,
-writing to a mapped page would kill the process with SIGBUS, while a write call fails with an error. LMDB's own lock
-file, which it maps, is therefore off; the state directory has a lock. The number of a table combines its kind and its
-segment.
+writing to a mapped page would kill the process with SIGBUS, while a write call fails with an error. LMDB would map its
+own lock file for writing, so it is switched off; the lock of the state directory replaces it. The number of a table
+combines its kind and its segment.
 
     QUEUE        QUEUE_KEY          -> record        host id, inverted priority, arrival number
     SEEN_L1      fingerprint        -> arrival number, or "s" + DELAYED_KEY while delayed

@@ -5,9 +5,9 @@
     freeze   -> once `active` is large enough, it becomes `frozen`, and a new log begins
     flush    -> `frozen` is written to LMDB in sorted slices, one per commit; then its log is deleted
 
-Random keys are thus written in sorted batches, where many share a page. A URL that is pushed and done within one batch
-is never written to the queue in LMDB. Each write contains the whole row, not a change to it, so a log may be applied
-twice, or partly and then again, with the same result. Opening applies the logs that LMDB does not have yet.
+Random keys are thus written in sorted batches, where many keys share a page. A URL that is pushed and done within one
+batch is never written to the queue in LMDB. Each write contains the whole row, not a change to it, so applying a log
+twice, or partly and then completely, has the same result. Opening applies the logs that LMDB does not have yet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A segment of an embedded frontier, unless dropped: its counts, the windows on its queues, its Bloom filter.
+"""A segment of an embedded frontier that was not dropped: its counts, queue windows and Bloom filter.
 
 The Bloom filter recognizes most new fingerprints without disk access. If it says "maybe known", `knows` looks into the
 cache of recent disk hits, then into the changes that wait for a checkpoint, then into LMDB. A false positive of the
@@ -35,8 +35,8 @@ class OpenSegment:
     `pending` is the number of URLs queued or leased; `row.pending` is its value at the last commit. `admitted`
     fingerprints are added to the filter by the next commit; until then they are found in the memtable. `certain` counts
     the look-ups that the filter answered alone, `maybes` all others. `false_positives` counts the maybes since the last
-    commit whose fingerprint turned out to be new. `has_unused_file`: it is archived, but still has the files of its
-    filter.
+    commit whose fingerprint turned out to be new. `has_unused_file`: whether the segment is archived, but the files of
+    its filter still exist.
     """
 
     def __init__(self, row: SegmentRow, memtable: Memtable, *, sync: bool, expected: int) -> None:
@@ -76,7 +76,7 @@ class OpenSegment:
         return True
 
     def known(self, fingerprints: Sequence[int], memtable: Memtable) -> set[int]:
-        """Return the fingerprints that are known, as far as memory tells. The disk may know others."""
+        """Return those of the fingerprints that are known in memory. The others may be known on disk."""
         wanted = set(fingerprints)
         found = (wanted & self._recent) | (wanted & self._older)
         for writes in (memtable.active, memtable.frozen):

@@ -91,7 +91,7 @@ class SegmentRegistry:
         See `FrontierStore.run_at`.
         """
         finished = [each for each in self.serving if each.rank > 0 and not each.unfinished]
-        if not finished or len(self.live) == 1:  # usually, and this is called by every commit
+        if not finished or len(self.live) == 1:  # the usual case; every commit calls this method
             return False
         latest = latest_starts([each.row.name for each in self.live.values() if each.started], run_at)
         finished = [each for each in finished if is_followed(each.row.name, latest)]

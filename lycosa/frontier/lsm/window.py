@@ -3,8 +3,8 @@
 There is a window on the queue of each host, and one on the delayed records. All rows up to `horizon` are in memory or
 leased. Beyond `horizon` there may be rows that only LMDB has, unless the window is `complete`. If the first row of the
 heap is not beyond the horizon, it is the first row of the table; otherwise the window must read ahead. After a
-checkpoint LMDB has all rows, and `trim` drops those beyond the horizon: memory use depends on the number of windows,
-not of rows.
+checkpoint LMDB has all rows, and `trim` removes the rows beyond the horizon from memory. So memory use depends on the
+number of windows, not of rows.
 """
 
 from __future__ import annotations

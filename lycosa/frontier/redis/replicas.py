@@ -11,7 +11,7 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.infra.redis.driver import driver_errors
 
 REPLICATED_MAX_S = 1.0
-"""Maximum seconds for which a commit waits for replicas that are behind."""
+"""Maximum seconds that a commit waits for slow replicas."""
 
 
 class Replicas:
@@ -29,7 +29,7 @@ class Replicas:
         fewest = min(counts, default=self._count)
         if fewest < self._count and not self._reported:
             self._reported = True
-            few = f"{fewest} of {self._count} replicas have a commit after {REPLICATED_MAX_S:g} s"
+            few = f"only {fewest} of {self._count} replicas confirmed a commit within {REPLICATED_MAX_S:g} s"
             self._report(f"{few}; the crawl continues")
 
     def _replicated(self, prefix: str) -> int:

@@ -14,7 +14,7 @@ from lycosa.frontier.redis.layout import CLOSING, DELETED_LAYOUT, LAYOUT, Key
 from lycosa.infra.redis.scripts import Constant, LuaScript
 
 SILENT_S = 2.0
-"""A worker that sends nothing for longer has expired."""
+"""A worker that sends nothing for more than this many seconds has expired."""
 
 CONSTANTS: dict[str, Constant] = {
     "KEYS_BY_NAME": {key.name.lower(): key.value for key in Key},

@@ -1,7 +1,7 @@
 """Cancellation of calls: `preserve_cancellation` keeps it from being lost, `ShieldedCalls` lets the call finish.
 
-redis-py sends commands with `asyncio.wait_for`. In Python 3.11 this returns the result if the result arrives just when
-the task is cancelled: the cancellation is lost, and a task that makes one call after another never ends.
+redis-py sends commands with `asyncio.wait_for`. In Python 3.11, `wait_for` returns normally if the result arrives just
+when the task is cancelled: the cancellation is lost, and a task that makes one call after another never ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def preserve_cancellation(retry: Callable[[Call], Awaitable[Any]]) -> Callable[[
 
 
 class ShieldedCalls:
-    """Runs calls that change state both on the server and here, so each must run until its answer is processed.
+    """Runs calls that change state on the server and in this process: each must run until its answer is processed.
 
     If the caller is cancelled, its call continues. If that call fails, the next call raises its error.
     """

@@ -1,10 +1,10 @@
 """Archives and drops segments of a crawl in Redis, in all of its partitions.
 
 A segment has work in several partitions, and its pages may have links into other partitions. So it is first closed in
-all of them: from then on it takes only links of its own pages. Then the partitions are read in rounds. If two
+all of them: from then on it accepts only links from its own pages. Then the partitions are read in rounds. If two
 successive rounds find no work, and nothing has ended between them, there was an instant without any work at all (see
-`frontier.core.finish`). No more can come, and the segment is archived. If a worker is killed before that, the segment
-stays closed, and another worker archives it.
+`frontier.core.finish`). After that instant no work can be added, so the segment is archived. If a worker is killed
+before that, the segment stays closed, and another worker archives it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SegmentArchiver:
             self._next_at = time.monotonic() + RETRY_EVERY_S
 
     def _finished(self, horizon: float) -> list[str]:
-        """Return the segments without work that have a successor of their period, started at `horizon` or before."""
+        """Return the segments without work whose successor of the same period started at `horizon` or before."""
         partitions = self._session.partitions
         if any(partition.counts.get("outgoing") for partition in partitions):
             return []

@@ -52,7 +52,7 @@ async def read_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]
 async def segment_states(session: Session) -> dict[str, str]:
     """Return the state of each segment, by name.
 
-    While a state changes, the partitions have different states: the one that is archived or dropped counts.
+    While a state changes, partitions may differ: a segment counts as archived or dropped once one partition says so.
     """
     states: dict[str, str] = {}
     for partition in session.partitions:
@@ -62,7 +62,7 @@ async def segment_states(session: Session) -> dict[str, str]:
 
 
 async def stored_states(session: Session, partition: Partition) -> dict[str, str]:
-    """Return the state of each segment in a partition, by name; OPEN for one that is being archived."""
+    """Return the state of each segment in a partition, by name; OPEN for a segment that is being archived."""
     found = await session.query("hgetall", partition, Key.SEGMENTS)
     states = {name.decode(): state.decode() for name, state in found.items()}
     return {name: SegmentState.OPEN if state == CLOSING else state for name, state in states.items()}

@@ -1,7 +1,7 @@
 """Deletes a crawl in Redis.
 
-First each partition is marked, so that nobody joins, reads or changes it any more. Then its keys are deleted in small
-steps, those that name the crawl last. An interrupted deletion is finished by the next one.
+First each partition is marked, so that no process joins, reads or changes it any more. Then its keys are deleted in
+small steps; the keys that name the crawl are deleted last. The next deletion of the crawl completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lycosa.infra.clock import Clock
 async def delete_crawl(url: str, name: str, report: Callable[[str], None], *, force: bool = False) -> int:
     """Delete the crawl of this name. Return how many URLs it knew.
 
-    Raises `UsageError` if it has workers or unfetched URLs, unless `force` is set; `StateError` if the server is away.
+    Raises `UsageError` if it has workers or unfetched URLs, unless `force` is set; `StateError` if the server is down.
     """
     server = crawl_server(url, report)
     client, blocking = await server.clients()

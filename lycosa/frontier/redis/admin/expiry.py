@@ -3,8 +3,8 @@
 1. Each partition announces the expiry if it has no unfinished URLs. The first one also requires that no worker is left.
 2. If the announcement of the first partition still holds, the keys get their time to live in small steps. Each step
    requires that its partition still announces the expiry. The key with the announcement comes last.
-3. A worker that joins, or a process that pushes URLs, withdraws the announcements, that of the first partition first,
-   and makes all keys permanent. It continues only if that was done in time. Otherwise it deletes the rest of the crawl.
+3. A worker that joins, or a process that pushes URLs, withdraws the announcements, beginning with the first partition,
+   and makes all keys permanent. If this was too late, it deletes the rest of the crawl; otherwise it continues.
 
 So a crawl with work has all of its keys, even if any of these processes dies at any point.
 """
@@ -24,7 +24,7 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 WORKERS_MAX_S = SILENT_S + 0.5
-"""Maximum seconds to wait until killed workers count as dead. If a worker is alive, it lets the crawl expire itself."""
+"""Maximum seconds to wait until killed workers have expired. A worker that is alive lets the crawl expire later."""
 
 WORKERS_CHECK_S = 0.1
 

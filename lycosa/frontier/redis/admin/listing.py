@@ -84,7 +84,7 @@ _decode_cursor = msgspec.json.Decoder(ListingCursor).decode
 async def next_slice(
     session: Session, selection: Selection, cursor: str, limit: int, tables: Sequence[int] = range(len(TABLES))
 ) -> ListingSlice:
-    """Return up to `limit` of the next rows that match, maybe none. Raises `UsageError` for a bad cursor."""
+    """Return up to `limit` of the next matching rows; the slice may be empty. Raises `UsageError` for a bad cursor."""
     last = _parse_cursor(cursor) if cursor else None
     states = await segment_states(session)
     await session.status()

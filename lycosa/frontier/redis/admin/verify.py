@@ -2,8 +2,8 @@
 
 `frontier/redis/lua/checking.lua` does the checks, and repairs what it can.
 
-The crawl goes on meanwhile. A partition with few hosts is checked in one atomic step. Sums over several steps are
-checked twice, because the crawl may change them in between: only a difference that stays the same is a fault.
+The crawl continues during the check. A partition with few hosts is checked in one atomic step. Sums over several steps
+are checked twice, because the crawl may change them in between: only a difference that stays the same is a fault.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAULTS_MAX = 1000
 """Maximum number of lines returned."""
 
 HOSTS_AT_ONCE = 1000
-"""Hosts per step, which blocks the server for some tens of milliseconds."""
+"""Maximum number of hosts that one step checks. A step blocks the server for some tens of milliseconds."""
 
 
 async def find_faults(session: Session, report: Callable[[str], None]) -> list[str]:
@@ -74,7 +74,7 @@ async def _check_hosts(
 
 
 async def _check_seen(session: Session, partition: Partition, segment: str, report: Callable[[str], None]) -> list[str]:
-    """Compare the number of stored fingerprints of a segment with its counter; twice if they differ."""
+    """Compare the number of stored fingerprints of a segment with its counter. Check again if they differ."""
     differences = []
     for _ in range(2):
         total, after = 0, b"0"

@@ -195,9 +195,9 @@ local function check_segments(states, held, queued)
   end
 end
 
--- Checks some hosts, and with the last ones everything else. Arguments: the first host, the maximum number of hosts.
--- Returns the next host ("" at the end); the faults, and the number of further faults; the number of queued records of
--- these hosts by segment; the stored count of queued records by segment.
+-- Checks some hosts; the call for the last hosts also checks everything else. Arguments: the first host, the maximum
+-- number of hosts. Returns the next host ("" at the end); the faults, and the number of further faults; the number of
+-- queued records of these hosts by segment; the stored count of queued records by segment.
 operations['check'] = function()
   local from, limit = argument(), number()
   local names = call('ZRANGE', key.hosts, '[' .. from, '+', 'BYLEX', 'LIMIT', 0, limit)

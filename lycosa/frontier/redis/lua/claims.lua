@@ -1,14 +1,14 @@
 -- Claims: transfers without a record (inline fetches, media). The claims of a host wait in one queue, first come, first
--- served, and go before its leases, within the limits of `frontier.core.claims`. The difference is that a script cannot
--- wake a worker. The reply to the first claim of a host says when it may start, as far as known, and the worker asks
--- again then; the replies to the other claims are estimates. That start is reserved for the first claim for
--- CLAIM_KEPT_S; after that, leases may take it and later claims may pass.
+-- served. They are granted before its leases, within the limits of `frontier.core.claims`. A script, however, cannot
+-- wake a worker. So the reply to the first claim of a host gives the expected time of its start, and the worker asks
+-- again at that time; the replies to the other claims are estimates. The start is reserved for the first claim until
+-- CLAIM_KEPT_S after that time; then leases may take it, and later claims may overtake.
 
 local add_claim, release_claim, try_start, move_to_address
 do -- all other names are local to this block
 
 local CLAIM_KEPT_S = 0.5
-local ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.02, 1 -- between two requests of a claim that waits for a slot
+local ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.02, 1 -- seconds between two requests of a claim that waits for a slot
 local PASSED_MAX = 100
 local CLAIMING_HOSTS_MAX = 20 -- hosts of a group that are checked for claims
 
@@ -56,8 +56,8 @@ function release_claim(worker, claim)
   schedule(entity(claimed))
 end
 
--- The first claim did not ask again in time: the claims of its worker at the head of the queue are dropped, as far as
--- this claim. Returns the new position of this claim.
+-- The first claim did not ask again in time: drops the claims of its worker at the head of the queue, up to the first
+-- claim of another worker, and only before `position`. Returns the new position of the claim at `position`.
 local function pass_late_claims(host, position)
   local before = call('ZRANGE', claims_key(host), 0, math.min(position, PASSED_MAX) - 1)
   local late_worker = string.match(before[1], '|(.*)$')
@@ -72,8 +72,8 @@ local function pass_late_claims(host, position)
   return position
 end
 
--- When the host may be contacted, as far as known. Transfers in flight are assumed to take another quarter of the time
--- they have taken so far.
+-- Returns an estimate of when the host may be contacted. Transfers in flight are assumed to take another quarter of the
+-- time that they have taken so far.
 local function free_at(host, group)
   local at = host.next_at
   if group then at = math.max(at, group.next_at) end

@@ -12,9 +12,9 @@ local function repeated_answer(worker)
 end
 
 -- Executes verbs and leases records. Arguments: the serial number of the exchange; the number of verbs, and the verbs;
--- the number of records wanted now, and ahead. The serial number rises by one with each exchange. If it is the last one
--- again, the answer was lost, and nothing is executed twice. If it is higher, the server has lost exchanges (a replica
--- took over), or the worker has.
+-- the number of leases wanted now, and in advance. The serial number rises by one with each exchange. If it is the last
+-- one again, the worker did not get the last answer: nothing is executed again. If it is too high, exchanges were lost,
+-- either by the server (a replica took over) or by the worker.
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   mark_alive(worker)

@@ -12,8 +12,9 @@ local function live_urls()
   return live
 end
 
--- Announces that the keys expire, unless URLs here are unfinished, or workers take part (which the first partition
--- knows). Argument: in how many seconds. Returns when ("" if they do not), and the number of workers.
+-- Announces the expiry of the keys, unless URLs here are unfinished, or the crawl has workers (which only the first
+-- partition knows). Argument: the seconds until the expiry. Returns the time of the expiry ("" if the keys do not
+-- expire), and the number of workers.
 operations['announce_expiry'] = function()
   local after_s = number()
   expire_silent_workers()
@@ -64,8 +65,8 @@ operations['persist_keys'] = function()
   return { 'ok' }
 end
 
--- Ends the revival, when all keys have been made permanent. Argument: how long before the expiry (seconds) that must be.
--- Returns 0 if it is too late.
+-- Ends the revival after all keys were made permanent. Argument: the minimum number of seconds left until the expiry.
+-- Returns 0 if fewer are left: it is too late.
 operations['revived'] = function()
   local at, margin_s = call('HGET', key.meta, 'reviving'), number()
   if at and meta('number') == 0 and now > tonumber(at) - margin_s then return { 'ok', 0 } end

@@ -4,7 +4,7 @@
 -- fetched. So no scans are needed, and everything that is ready can be leased.
 
 local NO_WORK = 1e300 -- rank of an entity with nothing queued
-local LEASES_WANTED_S = 1 -- leases are wanted for this long after a worker got fewer than it asked for
+local LEASES_WANTED_S = 1 -- seconds for which leases count as wanted after a worker got fewer than it asked for
 
 local entities, packed_entities = {}, {}
 
@@ -195,7 +195,7 @@ local function enter_waiting(it, waiting, at)
   it.is_waiting = 1
 end
 
--- A group is ready if one of its hosts is, and at the same time waits for its next waiting host.
+-- A group is ready if one of its hosts is ready. It may also be in the waiting set, for its next waiting host.
 local function schedule_group(group)
   local first = call('ZRANGE', key.ready .. group.name, 0, 0, 'WITHSCORES')
   local soonest = call('ZRANGE', key.waiting .. group.name, 0, 0, 'WITHSCORES')

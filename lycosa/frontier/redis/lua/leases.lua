@@ -1,8 +1,8 @@
 -- Leases: which worker holds which record. They do not expire by time, but with their worker: a worker checks the
--- expiry of its own leases, and a worker that is silent for SILENT_S loses all of them. So a lease that is ended late
--- comes from an unknown worker.
+-- expiry of its own leases, and a worker that is silent for SILENT_S loses all of them. So when a lease is ended too
+-- late, the server no longer knows its worker.
 
-local OUTAGE_S = 1 -- if all workers are silent for longer, none is to blame: the server was down, or no worker ran
+local OUTAGE_S = 1 -- if all workers are silent for longer, the server was down, or no worker ran: none is expired
 
 local function packed_lease(lease)
   return cmsgpack.pack({
@@ -12,7 +12,7 @@ local function packed_lease(lease)
 end
 
 -- `at` and `next_at` are the next possible start of the host before and after this lease, `group_at` and
--- `group_next_at` the same for its group; `transferred` is 1 once the transfer is over and the lease is not.
+-- `group_next_at` the same for its group; `transferred` is 1 if the transfer has ended before the lease.
 local function unpacked_lease(data)
   local fields = cmsgpack.unpack(data)
   return {
@@ -126,9 +126,9 @@ end
 
 local NEVER = 2 ^ 53 -- a serial number that no exchange reaches
 
--- Accepts nothing more from a worker. Only the first partition knows what the worker has committed; the others remove
--- it when the command 'expire' says so. Until then it stays in their lists, because the first partition may have lost
--- it, too: see the command 'expire_unknown'.
+-- Refuses all further exchanges of a worker. Only the first partition knows what the worker has committed; the other
+-- partitions remove the worker when they get the command 'expire'. Until then the worker stays in their lists, because
+-- the first partition may have lost it, too: see the command 'expire_unknown'.
 local function give_up(worker)
   if meta('number') > 0 then return call('HSET', key.serials, worker, NEVER) end
   expire_worker(worker)
@@ -197,7 +197,7 @@ local function first_record(host)
   return entry and record_of(entry) or ''
 end
 
--- Leases what must be fetched before the next page of a host: its address or its robots.txt. Returns nil if neither.
+-- Leases the address or the robots.txt of a host if it must be fetched before the next page; otherwise returns nil.
 local function lease_prerequisite(worker, host)
   if meta('resolves') == 1 and host.address_until <= now then
     host.preparing = 1
@@ -225,15 +225,16 @@ local function lease_from(worker, host, leases)
   schedule(host)
 end
 
--- Sharing. A worker is starved when it got fewer leases than it asked for. While several are, each may use an equal part
--- of the slots of a host, and further slots if none of the others had fewer leases in this time. Otherwise the worker
--- that frees a slot, and asks for leases in the same call, would always get it back.
+-- Sharing. A worker is starved when it got fewer leases than it asked for. While several workers are starved, each may
+-- use an equal part of the slots of a host. It may use further slots only if no other starved worker had fewer leases
+-- in this time. Without this rule, a worker that frees a slot, and asks for leases in the same call, would always get
+-- the slot back.
 
-local sharing = { waits = false } -- `waits`: hosts are ready, but this worker has used its part of them
-do -- the main function of a script may have 200 local variables
+local sharing = { waits = false } -- `waits`: hosts are ready, but this worker has used its part of their slots
+do -- the main function of a script may have at most 200 local variables
 
--- Returns the number of starved workers with this one, its leases while sharing, and the fewest of any other; nil if no
--- other worker is starved.
+-- Returns the number of starved workers including this one, the leases of this one while sharing, and the fewest leases
+-- of any other; nil if no other worker is starved.
 function sharing.of(worker)
   if meta('wanted') == 0 or now - meta('wanted') > LEASES_WANTED_S then return nil end
   local starved = call('ZRANGEBYSCORE', key.starved, text(now - LEASES_WANTED_S), '+inf')
@@ -365,13 +366,13 @@ local function earliest_time(zset)
   return call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2] or ''
 end
 
--- The status of the partition: when something can be leased ("0": now, "": never, as far as known), the counts, the
+-- The status of the partition: when a record can be leased ("0": now, "": no record is scheduled), the counts, the
 -- number of records that have arrived so far, the time, the expired workers with their last commits that other
 -- partitions may not know of yet, and 1 if the server is full.
 local function status()
   local due, waits = earliest_time(key.delayed), earliest_time(key.waiting)
   if sharing.waits then
-    due = text(now + 0.02) -- by then the others have used their parts, or are not starved any more
+    due = text(now + 0.02) -- by then the other workers have used their parts, or are no longer starved
   elseif call('EXISTS', key.ready) == 1 then
     due = '0'
   elseif due == '' or (waits ~= '' and tonumber(waits) < tonumber(due)) then
@@ -384,8 +385,8 @@ local function status()
 end
 
 -- Creates the crawl, unless it exists or `crawl` is "". Arguments: its number, the number of partitions, the number of
--- this partition, whether done records are kept, the name of the spider. Returns the number of the crawl, partitions,
--- spider, layout, whether all partitions were created, whether it keeps done records; "" for what is unknown.
+-- this partition, whether done records are kept, the name of the spider. Returns the number of the crawl, the number of
+-- partitions, spider, layout, whether all partitions were created, whether done records are kept; "" if unknown.
 local function begin_crawl(crawl, partitions, here, keep_done, spider)
   if crawl ~= '' and call('HSETNX', key.meta, 'crawl', crawl) == 1 then
     call('HSET', key.meta, 'partitions', partitions, 'number', here, 'keep_done', keep_done, 'spider', spider,

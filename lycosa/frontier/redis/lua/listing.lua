@@ -100,7 +100,7 @@ operations['queued'] = function()
 end
 
 local sorted_workers
-do -- the main function of a script may have 200 local variables
+do -- the main function of a script may have at most 200 local variables
 
 -- Returns the leases of a segment that a worker holds, or has acked but not committed, sorted by token. Leaves out
 -- tokens up to `last`.
@@ -335,7 +335,7 @@ local function count_of(state, segment)
   return tonumber(call('HGET', key.counts, state .. '|' .. segment) or 0)
 end
 
--- Takes no more records of a segment from outside. Argument: segment.
+-- Closes a segment: it accepts no more records from outside. Argument: segment.
 operations['close'] = function()
   local segment = argument()
   local state = state_of(segment)

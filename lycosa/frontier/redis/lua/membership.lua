@@ -1,13 +1,13 @@
 -- How workers join, stay alive and leave.
 
-local REFUSED_MAX = 1000 -- expired workers to remember: far more than expire while the request of one is on its way
+local REFUSED_MAX = 1000 -- expired workers to remember: far more than expire while a request is in transit
 
 local function number_of(worker)
   return tonumber(string.match(worker, '#(%d+)$')) or 0
 end
 
--- Bans an expired worker from joining again. Beyond REFUSED_MAX workers, those with the lowest numbers are forgotten;
--- then no worker with a number up to theirs (`floor`) may join, unless it is still known.
+-- Bans an expired worker from joining again. Beyond REFUSED_MAX workers, the one with the lowest number is forgotten.
+-- From then on no worker with this number (`floor`) or a lower one may join, unless it is still known.
 local function refuse_rejoin(worker)
   call('ZADD', key.refused, number_of(worker), worker)
   if call('ZCARD', key.refused) > REFUSED_MAX then
@@ -51,7 +51,7 @@ commands['join'] = function(worker)
     if GENTLER[field] then limits[field] = tonumber(value) else call('HSET', key.meta, field, value) end
   end
   meta_fields = nil
-  if worker == '' and number() == 0 then begin_run(name) end -- before silent workers get another chance
+  if worker == '' and number() == 0 then begin_run(name) end -- before `expire_silent_workers` can move their times
   expire_silent_workers()
   if worker == '' then
     for _, other in ipairs(call('ZRANGE', key.workers, 0, -1)) do -- an earlier process with this name must have ended
@@ -84,8 +84,8 @@ commands['beat'] = function(worker)
   return { 'ok' }
 end
 
--- Returns the work of all workers. Argument: a report. Returns the time, when the run began, when its last item came and
--- the total of pages then, all totals now, and all totals when the run began.
+-- Returns the work of all workers. Argument: a report. Returns the current time, the start of the run, the time of the
+-- last item and the total of pages at that time, all totals now, and all totals at the start of the run.
 commands['progress'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   mark_alive(worker)
@@ -98,7 +98,7 @@ commands['progress'] = function(worker)
 end
 
 -- Ends a worker. Argument: its last report, or "". If the command is repeated because its answer was lost, the worker
--- must not be expired again: its last commit is no longer stored here. The others learn of it through `status`.
+-- must not be expired again: its last commit is no longer stored here. The returned status lists it as expired.
 commands['leave'] = function(worker)
   if is_known(worker) then
     publish(worker, argument())
@@ -112,7 +112,7 @@ end
 commands['expire'] = function()
   local worker, committed = argument(), number()
   remove_worker(worker, committed)
-  refuse_rejoin(worker) -- its request to join may still be on its way
+  refuse_rejoin(worker) -- its request to join may still be in transit
   write_all()
   return { 'ok' }
 end
@@ -123,9 +123,9 @@ commands['expired_everywhere'] = function()
   return { 'ok' }
 end
 
--- Expires the workers that other partitions know and this one, the first, does not: it has lost that they joined, or
--- that they expired. Arguments: how many workers the others know, and each of them. Returns all expired workers with
--- their last commits.
+-- Expires the workers that are known in other partitions, but not in this one, the first: it has lost the entry that
+-- they joined or expired. Arguments: the number of workers that the others know, and their names. Returns all expired
+-- workers with their last commits.
 commands['expire_unknown'] = function()
   for _ = 1, number() do
     local worker = argument()

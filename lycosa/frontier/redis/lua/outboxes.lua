@@ -10,15 +10,15 @@ local RETAINED_S = 5        -- minimum time for which other delivered records st
 local RETAINED_MAX = 100000 -- maximum number of delivered records that stay
 local SERVERS_MAX = 8       -- maximum number of stored servers: no partition is this many failovers behind
 
--- Returns the number before the first record in the outbox, that of the last record, and that of the last delivered
--- one.
+-- Returns three numbers: the one before the first record in the outbox, that of the last record, and that of the last
+-- delivered record.
 local function outbox_numbers(to)
   local last, length = tonumber(call('HGET', key.outbox_last, to) or 0), call('LLEN', key.outbox .. to)
   return last - length, last, tonumber(call('HGET', key.outbox_delivered, to) or last - length)
 end
 
--- Returns the id of this server. Some managed servers do not reveal theirs: all of them have the id '0'. If a replica
--- without the last undelivered links takes over there, these links are lost.
+-- Returns the id of this server, '0' for managed servers that do not reveal their id. If a replica of such a server
+-- takes over without the last undelivered links, these links are lost.
 local function this_server()
   for _, field in ipairs({ { 'replication', 'master_replid' }, { 'server', 'run_id' } }) do
     local info = redis.pcall('INFO', field[1])
@@ -39,8 +39,8 @@ local function numbering_servers(to, delivered, are_handed_out)
   return server, servers
 end
 
--- Forgets all but the last SERVERS_MAX servers that numbered records for a partition. It has records of this server, so
--- it no longer needs the old ones.
+-- Forgets all but the last SERVERS_MAX servers that numbered records for a partition. The partition has taken records
+-- of this server, so it no longer needs the old servers.
 local function forget_old_servers(to)
   local servers = {}
   for each in string.gmatch(call('HGET', key.outbox_servers, to) or '', '%x+ %d+') do servers[#servers + 1] = each end

@@ -1,6 +1,6 @@
 -- Records: known fingerprints, the queues of hosts, delayed records, links to other partitions.
 
--- Fingerprints. A segment keeps them in sets; as fingerprints are added, so are sets, one at a time.
+-- Fingerprints. A segment stores them in sets. The number of sets grows with the number of fingerprints, one at a time.
 
 local SEEN_SET_MEAN = 256 -- average fingerprints in a set: up to 512, Redis stores each as 8 bytes
 local HASH_DIGITS = -9 -- the last 9 decimal digits of a fingerprint choose its set
@@ -89,8 +89,8 @@ local function state_of(segment)
   return state
 end
 
--- Whether the records of a segment are leased, retried and put back. A segment that is being archived takes no records
--- from outside, but its pages may still have links: see archiving.py.
+-- Whether the records of a segment are leased, retried and put back. A segment that is being archived accepts no
+-- records from outside, but links from its own pages: see archiving.py.
 local function is_served(segment)
   local state = state_of(segment)
   return state == OPEN or state == CLOSING
@@ -102,8 +102,8 @@ local function tally(state, segment, by)
   if state_of(segment) ~= DROPPED then count(state .. '|' .. segment, by) end
 end
 
--- Queues. In its list, each record is prefixed with a 6-byte stamp. Stamps rise from the head of a list to its tail, so
--- that a listing can resume, whatever was taken and put back in the meantime.
+-- Queues. In the list of a queue, each record is prefixed with a 6-byte stamp. Stamps rise from the head of a list to
+-- its tail, so a listing can resume, whatever was taken and put back in the meantime.
 
 local QUEUE_STAMP_BYTES = 6
 local FIRST_QUEUE_STAMP = 2 ^ 40 -- leaves room for records that are put back at the head
@@ -207,7 +207,7 @@ end
 -- New records. The arguments of a pushed record: its fingerprint ("" if it is never a duplicate), host, lane, when it
 -- is due (0: now), and its bytes.
 
--- Opens a segment if it is new. Returns whether it takes a record, from outside or from one of its pages.
+-- Opens a segment if it is new. Returns whether it accepts a record, from outside or from one of its pages.
 local function ensure_open(segment, from_outside)
   if state_of(segment) == 'new' then
     call('HSET', key.segments, segment, OPEN)
@@ -248,7 +248,7 @@ local function send(partition, entry)
 end
 
 -- Holds a link without a fingerprint until its page is committed, with its partition ("" for this one): if the page is
--- fetched again before that, the link comes again, and must not be queued twice.
+-- fetched again before that, the link is found again, and must not be queued twice.
 local function hold_link(worker, partition)
   call('RPUSH', key.acked_links .. worker, partition .. '|' .. packed_push_argument())
 end

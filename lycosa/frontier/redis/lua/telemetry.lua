@@ -1,12 +1,12 @@
 -- Reports of the workers, in the first partition. A report is a map in msgpack. Its `counts` are integers since the
 -- start of the worker; their increase is added to the totals at once, so the totals include all past workers. A report
--- that comes twice adds nothing. If a replica that took over has lost an increase, the next report adds it.
+-- that is received twice adds nothing. If a replica that took over has lost an increase, the next report adds it.
 
 local publish, retire
 do -- all other names are local to this block
 
 local ENDED_MAX, ENDED_KEPT_S = 100, 86400 -- maximum number of ended workers whose report is kept, and how long
-local TOTALS_MAX = 1000 -- maximum number of names
+local TOTALS_MAX = 1000 -- maximum number of totals
 local REPORT_BYTES_MAX = 65536
 
 function publish(worker, report)

@@ -1,5 +1,5 @@
--- The verbs of an exchange: what a worker reports, each followed by its arguments, which the comments below list. `new`
--- counts new records; `refused` lists the tokens of leases that the worker no longer holds.
+-- The verbs of an exchange: the reports of a worker. Each verb is followed by its arguments, which the comments below
+-- list. `new` counts new records; `refused` lists the tokens of leases that the worker no longer holds.
 
 local verbs, new, refused, start_answers = {}, 0, {}, {}
 
@@ -87,7 +87,7 @@ verbs['release'] = function(worker)
   free_slot(lease, token, '1')
 end
 
--- Frees the slot of a lease whose transfer is over while its callback goes on. Arguments: token, 1 if the host was
+-- Frees the slot of a lease whose transfer is over, but whose callback still runs. Arguments: token, 1 if the host was
 -- contacted.
 verbs['transferred'] = function(worker)
   local token, contacted = argument(), argument()
@@ -173,7 +173,7 @@ end
 
 local COOKIES_MAX = 100000
 
--- Sets or deletes a shared cookie. Arguments: which one, its jar and content.
+-- Sets or deletes a shared cookie. Arguments: the id of the cookie, its jar and content.
 verbs['cookie'] = function()
   local which, cookie = argument(), argument()
   call('HSET', key.cookies, which, cookie)
@@ -183,9 +183,9 @@ verbs['cookie'] = function()
   end
 end
 
--- Commits. With one partition a commit is one step. With several, what was acked is first prepared in the others, under
--- the number of the commit. Then the first partition commits. The others learn of it afterwards, or when the worker is
--- removed.
+-- Commits. With one partition a commit is one step. With several, the acked records of the other partitions are first
+-- prepared there, under the number of the commit. Then the first partition commits. The other partitions commit what
+-- they have prepared afterwards, or when the worker is removed.
 
 local function set_positions(positions_key)
   for _ = 1, number() do

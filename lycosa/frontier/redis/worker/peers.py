@@ -67,7 +67,7 @@ async def limit_messages(session: Session, before: Mapping[str, float], wanted: 
     crawl = f"the crawl {session.crawl!r}"
     messages = [
         f"all workers of {crawl} use {', '.join(changed)} while this one runs: the gentlest limits apply",
-        f"this worker uses {', '.join(theirs)} while others of {crawl} want that: the gentlest limits apply",
+        f"this worker uses {', '.join(theirs)} while other workers of {crawl} request them: the gentlest limits apply",
     ]
     return [message for message, limits in zip(messages, (changed, theirs), strict=True) if limits]
 

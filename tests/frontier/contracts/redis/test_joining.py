@@ -305,7 +305,7 @@ def test_a_commit_waits_for_replicas(monkeypatch):
         while "state=online" not in server.cli("INFO", "replication"):
             time.sleep(0.05)
         asyncio.run(scenario(server.url, replica))
-    assert messages[1:] == ["0 of 1 replicas have a commit after 0.3 s; the crawl continues"]
+    assert messages[1:] == ["only 0 of 1 replicas confirmed a commit within 0.3 s; the crawl continues"]
 
 
 def url_with_ca(server: RedisServer) -> str:

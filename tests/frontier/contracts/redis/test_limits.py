@@ -68,9 +68,8 @@ def test_the_gentlest_limits_of_live_workers_apply(crawl):
         assert crawl.take_messages() == []
         faster = await crawl.join("c", Policy(0.0, robots=False))
         differs = "delay 0.5 (not 0), robots true (not false)"
-        assert crawl.take_messages() == [
-            f"this worker uses {differs} while others of the crawl {crawl.name!r} want that: the gentlest limits apply"
-        ]
+        others = f"other workers of the crawl {crawl.name!r} request them"
+        assert crawl.take_messages() == [f"this worker uses {differs} while {others}: the gentlest limits apply"]
         assert (crawl.limits()["delay"], crawl.limits()["robots"]) == (0.5, 1.0)
         slower = await crawl.join("d", Policy(2.0, concurrency_per_host=1))
         changed = "delay 2 (it was 0.5), concurrency_per_host 1 (it was 8)"
