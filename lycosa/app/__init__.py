@@ -1,6 +1,6 @@
 """The composition root: builds the parts of each system from the settings. Only this package imports adapters.
 
-`crawl.run` runs a crawl, `search` opens indexes. They are separate modules, so a search does not load a crawler.
+`crawl.run` runs a crawl, `search` opens indexes. They are separate modules, so a search does not import the crawler.
 """
 
 NOTICES = "lycosa.notices"

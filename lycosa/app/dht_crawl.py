@@ -132,7 +132,10 @@ async def open_torrent_crawl(
 async def serve_crawl(
     opened: DhtCrawl, name: str, *, metrics: str | None, page: str | None, allow_remote: bool
 ) -> AsyncIterator[list[str]]:
-    """Serve the metrics and the page of a crawl, each at its `[ADDRESS:]PORT`; None: not served. Yield their URLs."""
+    """Serve the metrics and the page of a crawl, each at `[ADDRESS:]PORT`, or not at all if that is None.
+
+    Yield a line of text with each URL.
+    """
     async with AsyncExitStack() as stack:
         lines = []
         if metrics is not None:

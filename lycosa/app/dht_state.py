@@ -31,7 +31,7 @@ from lycosa.storage.records.tables import TableRecordStore
 
 QUEUE, TORRENTS, STORE = "queue", "torrents.sqlite", "store"
 FETCHED = "fetched"
-"""The reason of done infohashes whose metadata was fetched."""
+"""The reason that the queue stores for infohashes whose metadata was fetched."""
 NAME = "infohashes of the DHT"
 
 

@@ -42,7 +42,7 @@ def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
 
 
 def spider_fingerprint(common: Fingerprint, spider: str) -> Fingerprint:
-    """Return the fingerprint function of one of several spiders. The functions differ: each spider fetches a URL."""
+    """Return the fingerprint function of one of several spiders. It differs for each: all of them may fetch a URL."""
     return partial(_salted, common, spider_salt(spider))
 
 

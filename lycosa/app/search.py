@@ -79,7 +79,7 @@ def marker_of(place: Path | SphinxAddress) -> Marker | None:
 
 
 def erase_index(place: Path | SphinxAddress) -> None:
-    """Empty an index, even one of another version, so that it can be built again."""
+    """Empty an index, even if another version of Lycosa wrote it, so that it can be built again."""
     if isinstance(place, SphinxAddress):
         erase_sphinx(place)
     else:

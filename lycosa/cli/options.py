@@ -118,7 +118,7 @@ FLAGS = (
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
     Flag("log_json", DISPLAY, "", "Log one JSON object per line."),
 )
-"""The settings that are options. -o and -O set `output` and `overwrite` together; -s sets any setting."""
+"""The settings that are also options. -o and -O set `output` and `overwrite` together; -s sets any setting."""
 
 COMMON_OPTIONS = frozenset(
     [

@@ -21,7 +21,7 @@ def listen(
 ) -> socket.socket:
     """Return a socket that listens on the address, see `open_listener`.
 
-    With `any_port` it takes a free port if this one is in use.
+    With `any_port`, it listens on any free port if `port` is in use.
     """
     try:
         return open_listener(host, port, where, access)

@@ -32,7 +32,7 @@ class Crawler:
         self.download: Any = None
         """Fetches a request inline: `await crawler.download(request)`. None while no crawl is running."""
         self.records: Any = None
-        """The key store of the crawl, in which parts keep their state."""
+        """The key store of the crawl, in which middlewares, pipelines and extensions keep their state."""
         self.push: Callable[[Any], Awaitable[bool]] | None = None
         """Queues a request. None while no crawl is running."""
         self._stop: Callable[[str], None] | None = None

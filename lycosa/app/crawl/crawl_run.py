@@ -51,7 +51,7 @@ BLOCKED_AFTER_S = 0.5
 DEAD_SHOWN = 10
 CLOSED = (SegmentState.ARCHIVED, SegmentState.DROPPED)
 SEEDS_LOOKED_UP = 100
-"""Maximum number of start requests looked up among the dead URLs of earlier runs, to add a hint to the summary."""
+"""Maximum number of start requests that are looked up among the dead URLs of earlier runs, for hints in the summary."""
 
 Observer = Callable[[Snapshot], None]
 
@@ -261,7 +261,7 @@ class CrawlRun:
         log.info("closed (%s): %s in %.1f s", reason, text, counts["elapsed_s"], extra=fields)
 
     async def view(self) -> CrawlView:
-        """Return this worker's view of the crawl: itself and the frontier, without the totals of a shared crawl."""
+        """Return this worker's view of the crawl: its own report and the frontier's counts, but no shared totals."""
         report, stats = self.reporter.report(), await self._frontier.stats()
         urls = {name: getattr(stats, name) for name in ("queued", "leased", "delayed", "done", "dead")}
         totals = {} if self._settings.frontier else report.counts

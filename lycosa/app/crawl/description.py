@@ -1,4 +1,4 @@
-"""The description of a crawl: in its state, where the next run and `lycosa frontier` read it, and in the log."""
+"""Describes a crawl in its state folder, for the next run and `lycosa frontier`, and in the log."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def log_start(crawl: CrawlSpec, state: StateDir) -> None:
 def refuse_other_crawl(known: Description, place: str, crawl: CrawlSpec, instead: str) -> None:
     """Raise `ForeignState` if `known`, the description at `place`, has other spiders or fingerprint rules.
 
-    `instead` completes the message: the options to give instead.
+    The message ends with `instead`: the options that the user should give.
     """
     names = sorted(spec.spider.name for spec in crawl.spiders) if len(crawl.spiders) > 1 else []
     if known.name and (known.spider != crawl.spider_names or sorted(each.name for each in known.members) != names):

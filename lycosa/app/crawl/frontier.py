@@ -1,4 +1,4 @@
-"""Opens the frontier of a crawl: its own, or one that it shares with other workers."""
+"""Opens the frontier of a crawl: embedded in this process, or shared with other workers on a server."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class OpenFrontier:
 
     @property
     def cookies(self) -> SharedCookies | None:
-        """The cookies that the workers share; None if each has its own."""
+        """The cookies that the workers share; None if each worker has separate cookies."""
         return self.shared.cookies if self.shared is not None else None
 
     def shortage(self) -> str:
@@ -77,7 +77,7 @@ class OpenFrontier:
         return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:
-        """Return the wrapper that makes a fetcher report its starts to a shared frontier."""
+        """Return the wrapper that makes a fetcher report the starts of its transfers to a shared frontier."""
         shared = self.shared
         return lambda fetcher: StartReportingFetcher(fetcher, shared, clock) if shared is not None else fetcher
 
@@ -94,7 +94,7 @@ class OpenFrontier:
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
         """Return the totals of a shared crawl, including this worker's; {} if not shared or the server is lost."""
         if self.shared is not None:
-            with suppress(StateError):  # not worth failing the crawl
+            with suppress(StateError):  # missing totals must not fail the crawl
                 return await self.shared.totals(reporter.encode())
         return {}
 

@@ -71,13 +71,13 @@ class Crawl:
         self.items: list[Any] = []
         """The items of `run`, if no output is set."""
         self.summary: Summary | None = None
-        """How the crawl ended."""
+        """How the crawl ended; None before its end."""
 
     def route(self, name: str | None = None, *, match: str | None = None) -> Callable[[Handler], Handler]:
         """Register the decorated function as a callback that requests can name.
 
-        It also gets the pages whose URL matches the glob `match`. A callback without `name` and `match` gets the pages
-        that match no glob.
+        The callback also gets the pages whose URL matches the glob `match`. A callback without `name` and `match` gets
+        the pages that match no glob.
         """
         if callable(name):
             raise UsageError(f"write @crawl.route() with parentheses above {getattr(name, '__name__', 'the function')}")

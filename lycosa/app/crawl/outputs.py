@@ -1,4 +1,4 @@
-"""The outputs of a run. Closes them at the end of the run, and sends the signals of Scrapy's feed exports."""
+"""Closes the outputs of a run at its end, and sends the signals of Scrapy's feed exports."""
 
 from __future__ import annotations
 

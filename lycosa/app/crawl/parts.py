@@ -158,7 +158,7 @@ def fetch_settings_of(settings: Settings) -> FetchSettings:
 
 
 def items_file(settings: Settings) -> str:
-    """Return the file from which an index can read the items, plain JSON lines; "" if there is none."""
+    """Return the first output that is an uncompressed file of JSON lines, which an index can read; "" if none is."""
     files = (
         each.path for each in parse_outputs(settings.output) if each.format == "jsonl" and not each.codec and each.path
     )
@@ -171,9 +171,10 @@ def items_location(settings: Settings) -> str:
 
 
 def sinks_of(settings: Settings, spool_file: Path, crawl: str) -> list[Sink]:
-    """Return the sinks of a crawl of this name.
+    """Return the sinks of the crawl named `crawl`.
 
-    An index reads the items from a file, so if no output is a file of JSON lines they are also written to `spool_file`.
+    An index reads the items from a file of JSON lines. If no output is such a file, items are also written to
+    `spool_file` for the index.
     """
     name = settings.crawl_name or crawl
     sinks = [_sink_of(output, settings, spool_file.parent, name) for output in parse_outputs(settings.output)]

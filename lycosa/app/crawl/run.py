@@ -125,7 +125,7 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
 
 
 async def _check_outputs(settings: Settings, state: StateDir) -> None:
-    """Raise `LycosaError` if an output or the index cannot be written: then the worker must not join the crawl."""
+    """Raise `LycosaError` if an output or the index cannot be written, so that the worker does not join the crawl."""
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()
     if settings.index:
@@ -141,7 +141,7 @@ async def _metrics(run: CrawlRun) -> bytes:
 def _check_classes(crawl: CrawlSpec) -> None:
     """Import the classes that the settings name, before the state is deleted. Raises `BadSetting`.
 
-    They are not called, so this check does not find errors in their code.
+    The classes are not instantiated, so this check does not find errors in their methods.
     """
     for spec in crawl.spiders:
         for name in ("pipelines", "downloader_middlewares", "spider_middlewares", "extensions"):

@@ -72,7 +72,7 @@ CACHE_FOLDER = "httpcache"
 class CrawlContext:
     """The parts that the spiders of a crawl share.
 
-    `state` is the folder of the crawl's state; it keeps the HTTP caches of different crawls apart. `leaser` leases
+    `state` is the path of the state folder, which keeps the cached responses of crawls apart. `leaser` leases
     proxies from the pool. `report_starts` wraps a fetcher to report when its transfers start.
     """
 
@@ -238,7 +238,7 @@ async def open_visitor(
 ) -> Visitor:
     """Make the extensions of a spider, its pipelines and its visitor. The stack closes them."""
     for extension in extensions_of(runtime.spec.settings, runtime.crawler):
-        stack.callback(lambda _extension: None, extension)  # holds a reference until the run ends
+        stack.callback(lambda _extension: None, extension)  # keep the extension until the run ends
     pipelines = pipelines_of(runtime.spec, runtime.crawler, channel)
     await pipelines.open()
     stack.push_async_callback(pipelines.close)

@@ -122,7 +122,7 @@ class Seeder:
         return segment is not None
 
     async def _flush(self) -> None:
-        # The lock also makes the reader wait while the timer pushes a batch: it must pause while disk space is short.
+        # The lock also makes the reader wait while the timer pushes a batch, which may wait for disk space.
         async with self._flush_lock:
             if self._batch:
                 batch, self._batch = self._batch, []

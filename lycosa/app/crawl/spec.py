@@ -60,7 +60,7 @@ class CrawlSpec:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the first spider, for the settings that all spiders share."""
+        """The settings of the first spider. Read only those that all spiders share."""
         return self.spiders[0].settings
 
     @property
@@ -70,7 +70,7 @@ class CrawlSpec:
 
     @property
     def spider_names(self) -> str:
-        """The names of the spiders, joined with "+"; "" for a crawl without one."""
+        """The names of the spiders, joined with "+"; "" for a crawl without a user's spider."""
         return "+".join(sorted(spec.spider.name for spec in self.spiders if not spec.target.generic))
 
     async def send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:

@@ -136,7 +136,7 @@ async def _build(
     monitor = _monitor(crawl, stats, processes)
     engine = Engine(storage, visitor, HostLookups(gates[0], addresses), _limits(settings), monitor, clock)
     if processes is not None:
-        processes.set_engine(engine)  # not earlier: the engine is created with them as its visitor
+        processes.set_engine(engine)  # only now, because the engine was created with the processes as its visitor
     for runtime, inline in zip(runtimes, inline_fetchers, strict=True):
         runtime.crawler.set_stop(engine.close)
         inline.wake = engine.wake
@@ -152,7 +152,7 @@ async def _build(
 
 
 def _pipeline_commits(crawl: CrawlSpec) -> PipelineCommits | None:
-    """Return the sink of pipelines that commit with the crawl, None if there are none. Raises `BadSetting`."""
+    """Return the sink for pipelines that commit with the crawl; None if no pipeline does. Raises `BadSetting`."""
     if not any(commit_with_crawl(spec) for spec in crawl.spiders):
         return None
     if crawl.settings.processes > 1:
@@ -237,13 +237,13 @@ async def _close_indexer(indexer: Indexer) -> None:
 
 
 async def _commit(committer: Committer) -> None:
-    """Commit changes made from outside, together with the items. Raises `StateError`."""
+    """Commit changes made through `FrontierOperations`, together with the items. Raises `StateError`."""
     if not await committer.commit():
         raise StateError("the crawl is failing: this change is not saved")
 
 
 def _earlier_output_notes(earlier: Mapping[str, int], positions: Mapping[str, int], settings: Settings) -> list[str]:
-    """Return a hint if earlier runs have written items to other outputs only, else an empty list."""
+    """Return a hint if the outputs of this run lack items of earlier runs, else an empty list."""
     parts = {name: name.partition(":") for name, size in earlier.items() if size}
     written = {name: place for name, (kind, _, place) in parts.items() if place and kind != CARRIED}
     added = [name.partition(":")[2] for name in positions if ":" in name and name not in earlier]

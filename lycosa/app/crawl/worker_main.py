@@ -70,7 +70,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(handle: int, owner: int) -> None:
-    """Visit pages for the owner, whose process id is `owner`. `handle` is the file descriptor of the socket to it."""
+    """Visit pages for the owner, whose process id is `owner`. `handle` is the descriptor of the socket to the owner."""
     _die_with_parent(owner)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles Ctrl-C and ends the workers
     sock = socket.socket(fileno=handle)

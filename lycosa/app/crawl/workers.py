@@ -117,7 +117,7 @@ class WorkerProcesses:
         self._crawl.engine = engine
 
     async def start(self, segment: str, run_at: float) -> None:
-        """Start the workers for a run of this segment, and wait until they are ready. Raises their errors."""
+        """Start the workers for a run of this segment, and wait until all are ready. Raises the error of a worker."""
         self._task = self._task._replace(segment=segment, run_at=run_at)
         self._supervisors = [asyncio.create_task(self._supervise()) for _ in range(self._count)]
         ready = asyncio.create_task(self.pool.wait_ready(self._count))
@@ -298,7 +298,7 @@ def _classes(crawlable: Crawlable) -> list[type[Spider]]:
 
 
 def _module_files(crawlable: Crawlable) -> list[ModuleFile]:
-    """Return the modules of the spiders that cannot be imported by name: the files that `lycosa runspider` runs."""
+    """Return those spider modules that cannot be imported by name, such as the file that `lycosa runspider` runs."""
     names = dict.fromkeys(spider.__module__ for spider in _classes(crawlable))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
     return [

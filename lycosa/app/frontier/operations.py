@@ -59,7 +59,7 @@ class OpenState:
 
     @property
     def fingerprint_of(self) -> Fingerprint:
-        """The fingerprint function of the crawl. Raises `BadSetting` if only the spider's code can compute them."""
+        """The fingerprint function of the crawl. Raises `BadSetting` if it needs the spider's code."""
         return stored_fingerprint(self.description.key)
 
     async def look_up(self, url: str) -> list[tuple[str, UrlFacts]]:
@@ -171,7 +171,7 @@ async def _look_up(
 
 def _create(path: Path) -> bool:
     with closing(StateDir(path)) as state:
-        if (path / DESCRIPTION).exists():  # another process was faster
+        if (path / DESCRIPTION).exists():  # another process has created the state meanwhile
             return False
         embedded_frontier(state.frontier, Policy()).store.close()
         state.describe(Description(imported=True))  # last: a described state must have a database

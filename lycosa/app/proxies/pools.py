@@ -26,7 +26,7 @@ T = TypeVar("T")
 AnyPool = TypeVar("AnyPool", bound=ProxyPool)
 
 LOGIN = re.compile(r"^[^/@:]+:[^@]*@")
-"""A login, which a path cannot have: the user has written the address of a proxy instead of a pool."""
+"""A login at the start of a pool's address: the user has given the address of a proxy instead of a pool."""
 
 ADD_COMMAND = "lycosa proxies add FILE --pool"
 

@@ -269,7 +269,7 @@ def _row(name: str, text: str) -> str:
 
 
 def _has_live_line(settings: Settings) -> bool:
-    """Return whether a live line is possible. If the items go to the same terminal, it would overwrite them."""
+    """Return whether a live line is possible. It would overwrite items that are written to the same terminal."""
     items_to_stdout = not all(each.text for each in parse_outputs(settings.output))
     return (
         sys.stderr.isatty()

@@ -51,7 +51,7 @@ RATE_OVER_S = 1.0
 """Time over which the rate of a running crawl is measured."""
 
 DROPPED_SHOWN = 10
-"""Maximum number of dropped segments that are listed: an hourly crawl drops one each hour."""
+"""Maximum number of dropped segments that are listed: a crawl with hourly segments may drop one each hour."""
 
 LIST_LIMIT = 100
 REASONS_SHOWN = 8
@@ -64,8 +64,8 @@ TOP_HOSTS = 1000
 def command(ctx: click.Context) -> None:
     """Inspect the frontier of a crawl, and change it from outside the crawl.
 
-    Works on stopped and on running crawls. The default --state is the only crawl in .lycosa/. With --frontier, works
-    on a crawl that several workers share, without becoming a worker.
+    The commands work on stopped and on running crawls. The default --state is the only crawl in .lycosa/. With
+    --frontier, they work on a crawl that several workers share, without joining it as a worker.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -87,7 +87,7 @@ def status(location: CrawlLocation, as_json: bool) -> None:
 @crawl_options
 @json_option
 def segments(location: CrawlLocation, as_json: bool) -> None:
-    """List the segments in the order in which they are crawled, then the most recently dropped segments."""
+    """List the segments in crawl order, then those that were dropped last."""
 
     async def action(state: OpenState) -> None:
         views, now = await state.operations.segments(), time.time()

@@ -220,7 +220,7 @@ def print_result(fields: Mapping[str, Any], text: str, *, as_json: bool) -> None
 
 
 class TextTable:
-    """A table that prints rows at once. Each column is as wide as its widest cell so far.
+    """A table that prints each row at once. Each column is as wide as its widest cell so far.
 
     The cells of a column are right-aligned if its name starts with `>`. The last column is not padded. `min_widths` are
     the minimum column widths by name, for tables that are written row by row. The text in the column with index `style`

@@ -25,7 +25,7 @@ from lycosa.proxies.core.sources.lists import LIST_MAX, NAME, VALUE_MAX, Fault, 
 from lycosa.proxies.ports import ProxyPool
 
 FAULTS_SHOWN = 20
-"""Maximum number of faults shown per list. The others are only counted."""
+"""Maximum number of invalid lines shown per list. The others are only counted."""
 
 BATCH = 2_000
 """Number of proxies added in one call. The progress is shown after each call."""
@@ -116,7 +116,7 @@ def _read(source: str, scheme: str) -> ParsedList:
 
 
 def _bad_source(source: str, error: BadProxy) -> str:
-    """Return the error for a source that is neither a file nor a proxy, according to which of them it resembles."""
+    """Return the message for a source that is neither a file nor a proxy, by what it looks like."""
     if "://" in source:
         return f"{error}; and there is no file of this name"
     suggestion = suggest_file(source)

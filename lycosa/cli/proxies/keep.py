@@ -21,7 +21,7 @@ from lycosa.proxies.core.sources.sources import RefreshResult
 from lycosa.proxies.ports import ProxyPool
 
 FAULTS_SHOWN = 5
-"""Maximum number of faults shown per list. The others are only counted."""
+"""Maximum number of invalid lines shown per list. The others are only counted."""
 
 REPORTED_MAX = 1_000_000
 """Maximum number of proxies and sources whose last report is remembered."""

@@ -66,7 +66,7 @@ def limit_option(default: int) -> Callable[[Any], Any]:
 
 
 def pool_address(option: str | None) -> str:
-    """Return the address of the pool. Raises `UsageError` if none is set, or it is in memory or a file."""
+    """Return the address of the pool. Raises `UsageError` if no pool is set, or for a pool in memory or a list file."""
     from lycosa.cli.crawl.spiders import project_settings
 
     address = option or project_settings().proxy_pool

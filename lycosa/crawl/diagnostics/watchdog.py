@@ -89,7 +89,7 @@ class Watchdog:
     async def __aexit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._beat = time.monotonic()  # otherwise a thread that waits for a blocking call to end would wait forever
+        self._beat = time.monotonic()  # otherwise the thread could wait forever for a blocking call to end
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

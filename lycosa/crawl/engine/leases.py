@@ -49,7 +49,7 @@ class LeaseRenewer:
     def __init__(self, frontier: Frontier, lease_max_s: float) -> None:
         self._frontier = frontier
         self._lease_max_s = lease_max_s
-        # Both by token. Insertion order is the order of the deadlines, because all tasks have the same time limit.
+        # By lease token. Insertion order is the order of the deadlines, because all tasks have the same time limit.
         self._deadlines: dict[int, float] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._overdue: set[int] = set()

@@ -49,8 +49,8 @@ def to_record(
 ) -> UrlRecord:
     """Return the record of a request found on the page `parent`, or of a start request of a run in `segment`.
 
-    `guarded`: whether it was found on a public page (`fetching/guard.py`). Raises `BadUrl`, or `BadSpider` if the
-    request cannot be stored.
+    `guarded`: whether the request was found on a public page (`fetching/guard.py`). Raises `BadUrl`, or `BadSpider` if
+    the request cannot be stored.
     """
     record = _inheriting_record(request, spider, parent, naming, segment, guarded=guarded)
     return _with_segment(record, naming.segments.of_request(request, record.segment))
@@ -59,7 +59,7 @@ def to_record(
 def _inheriting_record(
     request: Request, spider: object, parent: UrlRecord | None, naming: Naming, segment: str, *, guarded: bool
 ) -> UrlRecord:
-    """Return the record of a request in the segment of its page, or else in `segment`."""
+    """Return the record of a request, in the segment of the page `parent`; without `parent`, in `segment`."""
     url = canonicalize(_with_params(request.url, request.params))
     extras = _extras(request, spider, naming.spider)
     record = UrlRecord(

@@ -1,8 +1,8 @@
 """Drops the oldest archived segments of a crawl, after exporting them.
 
-`core.segments.expired_segments` decides which segments are dropped. Before a segment is dropped, its export is complete
-and on the disk under its final name. After a kill in between, the same URLs are exported again, because an archived
-segment does not change.
+`core.segments.expired_segments` decides which segments are dropped. A segment is dropped only after its export is
+complete and on the disk under its final name. After a kill between export and drop, the same URLs are exported again,
+because an archived segment does not change.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def drop_expired(
 
 
 async def _drop(operations: FrontierOperations, view: SegmentView) -> bool:
-    """Drop a segment. Return False if another worker dropped it first: our export may then lack URLs."""
+    """Drop a segment. Return False if another worker dropped it first: our export may lack URLs in this case."""
     try:
         forgotten = await operations.drop(view.name)
     except UsageError:

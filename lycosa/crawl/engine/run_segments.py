@@ -1,4 +1,4 @@
-"""The segments of one run: names them, requeues URLs of earlier segments, and drops old segments."""
+"""The segments of one run: determines them, requeues URLs of earlier segments, and drops old segments."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class RunSegments:
         return await self._carry.more(now)
 
     async def drop_expired(self, now: float) -> None:
-        """Drop the archived segments that need not be kept."""
+        """Drop the archived segments that the retention settings no longer keep."""
         options = self._options
         if dropped := await drop_expired(self._operations, options.retention, now, options.export_to):
             log.info("dropped old segments: %s", ", ".join(dropped))

@@ -1,4 +1,4 @@
-"""Settles a lease by its outcome: ack with children and items, nack, or release. All of it is in the same commit."""
+"""Settles a lease by its outcome: ack with children and items, nack, or release. One commit holds all these changes."""
 
 from __future__ import annotations
 

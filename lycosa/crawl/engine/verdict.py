@@ -31,7 +31,7 @@ class Failed(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """The record is done for this reason; `request` is fetched in its place, at the same depth.
+    """The record is done for this reason; `request` is fetched instead, at the same depth.
 
     `status`: the status of the response; 0 if there was none.
     """

@@ -114,8 +114,8 @@ class PageRules:
 class Visitor:
     """Visits the records of one spider.
 
-    `prepare(item)` returns the data that each sink will write. `known(segment, fingerprints)` returns the fingerprints
-    that the frontier certainly knows.
+    `prepare(item)` returns the data that each sink will write. `known(segment, fingerprints)` returns those of the
+    fingerprints that are certainly in the frontier.
     """
 
     spider: Spider
@@ -171,7 +171,7 @@ class Visitor:
     async def _without_slot(
         self, lease: Lease, request: Request, result: DownloadResult, size: int, *, contacted: bool
     ) -> Outcome:
-        """Return the outcome of a result that has a callback. A slow callback does not delay the host's requests."""
+        """Run the callback of a result, and return the outcome. A slow callback does not delay the host's requests."""
         transfer = (lease, contacted, size)
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -328,7 +328,7 @@ class Visitor:
         return records
 
     def _by_segment(self, links: Sequence[PageLink], inherited: str) -> Mapping[str, Sequence[PageLink]]:
-        """Return the links by the segments to which they belong."""
+        """Group the links by segment."""
         segments = self.naming.segments
         if segments.period is None:
             return {inherited: links}

@@ -6,7 +6,7 @@ import asyncio
 
 
 class Wakeup:
-    """Wakes one sleeper on the running loop. A `set` while nobody sleeps ends the next sleep at once."""
+    """Wakes one sleeper on the running loop. A call of `set` while nobody sleeps ends the next sleep at once."""
 
     def __init__(self) -> None:
         self._is_set = False

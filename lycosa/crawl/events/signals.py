@@ -98,7 +98,7 @@ Hooks = list[Hook]
 
 
 class Signals:
-    """The receivers of one crawl. `close` gets the reason of a `CloseSpider`; `sender` is passed to receivers.
+    """The receivers of one crawl. A `CloseSpider` calls `close` with its reason. `sender` is passed to receivers.
 
     There is a list `on_<signal>` for each of SIGNALS. It stays the same object for the whole crawl, so callers may keep
     it. The class declares only the lists that callers check before they create the arguments of a signal.

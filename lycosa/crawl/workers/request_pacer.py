@@ -87,7 +87,7 @@ class RequestPacer:
         return start
 
     def correct(self, intervals: Sequence[StartInterval], at: float) -> None:
-        """Record that a request with these intervals started at this time (unix seconds), later than reported."""
+        """Correct a reported start: the request with these intervals started only at this time (unix seconds)."""
         for interval in intervals:
             key = self._key(interval.key)
             key.last_start = max(key.last_start, at)

@@ -129,7 +129,7 @@ class CallbackThreads:
             self._all_done.set()
         if thread_call.outcome.done():  # cancelled
             return
-        if isinstance(error, StopIteration):  # a future does not accept it
+        if isinstance(error, StopIteration):  # a future does not accept a StopIteration
             error = RuntimeError(f"a callback raised StopIteration({error.value!r})")
         if error is None:
             thread_call.outcome.set_result(result)
@@ -151,7 +151,7 @@ def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         )
     inner = asyncio.run_coroutine_threadsafe(coroutine, thread_call.loop)
     thread_call.inner = inner
-    if thread_call.cancelled:  # maybe before `inner` was set
+    if thread_call.cancelled:  # `cancel` may have been called before `inner` was set
         inner.cancel()
     try:
         return inner.result()

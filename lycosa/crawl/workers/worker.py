@@ -60,13 +60,13 @@ class WorkerEvents(Protocol):
     """The events that a worker reports to the worker pool."""
 
     def on_ready(self, worker: WorkerHandle) -> None:
-        """The worker accepts visits."""
+        """Called when the worker accepts visits."""
 
     def on_lost(self, worker: WorkerHandle) -> None:
-        """The worker and all its visits have ended."""
+        """Called when the worker and all its visits have ended."""
 
     def on_change(self) -> None:
-        """A worker may have become free."""
+        """Called when a worker may have become free."""
 
     def broadcast(self, message: Message, source: WorkerHandle | None = None) -> None:
         """Send a message to all workers except its source."""
@@ -260,7 +260,7 @@ class WorkerHandle:
         crawl, holder = self._crawl, self._visits.get(token)
         lease = holder.lease if holder is not None else None
         if holder is not None and holder.start is not None:
-            # The page that makes the claim may come from the cache. Then its start is never reported: do not wait.
+            # The page that makes the claim may have been read from the HTTP cache, so its start may never be reported.
             self._release_start(holder.lease.record.host, holder.start)
         try:
             claim = claim_host(host, crawl.frontier, crawl.clock, lease, crawl.addresses.update, crawl.engine.wake)
