@@ -131,7 +131,7 @@ class UserTable(NamedTuple):
 
 
 def relative_outputs(base: Path, outputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the outputs with files relative to a folder."""
+    """Return the outputs, with the paths of their files relative to the folder `base`."""
     return tuple(str(base / each) if parse_output(each).path else each for each in outputs)
 
 

@@ -217,7 +217,7 @@ class Settings:
     # Items
 
     output: Annotated[tuple[str, ...], OutputList()] = ()
-    """Files to which items are appended, by suffix or as FILE:FORMAT, streams in Redis, or `-`; by default `-`."""
+    """Outputs for items: files (format by suffix, or FILE:FORMAT), streams in Redis, or `-`, which is the default."""
     fields: Annotated[tuple[str, ...], ListOf(Text("the name of a field", SHORT), distinct=True)] = ()
     """Columns of CSV outputs; by default all fields of the first items."""
     overwrite: Annotated[bool, Boolean()] = False

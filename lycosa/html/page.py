@@ -75,7 +75,7 @@ class Tree(LexborHTMLParser):
 
     @property
     def selector(self) -> Any:
-        """The shared engine, or a new one while it is in use: a search from a finalizer would crash the shared one.
+        """The shared engine; a new one while the shared one is in use, since a search from a finalizer would crash it.
 
         Nothing is called between the check and the return, so no other thread can run in between.
         """

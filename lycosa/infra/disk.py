@@ -12,7 +12,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The device or the user's quota is full, or the file has its maximum size."""
 
 FREE_MIN_BYTES = 64 * 1024
-"""Minimum free space. Below it a write error without a clear reason counts as lack of space."""
+"""With less free space than this, a write error without a clear reason counts as lack of space."""
 
 FREE_SPACE_ADVICE = "; free some and run the same command again"
 

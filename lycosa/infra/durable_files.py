@@ -54,13 +54,13 @@ def make_folder(path: Path) -> None:
     """Create a folder and its missing parents, and flush their names to the disk."""
     fresh = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    # Even if the folder exists: its creator may have been killed before the name was on the disk.
+    # Flush the name even if the folder exists: its creator may have been killed before doing so.
     for folder in fresh or [path]:
         sync_folder(folder.parent)
 
 
 def replace_file(path: Path, data: bytes, *, sync: bool, mode: int = 0o666) -> None:
-    """Replace a file atomically: it has the old or the new content at any time. With `sync` also after a power loss."""
+    """Replace a file atomically: it always has the old or the new content; with `sync`, even after a power loss."""
     draft = path.with_name(path.name + ".new")
     with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
         stream.write(data)

@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return at most FIELDS_MAX fields of a record. Values that JSON does not have become text; long texts are cut."""
+    """Return at most FIELDS_MAX fields of a record. Values that JSON cannot hold become text; long texts are cut."""
     found = [each for each in vars(record).items() if each[0] not in STANDARD]
     return {name: _json_value(value) for name, value in found[:FIELDS_MAX]}
 

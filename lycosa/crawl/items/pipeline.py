@@ -183,7 +183,7 @@ class Pipelines:
         return page.outcomes
 
     def _start(self, page: PageOutcomes, item: Any) -> Coroutine[Any, Any, None] | None:
-        """Process an item up to the first await. Return a coroutine for the rest, None if the item is done."""
+        """Process an item up to the first await. Return a coroutine that does the rest; None if the item is done."""
         page.outcomes.append(item)
         number = len(page.outcomes) - 1
         try:

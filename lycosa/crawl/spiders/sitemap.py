@@ -48,11 +48,12 @@ Since = str | float | date | None
 class SitemapSpider(Spider):
     """Fetches the pages that sitemaps list. Raises `BadSpider` for invalid rules and dates.
 
-    `sitemap_urls`: sitemaps and robots.txt files. By default, the robots.txt of each site in `start_urls`, else in
-    `allowed_domains`; if it names no sitemap, `/sitemap.xml`. `sitemap_rules`: (regular expression, callback) pairs.
-    The first expression that matches a URL selects its callback; other URLs are skipped. `sitemap_follow`: expressions
-    that select sitemaps from an index. `sitemap_alternate_links`: whether to fetch a page in its other languages too.
-    `sitemap_since`: skip pages last modified before this time (UTC); pages without a date are fetched.
+    `sitemap_urls`: sitemaps and robots.txt files. The default is the robots.txt of each site in `start_urls`, or in
+    `allowed_domains` if there are none; if a robots.txt names no sitemap, `/sitemap.xml` is used. `sitemap_rules`:
+    (regular expression, callback) pairs. The first expression that matches a URL selects its callback; other URLs are
+    skipped. `sitemap_follow`: expressions that select sitemaps from an index. `sitemap_alternate_links`: whether to
+    fetch a page in its other languages too. `sitemap_since`: skip pages last modified before this time (UTC); pages
+    without a date are fetched.
     """
 
     sitemap_urls: Sequence[str] = ()

@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
     on_hello: Callable[[Hello], None] | None = None
     """Called with the greeting, if the peer is a server."""
     on_disconnect: Callable[[Exception | None], None] = lambda _: None
-    """Called once, with the same reason as `PeerLost.reason`."""
+    """Called once, when the connection has ended, with the reason as in `PeerLost`."""
     on_abandoned: Callable[[str, Any], None] = lambda _name, _result: None
     """Called with the result of a call whose caller no longer waits."""
 
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
             self._decode, self._handlers = _decode_hello, {Hello: self._on_greeting}
 
     def handle(self, handlers: Handlers) -> None:
-        """Call these handlers with the messages of their classes. All others, except those for calls, are errors."""
+        """Pass each message to the handler of its class. Messages of other classes, except those of calls, are errors."""
         calls: Handlers = {RpcCall: self._on_call, RpcCancel: self._on_cancel} if self.service is not None else {}
         self._handlers = {RpcResult: self._on_result, RpcError: self._on_error, **calls, **handlers}
         self._decode = msgspec.msgpack.Decoder(Union[tuple(self._handlers)]).decode  # noqa: UP007  made at run time
@@ -302,7 +302,7 @@ class Connection(asyncio.Protocol):
             if pending.number in self.pending:
                 self.send(RpcCancel(pending.number))
             elif not pending.future.cancelled() and pending.future.exception() is None:
-                self.on_abandoned(name, pending.future.result())  # the result came just before the cancellation
+                self.on_abandoned(name, pending.future.result())  # the result arrived just before the cancellation
             raise
 
     def _on_greeting(self, hello: Hello) -> None:
@@ -320,7 +320,7 @@ class Connection(asyncio.Protocol):
         del self.pending[result.number]
         if pending.parts:
             value = [each for part in pending.parts for each in part]
-        if pending.future.done():  # the caller was cancelled, but the call was not
+        if pending.future.done():  # the caller was cancelled, but the peer had already answered
             self.on_abandoned(pending.method.name, value)
         else:
             pending.future.set_result(value)

@@ -297,7 +297,7 @@ class QueueFolder:
     def _update_members(self, database: sqlite3.Connection, state: QueueState, pipes: WakeupPipes) -> None:
         """Watch the current members, and put back the items that dead members lease."""
         if self.member not in state.members:
-            lost = f"its pipe in {PIPES}/ is gone, so other processes found this one dead"
+            lost = f"its pipe in {PIPES}/ is gone, so other processes consider this one dead"
             raise StorageError(f"{self.path}: {lost}; open the queue again")
         if state.generation != self._generation:
             pipes.watch(state.members)

@@ -95,7 +95,7 @@ class QueueMember:
             token = f"{slot.index}.{slot.number + 1}"
             if lease:
                 self._held.add(token)
-            slot.number += 1  # only now: `_held_leases` must not miss a token of a call that it counts
+            slot.number += 1  # after adding the token: `_held_leases` must have the tokens of all calls it counts
             kept = False
             try:
                 reply = self._server.run(script, name, slot.index, slot.number, slot.arrived, *arguments)

@@ -72,7 +72,7 @@ def is_connection_bound(head: RequestHead | ResponseHead) -> bool:
 def encode_request(
     head: RequestHead, to: Destination, path: bytes, body: BodyReader, *, absolute_form: bool, login: bytes = b""
 ) -> bytes:
-    """Return the head to forward: in absolute form and with the `login` for a proxy, or with the path for a host.
+    """Return the head to forward. For a proxy: the target in absolute form, and `login`. For a host: the path alone.
 
     Raises `BadMessage` for a Connection field that names one of FRAMING.
     """
