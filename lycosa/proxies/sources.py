@@ -52,7 +52,7 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 READ_MAX_S = 120.0
-"""Timeout for one source with all its requests."""
+"""Timeout for all requests of one source together, in seconds."""
 
 FETCH_MAX_S = 60.0
 CONCURRENCY = 8
@@ -60,11 +60,11 @@ CONCURRENCY = 8
 
 REDIRECTS_MAX = 5
 RETRY_S, RETRY_MAX_S = 30.0, 3600.0
-"""The pause after the first failure of a source, and the maximum pause."""
+"""The pause after the first failure of a source, and the maximum pause, in seconds."""
 
 IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
 ERROR_MAX = 200
-"""Maximum length of the error text of user code."""
+"""Maximum number of characters of an error of user code that are shown."""
 
 LOGINS = re.compile(r"//[^\s/@]*@")
 QUERIES = re.compile(r"(?<=\?)[^\s'\")]+")
@@ -81,9 +81,9 @@ class Reader:
         self._threads: dict[str, OwnThread] = {}
 
     async def read(self, source: ProxySource) -> tuple[ReadResult, str]:
-        """Return the proxies of a source, and the first problem with one of its addresses, "" if there is none.
+        """Return the proxies of a source, and the first problem with one of its addresses; "" if there is none.
 
-        Raises `BadProxy` if it has no proxies.
+        Raises `BadProxy` if the source has no proxies.
         """
         thread = self._threads.setdefault(source.name, OwnThread(f"proxies of {source.name}"))
         readers = {SourceKind.FILE: self._read_file, SourceKind.PYTHON: _call_python}
@@ -183,7 +183,7 @@ class Refresher:
         self._checks_first = checks_first
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """Note that the pool has forgotten these dead proxies. A source that still lists one adds it unchecked."""
+        """Record that the pool has forgotten these dead proxies. They are added again if a source still lists them."""
         self._ledger.forgotten(keys)
 
     async def refresh(self) -> list[RefreshResult]:
@@ -257,7 +257,7 @@ class Refresher:
         return added
 
     async def _remove_expired(self, source: ProxySource) -> int:
-        """Remove proxies that are no longer listed, unless added by hand since. Return the number removed."""
+        """Remove proxies that are no longer listed, except proxies added by hand meanwhile. Return their number."""
         keys, others = self._ledger.pop_expired(source.name, source.keep_s, self._now())
         try:
             if others:
@@ -272,7 +272,7 @@ class Refresher:
 
     async def _recall(self) -> None:
         """Find out, once, which proxies of the pool came from these sources in an earlier run."""
-        async with self._recalling:  # no source may add proxies meanwhile: they would count as from an earlier run
+        async with self._recalling:  # no source may add proxies meanwhile: they would seem to be from an earlier run
             if self._recalled:
                 return
             views = await self._pool.proxies()

@@ -66,7 +66,7 @@ class Guard:
 
 
 def _request_key(headers: Headers, *, basic: bool) -> bytes | None:
-    """Return the key in a request, None if it has none. `basic`: whether HTTP Basic is accepted, too."""
+    """Return the key in a request; None if it has none. `basic`: whether a key in HTTP Basic is accepted, too."""
     if "x-api-key" in headers:
         return headers["x-api-key"].encode()
     scheme, _, value = headers.get("authorization", "").partition(" ")

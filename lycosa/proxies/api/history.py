@@ -1,7 +1,7 @@
-"""Recent latencies of a pool for the sparklines of the pages, sampled while pages are viewed.
+"""Samples the latencies of a pool while somebody views its pages, for the sparklines on the pages.
 
-Sampling stops IDLE_AFTER_S after the last view. A slow pool is sampled less often: sampling takes at most LOAD_MAX of
-the time.
+Sampling stops IDLE_AFTER_S seconds after the last view. A slow pool is sampled less often: sampling takes at most the
+share LOAD_MAX of the time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class History:
         self._viewed = asyncio.Event()
 
     def note_view(self) -> None:
-        """Note that a page is viewed, which starts or continues sampling."""
+        """Record a view of a page. It starts or continues the sampling."""
         self._viewed_at = self._now()
         self._viewed.set()
 

@@ -1,4 +1,4 @@
-"""The leases granted by an API server, by ids that cannot be guessed.
+"""The leases granted by an API server. Clients name them by random ids, which cannot be guessed.
 
 A pool's token is a counter, so a client could guess the tokens of other clients and release their leases. Therefore
 clients get a random id instead. Ids are kept in memory only: after a restart they are unknown, and the proxies become
@@ -16,7 +16,7 @@ from lycosa.proxies.ports import ProxyLease
 LEASES_MAX = 100_000
 
 KEEP_S = 600.0
-"""Time for which an expired lease is remembered, so that the pool can count a late release."""
+"""Seconds for which an expired lease is remembered, so that the pool can count a late release."""
 
 ID_BYTES = 18
 
@@ -46,12 +46,12 @@ class LeaseRegistry:
         return lease_id
 
     def get(self, lease_id: str) -> ProxyLease | None:
-        """Return a lease, None for an unknown id."""
+        """Return a lease; None for an unknown id."""
         found = self._leases.get(lease_id)
         return None if found is None else found[0]
 
     def held_s(self, lease_id: str, now: float) -> float:
-        """Return the seconds since a lease was granted, 0 for an unknown id."""
+        """Return the seconds since a lease was granted; 0 for an unknown id."""
         found = self._leases.get(lease_id)
         return 0.0 if found is None else now - found[2].at
 
@@ -62,6 +62,6 @@ class LeaseRegistry:
             self._leases[lease_id] = (lease, deadline, choice)
 
     def remove(self, lease_id: str) -> LeaseChoice | None:
-        """Remove a lease. Return its choice, None for an unknown id."""
+        """Remove a lease. Return its `LeaseChoice`; None for an unknown id."""
         found = self._leases.pop(lease_id, None)
         return None if found is None else found[2]

@@ -1,6 +1,6 @@
 """The table of the API's operations, from which the routes and the OpenAPI 3.1 document are generated.
 
-`schemas` defines the types of request and response bodies. The parameters here only describe what `api` checks.
+`schemas` defines the types of request and response bodies. The parameters are only described here: `api` checks them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads requests to the API, with limits for the body, the parameters and the time, and makes JSON responses.
+"""Reads requests to the API, with limits for the body, the parameters and the time. Also builds JSON responses.
 
 Invalid values raise `HTTPException` with status 400 and the reason.
 """
@@ -62,7 +62,7 @@ async def decode_body(request: Request, kind: type[B]) -> B:
 
 
 def text_param(request: Request, name: str, *, max_length: int = WORD_MAX, required: bool = False) -> str:
-    """Return a parameter, "" if it is missing."""
+    """Return a parameter; "" if it is missing."""
     text = request.query_params.get(name, "")
     if len(text) > max_length:
         raise HTTPException(400, f"{name} has {len(text):,} characters: write at most {max_length}")
@@ -72,7 +72,7 @@ def text_param(request: Request, name: str, *, max_length: int = WORD_MAX, requi
 
 
 def target_param(request: Request, *, required: bool = False) -> str:
-    """Return the parameter `target`, "" if it is missing."""
+    """Return the parameter `target`; "" if it is missing."""
     return text_param(request, "target", max_length=TARGET_MAX, required=required)
 
 
@@ -87,7 +87,7 @@ def int_param(request: Request, name: str, default: int, low: int, high: int) ->
 
 
 def choice_param(request: Request, name: str, choices: Collection[str], default: str = "") -> str:
-    """Return a parameter that must be one of `choices`, `default` if it is missing."""
+    """Return a parameter that must be one of `choices`; `default` if it is missing."""
     text = text_param(request, name) or default
     if text and text not in choices:
         raise HTTPException(400, f"{name} {text[:20]!r}: write one of {', '.join(choices)}")
@@ -119,7 +119,7 @@ def proxy_request_params(request: Request) -> ProxyRequest:
 async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
     """Run `work`, and cancel it if the client disconnects. Return the result, and whether the client has disconnected.
 
-    Both may happen at once: then there is a result, but no client to receive it.
+    Both may happen at the same time. Then there is a result, but no client to receive it.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(request))
     try:

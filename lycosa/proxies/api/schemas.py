@@ -1,6 +1,6 @@
-"""Types of the JSON of the proxy API: they validate requests, describe the API (OpenAPI), and encode responses.
+"""The types of JSON bodies in the proxy API: they validate requests, describe the API (OpenAPI) and encode responses.
 
-Times are unix seconds, latencies seconds. Logins are secret: only the `url` of a lease contains one.
+Times are unix seconds, latencies seconds. Logins are secret: only the `url` of a lease contains a login.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class OutcomeReport(RequestBody):
     `headers` and `body` help to judge a status. `blame`: none (success), nobody (404, 5xx), miss (the connection
     broke), site (a ban), proxy (unreachable), unfit (it alters pages: not leased again until a check finds it
     working). `latency_s` is the time of the TCP and TLS handshakes, without the transfer. If no
-    outcome of a lease has it, the time since the lease counts.
+    outcome of a lease has a latency, it is derived from the time since the lease was granted.
     """
 
     status: Annotated[int, Meta(ge=100, le=999)] | UnsetType = UNSET
@@ -138,8 +138,8 @@ class DoneResponse(Struct):
 class LeaseInfo(Struct):
     """A proxy, leased until `deadline`. `url` is its address with the login: a secret.
 
-    `rebound`: the session had another proxy before. `drawn_from`: it was drawn from this many of the best
-    proxies; 0: it is the session's own.
+    `rebound`: the session used another proxy before. `drawn_from`: the proxy was drawn from this many of the best
+    proxies; 0 if the session was already bound to it.
     """
 
     id: str
@@ -183,7 +183,7 @@ class ProxyInfo(Struct):
 
 
 class ProxiesResponse(Struct):
-    """One page of the selected proxies; `total` counts all of them."""
+    """One page of the selected proxies; `total` is the number of selected proxies on all pages."""
 
     proxies: list[ProxyInfo]
     total: Count
@@ -216,7 +216,7 @@ class ListFault(Struct):
 
 
 class AddResponse(Struct):
-    """How many proxies of a list are new, known or faulty; `faults` has the first problems."""
+    """How many entries of a list are new proxies, known proxies or faulty. `faults` has the first problems."""
 
     added: Count
     known: Count
@@ -242,7 +242,7 @@ class VerdictInfo(Struct):
 
 
 class ChoiceInfo(Struct):
-    """A lease granted by this server, or a refused request (`name` is ""). `result` is "" while the lease lasts."""
+    """A lease granted by this server, or a refused request (`name` is ""). `result` is "" before the release."""
 
     at: float
     name: str
@@ -330,7 +330,7 @@ def target_info(view: TargetView) -> TargetInfo:
 
 
 def verdict_info(explanation: ProxyExplanation, text: str) -> VerdictInfo:
-    """Return a verdict; `text` is the verdict in words."""
+    """Return a verdict in its JSON form; `text` is the verdict in words."""
     proxy, verdict = explanation
     return VerdictInfo(**{**verdict._asdict(), "until": verdict.until or None}, name=proxy.name, text=text)
 
@@ -342,7 +342,7 @@ def explanation_text(explanation: ProxyExplanation, request: ProxyRequest, forma
 
 
 def lease_info(lease_id: str, lease: ProxyLease) -> LeaseInfo:
-    """Return a lease for its holder."""
+    """Return a lease in its JSON form, for the client that holds it."""
     proxy, drawn_from = lease.proxy, max(0, lease.drawn_from)
     return LeaseInfo(
         lease_id, lease.target, proxy.key, proxy.name, proxy.url, lease.deadline, lease.rebound, drawn_from

@@ -1,7 +1,7 @@
-"""A cached list of all proxies, shared by the pages and the API: one query at a time, with a pause after a slow query.
+"""A cached list of all proxies, shared by the pages and the API. One query of the pool runs at a time.
 
-A list that was read within FAST_S (a small pool) is never reused. A list that took longer is reused for HOLD_FACTOR
-times the duration of the read.
+A list that was read within FAST_S seconds (a small pool) is never reused. A list that took longer is reused for
+HOLD_FACTOR times the duration of the read.
 """
 
 from __future__ import annotations

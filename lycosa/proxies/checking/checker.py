@@ -32,7 +32,7 @@ KINDS = ("http", "socks5h", "socks4a", "https")
 """Other schemes to try if a proxy does not answer to its own scheme."""
 
 ATTEMPTS_MAX = 3
-"""Maximum number of checks of one proxy if the judge fails during each."""
+"""Maximum number of times to check one proxy, if the judge fails during each check."""
 
 
 class ProbeResult(NamedTuple):
@@ -49,7 +49,7 @@ class ProbeResult(NamedTuple):
 
 
 class Checker:
-    """See the module. `judges`: the fetcher for judges, which accepts their pinned certificates. `sites`: for sites."""
+    """See the module. `judges`: fetches from judges, and accepts pinned certificates. `sites`: fetches from sites."""
 
     def __init__(self, checks: Checks, judges: Fetcher, sites: Fetcher) -> None:
         self.checks = checks
@@ -57,7 +57,7 @@ class Checker:
         self._sites = sites
 
     async def ready(self) -> None:
-        """Make sure that a judge answers. Raises `NoJudge`, whose message says what to do."""
+        """Make sure that a judge answers. Raises `NoJudge` with a message that says what to do."""
         await self._judges.ready()
 
     async def check_all(self, proxies: Iterable[Proxy]) -> AsyncGenerator[Finding]:
@@ -108,7 +108,7 @@ class Checker:
         return Finding(
             proxy,
             tuple(name for name, each in (("http", plain), ("https", secure)) if each.seen is not None),
-            secure.latency_s or plain.latency_s,  # with TLS it includes the way from the proxy to the judge
+            secure.latency_s or plain.latency_s,  # with TLS it includes the handshake with the judge
             next(level for level in Anonymity if level in levels),
             exit_ip(*seen),
             tuple(sorted({*changes, *request_changes(seen[0], judge.direct)})),
@@ -129,7 +129,7 @@ class Checker:
         return ProbeResult(problem=problem, changes=(PAGE,) if is_altered else ())
 
     async def _check_page(self, judge: ReadyJudge, proxy: Proxy) -> Collection[str]:
-        """Return what the proxy changed in a page, nothing if the page was not received."""
+        """Return what the proxy changed in a page; nothing if the page was not received."""
         try:
             expected, response = await self._judges.page(judge.address, proxy)
         except FetchError:
@@ -180,7 +180,7 @@ async def record_finding(pool: ProxyPool, finding: Finding, checks: Checks, now:
 async def check_pool(
     pool: ProxyPool, checker: Checker, now: Callable[[], float], keys: Collection[str] | None = None
 ) -> AsyncGenerator[Finding]:
-    """Check all proxies of a pool once, or those with the given keys. Record and yield the findings as they come.
+    """Check all proxies of a pool once, or only the proxies with these keys. Record and yield each finding.
 
     Raises `NoJudge`, and `StateError` if the pool fails.
     """

@@ -1,4 +1,4 @@
-"""A judge: a small server that shows clients with its key how it received their requests, so they can check proxies.
+"""A judge: a small server that returns each request as it received it, to clients with its key, to check proxies.
 
     async with run_judge(Certificate.load_or_create(folder), host="203.0.113.1", port=8300, tls_port=8301) as judge:
         judge.address.url           # judge://KEY@203.0.113.1:8300/?tls=8301&pin=..., for the checker
@@ -65,7 +65,7 @@ class Certificate:
     def load_or_create(cls, folder: Path) -> Certificate:
         """Load the certificate from this folder (PEM). Create one if there is none. Raises `StateError`, `UsageError`.
 
-        Judges that start at the same time use the key of the first one. Any certificate for that key will do.
+        Judges that start at the same time use the private key of the first one. They may use any certificate for it.
         """
         chain, key = folder / CERTIFICATE_FILE, folder / KEY_FILE
         is_new = not key.exists() and _write(key, _openssl("genpkey", "-algorithm", "EC", *CURVE))
@@ -136,7 +136,7 @@ async def run_judge(
 ) -> AsyncIterator[Judge]:
     """Run a judge for the duration of the block, with TLS if there is a certificate. Port 0 means any free port.
 
-    `public` is the name or address at which proxies reach it, if it differs from `host`. Raises the errors of
+    `public` is the name or address at which proxies reach the judge, if it differs from `host`. Raises the errors of
     `open_listener`.
     """
     judge = Judge(key or new_key())

@@ -1,6 +1,6 @@
-"""The judges of a checker: which of them answer, and what they see of requests without a proxy.
+"""The judges of a checker: which of them answer, and how they see a request without a proxy.
 
-A proxy is not blamed for the failure of a judge: the judge is probed directly before the proxy is blamed.
+A proxy is not blamed for the failure of a judge: the judge is probed without a proxy before the proxy is blamed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lycosa.proxies.core.checks.judging import ANSWER_MAX, LOOK, PAGE, JudgeAddr
 from lycosa.proxies.core.proxy import Proxy
 
 FRESH_S = 30.0
-"""Time for which a judge counts as ready after a direct answer."""
+"""Seconds for which a judge counts as ready after it has answered without a proxy."""
 
 RETRY_S = 1.0
-"""Pause before the judges are probed again if none answered."""
+"""Pause, in seconds, before the judges are probed again if none answered."""
 
 NO_PROXY = ""
 NONCE_BYTES = 16
@@ -61,7 +61,7 @@ class Judges:
         return ready[next(self._rotation) % len(ready)]
 
     async def is_answering(self, judge: ReadyJudge, since: float) -> bool:
-        """Return whether a judge has answered directly since this loop time, or answers now."""
+        """Return whether a judge has answered without a proxy since this loop time, or answers now."""
         async with self._lock:
             known = self._ready.get(judge.address.url)
             if known is None or known[1] < since:
@@ -101,7 +101,7 @@ class Judges:
 
     async def _probe_directly(self, address: JudgeAddress) -> str:
         """Probe a judge without a proxy. Return the reason if it cannot be used, otherwise ""."""
-        self._ready.pop(address.url, None)  # until it answers again
+        self._ready.pop(address.url, None)  # it is not ready until it answers again
         try:
             seen, _ = await self.probe(address, NO_PROXY)
             if seen is not None and address.tls_port:

@@ -21,17 +21,17 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 RETRY_S, RETRY_MAX_S = 60.0, 6 * 3600.0
-"""The pause after a first failed check, and the maximum pause."""
+"""The pause after a first failed check, and the maximum pause, in seconds."""
 
 REFRESH_S = 10.0
 """Interval between two reads of the pool's proxies."""
 
 REFRESH_FACTOR = 20
-"""REFRESH_FACTOR times the duration of a read is added to the interval, because reading a large pool takes long."""
+"""The interval is extended by this many times the duration of the read, because reading a large pool takes long."""
 
 IDLE_MIN_S = 0.01
 JUDGE_S = 10.0
-"""Pause if no judge answers or the pool is unreachable."""
+"""Pause, in seconds, if no judge answers or the pool is unreachable."""
 
 
 class Upkeep:
@@ -58,7 +58,7 @@ class Upkeep:
         self._wakeup = asyncio.Event()
 
     async def run(self) -> None:
-        """Run until cancelled, which cancels the running checks, too."""
+        """Run until cancelled. Cancelling this also cancels the running checks."""
         loop = asyncio.get_running_loop()
         wakeup = asyncio.create_task(self._wakeup.wait())
         running: set[asyncio.Task[None]] = set()
@@ -83,7 +83,7 @@ class Upkeep:
             await asyncio.gather(wakeup, *running, return_exceptions=True)
 
     def refresh_soon(self) -> None:
-        """Read the proxies of the pool soon, because the pool has new proxies."""
+        """Read the proxies of the pool now, not at the end of the interval. Call it after adding proxies."""
         self._refresh_at = 0.0
         self._wakeup.set()
 

@@ -1,13 +1,13 @@
 """The folder of a proxy pool, read and written by the one process that owns it.
 
 DIR/lock        locked while a process owns the pool; holds its process id
-DIR/pool        the image: a snapshot of the pool at the start of its generation's journal; always replaced as a whole
+DIR/pool        the image: a snapshot of the pool when its journal was begun; always replaced as a whole
 DIR/journal.7   the changes since then (`proxies.core.pool.journal`), one checksummed frame per record
-DIR/socket      where the running owner serves other processes
+DIR/socket      the socket at which the running owner serves other processes
 
-A record is handed to the operating system before any caller gets a reply, so `kill -9` loses nothing that was
-confirmed. A process that is killed while it writes a record leaves a torn end, which is ignored. Any other damage is an
-error. The files contain logins: only the user of this process may read them.
+A record is passed to the operating system before any caller gets a reply, so `kill -9` loses nothing that was
+confirmed. If a process is killed while it writes a record, the journal ends with an incomplete record. This record is
+ignored; any other damage is an error. The files contain logins: only the user of this process may read them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ REPAIR = "restore the folder from a copy, or delete it and add the proxies again
 
 
 class PoolFolder:
-    """An owned folder. Raises `StateLocked`, `ForeignState`, `NewerState`, `StorageFull` or `StorageError`."""
+    """The folder of a pool, owned by this process.
+
+    Raises `StateLocked`, `ForeignState`, `NewerState`, `StorageFull` or `StorageError`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,12 +57,12 @@ class PoolFolder:
 
     @property
     def socket(self) -> Path:
-        """Where the owner serves other processes."""
+        """The path of the socket at which the owner serves other processes."""
         return self.path / SOCKET
 
     @property
     def is_complete(self) -> bool:
-        """Whether the journal has all changes since the image. If not, a new image has to be written."""
+        """Whether the journal has all changes since the image. If not, a new image must be written."""
         return self._journal >= 0
 
     @property
@@ -85,7 +88,7 @@ class PoolFolder:
         return image, list(_read_frames(self.path / f"{JOURNAL}{self.generation}", self.generation))
 
     def resume(self) -> bool:
-        """Continue the journal that was read, if it is empty. Return False if a new image has to be written instead."""
+        """Continue the journal that was read, if it is empty. Return False if a new image must be written instead."""
         journal = self.path / f"{JOURNAL}{self.generation}"
         if not self.generation:
             return False
@@ -104,7 +107,8 @@ class PoolFolder:
         generation = self.generation + 1
         head = IMAGE_HEAD.pack(MAGIC, VERSION, generation, xxh3_64_intdigest(image, generation))
         journal = self.path / f"{JOURNAL}{generation}"
-        # The journal first: it is read only when an image names its generation. A kill in between leaves it unused.
+        # The journal is created first. It is read only if the image has the same generation, so if the process is
+        # killed before the image is replaced, the new journal is never read.
         try:
             opened = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -123,7 +127,7 @@ class PoolFolder:
                 old.unlink(missing_ok=True)
 
     def postpone_image(self) -> None:
-        """Let the journal grow for a while longer."""
+        """Let the journal grow by JOURNAL_MIN more bytes before it is replaced."""
         self._size_max += JOURNAL_MIN
 
     def append(self, record: bytes) -> None:
@@ -171,7 +175,7 @@ class PoolFolder:
 
 
 def pool_exists(path: Path) -> bool:
-    """Return whether the folder holds a pool, complete or not. True if that cannot be found out."""
+    """Return whether the folder contains a pool, even an incomplete one. Return True if the folder cannot be read."""
     try:
         return (path / IMAGE).is_file() or (path / LOCK).is_file()
     except OSError:
@@ -179,7 +183,7 @@ def pool_exists(path: Path) -> bool:
 
 
 def owner_of(path: Path) -> str:
-    """Return the id of the process that owns the pool in this folder, or was the last to own it."""
+    """Return the id of the process that owns the pool in this folder, or of its last owner."""
     return lock_owner(path / LOCK)
 
 
@@ -210,11 +214,11 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
-    """Yield the records of a journal. Its end may be torn; an invalid frame before the end is damage."""
+    """Yield the records of a journal. The last record may be incomplete; any other invalid frame is an error."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return  # the owner was killed before it began the journal
+        return  # the owner was killed before it created the journal
     except OSError as error:
         raise _storage_error(path, error) from error
     at = 0
@@ -226,7 +230,7 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
 
 
 def _has_frame_after(data: bytes, at: int, generation: int) -> bool:
-    """Return whether a valid frame follows an invalid one, which therefore is not the torn end of a journal."""
+    """Return whether a valid frame follows the invalid one, which is then not just an incomplete last record."""
     return any(frame_at(data, each, generation) is not None for each in range(at + 1, len(data)))
 
 

@@ -1,9 +1,9 @@
 """A pool of proxies in a folder. It outlives its processes, and the processes of one machine share it.
 
 The first process that opens the folder owns it (`folder`) and has the pool in memory. The others lease through its
-socket (`remote`). When the owner ends or is killed, another process takes over with its next call, and the calls that
-were under way are repeated. Such a call may have been executed although its answer was lost. Then a repeated acquire
-leaves a lease without a holder, which expires; a repeated release is refused like a late one.
+socket (`remote`). When the owner ends or is killed, another process takes over with its next call, and the calls in
+progress are repeated. Such a call may have been executed although its answer was lost. After a repeated acquire, nobody
+holds the first lease, which then expires. A repeated release is refused like a late release.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 JOIN_TIMEOUT_S = 30.0
-"""Maximum time to wait for an owner that does not listen yet, because it is still reading its files."""
+"""Maximum time, in seconds, to wait for an owner that does not listen yet because it is still reading its files."""
 
 RETRY_S, RETRY_MAX_S = 0.01, 0.25
 REPORT_AFTER_S = 2.0
-"""Waiting time after which the user is shown the process that is waited for."""
+"""Seconds of waiting after which the user is told which process is waited for."""
 
 SET_BACK_MIN_S = 1.0
 """Minimum number of seconds by which the clock must be set back for a warning."""
@@ -65,8 +65,8 @@ class PoolStore:
         self.pool.journal = self._write
 
     def now(self) -> float:
-        """Return the time of the pool (unix seconds). It is never before the last change, even if the clock is set back
-        between two runs.
+        """Return the time of the pool (unix seconds). It is never before the last stored change, even if the clock was
+        set back between two runs.
         """
         return self._clock() + self._ahead_s
 
@@ -79,7 +79,7 @@ class PoolStore:
         except StateError as error:
             if not self.folder.is_complete:
                 raise
-            log.warning("%s", error)  # nothing is lost: the journal has all changes
+            log.warning("%s", error)  # no change is lost: the journal has all of them
         finally:
             self.folder.close()
 
@@ -112,7 +112,7 @@ class PoolStore:
     def _measure_set_back(self) -> float:
         """Return the seconds by which the clock was set back since the last change, 0 if it was not.
 
-        Leases and pauses would last longer by this time.
+        Without this correction leases and pauses would last longer by this time.
         """
         back_s = self._latest - self._clock()
         if back_s > SET_BACK_MIN_S:
@@ -217,7 +217,7 @@ class EmbeddedPool(PoolMethods):
             return pool
 
     async def _join(self) -> None:
-        """Own the folder, or connect to its owner. Neither is possible while an owner starts or ends, so try again."""
+        """Own the folder, or connect to its owner. While an owner starts or ends, neither is possible: try again."""
         started, pause_s, is_reported = time.monotonic(), RETRY_S, False
         while True:
             try:
@@ -270,7 +270,7 @@ async def embedded_pool(
     now: Callable[[], float] | None = None,
     draw: Callable[[], float] = clock.chance,
 ) -> EmbeddedPool:
-    """Open or create the pool in a folder. `report` is called with a message while it waits for another process.
+    """Open or create the pool in a folder. `report` is called with a message if this waits for another process.
 
     Raises `ForeignState`, `NewerState` or `StorageError` if the folder cannot be used, and `StateLocked` if its owner
     does not answer.

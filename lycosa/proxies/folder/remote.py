@@ -20,7 +20,7 @@ from lycosa.proxies.ports import ProxyPool
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 30.0
-"""Maximum seconds to wait for the owner, besides the `wait_s` of the call. After that the owner counts as hung."""
+"""Seconds to wait for the owner, in addition to the `wait_s` of the call. After that the owner counts as hung."""
 
 HELLO_TIMEOUT_S = 5.0
 
@@ -65,11 +65,11 @@ class RemotePool(RpcClient, PoolMethods):
         self.connection.abort()
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the owner's pool. An `acquire` may also wait for `wait_s` in the pool."""
+        """Call a method of the owner's pool. The timeout of an `acquire` also includes its `wait_s`."""
         return await self.call_within(ANSWER_TIMEOUT_S + kwargs.get("wait_s", 0.0), name, args, kwargs)
 
     def on_abandoned(self, name: str, result: Any) -> None:
-        """Release leases whose caller no longer waits."""
+        """Release the leases of an `acquire` whose caller no longer waits."""
         if name == "acquire" and not self.connection.is_lost:
             for lease in result:
                 self.connection.request("release", (lease, ())).future.cancel()

@@ -1,4 +1,4 @@
-"""The owner's end of the socket of a pool in a folder, through which other processes lease from the pool.
+"""The server at the socket of a pool in a folder: other processes lease from the owner's pool through it.
 
 The leases of a disconnected client expire, as after a crash. A lease that could not be sent is released at once.
 """
@@ -14,10 +14,10 @@ from lycosa.infra.rpc.server import RpcServer
 from lycosa.proxies.ports import ProxyPool
 
 VERSION = 3
-"""Increased when a method or a transferred type changes: the owner and its clients must have the same version."""
+"""Version of the protocol, increased when a method or a transferred type changes. Owner and clients must agree."""
 
 LIMITS = RpcLimits(clients_max=1_000, calls_max=10_000, unread_max=64 << 20)
-"""`calls_max` is high because most calls just wait for a proxy."""
+"""`calls_max` is high because most calls only wait for a proxy."""
 
 METHODS = methods_of(ProxyPool, "close")
 

@@ -30,13 +30,13 @@ class ClientOwner(Protocol):
     stopping: bool
 
     def add(self, client: ClientConnection) -> bool:
-        """Add a client. Return False if it must be disconnected: `remove` must be called in both cases."""
+        """Add a client. Return False if it must be disconnected. `remove` must be called in both cases."""
 
     def remove(self, client: ClientConnection) -> None: ...
 
 
 class ClientConnection(BufferedConnection):
-    """See the module. `deadline` (loop time) applies only while no task runs."""
+    """See the module. `deadline` (loop time) applies only while no request or tunnel runs as a task."""
 
     def __init__(self, owner: ClientOwner) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class ClientConnection(BufferedConnection):
     def on_data(self, data: bytes) -> None:
         if self._closing:
             return
-        if self._tunnel is not None:  # not open yet: the data of an open tunnel does not arrive here
+        if self._tunnel is not None:  # it is not open yet: the data of an open tunnel does not arrive here
             self._early += data
             if len(self._early) > BUFFER_MAX:
                 self.pause()
@@ -106,7 +106,7 @@ class ClientConnection(BufferedConnection):
                 self._protocol.on_timeout()
 
     def stop(self) -> None:
-        """Close the connection if no task runs. Otherwise it is closed after the task."""
+        """Close the connection now, or after the running task."""
         if self._task is None:
             self.transport.close()
 
@@ -163,7 +163,7 @@ class ClientConnection(BufferedConnection):
                 return
             self._tunnel = None
             failed(error)
-            if self._early:  # these bytes were meant for the host, they are not the next request
+            if self._early:  # these bytes were for the host: they are not the next request
                 self.close()
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""The ports between a client's connection and the protocol spoken on it."""
+"""The ports between a client's connection and the protocol that the client speaks on it."""
 
 from __future__ import annotations
 
@@ -59,4 +59,7 @@ class ClientTransport(Protocol):
         opened: Callable[[GatewayLease], bytes],
         failed: Callable[[LycosaError], None],
     ) -> None:
-        """Open a tunnel. `early`: the bytes that the client sent after its request. `opened` returns the reply."""
+        """Open a tunnel in a task. `early`: the bytes that the client sent after its request.
+
+        `opened` returns the reply to the client; `failed` is called if the tunnel could not be opened.
+        """

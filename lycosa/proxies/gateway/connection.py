@@ -1,8 +1,8 @@
 """A TCP connection from a client or to a proxy. Received bytes go to a handler, or to another connection (a tunnel).
 
 All connections read into one shared buffer. This works because received bytes are written before the next connection
-reads. So a tunnel copies no bytes, and an idle tunnel holds no memory. If the other side cannot write all bytes at
-once, it keeps the buffer, and the next connection reads into a new one. Each side keeps at most one buffer, because
+reads. So a tunnel copies no bytes, and an idle tunnel needs no buffer. If the other side of a tunnel cannot write all
+bytes at once, it keeps the buffer, and the next connection reads into a new one. Each side keeps at most one buffer:
 back-pressure then pauses reading from its peer.
 """
 
@@ -50,7 +50,7 @@ class BufferedConnection(asyncio.BufferedProtocol):
             _SharedBuffer.view = memoryview(bytearray(READ_MAX))
 
     def eof_received(self) -> bool:
-        """Return whether the other direction stays open."""
+        """Return whether the connection stays open for writing."""
         self.at_eof = True
         other = self.forward_to
         if other is None or other.closed:
@@ -107,16 +107,17 @@ class BufferedConnection(asyncio.BufferedProtocol):
         """Make the two connections the two sides of a tunnel, and read from both."""
         for source, sink in ((self, other), (other, self)):
             source.forward_to = sink
-            # One unsent byte pauses the other side, so no data piles up. With TLS a limit of 0 would always pause it.
+            # One unsent byte pauses reading from the other side, so no data piles up. With TLS a limit of 0 would pause
+            # it forever.
             source.transport.set_write_buffer_limits(1 if source.transport.get_extra_info("sslcontext") else 0, 0)
         self.resume()
         other.resume()
 
     def on_data(self, data: bytes) -> None:
-        """Called with received bytes, outside a tunnel."""
+        """Called with received bytes, unless the connection belongs to a tunnel."""
 
     def on_close(self, how: str) -> None:
         """Called at the end of the connection. `how` is "lost" or "closed"."""
 
     def on_writable(self, *, is_writable: bool) -> None:
-        """Called when the write buffer is full, and when it has drained, outside a tunnel."""
+        """Called when the write buffer is full and when it has drained, unless the connection belongs to a tunnel."""

@@ -1,4 +1,4 @@
-"""The counters of a gateway. None of them names a client, a site or a login."""
+"""The counters of a gateway. They contain no names of clients or sites, and no logins."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lycosa.core.metrics import Metric
 
 @dataclass(slots=True)
 class GatewayCounts:
-    """`requests` by status (0: no response), opened `tunnels` by protocol, `outcomes` of proxies by blame.
+    """Counts `requests` by status (0: no response), opened `tunnels` by protocol, and `outcomes` of proxies by blame.
 
-    `clients` and `tunnels_open` are current values, all others totals.
+    `clients` and `tunnels_open` are current values, all others are totals.
     """
 
     clients: int = 0

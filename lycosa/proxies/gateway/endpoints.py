@@ -1,4 +1,4 @@
-"""The gateway's own endpoints: clients report outcomes of their leases, and ask why proxies were chosen."""
+"""The gateway's own endpoints, where clients report outcomes of their leases and read why proxies were chosen."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def respond(context: GatewayContext, head: RequestHead, body: bytes) -> En
 
 
 async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead, body: bytes) -> EndpointResponse:
-    # JSON only: a web page in a browser on this machine can post a form here, but no JSON without CORS consent.
+    # JSON only: a web page in a browser on this machine can post a form here, but JSON only if CORS allows it.
     types = [value.partition(b";")[0].strip().lower() for value in head.values(b"content-type")]
     if types != [JSON.encode()]:
         raise Forbidden(f"send {JSON}", 415)
@@ -55,7 +55,10 @@ async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead,
 
 
 def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, query: bytes) -> EndpointResponse:
-    """Return the last leases of the account for a site and their reasons; of all clients if there are no accounts."""
+    """Return the last leases of the account for a site, and why their proxies were chosen.
+
+    If there are no accounts, return the last leases of all clients.
+    """
     if not context.accounts and not _is_local(head):
         raise Forbidden("use the address of this machine, or localhost")
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]

@@ -1,8 +1,8 @@
-"""One plain HTTP request: send it through a proxy, retry through another one if necessary, and pass on the response.
+"""One plain HTTP request: send it through a proxy, retry it through other proxies if needed, and pass on the response.
 
-The request body is kept while it is small, so that it can be sent again. A request is retried if the proxy failed:
-with any method if the proxy was unreachable or refused our login; with idempotent methods (RFC 9110 §9.2.2) also if the
-connection ended before the response. It is never retried after the client has received a byte of a response.
+The request body is kept while it is small, so that it can be sent again. A request is retried if the proxy failed: with
+any method if the proxy was unreachable or refused our login, with idempotent methods (RFC 9110 §9.2.2) also if the
+connection ended before the response. A request is never retried after the client has received a byte of a response.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Exchange:
     # ------------------------------------------------------------------------------------------------ the client's side
 
     def feed(self, data: bytes) -> bytes:
-        """Forward a piece of the request body, and return the bytes after its end. Raises `BadMessage`."""
+        """Forward a piece of the request body. Return the bytes after the end of the body. Raises `BadMessage`."""
         self.active_at = self._loop.time()
         payload, rest = self.body.feed(data)
         out = payload
@@ -93,7 +93,7 @@ class Exchange:
             out = encode_chunk(payload) + (LAST_CHUNK if self.body.done else b"")
         upstream = self._upstream
         if self._replay is not None:
-            # Until there is a connection, everything has to be kept for it.
+            # Until there is a connection to the proxy, all bytes of the body must be kept for it.
             if upstream is None or len(self._replay) + len(out) <= BUFFER_MAX:
                 self._replay += out
             else:
@@ -118,9 +118,9 @@ class Exchange:
         self._fail(error)
 
     def handle_timeout(self) -> bool:
-        """Return True if the client is to blame for a lack of progress. Otherwise blame the proxy: fail the attempt.
+        """Return True if the client is to blame for the timeout. Otherwise blame the proxy: fail the attempt.
 
-        While there is no connection to the proxy, do nothing: waiting for it or for a lease has other time limits.
+        Do nothing before there is a connection to the proxy: connecting and leasing have their own time limits.
         """
         if self._upstream is None:
             return False
@@ -142,7 +142,7 @@ class Exchange:
         self._lease, self._latency_s = lease, None
         self._rules = self._context.rules_of(lease.proxy_lease.target)
         proxy = lease.proxy_lease.proxy
-        # An HTTP proxy receives the request itself; other proxies are asked for a connection to the host.
+        # An HTTP proxy receives the request itself. Another proxy first receives a request to connect to the host.
         absolute = proxy.scheme in ("http", "https") and not route.pinned
         key = (proxy.key, "" if absolute else self._to.authority)
         login = proxy_authorization(proxy) if absolute else b""
@@ -155,7 +155,7 @@ class Exchange:
             except ConnectionLost:
                 if not upstream.is_reused or not self.can_repeat():
                     raise
-                continue  # it was closed while it was idle: not the proxy's fault
+                continue  # an idle connection was closed: the proxy is not to blame
             return self.outcome
 
     def can_repeat(self) -> bool:
@@ -189,12 +189,12 @@ class Exchange:
             self._client.pause()
 
     def _take_idle(self, key: UpstreamKey) -> Upstream | None:
-        """Return an idle connection if the request may be repeated, because the proxy may be closing it now."""
+        """Return an idle connection. It may be closing, so return None if the request must not be repeated."""
         is_repeatable = self._head.method in IDEMPOTENT and self._replay is not None
         return self._context.idle_connections.take(key) if is_repeatable else None
 
     async def _connect(self, proxy: Proxy, route: Route, *, absolute: bool) -> Upstream:
-        """Return a new connection, to the proxy or through it."""
+        """Return a new connection to the proxy (`absolute`), or through the proxy to the host."""
         if absolute:
             upstream = await self._context.dialer.connect(proxy)
         else:
@@ -257,7 +257,7 @@ class Exchange:
         self._pass_on(out, received)
 
     def _pass_on(self, out: bytes, data: bytes) -> None:
-        """Send the client a piece of the response body, after `out`."""
+        """Send `out` and then a piece of the response body to the client."""
         body = self._response_body
         payload, rest = body.feed(data) if data and not body.done else (b"", data)
         if self._sample is not None and len(self._sample) < SEARCHED_MAX:

@@ -17,10 +17,10 @@ from lycosa.proxies.gateway.routing import GatewayContext
 
 BACKLOG = 1_024
 RENEW_S = 5.0
-"""Interval between checks for leases that need renewal."""
+"""Seconds between checks for leases that must be renewed."""
 
 POLL_S = 0.01
-"""Interval between checks whether all clients have left."""
+"""Seconds between checks whether all clients have disconnected."""
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +120,8 @@ async def run_gateway(context: GatewayContext, listener: socket.socket) -> Async
 def open_listener(bind: str, *, has_accounts: bool) -> socket.socket:
     """Return a socket that listens at ADDRESS:PORT, on loopback if ADDRESS is empty.
 
-    Other machines need an account: an open proxy is found within hours, and its owner is liable for the abuse. Raises
-    `UsageError` for an invalid address, and the errors of `listening.open_listener`.
+    Clients on other machines need an account: scanners find an open proxy within hours, and its owner is liable for
+    abuse. Raises `UsageError` for an invalid address, and the errors of `listening.open_listener`.
     """
     address, _, port = bind.rpartition(":")
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):

@@ -98,7 +98,7 @@ class HttpProtocol:
             self._client.close()
 
     def _start_request(self, head: RequestHead, rest: bytes) -> None:
-        """Start a request. Raises if the start of the next request is unknown; the connection must be closed then."""
+        """Start a request. If this raises, it is unknown where the next request starts: close the connection."""
         body = request_body_reader(head)
         if any(each != b"100-continue" for each in elements(head.values(b"expect"))):
             raise BadMessage("Expect: only 100-continue is supported", 417)
@@ -133,7 +133,7 @@ class HttpProtocol:
         self._client.start(self._run_exchange(self._exchange, user, to))
 
     def _refuse(self, error: Forbidden, body: BodyReader, rest: bytes) -> None:
-        """Refuse a request. Read the next one if the body of this one is complete, otherwise close the connection."""
+        """Refuse a request. Read the next one if the body of the refused one is complete, else close the connection."""
         self._refusals += 1
         self._keep_alive = self._keep_alive and body.done and self._refusals < REFUSALS_MAX
         self._send_error(error)
@@ -179,7 +179,7 @@ class HttpProtocol:
         self._client.send(encode_own_response(status, f"{error_text(error)}\n", close=not self._keep_alive))
 
     def _abandon_body(self, error: BadMessage) -> None:
-        """End a request with an invalid body. The connection is closed, as the start of the next request is unknown."""
+        """End a request with an invalid body. Close the connection: it is unknown where the next request starts."""
         self._keep_alive = False
         if self._exchange is not None:
             self._exchange.fail(error)

@@ -1,8 +1,8 @@
-"""The leases of a gateway: one per request or tunnel; concurrent requests and tunnels of a session share one.
+"""The leases of a gateway: one for each request or tunnel; concurrent requests and tunnels of a session share a lease.
 
-A lease is renewed while it is in use, and released with an outcome for each use. Client reports are outcomes, too. A
-bad report ends the lease and its tunnels at once, so the next request of the session gets another proxy. A bad report
-after the end of the lease bans the proxy.
+A lease is renewed while it is in use, and released with an outcome for each use. Reports of clients are outcomes, too.
+A bad report ends the lease and its tunnels at once, so the next request of the session gets another proxy. A bad report
+after the end of the lease bans the proxy for the target.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool
 
 ENDED_MAX = 10_000
 REPORT_WINDOW_S = 300.0
-"""Time for which clients may report on an ended lease. At most ENDED_MAX ended leases are remembered."""
+"""Seconds for which clients may report on an ended lease. At most ENDED_MAX ended leases are remembered."""
 
 LATE_BAN_S = 300.0
-"""Duration of the ban after a late report that gives no duration."""
+"""Duration of the ban, in seconds, after a late report without a duration."""
 
 OUTCOMES_MAX = 10_000
-"""Number of outcomes of one lease after which only bad ones are kept: a session that never pauses has one lease."""
+"""Number of outcomes of one lease after which only bad ones are kept. A session without pauses keeps its lease."""
 
 RENEWALS = 3
 """A lease is renewed once 1 / RENEWALS of its time is over."""
@@ -50,7 +50,7 @@ ClientSession = tuple[str, str, str]
 
 @dataclass(slots=True, eq=False)
 class GatewayLease:
-    """A lease. `id`: the value of X-Proxy-Lease. `use_count`: requests and tunnels that use it now.
+    """A lease. `id`: the value of X-Proxy-Lease. `use_count`: the number of requests and tunnels that use it now.
 
     `on_end`: called if the lease ends while it is in use.
     """
@@ -132,7 +132,7 @@ class GatewayLeases:
         return "accepted"
 
     async def renew(self) -> None:
-        """Renew the leases that expire soon. End a lease that the pool has taken back, with its tunnels."""
+        """Renew the leases that expire soon. End the leases that the pool has taken back, and their tunnels."""
         soon = self._now() + self._limits.lease_s * (RENEWALS - 1) / RENEWALS
         for lease in [each for each in self._active.values() if each.proxy_lease.deadline <= soon]:
             if not lease.use_count:  # its client disconnected during the acquire
@@ -160,14 +160,14 @@ class GatewayLeases:
     async def _acquire_shared(
         self, client_session: ClientSession, request: ProxyRequest, key: SessionKey
     ) -> GatewayLease:
-        """Return the lease of a session. If it has none, acquire one, or wait for the acquire that is under way."""
+        """Return the lease of a session. If there is none, acquire one, or wait for the acquire in progress."""
         lease = self._sessions.get(key)
         while lease is None or lease.ended:
             pending = self._pending.get(key)
             if pending is None:
                 pending = self._pending[key] = asyncio.create_task(self._acquire(client_session, request, key))
                 pending.add_done_callback(lambda task: self._on_acquired(key, task))
-            lease = await asyncio.shield(pending)  # if this client disconnects, others may still wait for it
+            lease = await asyncio.shield(pending)  # if this client disconnects, others may still wait for the lease
         return lease
 
     def _on_acquired(self, key: SessionKey, task: asyncio.Task[GatewayLease]) -> None:
@@ -234,13 +234,13 @@ class GatewayLeases:
         return lease
 
     async def _report_late(self, lease: GatewayLease, outcome: Outcome) -> str:
-        """Apply a report on an ended lease. A bad report bans the proxy; other reports have no effect on the pool."""
+        """Apply a report on an ended lease. A bad report bans the proxy; any other report does not change the pool."""
         lease.choice.end([*lease.outcomes, outcome])
         if any(each.blame in BAD for each in lease.outcomes):
             return "late, already known"
         if outcome.blame not in BAD:
             return "late"
-        # Ban it for this target only: a late report is too weak a sign to count against the proxy everywhere.
+        # Ban the proxy for this target only: a late report is too unreliable to ban it for all targets.
         ban_s = outcome.rest_s if outcome.rest_s is not None else LATE_BAN_S
         proxy_lease = lease.proxy_lease
         await self._pool.ban(proxy_lease.target, proxy_lease.proxy.key, self._now() + ban_s, outcome.reason)

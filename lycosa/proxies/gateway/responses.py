@@ -1,4 +1,4 @@
-"""The gateway's own responses: answers of its endpoints, and errors as plain text with the reason."""
+"""The gateway's own responses: those of its endpoints, and errors as plain text with the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = "text/plain; charset=utf-8"
 def encode_own_response(
     status: int, text: str, content_type: str = TEXT, *, close: bool, head_only: bool = False
 ) -> bytes:
-    """Return an encoded response. Errors have `X-Proxy-Error`, which distinguishes them from errors of the site."""
+    """Return an encoded response. Errors have the header `X-Proxy-Error`; errors of the site do not have it."""
     body = text.encode("utf-8", "replace")
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     if status in CHALLENGES:
@@ -50,7 +50,7 @@ def status_of(error: LycosaError) -> int:
 
 
 def error_text(error: LycosaError) -> str:
-    """Return the body of the response to an error, one line."""
+    """Return the body of the response to an error: one line."""
     if isinstance(error, BadResponse):
         return f"bad answer: {error}"
     return f"no answer: {error}" if isinstance(error, FetchError) else str(error)

@@ -1,4 +1,4 @@
-"""The context that all clients of a gateway share, the route to a destination, and attempts with several proxies."""
+"""The context that all clients of a gateway share, the route to a destination, and attempts through several proxies."""
 
 from __future__ import annotations
 
@@ -47,17 +47,19 @@ class ProxyTask(Protocol):
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome if the task is cancelled now, None if it is unknown."""
+        """The outcome to report if the task is cancelled now; None if it is unknown."""
 
     async def attempt(self, lease: GatewayLease, route: Route) -> Outcome | None:
         """Run the task with the leased proxy. Raises `FetchError`."""
 
     def can_repeat(self) -> bool:
-        """Return whether the task can be tried with another proxy."""
+        """Return whether the task can be repeated with another proxy."""
 
 
 class Route(NamedTuple):
-    """The route to a destination. `address`: the resolved address, or "". `pinned`: proxies get it, not the name."""
+    """The route to a destination. `address`: the resolved address, or "". `pinned`: proxies get the address, not the
+    name.
+    """
 
     to: Destination
     address: str = ""
@@ -65,7 +67,7 @@ class Route(NamedTuple):
 
 
 async def destination_for(context: GatewayContext, route: Route, proxy: Proxy) -> Destination:
-    """Return the destination for this proxy: the name, or the address if it is pinned or the proxy needs one."""
+    """Return the destination to send to a proxy: an address if it is pinned or the proxy needs one, else the name."""
     if route.to.is_address or not (route.pinned or proxy.scheme in ADDRESS_SCHEMES):
         return route.to
     return Destination(route.address or await _resolve(context, route.to), route.to.port)

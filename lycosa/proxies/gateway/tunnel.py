@@ -1,7 +1,7 @@
 """One tunnel: a connection to a host through a proxy, joined with the client's connection until both have ended.
 
-The gateway cannot look inside. If bytes came back, the proxy works, but that says nothing about the site. If the
-client's bytes got no answer, the outcome is a miss. All other outcomes must be reported by the client.
+The gateway does not see the responses in a tunnel. If bytes came back, the proxy works, but that says nothing about the
+site. If the client sent bytes and none came back, the outcome is a miss. The client must report all other outcomes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lycosa.proxies.gateway.routing import GatewayContext, Route, destination_fo
 from lycosa.proxies.gateway.upstream import Upstream
 
 HALF_CLOSED_IDLE_S = 60.0
-"""Idle time after which a tunnel ends if one side is closed."""
+"""Maximum idle time, in seconds, of a tunnel with one closed side."""
 
 
 class Tunnel:
@@ -46,7 +46,7 @@ class Tunnel:
         proxy = lease.proxy_lease.proxy
         to = await destination_for(self._context, route, proxy)
         upstream, received = await self._context.dialer.connect_through(proxy, to)
-        if lease.ended:  # reported, or taken back by the pool, during the handshake
+        if lease.ended:  # a bad report or the pool ended it during the handshake
             upstream.abort()
             raise ProxyFailed("the lease ended before the tunnel was open", behind=True)
         self._upstream = upstream
@@ -75,7 +75,7 @@ class Tunnel:
         return Outcome(Blame.NOBODY, "", None, upstream.latency_s)
 
     def on_close(self, how: str) -> None:
-        """Close the client's side after everything is written."""
+        """Close the client's connection after all data is written."""
         self._client.transport.close()
         self.finish()
 
@@ -83,10 +83,10 @@ class Tunnel:
         """Never called: the joined connections pass bytes to each other."""
 
     def on_writable(self, *, is_writable: bool) -> None:
-        """The joined connections pause each other."""
+        """Does nothing: the joined connections pause each other."""
 
     def finish(self) -> None:
-        """End the task: one side is closed."""
+        """End the task, because one side is closed."""
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -108,7 +108,7 @@ class Tunnel:
 
     @property
     def idle_timeout_s(self) -> float:
-        """The time after which an idle tunnel ends: shorter if one side is closed, as the other may be gone too."""
+        """The maximum idle time, in seconds. It is shorter if one side is closed: the other may have vanished, too."""
         limit_s = self._context.limits.tunnel_idle_s
         is_half_closed = self._client.at_eof or (self._upstream is not None and self._upstream.at_eof)
         return min(HALF_CLOSED_IDLE_S, limit_s) if is_half_closed else limit_s

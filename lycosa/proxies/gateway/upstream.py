@@ -1,4 +1,4 @@
-"""Connections to proxies, plain or tunnelled to a host. Idle connections are kept for the next request."""
+"""Connections to proxies, or through proxies to a host. Idle connections are kept for the next request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UpstreamKey = tuple[str, str]
 """A proxy, and the host behind it; "" if the connection accepts requests for any host."""
 
 FLUSH_TIMEOUT_S = 10.0
-"""Maximum time that a proxy may take to read the last bytes of a tunnel."""
+"""Maximum time, in seconds, for a proxy to read the last bytes of a tunnel."""
 
 NOT_REACHED = "proxy not reached"
 
@@ -37,7 +37,7 @@ class UpstreamListener(Protocol):
 
 
 class Upstream(BufferedConnection):
-    """One connection to a proxy. `latency_s`: seconds of TCP and TLS connect, None for a reused connection."""
+    """One connection to a proxy. `latency_s`: the seconds to connect by TCP and TLS; None for a reused connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Upstream(BufferedConnection):
     def on_data(self, data: bytes) -> None:
         if self._listener is not None:
             self._listener.on_data(data)
-        else:  # bytes received while idle would become part of the next response
+        else:  # bytes received on an idle connection would become part of the next response
             self.abort()
 
     def eof_received(self) -> bool:
@@ -88,7 +88,7 @@ class Upstream(BufferedConnection):
         self.transport.abort()
 
     def finish(self) -> None:
-        """Close when the buffered bytes are written, at the latest after FLUSH_TIMEOUT_S."""
+        """Close when the buffered bytes are written, or after FLUSH_TIMEOUT_S."""
         self._listener = None
         if not self.closed:
             self.transport.close()
@@ -120,7 +120,7 @@ class _HandshakeListener:
         if out:
             self._upstream.send(out)
         if self._handshake.done and not self._done.done():
-            self._upstream.pause()  # until there is a listener again
+            self._upstream.pause()  # until the connection has a listener again
             self._upstream.listen(None)
             self._done.set_result(None)
 
@@ -144,7 +144,7 @@ class Dialer:
 
     async def connect(self, proxy: Proxy) -> Upstream:
         """Connect to a proxy. Raises `ProxyFailed`."""
-        start = perf_counter()  # not loop time, which does not advance within one iteration
+        start = perf_counter()  # loop time would not advance within one iteration
         tls = None
         if proxy.scheme == "https":
             tls = self._tls = self._tls or ssl.create_default_context()
@@ -183,7 +183,7 @@ class Dialer:
 
 
 class IdleConnections:
-    """Connections that wait for the next request. The most recently used one is reused first."""
+    """Idle connections, kept for the next request. The most recently used connection is reused first."""
 
     def __init__(self) -> None:
         self._idle: OrderedDict[Upstream, None] = OrderedDict()
@@ -193,7 +193,7 @@ class IdleConnections:
         return len(self._idle)
 
     def take(self, key: UpstreamKey) -> Upstream | None:
-        """Remove and return an idle connection, None if there is none."""
+        """Remove and return an idle connection; None if there is none."""
         waiting = self._by_key.get(key)
         if not waiting:
             return None
@@ -202,7 +202,7 @@ class IdleConnections:
         return upstream
 
     def add(self, upstream: Upstream, now: float) -> None:
-        """Keep a connection, or close it if IDLE_PER_PROXY_MAX are kept for its key.
+        """Keep a connection, or close it if IDLE_PER_PROXY_MAX connections are already kept for its key.
 
         Beyond IDLE_CONNECTIONS_MAX in total, the connection that has been idle for the longest is closed.
         """

@@ -1,7 +1,7 @@
-"""How much a proxy reveals about its client, judged by a request through it as a judge server saw it.
+"""How much a proxy reveals about its client, by a request through the proxy as a judge server received it.
 
     TRANSPARENT   the judge saw one of our addresses, as the source of the connection or in a header
-    ANONYMOUS     it saw none, but headers reveal a proxy, or differ from the headers of a request without a proxy
+    ANONYMOUS     it saw no such address, but headers reveal a proxy, or differ from those of a request without a proxy
     ELITE         the request looks like a request without a proxy, from another address
 
 Addresses are compared in canonical form, however a proxy spells them: IPv6 in any form, IPv4 mapped into IPv6, with the
@@ -55,9 +55,9 @@ class SeenRequest:
 
 
 def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ()) -> Anonymity:
-    """Return the anonymity of a request. `direct` is a request without a proxy; `own` are our further addresses."""
+    """Return the anonymity of a request. `direct` is a request without a proxy; `own` are our other addresses."""
     ours = {network for text in (direct.address, *own) if (network := network_of(text)) is not None}
-    values = [value for name, value in seen.fields if name != "host"]  # it is the address of the judge
+    values = [value for name, value in seen.fields if name != "host"]  # the host is the address of the judge
     if any(network_of(each) in ours for each in (seen.address, *addresses_in(values))):
         return Anonymity.TRANSPARENT
     if any(reveals_proxy(name) for name, _ in seen.fields) or _compared(seen) != _compared(direct):

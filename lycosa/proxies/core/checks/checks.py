@@ -1,8 +1,8 @@
 """Settings of proxy checks (`[proxies.checks]`), the findings of a check, and the outcomes for the pool.
 
-A proxy that cannot be reached, or reaches no judge, cools down as after a failed request. A proxy that alters pages, or
-is less anonymous than required, is dead at once. A proxy that does not serve a site is banned for that site only, until
-the next check.
+A proxy that cannot be reached, or cannot reach a judge, cools down as after a failed request. A proxy that alters pages
+or is less anonymous than required is dead at once. A proxy through which a site does not work is banned for that site
+only, until the next check.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class TargetPage:
 
 
 class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "timeout", "dead_kept_s": "dead_kept"}):
-    """How to check. `own_addresses`: our addresses that no judge sees; `may_alter`: accepted changes.
+    """How to check proxies. `own_addresses`: our addresses, besides the one that judges see. `may_alter`: changes that
+    do not make a proxy unfit.
 
     A proxy that has been dead for `dead_kept_s` is forgotten (0: never). `other_kinds`: whether to try other schemes if
     a proxy does not answer to its own scheme.
@@ -82,9 +83,9 @@ class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "time
 class Finding:
     """The result of a check of one proxy.
 
-    `protocols`: what it can carry, "http" and "https" (by CONNECT, or through SOCKS); if none, `problem` says why.
-    `kinds`: the schemes it answers to, if others were tried. `changes`: as in `tampering`. `latency_s`: time to connect
-    to the proxy by TCP and TLS. `exit_ip`: "" if it changes. `sites`: the problem of each target; "" for none.
+    `protocols`: the protocols it forwards, "http" and "https" (by CONNECT, or through SOCKS); if none, `problem` says
+    why. `kinds`: the schemes it answers to, if others were tried. `changes`: as in `tampering`. `latency_s`: time to
+    connect to the proxy by TCP and TLS. `exit_ip`: "" if it changes. `sites`: the problem of each target; "" for none.
     """
 
     proxy: Proxy
@@ -102,7 +103,7 @@ class Finding:
         return bool(self.protocols)
 
     def unfit(self, checks: Checks) -> str:
-        """Return why the proxy must not be used even if it works; "" if it may be used."""
+        """Return why the proxy must not be used although it works; "" if it may be used."""
         altered = [each for each in self.changes if each in GRAVE and each not in checks.may_alter]
         if altered:
             return f"{UNFIT}: alters the {altered[0]}"
@@ -132,5 +133,5 @@ def checks_from(values: object, place: str = "proxies.checks") -> Checks:
             raise BadSetting(f"{place}.sites[{number}].url: this is not a URL: write http:// or https://") from None
     targets = [each.target for each in checks.sites]
     if repeated := [each for each in targets if targets.count(each) > 1]:
-        raise BadSetting(f"{place}.sites: two for the target {repeated[0][:60]!r}: put all texts into one")
+        raise BadSetting(f"{place}.sites: two entries for the target {repeated[0][:60]!r}: merge them into one")
     return replace(checks, own_addresses=own_addresses)

@@ -3,9 +3,9 @@
     GET /look/NONCE/TAG   {"signature": ..., "seen": "{nonce, address, tls, fields}"}   the request as the judge saw it
     GET /page/NONCE/TAG   an HTML page that both sides derive from the key and nonce    to check that it is unchanged
 
-Judge and client share a key. TAG proves that the client has it, so the judge serves nobody else. The signature (HMAC,
-RFC 2104) proves that the judge wrote the answer, for this nonce and no earlier one. Each request has a new random
-nonce.
+Judge and client share a key. TAG proves that the client has the key; the judge answers no other clients. The signature
+(HMAC, RFC 2104) proves that the judge wrote the answer, and wrote it for this nonce. Each request has a new random
+nonce, so an old answer cannot be replayed.
 
 The address of a judge is one text: judge://KEY@HOST:PORT/?tls=PORT&pin=PIN. The pin is the SHA-256 of the public key of
 its certificate, in base64url: no certificate authority is trusted.
@@ -49,7 +49,7 @@ WRITE = "write judge://KEY@HOST:PORT/?tls=PORT&pin=PIN, as `lycosa proxies judge
 
 @dataclass(frozen=True, slots=True)
 class JudgeAddress:
-    """The address of a judge. Without a TLS port, proxies that change certificates are not detected."""
+    """The address of a judge. If it has no TLS port, proxies that replace certificates are not detected."""
 
     host: str
     port: int
@@ -94,7 +94,7 @@ class _SignedAnswer(msgspec.Struct):
 
 
 def parse_judge_address(text: str) -> JudgeAddress:
-    """Parse an address. Raises `BadProxy`, whose message does not contain the key."""
+    """Parse an address. Raises `BadProxy`; its message does not contain the key."""
     try:
         parts = urlsplit(text.strip())
         host, port = parts.hostname or "", parts.port or 0
@@ -120,7 +120,7 @@ def tag(key: str, kind: str, nonce: str) -> str:
 
 
 def parse_target(target: str, key: str) -> tuple[str, str] | None:
-    """Return kind and nonce of a request target; None if its tag is not valid for the key."""
+    """Return the kind and the nonce of a request target; None if its tag is not valid for the key."""
     parts = target.split("/")
     if len(parts) != 4 or parts[0] or parts[1] not in {LOOK, PAGE} or not NONCE.fullmatch(parts[2]):
         return None
@@ -148,7 +148,7 @@ def decode_answer(body: bytes, key: str, nonce: str) -> SeenRequest | None:
 
 
 def make_page(key: str, nonce: str) -> bytes:
-    """Return the page of a nonce. Its form, script and text are what tampering proxies look for."""
+    """Return the page of a nonce. It has a form, a script and text, because proxies that alter pages change those."""
     words = shake_256(f"{key} page {nonce}".encode()).hexdigest(512)
     return (
         f"<!doctype html><html><head><title>{words[:24]}</title><script>var page = '{words[24:64]}'</script></head>"

@@ -1,4 +1,5 @@
-"""A schedule of many items. An item is due again after an interval if it succeeded, after growing pauses if it failed.
+"""A schedule of many items. An item is due again after an interval if it succeeded, or after a pause if it failed. The
+pause grows with each failure in a row.
 
 Intervals and pauses are random: items that started together drift apart, and items that failed together do not retry
 together (`pool.backoff`).
@@ -15,7 +16,10 @@ JITTER = 0.1
 """Maximum random change of an interval, as a share of the interval."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
-"""Moved items leave outdated entries. The heap is rebuilt at OUTDATED_FACTOR entries per item plus OUTDATED_MIN."""
+"""The heap is rebuilt when it has more than OUTDATED_FACTOR entries per item, plus OUTDATED_MIN.
+
+A rescheduled item leaves its old entry in the heap.
+"""
 
 
 @dataclass(slots=True)
@@ -46,7 +50,7 @@ class Schedule:
         return name in self._items
 
     def add(self, name: str, at: float) -> None:
-        """Add a new item; a known one is not changed."""
+        """Add a new item. An item that exists is not changed."""
         if name not in self._items:
             self._set(name, ScheduledItem(at))
 
@@ -84,13 +88,13 @@ class Schedule:
         self._set(name, ScheduledItem(now + pause_s, item.failures + 1))
 
     def reschedule(self, name: str, at: float) -> None:
-        """End a running item that has neither failed nor succeeded."""
+        """End a running item that has neither failed nor succeeded, and schedule it for `at`."""
         item = self._items.get(name)
         if item is not None:
             self._set(name, ScheduledItem(at, item.failures))
 
     def next_at(self) -> float | None:
-        """Return when the next item is due; None if all are running."""
+        """Return when the next item is due; None if there is no item, or all items are running."""
         while self._heap:
             at, name = self._heap[0]
             item = self._items.get(name)

@@ -1,7 +1,7 @@
 """Where clients of the gateway may connect: allowed ports, no private addresses.
 
-An upstream proxy resolves names itself, perhaps to other addresses than the gateway; `NamePolicy` says how the gateway
-deals with that.
+An upstream proxy resolves names itself, and may get other addresses than the gateway. `NamePolicy` says what the
+gateway does about this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class NamePolicy(StrEnum):
 
     check   resolves it, and refuses it if any address is private
     pin     like check, and gives the proxy the address instead of the name: the proxy cannot use another address
-    trust   does not check the name: for proxies elsewhere, whose private networks need no protection from our clients
+    trust   does not check the name: for proxies in other networks, whose private addresses need no protection
     """
 
     CHECK = "check"

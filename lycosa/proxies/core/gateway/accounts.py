@@ -15,14 +15,14 @@ from lycosa.proxies.core.gateway.username import LOGIN_FAILED, LOGIN_STATUS, Gat
 
 ACCOUNTS_MAX = 10_000
 LOGINS_MAX = 1_024
-"""Maximum number of Proxy-Authorization values whose result is cached."""
+"""Maximum number of Proxy-Authorization values whose login is cached."""
 
 PASSWORD_MAX = 255
 """Maximum length of a password, in bytes: the limit of SOCKS (RFC 1929)."""
 
 NAME = re.compile(r"[\w.~@-]{1,64}", re.ASCII)
 PASSWORD = re.compile(r"[^\ud800-\udfff]+")
-"""A password has no surrogates: they stand for command-line bytes that are not UTF-8, and cannot be sent."""
+"""A password has no surrogates. They stand for bytes of the command line that are not UTF-8, and cannot be sent."""
 
 LOGIN_MISSING = "send a user name and a password"
 
@@ -74,7 +74,7 @@ class Accounts:
 def read_accounts(lines: Iterable[str], where: str = "--user") -> dict[str, str]:
     """Return the passwords by name from lines NAME:PASSWORD; blank lines and comments (#) are skipped.
 
-    Raises `UsageError`, whose message contains no password.
+    Raises `UsageError`; the message does not contain a password.
     """
     accounts: dict[str, str] = {}
     for number, line in enumerate(lines, 1):

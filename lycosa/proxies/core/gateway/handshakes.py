@@ -1,4 +1,4 @@
-"""Handshakes that request a connection through a proxy, without I/O: bytes in, bytes out.
+"""Handshakes that request a connection through a proxy. They do no I/O: they take received bytes and return bytes.
 
 CONNECT (RFC 9110 §9.3.6), SOCKS 4 and 4a, SOCKS 5 (RFC 1928, 1929):
 
@@ -41,7 +41,7 @@ class Handshake:
         self._received = b""
 
     def receive(self, data: bytes) -> bytes:
-        """Process received bytes, and return those to send. Raises `ProxyFailed`."""
+        """Process received bytes, and return bytes to send. Raises `ProxyFailed`."""
         raise NotImplementedError
 
     def _finish(self, size: int) -> None:
@@ -50,7 +50,7 @@ class Handshake:
 
 
 def proxy_authorization(proxy: Proxy) -> bytes:
-    """Return the value of Proxy-Authorization for an HTTP proxy (RFC 7617), b"" without a login."""
+    """Return the value of Proxy-Authorization for an HTTP proxy (RFC 7617); b"" if the proxy has no login."""
     if not (proxy.username or proxy.password):
         return b""
     return b"Basic " + b64encode(f"{proxy.username}:{proxy.password}".encode())
@@ -92,7 +92,7 @@ class ConnectHandshake(Handshake):
 
 
 class Socks4Handshake(Handshake):
-    """SOCKS 4, and 4a for names. The user name is not a login: proxies may verify it with an ident server."""
+    """SOCKS 4, and 4a for host names. The user name has no password: proxies may verify it with an ident server."""
 
     def __init__(self, to: Destination, user: str) -> None:
         address, name = SOCKS4A_ADDRESS, b""
@@ -183,7 +183,7 @@ class Socks5Handshake(Handshake):
             raise _invalid_reply()
         if code != socks.SUCCEEDED:
             raise ProxyFailed(f"proxy reported: {socks.REASONS.get(code, 'failure')}", behind=True)
-        # Next in the reply is the address the proxy connects from; the first byte of a name is its length.
+        # The rest of the reply is the address from which the proxy connects. The first byte of a name is its length.
         size = {socks.IPV4: 10, socks.IPV6: 22, socks.NAME: 7 + first}.get(kind)
         if size is None:
             raise _invalid_reply()

@@ -16,25 +16,25 @@ SWEEP_S = 1.0
 """Interval at which timeouts are checked, which is also their precision."""
 
 LINGER_S = 2.0
-"""Time for the client to read the response on a connection that we close; what it sends meanwhile is discarded."""
+"""Time for the client to read the response on a connection that we close. Bytes that it sends are discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one gateway.
+    """The limits of one gateway. Names that end with _s are maximum times.
 
-    clients         concurrent client connections
-    per_client      concurrent connections from one address
-    head_s          a request head or SOCKS greeting: from its first byte to its last
-    idle_s          a connection without a request
-    connect_s       TCP and TLS to a proxy
-    handshake_s     the proxy's own connection to the host
+    clients         maximum number of concurrent client connections
+    per_client      maximum number of concurrent connections from one address
+    head_s          from the first to the last byte of a request head or SOCKS greeting
+    idle_s          without a request on a client connection
+    connect_s       for the TCP and TLS connection to a proxy
+    handshake_s     for the connection of the proxy to the host
     answer_s        until the next bytes of a response arrive, and until the client reads them
-    tunnel_idle_s   a tunnel without traffic
+    tunnel_idle_s   without traffic in a tunnel
     wait_s          until the pool has a proxy to lease
-    attempts        number of proxies to try for one request
-    lease_s         time after which the leases of a killed gateway expire
-    grace_s         time for which open requests and tunnels may continue after a stop
+    attempts        maximum number of proxies to try for one request
+    lease_s         until the leases of a killed gateway expire
+    grace_s         for open requests and tunnels after a stop
     """
 
     clients: int = 8_192

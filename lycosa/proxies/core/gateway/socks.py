@@ -72,5 +72,5 @@ def read_request(data: bytes) -> tuple[tuple[int, Destination], int] | None:
 
 
 def encode_reply(code: int) -> bytes:
-    """Return the reply to a request. It has 0.0.0.0:0 for our own address, which is not revealed."""
+    """Return the reply to a request. It contains 0.0.0.0:0, so that it does not reveal our own address."""
     return bytes((VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0))

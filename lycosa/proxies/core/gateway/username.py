@@ -1,4 +1,4 @@
-"""What a client requests in its user name, in the form that proxy providers use.
+"""Parses the options that a client sends in its user name, in the form that proxy providers use.
 
     ann-site-shop.example-session-cart7-country-de-sticky-10m
 
@@ -6,7 +6,7 @@
 
     site      the target of the lease, with its own bans and counts    (default: the registrable domain of the host)
     session   the same proxy for the same word                         (default: any proxy, each time)
-    sticky    maximum time of the session: seconds, or with s, m, h    (default: by the pool's policy)
+    sticky    maximum time of the session: seconds, or with s, m, h    (default: the pool's policy decides)
     country, region, city, asn, provider                               tags that the proxy must have
 
 Anything else is an error.
@@ -62,8 +62,8 @@ class GatewayUser:
 def parse_username(text: str, accounts: Collection[str] | None = None) -> GatewayUser:
     """Parse a user name. Raises `Forbidden` (407) with a message that says what to write instead.
 
-    The account is the longest of `accounts` that the text starts with. If `accounts` is None, it is the text up to the
-    first single dash.
+    The account is the longest name in `accounts` that the text starts with. If `accounts` is None, the account is the
+    text up to the first single dash.
     """
     if len(text) > USERNAME_MAX or not text.isprintable():
         raise Forbidden(
@@ -95,7 +95,7 @@ def _split_account(text: str, accounts: Collection[str] | None) -> tuple[str, st
         name = re.match(r"(?:[^-]|--)*", text)
         assert name
         return name[0].replace("--", "-"), text[name.end() :]
-    # One look-up per dash, not one per account: clients that are not logged in get here, too.
+    # One look-up for each dash, not for each account: this also runs for clients that have not logged in.
     for end in [len(text), *(dash.start() for dash in reversed(list(re.finditer(r"-(?!-)", text))))]:
         if text[:end] in accounts:
             return text[:end], text[end:]

@@ -1,8 +1,8 @@
 """The entries of an array in a JSON text, one at a time, each with its line.
 
-The sender of a text must not decide how much memory it takes: 64 MB of `[[],[],[],` become 2 GB when decoded at once.
-So the text is first validated, without building values. Then the array is located, and each entry is decoded when it is
-needed. Everything before the array is skipped without decoding.
+A hostile text must not fill the memory: 64 MB of `[[],[],[],` become 2 GB when decoded at once. So the text is first
+validated, without building values. Then the array is located, and each entry is decoded when it is needed. Everything
+before the array is skipped without decoding.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class ArrayEntry(NamedTuple):
 def read_array(text: str, path: Sequence[Step] | None = None, where: str = "") -> Iterator[ArrayEntry]:
     """Return an iterator over the entries of the array at a path.
 
-    Without a path the array is the whole text, or one near its top. `where` is the path in messages. Raises `BadProxy`:
-    at once if the text is not JSON or has no such array, during the iteration if an entry is too long.
+    Without a path the array is the whole text, or an array near its top (NEAR). `where` is the path in messages. Raises
+    `BadProxy`: at once if the text is not JSON or has no such array, during the iteration if an entry is too long.
     """
     _refuse_invalid(text)
     scanner = _Scanner(text)
@@ -81,7 +81,7 @@ class _Scanner:
     def find_near(self) -> int | None:
         """Return the top value if it is not an object, otherwise the first array within NEAR nested objects.
 
-        In each object only the first member that is an array or an object is searched. Return None if it has none.
+        In each object only the first member that is an array or an object is searched. Return None if no member is.
         """
         at: int | None = _skip_blanks(self._text, 0)
         for _ in range(NEAR):
@@ -139,7 +139,7 @@ class _Scanner:
     def _count(self) -> None:
         self._left -= 1
         if self._left < 0:
-            raise BadProxy(f"more than {SKIPPED_MAX:,} values stand before the array of proxies")
+            raise BadProxy(f"more than {SKIPPED_MAX:,} values come before the array of proxies")
 
 
 def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
@@ -152,7 +152,7 @@ def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
         if not window or at > start + ENTRY_MAX:
             start, window = at, text[at : at + 2 * ENTRY_MAX]
         value, end = _value(window, at - start)
-        # A value that ends with the window may continue after it: 12 of 123.
+        # A value at the end of the window may be cut, such as 12 of 123.
         if end < 0 or (end == len(window) and start + end < len(text)):
             raise BadProxy(f"line {line:,}: an entry of more than {ENTRY_MAX:,} characters")
         yield ArrayEntry(line, value)

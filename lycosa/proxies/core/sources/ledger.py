@@ -35,7 +35,7 @@ class Ledger:
         self._sources = {name: _SourceEntry() for name in names}
 
     def recall(self, name: str, keys: Iterable[str]) -> None:
-        """Record the proxies that a source had in an earlier run. If its next list lacks one, that proxy is missing."""
+        """Record the proxies that a source listed in an earlier run. Those that its next list lacks are missing."""
         self._sources[name].recalled.update(keys)
 
     def not_added(self, name: str, proxies: Iterable[Proxy]) -> None:
@@ -43,7 +43,7 @@ class Ledger:
         self._sources[name].not_added.update(each.key for each in proxies)
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """Record that the pool has forgotten these as dead. If the next list has one, it is added again."""
+        """Record that the pool has forgotten these proxies as dead. Those in the next list are added again."""
         removed = set(keys)
         for source in self._sources.values():
             source.recalled -= removed
@@ -65,7 +65,7 @@ class Ledger:
     def update(self, name: str, proxies: Iterable[Proxy], now: float, *, complete: bool = True) -> list[Proxy]:
         """Record the list of a source. Return the proxies to add to the pool: new, or with new tags or prices.
 
-        A list is not `complete` if a part of it could not be read: then proxies that it lacks are not missing.
+        A list is not `complete` if a part of it could not be read. Proxies that it lacks then do not count as missing.
         """
         source, listed = self._sources[name], {each.key: each for each in proxies}
         before = source.proxies

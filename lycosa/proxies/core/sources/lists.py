@@ -1,4 +1,4 @@
-"""Lists of proxies as people and providers write them: one proxy per line, or JSON.
+"""Reads lists of proxies as people and providers write them: one proxy per line, or JSON.
 
     # comment
     1.2.3.4:8080
@@ -8,7 +8,7 @@
 `key=value` after the address is a tag, unless the key is a price or `sessions`. `sessions=N` turns the line into N
 proxies, with s1 to sN in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds one
 such array.
-The names that providers use for host, port, login, scheme and country are known.
+In objects, the usual names of providers for host, port, login, scheme and country are accepted.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
 
 
 def _entries(entries: Iterable[ArrayEntry], scheme: str) -> Iterator[Proxy | Fault]:
-    """Yield the proxies of an array. JSON is often a single line, so a fault also has the number of the entry."""
+    """Yield the proxies of an array. JSON is often a single line, so a fault also names the number of the entry."""
     for number, (line, entry) in enumerate(entries, 1):
         try:
             yield from parse_entry(entry, scheme)
@@ -149,7 +149,7 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
 
 
 def _complete(address: str, found: Mapping[str, str], scheme: str) -> str:
-    """Return an address. If it has no scheme or login, take these from its object."""
+    """Return an address with a scheme. A missing scheme or login is taken from the object of the address."""
     kind, _, place = address.rpartition("://")
     has_login = "@" in place or COLONS.fullmatch(place)
     login = "" if has_login else Proxy("", "", 0, found["user"], found["password"]).login
@@ -175,7 +175,7 @@ def _address(found: Mapping[str, str], scheme: str) -> str:
 
 
 def _port_of(entry: Mapping[str, Any]) -> str:
-    """Return the port as text, unchecked: the address with an invalid port is refused later."""
+    """Return the port as text. It is not checked here: an address with an invalid port is refused later."""
     value = next((entry[key] for key in KEYS["port"] if entry.get(key) not in (None, "")), "")
     return str(value[0] if isinstance(value, list) and value else value)[:PORT_SHOWN]
 

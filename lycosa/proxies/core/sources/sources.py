@@ -1,4 +1,4 @@
-"""The sources of proxies (`[[proxies.sources]]`), and how to read their answers.
+"""The settings of the sources of proxies (`[[proxies.sources]]`). Also converts the answers of sources to proxies.
 
     kind       where                                                what it is
     ----       -----                                                ----------
@@ -81,21 +81,21 @@ LOCATION = {
     SourceKind.FILE: "path", SourceKind.URL: "url", SourceKind.API: "url", SourceKind.TEMPLATE: "address",
     SourceKind.PYTHON: "iterator",
 }  # fmt: skip
-"""The key that holds the location of a source."""
+"""The key that has the location of a source, for each kind."""
 
 KINDS_OF_KEY = {key: {kind for kind, name in LOCATION.items() if name == key} for key in LOCATION.values()} | {
     "variables": {SourceKind.API, SourceKind.TEMPLATE}, "sessions": {SourceKind.API, SourceKind.TEMPLATE},
     "headers": {SourceKind.URL, SourceKind.API},
     "items": {SourceKind.API}, "fields": {SourceKind.API}, "line": {SourceKind.API},
 }  # fmt: skip
-"""The kinds that may have a key; keys that are not listed are valid for all kinds."""
+"""The kinds of sources that may have a key. Keys that are not listed are valid for all kinds."""
 
 
 class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "keep"}):
-    """A source; its fields are the keys in TOML. `headers` and the location may hold secrets; `name` is public.
+    """A source; its fields are the keys in TOML. `headers` and the location may contain secrets; `name` is public.
 
-    `every_s` is the time between two refreshes. A proxy that is no longer listed is kept for `keep_s`. `tags` and
-    prices are defaults for its proxies.
+    `every_s` is the time between two refreshes. A proxy that is no longer listed is kept for `keep_s`. `tags`,
+    `price_gb` and `price_request` are the defaults for the proxies of the source.
     """
 
     name: Annotated[str, Meta(pattern=rf"^{NAME.pattern}\Z", description="a name of a-z, 0-9, - and _")]
@@ -128,7 +128,7 @@ class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "ke
 
 
 class SourceAddress(NamedTuple):
-    """A location of a source with its variables filled in, and the tags that they add."""
+    """A location of a source, in which the variables have values, and the tags from these values."""
 
     location: str
     tags: Mapping[str, str]
@@ -205,7 +205,7 @@ def read_template(source: ProxySource) -> ReadResult:
 
 
 def merge_results(results: Iterable[ReadResult]) -> ReadResult:
-    """Return several results as one."""
+    """Merge the results of several addresses of a source."""
     proxies: dict[str, Proxy] = {}
     faults: list[Fault] = []
     fault_count = 0

@@ -4,8 +4,8 @@
 
 local FIT_BATCH = 64 -- number of ready members read per step while looking for those that fit a request
 
--- Redis searches a short sorted set linearly and parses each score from text every time. One member longer than 64
--- bytes makes Redis use a skip list instead. This one sorts after all others.
+-- Redis searches a short sorted set linearly and parses each score from text every time. One element longer than 64
+-- bytes makes Redis use a skip list instead. The sentinel is such an element; its score is greater than all others.
 local SENTINEL = string.rep('-', 65)
 local NEVER = math.huge
 local WAITING, LEASES, DEADLINES = key.waiting, key.leases, key.deadlines
@@ -25,15 +25,15 @@ local policy = unpack_one(ARGV[2])
 -- The state of the target:
 --   token: the last token
 --   virtual_time: the highest rank leased so far
---   granted, leaked, stale: counters
+--   granted, leaked, stale: the numbers of granted leases, of leases not released in time, and of late releases
 --   usable: the number of usable members
---   filled: the version at which it was last filled, false if it needs a refill
---   filled_for: the policy's `members` at that time
+--   filled: the fill version of the pool when the target was last filled, false if it needs a refill
+--   filled_for: the policy's `members` when it was last filled
 --   since, count, each_s, limit_s, held_until: the guard, see `proxies.core.pool.rate_guard`
 --   overdue_at: no lease expires before this time
 --   due_at: no waiting member becomes eligible before this time
 --   tiers: the tiers of its members
---   has_failing: whether ready members may have been placed behind all others, see `only_failed`
+--   has_failing: whether ready members may be placed behind all others because they only failed, see `only_failed`
 local target
 
 local function new_target()
@@ -52,7 +52,7 @@ local function open_target(data)
     target.since, target.count, target.each_s, target.limit_s, target.held_until, target.overdue_at, target.due_at,
     target.tiers, target.filled_for, target.has_failing = cmsgpack.unpack(data)
   target.filled_for = target.filled_for or 0
-  target.has_failing = target.has_failing ~= false -- states of older versions do not say
+  target.has_failing = target.has_failing ~= false -- older versions did not store it
 end
 
 local function packed_target()
@@ -125,12 +125,12 @@ local function changed(member)
   end
 end
 
--- Whether the member is on trial, and every use has failed: then all others come first.
+-- Whether the member is on trial and all its uses have failed. All other members are then leased first.
 local function only_failed(member) return member.half_open and member.bad > 0 and member.bad >= member.uses end
 
 local function eligible_at(member) return math.max(member.paced_until, member.rests_until) end
 
--- Adds the member to `lost`, if that is given and the member was usable before.
+-- Lets the member cool down. Adds it to the list `lost`, if given, if the member was usable before.
 local function cool_down(member, until_, lost)
   if lost and is_usable(member) then lost[#lost + 1] = member end
   member.half_open = true
@@ -233,7 +233,7 @@ local function count_leases(count)
 end
 
 -- Whether the target was filled at this version, for at least `policy.members` members. Another process may have filled
--- it under a policy with fewer.
+-- it by a policy with fewer members.
 local function is_filled(kind, version)
   if kind == '' then return target.filled == version and target.filled_for >= policy.members end
   local found = call('HGET', key.filled, kind)
@@ -249,13 +249,13 @@ end
 
 local function any_has_worked(lost)
   for _, member in ipairs(lost) do
-    if member.uses > member.bad then return true end -- some use did not fail or has no result; tunnels never have one
+    if member.uses > member.bad then return true end -- a use did not fail, or has no result, as in a tunnel
   end
   return false
 end
 
--- Requests a refill after members were lost, and limits the rate of the others if a lost one has worked here: its load
--- must not move to the others at once.
+-- Requests a refill after members were lost. If a lost member has worked here, also limits the rate of the others, so
+-- that its load does not move to them at once.
 local function note_lost(lost, hold_s)
   if #lost == 0 then return end
   needs_refill()

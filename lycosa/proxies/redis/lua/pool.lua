@@ -1,9 +1,9 @@
 -- All proxies of a pool, ordered by latency: implements `proxies.core.pool.pool.GlobalPool` and
 -- `proxies.core.pool.health`. ARGV[2] is the command, ARGV[3] its packed arguments.
 
-local DEAD_SCAN_SIZE = 1000 -- number of proxies scanned for dead ones in one step
+local DEAD_SCAN_SIZE = 1000 -- approximate number of proxies that one call of `list_dead` checks
 local NEAREST_BATCH = 500
-local EVICTED_MAX = 100 -- maximum number of targets evicted in one step
+local EVICTED_MAX = 100 -- maximum number of targets evicted in one call
 
 args = unpack_one(ARGV[3])
 
@@ -82,7 +82,7 @@ local function same_tags(one, other)
   return true
 end
 
--- Whether both have the same price and tags, so targets need no update.
+-- Whether both proxies have the same price and tags, so that targets need no update.
 local function same_facts(one, other)
   return one.price_gb == other.price_gb and one.price_request == other.price_request and same_tags(one.tags, other.tags)
 end
@@ -136,7 +136,8 @@ local function is_dead_for(health, kept_s)
   return math.max(0, now - since) >= kept_s
 end
 
--- Returns the cursor of the next step ("0" at the end) and the proxies that have been dead for `kept_s`.
+-- Checks one part of the proxies. Returns the cursor of the next part ("0" at the end) and the keys of the proxies in
+-- this part that have been dead for `kept_s`.
 function commands.list_dead()
   local cursor, found = unpack(call('HSCAN', key.health, args.cursor, 'COUNT', DEAD_SCAN_SIZE))
   local names = {}
@@ -232,7 +233,7 @@ function commands.record()
   return facts_by_key(changed)
 end
 
--- Marks a proxy that passed a check as alive. Returns the facts to send to the targets, none if there is no such proxy.
+-- Marks a proxy that passed a check as alive. Returns its facts to send to the targets; none if it does not exist.
 function commands.revive()
   local proxy = get('proxies', args.key)
   if not proxy then return {} end
@@ -288,14 +289,14 @@ end
 -- Lists an evicted target again: it was not dropped, because it has leases.
 function commands.keep_target() return call('ZADD', key.targets, now, args.target) end
 
--- Returns the proxy, false if there is none.
+-- Returns the stored proxy, or false if it does not exist.
 function commands.proxy() return get('proxies', args.key) end
 
 -- Returns two numbers. The first changes when targets may be filled again. The second changes when a proxy is removed
 -- or its tags or price change.
 function commands.versions() return { number_in('fill_version'), number_in('facts_version') } end
 
--- Returns the facts of proxies. `target`, if given, receives later changes of the facts, too.
+-- Returns the facts of proxies. If `target` is given, it will also receive later changes of these facts.
 function commands.facts()
   local facts = facts_by_key(args.keys)
   if args.target and next(facts) then call('ZADD', key.targets, now, args.target) end

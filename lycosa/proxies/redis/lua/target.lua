@@ -61,7 +61,7 @@ end
 
 -- Leases and sessions -------------------------------------------------------------------------------------------------
 
--- Returns the proxy and the session of a lease; nil if the lease has ended.
+-- Returns the key of the proxy and the session of a lease; nil if the lease has ended.
 local function lease_of(token)
   local lease = call('HGET', LEASES, token)
   if not lease then return nil end
@@ -160,8 +160,8 @@ local function has_usable(tier, count)
   return false
 end
 
--- Returns how many of the ready members of a tier, or of `found` if given, may be drawn: those that only failed if all
--- did.
+-- Returns how many of the ready members of a tier, or of `found` if given, may be drawn, from the first on. Members
+-- whose uses have all failed come last, and may be drawn only if there are no others.
 local function preferred(tier, found)
   if not target.has_failing then return found and #found or ready_counts[tier] end -- the usual case
   local count = call('ZCOUNT', ready_keys[tier], '-inf', '(' .. LAST)
@@ -174,8 +174,8 @@ local function preferred(tier, found)
   return #found
 end
 
--- Adds members to `chosen` until there is one for each draw. Each is drawn from the first `draw_size` ready ones. If
--- too few are ready, adds none and returns false and the ready ones.
+-- Adds members to `chosen` until there is one for each draw, and returns true. Each is drawn from the first `draw_size`
+-- ready ones. If too few are ready, adds none, and returns false and the ready ones.
 local function draw_missing(tier, draw_size, chosen)
   local draws = args.draws
   local missing = #draws - #chosen
@@ -189,7 +189,7 @@ local function draw_missing(tier, draw_size, chosen)
   return true
 end
 
--- Like `draw_missing`, for a request for one member that all members fit: reads only the drawn member.
+-- Like `draw_missing`, but for a request for one member, any one: reads only the drawn member.
 local function draw_any(tier, draw_size)
   local place_drawn = math.floor(args.draws[1] * draw_size)
   return { member_of(call('ZRANGE', ready_keys[tier], place_drawn, place_drawn)[1]) }
@@ -215,7 +215,7 @@ local function choose()
   return {}, 0
 end
 
--- Returns when to try again: when the next member becomes eligible or the next lease expires; false without either.
+-- Returns when to try again: when the next member becomes eligible or the next lease expires; false if neither will.
 local function retry_at(bound)
   if bound and eligible_at(bound) > now and bound.lease_count == 0 then return eligible_at(bound) end
   local eligible, deadline = first_score(WAITING), first_score(DEADLINES)
@@ -269,7 +269,7 @@ function commands.acquire()
   return { grants, false, filled }
 end
 
--- Returns the new deadline, false if the lease has ended.
+-- Returns the new deadline, or false if the lease has ended.
 function commands.renew()
   expire()
   if not lease_of(args.token) then return false end
@@ -277,7 +277,7 @@ function commands.renew()
   return now + args.lease_s
 end
 
--- Returns the proxy, false if the lease had ended already.
+-- Returns the key of the proxy, or false if the lease had ended already.
 function commands.release()
   expire()
   local name, session = lease_of(args.token)
@@ -457,8 +457,8 @@ function commands.state()
   return unpack_one(pack({ all, target, call('HLEN', LEASES), interval_s }))
 end
 
--- Returns the state, pairs of a leased proxy and the deadline of its lease, the proxy of the session or false, and
--- whether the target is filled.
+-- Returns the state, a pair of proxy key and deadline for each lease, the key of the session's proxy or false, and
+-- whether the target is filled for this kind of request.
 function commands.explain()
   local state, ends, bound = commands.state(), {}, false
   local deadlines = call('ZRANGE', DEADLINES, 0, -1, 'WITHSCORES')
@@ -476,7 +476,7 @@ local DEFAULTS = { __index = { tags = {}, avoid = {}, session = '', kind = '' } 
 local calls, answers = unpack_one(ARGV[3]), {}
 for i = 1, #calls, 2 do
   args = setmetatable(calls[i + 1], DEFAULTS)
-  if not target then new_target() end -- the previous command has dropped it
+  if not target then new_target() end -- the previous command has dropped the target
   answers[#answers + 1] = commands[calls[i]]()
 end
 

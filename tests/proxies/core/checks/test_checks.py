@@ -64,7 +64,7 @@ lacks = ["are you a robot", "blocked"]
             "statuses[1]: 'ok' is not a whole number from 100 to 599",
         ),
         ("[[sites]]\ntarget = 'a'\nurl = 'http://a.example/'\nhas = 'x'", "there is no 'has': write target, url"),
-        ("[[sites]]\ntarget = 'a'\nurl = 'http://a.example/'\n" * 2, "two for the target 'a'"),
+        ("[[sites]]\ntarget = 'a'\nurl = 'http://a.example/'\n" * 2, "two entries for the target 'a'"),
     ],
 )
 def test_errors_in_checks_are_one_line_with_the_key(text: str, message: str) -> None:

@@ -107,7 +107,7 @@ def test_huge_numbers_are_read_as_infinity() -> None:
 def test_the_number_of_skipped_values_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_array, "SKIPPED_MAX", 100)
     for before in ('"a": 1,' * 101, '"a": ' + "[" * 60 + "]" * 60 + ","):
-        with pytest.raises(BadProxy, match="more than 100 values stand before the array"):
+        with pytest.raises(BadProxy, match="more than 100 values come before the array"):
             read_array("{" + before + '"b": [1]}', ["b"])
     assert values("{" + '"a": 1,' * 100 + '"b": [1]}', ["b"]) == [1]
 
