@@ -34,7 +34,7 @@ from lycosa.frontier.slices import next_slice, parse_cursor
 from lycosa.http.core.model import Validators
 
 Key = tuple[int, int]
-"""(negated priority, arrival number), which gives the order within a host."""
+"""(negated priority, arrival number): the sort key of a record in the queue of its host."""
 
 PROMOTE_MAX = 1000
 
@@ -308,7 +308,7 @@ class MemoryFrontierStore:
         segment.counts[segment.urls[arrival].state] -= 1
         segment.count(segment.urls[arrival], -1)
         event = Event.REQUEUE if row.state == State.DEAD else Event.REFRESH
-        # A new arrival number puts it at the end of its queue.
+        # A new arrival number puts the URL at the end of its queue.
         self._arrivals += 1
         del segment.urls[arrival]
         segment.urls[self._arrivals] = StoredUrl(record, step(State(row.state), event))

@@ -108,7 +108,7 @@ class Frontier(VisitFrontier, Protocol):
     async def nack(
         self, lease: Lease, reason: str, retry_at: float | None, now: float, *, contacted: bool = True
     ) -> bool:
-        """Report a failure: retry the record at `retry_at` (unix seconds), or mark it dead if that is None."""
+        """Report a failure: retry the record at `retry_at` (unix seconds), or mark it dead if `retry_at` is None."""
 
     async def release(self, lease: Lease, now: float) -> bool:
         """Queue the record again unchanged, as if it had never been leased."""
@@ -120,7 +120,7 @@ class Frontier(VisitFrontier, Protocol):
         """End the overdue leases: queue their records again, or mark them dead. Return the number of leases ended."""
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
-        """Set the IP address of the host, valid until this time; "" if it has none. Limits per address apply to it."""
+        """Set the IP address of the host, valid until this time; "" if it has none. Limits per address then apply."""
 
     def next_ready(self, now: float) -> float | None:
         """Return the earliest time at which `lease` may return records, unless a lease ends earlier; None for never."""
@@ -178,7 +178,7 @@ class FrontierOperations(Protocol):
         """Return the counts."""
 
     async def next_due(self, now: float) -> float | None:
-        """Return the earliest time at which something can be leased; None for never."""
+        """Return the earliest time at which a record can be leased; None for never."""
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue the new records, like `Frontier.push`. Return their number."""
@@ -217,7 +217,7 @@ class FrontierOperations(Protocol):
         """
 
     async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
-        """Expire the stored robots.txt of each of these hosts whose robots.txt could not be fetched. Return how many.
+        """Expire the stored robots.txt of those hosts for which the last fetch of it failed. Return how many.
 
         After a failed fetch, all URLs of the host are forbidden, perhaps for hours. Without this call, requeued URLs
         would be dead again at once.
@@ -233,7 +233,7 @@ class FrontierOperations(Protocol):
         """
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
-        """Check all rows. Return the inconsistencies in a bounded number of lines; `report` gets the progress."""
+        """Check all rows. Return the inconsistencies in a bounded number of lines. Call `report` with the progress."""
 
     async def compact(self) -> tuple[int, int]:
         """Release unused disk space or memory. Return the size in bytes before and after."""
@@ -246,7 +246,7 @@ class SharedCookies(Protocol):
         """Publish a changed or expired cookie of this jar. Other workers get it before the effects of later calls."""
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
-        """Call `on_change` with jar and cookie for each change since the crawl began, including our own."""
+        """Call `on_change` with jar and cookie for each change since the crawl began, this worker's included."""
 
 
 class SharedCrawl(Protocol):
@@ -277,8 +277,8 @@ class SharedCrawl(Protocol):
 class SharedFrontier(Frontier, Protocol):
     """What a frontier on a server, shared by the workers of a crawl, offers beyond `Frontier`.
 
-    A worker that is silent for too long is removed: its leases go to others, and its calls raise `WorkerLost`. All
-    methods that wait for the server raise `StateError` if it does not answer or refuses.
+    A worker that is silent for too long is removed: other workers get its records, and its calls raise `WorkerLost`.
+    All methods that wait for the server raise `StateError` if it does not answer or refuses.
     """
 
     @property
@@ -295,7 +295,7 @@ class SharedFrontier(Frontier, Protocol):
 
     @property
     def shortage(self) -> str:
-        """Why `lease` returns nothing although something may be due (the server is full), or "".
+        """Why `lease` returns no records although some may be due (the server is full); otherwise "".
 
         The value is from the last answer of the server. A shortage may end by itself.
         """

@@ -29,7 +29,7 @@ FRONTIER = "frontier"
 SOCKET = "socket"
 RECORDS = "records.sqlite"
 WORKER = "worker"
-"""The file with the name of the worker of a shared crawl to which the state belongs."""
+"""The file that names the worker, if the state belongs to a worker of a shared crawl."""
 
 JSON_SPOOLS = "json-*.jsonl"
 
@@ -71,7 +71,7 @@ class StateDir:
         return self.path / RECORDS
 
     def check_complete(self) -> None:
-        """Raise `StorageError` if the crawl has a description but no database: it would silently start over.
+        """Raise `StorageError` if the crawl has a description but no database, so that it does not silently start over.
 
         Raises `ForeignState` if the state belongs to a worker of a shared crawl: such a state never has a database.
         """

@@ -110,7 +110,7 @@ def _at(at: str) -> str:
 
 def _ended_because(reason: str) -> str:
     if not reason:
-        return "when and why is not stored in this crawl (keep_done stores it)"
+        return "its time and reason are not stored in this crawl (keep_done stores them)"
     fetched = f"it was fetched ({reason})" if reason.isdecimal() and reason.startswith("2") else reason
     return REASONS.get(reason, fetched)
 

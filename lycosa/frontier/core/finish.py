@@ -24,7 +24,7 @@ class PartitionStatus(NamedTuple):
 
 
 class RoundResult(Enum):
-    """WORK: the crawl goes on. AGAIN: read the partitions once more. FINISHED: the crawl is finished."""
+    """WORK: the crawl continues. AGAIN: read the partitions once more. FINISHED: the crawl is finished."""
 
     WORK = "work"
     AGAIN = "again"
@@ -41,7 +41,7 @@ class TerminationDetector:
     def round(self, statuses: Mapping[int, PartitionStatus]) -> RoundResult:
         """Evaluate one status of each partition, all requested after the answers of the previous round arrived.
 
-        Raises `ValueError` if a partition is missing: one that cannot be read may have live URLs.
+        Raises `ValueError` if a partition is missing: a partition that cannot be read may have live URLs.
         """
         if statuses.keys() != self._partitions:
             raise ValueError(f"a round needs one status of each of {len(self._partitions)} partitions")

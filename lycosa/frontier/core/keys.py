@@ -35,7 +35,7 @@ Fingerprint = Callable[[str, str, bytes], int]
 """(method, canonical URL, body) -> 64 unsigned bits."""
 
 RESOLVED_KEY = 0x4C79_636F_7361_0003
-"""Seed of the hash of resolved keys. With another seed, states with a resolver would know none of their URLs."""
+"""Seed of the hash of a resolver's keys. It must not change: stored states would not recognize their URLs."""
 
 BUILT_IN = ("tracking", "sort", "jsonp", "slash")
 WORDS = (*BUILT_IN, "drop:NAME,...", "keep:NAME,...", "module:function")
@@ -61,8 +61,8 @@ TRACKING = frozenset({
 # fmt: on
 """Parameters that tell where a visitor came from, in lower case: from the lists of AdGuard (TrackParamFilter,
 general_url) and Brave (query-filter), and from the documentation of the services named beside them. Names that some
-sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). After adding a name, URLs that have
-it count as new once; existing states stay valid."""
+sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). If a name is added, URLs with
+this parameter count as new once; existing states stay valid."""
 
 CALLBACKS = frozenset({"callback", "jsonp", "jsoncallback", "jsonpcallback", "jsonp_callback", "json_callback"})
 BUSTERS = frozenset(
@@ -221,7 +221,7 @@ def _decode(parameter: str) -> tuple[str, str]:
 
 
 def _hash(verb: str, key: str | bytes | int) -> int:
-    """Return the hash of method, length of the method, type and key: different keys never hash the same bytes."""
+    """Return the hash of the key's type, the method with its length, and the key, so that no two keys are confused."""
     if isinstance(key, str):
         kind, data = "s", key.encode("utf-8", "surrogatepass")
     elif isinstance(key, bytes):

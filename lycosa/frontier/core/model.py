@@ -163,9 +163,8 @@ class SegmentView(msgspec.Struct, frozen=True):
 class AddressView(msgspec.Struct, frozen=True):
     """An IP address, its limits and how much of them is in use. `hosts` active hosts share it.
 
-    `concurrency` is the maximum number of transfers in flight, 0 for no limit.
-
-    `address` is "" while unknown. It must be looked up again from `until` on (unix seconds).
+    `concurrency` is the maximum number of transfers in flight, 0 for no limit. `address` is "" while unknown. It
+    must be looked up again at `until` (unix seconds).
     """
 
     address: str
@@ -227,14 +226,14 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class RowSlice(NamedTuple):
-    """A part of a listing. `next_cursor` starts the next one; None at the end."""
+    """A slice of a listing. `next_cursor` is the cursor of the next slice; None at the end."""
 
     rows: list[Row]
     next_cursor: str | None
 
 
 class RequeueResult(NamedTuple):
-    """How many rows one slice requeued. `next_cursor` starts the next slice; None at the end."""
+    """How many rows one slice requeued. `next_cursor` is the cursor of the next slice; None at the end."""
 
     requeued: int
     next_cursor: str | None

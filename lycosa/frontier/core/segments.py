@@ -43,7 +43,7 @@ SEGMENTS_KEPT_MAX = 900
 """Number of segments beyond which the oldest archived ones are dropped, even without `keep_segments`."""
 
 LATEST_KEPT = 2
-"""Number of latest segments of each period that are never dropped: a new one takes over URLs of the one before."""
+"""Number of latest segments per period that are never dropped: a new segment takes over URLs of the previous one."""
 
 SHOWN_MAX = 60
 """Maximum number of characters of an invalid name that a message shows."""
@@ -302,7 +302,7 @@ def starts_at(name: str) -> float:
 def latest_starts(names: Iterable[str], horizon: float = inf) -> dict[str, float]:
     """Return the start of the latest time segment of each period that starts at `horizon` or before.
 
-    Once a finished segment is not the latest of its period, it can be archived.
+    A finished segment that started before the latest one of its period can be archived.
     """
     latest: dict[str, float] = {}
     for name in names:

@@ -42,7 +42,7 @@ NOT_SUMMED = frozenset(
 
 REASON_MAX = 200
 RATE_WINDOW_S = 5.0
-"""The period over which rates are computed."""
+"""The period in seconds over which rates are computed."""
 
 
 class WorkerReport(msgspec.Struct, frozen=True):
@@ -78,9 +78,7 @@ class RunProgress(NamedTuple):
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """A worker as others see it. It was last heard from `silent_s` seconds ago. Before its first report, `report` is
-    None.
-    """
+    """A worker as others see it. `silent_s` is the time since its last call; `report` is None before the first one."""
 
     name: str
     state: str

@@ -242,7 +242,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         step(State(row.state), Event.REQUEUE if row.state == State.DEAD else Event.REFRESH)
         self.memtable.put(table, key, None)
         self._uncount(segment.row, row)
-        # A new arrival number puts it at the end of its queue.
+        # A new arrival number puts the URL at the end of its queue.
         self.arrivals += 1
         self.enqueue(segment, record, self.arrivals)
         return segment.rank if segment.started else NOT_READY

@@ -136,7 +136,7 @@ class Key(StrEnum):
     TOTALS = "totals"
     """hash: name -> sum over all workers, past and present."""
     RUN_TOTALS = "run_totals"
-    """hash: the totals when the run began, that is, when a worker joined while there was no other."""
+    """hash: the totals when the run began, that is, when a worker joined a crawl without workers."""
 
     # Records on their way to other partitions: see outboxes.lua.
     OUTBOX = "outbox|"

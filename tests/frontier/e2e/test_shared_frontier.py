@@ -93,7 +93,7 @@ def test_done_urls_that_are_not_stored_cannot_be_fetched_again(tmp_path: Path, s
     with serve(PAGES) as site:
         crawl(site, server, tmp_path)
         assert rows_of(run_command("list", "--json", "--status", "done")) == []
-        assert "done: when and why is not stored" in run_command("explain", f"{site.url}/a").stdout
+        assert "done: its time and reason are not stored" in run_command("explain", f"{site.url}/a").stdout
         assert "never seen" in run_command("explain", f"{site.url}/other").stdout
         assert "keep_done=true" in run_command("requeue", "--done", code=2).stderr
         assert "-s keep_done=true" in crawl(site, server, tmp_path, "--refresh", "1s", code=2)

@@ -46,7 +46,7 @@ async def delete_crawl(url: str, name: str, report: Callable[[str], None], *, fo
 
 
 async def _look(session: Session) -> tuple[int, int, int]:
-    """Return the number of workers, of known URLs, and of those that are not fetched yet."""
+    """Return the number of workers, of known URLs, and of URLs that are not fetched yet."""
     workers, counts = 0, dict.fromkeys(STATES, 0)
     for partition in session.partitions:
         _, alive, fields = await session.operate(partition, "delete", CHECK)

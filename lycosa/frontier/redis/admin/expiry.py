@@ -1,4 +1,4 @@
-"""Lets the keys of a finished crawl expire, and makes them permanent again when the crawl goes on.
+"""Lets the keys of a finished crawl expire, and makes them permanent again when the crawl is continued.
 
 1. Each partition announces the expiry if it has no unfinished URLs. The first one also requires that no worker is left.
 2. If the announcement of the first partition still holds, the keys get their time to live in small steps. Each step

@@ -1,7 +1,7 @@
 """Opens crawls in Redis from outside, without a worker, a policy or leases.
 
-The names of all crawls on a Redis server are in one set. A name in it without keys belongs to a crawl that has expired
-or was being deleted; listing the crawls removes it.
+The names of all crawls on a Redis server are in one set. If a name has no keys, its crawl has expired or was being
+deleted; listing the crawls removes the name.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def open_crawl(
 ) -> AsyncIterator[OpenCrawl]:
     """Open the crawl with this name; "" opens the only crawl on the server. With `create`, create it if it is missing.
 
-    Raises `UsageError` for a bad URL, or if no or several crawls match; `StateError` if the server is away or refuses.
+    Raises `UsageError` for a bad URL, or if no or several crawls match; `StateError` if the server is down or refuses.
     """
     server = crawl_server(url, report)
     client, blocking = await server.clients()
@@ -142,7 +142,7 @@ async def _forget_names(client: Any, retry: Retry, names: Sequence[str]) -> None
 
 
 def only_name(name: str, found: dict[str, CrawlForm], server_url: str, *, creates: bool) -> str:
-    """Return the name of the crawl to open; "" stands for the only one. Raises `UsageError`."""
+    """Return the name of the crawl to open; "" stands for the only crawl of the server. Raises `UsageError`."""
     if name and name not in found:
         hint = f"; did you mean {near[0]!r}?" if (near := get_close_matches(name, found, 1)) else ""
         others = f": there is {_listed(found)}" if found else ""

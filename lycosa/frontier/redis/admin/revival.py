@@ -1,4 +1,4 @@
-"""Makes the keys of a crawl permanent that were to expire: see `expiry`."""
+"""Cancels the expiry of a finished crawl: makes its keys permanent again (see `expiry`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARGIN_S = 5.0
 
 
 async def revive(session: Session) -> None:
-    """Make all keys of the crawl permanent, if they were to expire. Raises `StateError` if that is too late."""
+    """Make all keys of the crawl permanent, if their expiry was announced. Raises `StateError` if it is too late."""
     partitions = session.partitions
     if not any([(await session.operate(each, "revive"))[1] for each in partitions]):
         return

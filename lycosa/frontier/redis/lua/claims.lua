@@ -16,7 +16,7 @@ local function claims_key(host)
   return key.claims .. '|' .. host.name
 end
 
--- Updates the host and its group when another claim becomes the first of the host.
+-- Updates the host and its group after another claim has become the first claim of the host.
 local function first_claim_changed(host)
   host.claim_until = host.claims > 0 and math.max(host.next_at, now) + ASK_AGAIN_MAX_S or 0
   local group = group_of(host)
@@ -86,7 +86,7 @@ local function free_at(host, group)
   return at
 end
 
--- If the next start is for a lease, returns when to ask again, else 0.
+-- If the next start is reserved for a lease, returns when the claim may ask again, else 0.
 local function yields_until(it)
   if not yields_to_leases(it) then return 0 end
   if it.yield_until == 0 then
