@@ -192,7 +192,7 @@ async def crawl(
             open_torrent_crawl(session, folder, profile, store, files, max_bytes=max_bytes) as opened,
         ):
             if session.is_isolated:
-                raise UsageError("no node to join the network through: give bootstrap=['HOST:PORT']")
+                raise UsageError("no known node through which to join the network: give bootstrap=['HOST:PORT']")
             if not await session.joined():
                 raise LycosaError("no node answered: check bootstrap and bind, and that the firewall lets UDP through")
             opened.crawl.stored_listeners.append(partial(deliveries.send, opened.store))

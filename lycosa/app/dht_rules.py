@@ -170,7 +170,7 @@ def _check_state(location: RecordsLocation) -> None:
     folder = Path(location.state)
     if not folder.is_dir() or (any(folder.iterdir()) and not (folder / TORRENTS).exists()):
         raise UsageError(
-            f"{folder} is not the --state of a dht crawl; create an empty folder to use it before the first crawl"
+            f"{folder} is not the --state of a dht crawl: before the first crawl, give an existing empty folder"
         )
 
 
@@ -209,5 +209,7 @@ def _of_text(text: str, *, hashed: bool) -> tuple[bytes, ...]:
     except ValueError:
         digest = b""
     if len(digest) != HASHED_BYTES:
-        raise UsageError(f"{text[:80]!r} is not a hashed infohash: SHA-256 of its 20 bytes, 64 hexadecimal digits")
+        raise UsageError(
+            f"{text[:80]!r} is not a hashed infohash: write the SHA-256 of its 20 bytes in 64 hexadecimal digits"
+        )
     return (digest,)

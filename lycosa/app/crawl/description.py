@@ -80,7 +80,7 @@ def refuse_other_crawl(known: Description, place: str, crawl: CrawlSpec, instead
         raise ForeignState(f"{place} is the state of {_owner(known)}; give {instead}")
     key = list(crawl.target.key)
     if (known.name or known.imported) and known.key != key:
-        message = f"{place} identifies requests {_rules(known.key)}, this run {_rules(key)}"
+        message = f"{place} identifies requests {_rules(known.key)}, but this run {_rules(key)}"
         raise ForeignState(f"{message}: all URLs would be new; give {instead}")
 
 

@@ -109,7 +109,7 @@ async def open_frontier(
     if crawl.settings.frontier:
         return OpenFrontier.joined(await _join(stack, crawl, state, rejoins=rejoins), rejoined=rejoins)
     if crawl.settings.expire_after:
-        log.warning("expire_after has no effect without --frontier: only a crawl on Redis expires, this one stays")
+        log.warning("expire_after has no effect without --frontier: only a crawl on Redis expires")
     state.check_complete()
     frontier = embedded_frontier(
         state.frontier, crawl.policy, sync=crawl.settings.sync, now=Clock().now(), expected=crawl.settings.expected_urls

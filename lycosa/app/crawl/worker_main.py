@@ -78,7 +78,7 @@ def main(handle: int, owner: int) -> None:
         task = _read_task(sock)
     except Exception as error:  # noqa: BLE001  the owner reports it
         kind = type(error).__name__ if isinstance(error, LycosaError) else "BadSpider"
-        text = f"another process cannot load the spider: {type(error).__name__}: {error}"
+        text = f"a worker process cannot load the spider: {type(error).__name__}: {error}"
         sock.sendall(encode_frame(WorkerFailed(kind, text)))
         sys.exit(1)
     run_process(_serve(sock, task))
@@ -141,7 +141,8 @@ async def _visit_pages(process: WorkerProcess) -> None:
         await crawl.close_spiders(close.reason)
         for spec, state in zip(crawl.spiders, states, strict=True):
             if _state_of(spec) != state:
-                log.warning("%s.state was changed by callbacks: several processes do not save it", spec.spider.name)
+                name = spec.spider.name
+                log.warning("%s.state was changed by callbacks: with several processes, it is not saved", name)
     await crawl.send(engine_stopped)
     await crawl.settle_signals()
     process.visits.report_counts()

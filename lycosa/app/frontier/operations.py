@@ -84,7 +84,7 @@ class OpenState:
             return record
         spider = record.extras.spider if record.extras is not None else ""
         if spider not in names:
-            raise UsageError(f"this crawl has several spiders: name one, with spider: {' or '.join(names)}")
+            raise UsageError(f"this crawl has several spiders: name one in the field spider: {' or '.join(names)}")
         return replace(record, fingerprint=record.fingerprint ^ spider_salt(spider))
 
 

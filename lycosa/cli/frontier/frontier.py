@@ -281,13 +281,17 @@ def _show_status(known: dict[str, Any], seeds: list[str], runs: str, now: float)
         "dead": f"{known['dead']:,}{progress.format_counts(known['dead_reasons'], REASONS_SHOWN)}",
         "rate": f"{known['rate']:,.0f} done/s" if known["rate"] is not None else "",
         "segments": ", ".join(f"{number:,} {name}" for name, number in known["segments"].items()),
-        "filter": f"settled {known['filter_share']:.2%} of the look-ups" if known["filter_share"] is not None else "",
+        "filter": _filter_text(known["filter_share"]),
         "size": format_size(known["size_bytes"]) if known["size_bytes"] is not None else "",
         "expires": format_time(known["expires_at"], now) if known["expires_at"] is not None else "",
     }
     for name, text in lines.items():
         if text:
             print(f"  {name:<9} {text}")
+
+
+def _filter_text(share: float | None) -> str:
+    return "" if share is None else f"answered {share:.2%} of the look-ups without the database"
 
 
 def _size(folder: Path) -> int:

@@ -136,5 +136,5 @@ def test_an_own_frontier_does_not_expire_and_says_so(
 
     asyncio.run(run_scenario())
     lines = [record.getMessage() for record in caplog.records if "expire_after" in record.getMessage()]
-    told = "expire_after has no effect without --frontier: only a crawl on Redis expires, this one stays"
+    told = "expire_after has no effect without --frontier: only a crawl on Redis expires"
     assert lines == ([told] if expire_after else [])

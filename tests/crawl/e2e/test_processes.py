@@ -307,7 +307,7 @@ def test_changes_of_spider_state_in_workers_are_reported_as_not_saved(tmp_path):
     with grow(3) as tree:
         done = lycosa(*spider_command(tree, tmp_path, spider), cwd=tmp_path)
         assert done.returncode == 0
-        assert "pages.state was changed by callbacks: several processes do not save it" in done.stderr
+        assert "pages.state was changed by callbacks: with several processes, it is not saved" in done.stderr
 
 
 def test_all_workers_share_the_cookies_of_a_login(tmp_path):

@@ -257,7 +257,7 @@ def test_imported_records_belong_to_a_spider(tmp_path, server):
     crawl(tmp_path, "a", "b", site=server.url("/good"))
     (tmp_path / "bare").write_text(server.url("/slow?ms=1") + "\n")
     done = lycosa("frontier", "import", "bare", "--state", "state", "--strict", cwd=tmp_path)
-    assert (done.returncode, "this crawl has several spiders: name one, with spider: a or b" in done.stderr) == (
+    assert (done.returncode, "this crawl has several spiders: name one in the field spider: a or b" in done.stderr) == (
         2,
         True,
     ), done.stderr

@@ -257,8 +257,11 @@ def test_state_keeps_its_fingerprint_rules(shop, home):
     url, requested = shop
     crawl(url, home, "--fingerprint-rules", "tracking", "--depth", 0)
     for more, message in (
-        (["--fingerprint-rules", "sort"], "identifies requests by tracking, this run by sort: all URLs would be new"),
-        ([], "identifies requests by tracking, this run without --fingerprint-rules"),
+        (
+            ["--fingerprint-rules", "sort"],
+            "identifies requests by tracking, but this run by sort: all URLs would be new",
+        ),
+        ([], "identifies requests by tracking, but this run without --fingerprint-rules"),
     ):
         refused = assert_one_line(crawl(url, home, *more, code=3).stderr)
         assert message in refused
