@@ -4,8 +4,8 @@
     for result in await refresher.refresh(): ...        # all sources once
     await refresher.run()                               # each source at its interval, until cancelled
 
-A failed source removes no proxies, is retried after growing pauses, and does not delay other sources. Logs and results
-contain the name of a source, never its address.
+If a source fails, the proxies that it listed stay in the pool. It is retried after growing pauses, and does not delay
+other sources. Logs and results contain the name of a source, never its address.
 """
 
 from __future__ import annotations

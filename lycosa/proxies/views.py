@@ -72,5 +72,5 @@ def why_none(
     within = f" within {round(wait_s, 2):g} s" if wait_s else ""
     if count == 1:
         return f"no proxy for {target} is free{within} ({states or 'none fits'})"
-    more = f"; it has at most {members:,}: set members = {count}" if count > members else ""
+    more = f"; the target has at most {members:,}: set members = {count}" if count > members else ""
     return f"no {count:,} proxies for {target} were free at once{within} ({states or 'none fits'}){more}"

@@ -1,4 +1,4 @@
-"""The metrics of a proxy pool. Labels have few values: states, and the TARGETS_MAX targets with the most leases."""
+"""The metrics of a proxy pool. Labels have few values: states, and the TARGETS_MAX targets with the most leases granted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A judge: a small server that returns each request as it received it, to clients with its key, to check proxies.
+"""A judge: a small server that shows clients how their requests arrived, so that they can check proxies.
 
     async with run_judge(Certificate.load_or_create(folder), host="203.0.113.1", port=8300, tls_port=8301) as judge:
         judge.address.url           # judge://KEY@203.0.113.1:8300/?tls=8301&pin=..., for the checker

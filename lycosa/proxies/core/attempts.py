@@ -38,7 +38,7 @@ NONE = FailedAttempts()
 
 
 class Attempts:
-    """The failed attempts of each request, which any hashable key may identify.
+    """The failed attempts by request. Any hashable key may identify a request.
 
     At most `proxies_max` proxies are tried for one request.
     """

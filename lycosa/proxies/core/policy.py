@@ -19,7 +19,7 @@ class TargetPolicy:
     max_misses      number of broken connections in a row that count as a ban
     max_bans        number of bans in a row after which a proxy stays banned until a person lifts the ban; 0: never
     sticky_s        how long a session keeps its proxy after the last use of the session
-    guarded         whether a limit keeps the load of a banned or failed proxy from the others (`pool.rate_guard`)
+    guarded         whether to limit the rate of the other proxies when one is banned or fails (`pool.rate_guard`)
     """
 
     concurrency: int = 1

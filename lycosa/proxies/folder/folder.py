@@ -33,7 +33,7 @@ IMAGE_HEAD = Struct("<4sIQQ")
 
 LOCK, IMAGE, JOURNAL, SOCKET = "lock", "pool", "journal.", "socket"
 JOURNAL_MIN = 4 << 20
-"""Minimum size in bytes of a journal that is replaced by a new image. It must also be longer than its own image."""
+"""A journal is replaced by a new image once it has more bytes than this, and more bytes than its own image."""
 
 RECORD_MAX = 4 << 20
 """Maximum number of bytes of a record. Instead of a longer record, a new image is written."""

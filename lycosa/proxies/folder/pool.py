@@ -47,7 +47,7 @@ SET_BACK_MIN_S = 1.0
 
 
 class PoolStore:
-    """The pool of a folder, in memory. Every change is written, and raises the errors of `PoolFolder`."""
+    """The pool of a folder, in memory. Every change is written to the folder, and may raise its errors."""
 
     def __init__(self, path: Path, policy_of: Callable[[str], TargetPolicy], now: Callable[[], float]) -> None:
         self.folder = PoolFolder(path)
@@ -199,7 +199,7 @@ class EmbeddedPool(PoolMethods):
             try:
                 return await getattr(pool, name)(*args, **kwargs)
             except OwnerGone:
-                if self._remote is pool:  # otherwise another call has already joined the next owner
+                if self._remote is pool:  # if not, another call has already joined the next owner
                     self._remote = None
 
     async def join(self) -> ProxyPool:

@@ -1,4 +1,4 @@
-"""The client side of HTTP/1.1 (RFC 9112): requests in absolute form, CONNECT, and the gateway's own endpoints."""
+"""Speaks HTTP/1.1 (RFC 9112) with a client: requests in absolute form, CONNECT, and the gateway's own endpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lycosa.proxies.gateway.responses import LEASE_FIELD, encode_own_response, e
 from lycosa.proxies.gateway.routing import GatewayContext, run_attempts
 
 REFUSALS_MAX = 5
-"""Number of refused requests, such as wrong logins, after which a connection is closed."""
+"""Maximum number of refused requests, such as wrong logins; then the connection is closed."""
 
 TUNNEL_OPENED = b"HTTP/1.1 200 Connection established\r\n"
 

@@ -37,7 +37,7 @@ OUTCOMES_MAX = 10_000
 """Number of outcomes of one lease after which only bad ones are kept. A session without pauses keeps its lease."""
 
 RENEWALS = 3
-"""A lease is renewed once 1 / RENEWALS of its time is over."""
+"""A lease is renewed after 1 / RENEWALS of its duration."""
 
 BAD = frozenset({Blame.SITE, Blame.PROXY})
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The client side of SOCKS 5 (RFC 1928): CONNECT, with or without user name and password."""
+"""Speaks SOCKS 5 (RFC 1928) with a client: CONNECT, with or without user name and password."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_several_proxies_are_leased_together_or_not_at_all(run: Callable[..., No
         with pytest.raises(NoProxy, match=r"^no 3 proxies for a.example were free at once \(.*2 ready"):
             await pool.acquire(SITE, 3)
         assert len(await pool.acquire(SITE, 2)) == 2, "too few for three, but enough for two"
-        with pytest.raises(NoProxy, match=r"; it has at most 200: set members = 201$"):
+        with pytest.raises(NoProxy, match=r"; the target has at most 200: set members = 201$"):
             await pool.acquire(SITE, 201)
         for count, request in ((0, ProxyRequest()), (1001, ProxyRequest()), (2, ProxyRequest(session="s"))):
             with pytest.raises(UsageError):

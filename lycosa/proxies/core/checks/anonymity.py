@@ -1,4 +1,4 @@
-"""How much a proxy reveals about its client, by a request through the proxy as a judge server received it.
+"""Judges how much a proxy reveals about its client, from a request through the proxy as a judge server received it.
 
     TRANSPARENT   the judge saw one of our addresses, as the source of the connection or in a header
     ANONYMOUS     it saw no such address, but headers reveal a proxy, or differ from those of a request without a proxy

@@ -1,4 +1,4 @@
-"""Where clients of the gateway may connect: allowed ports, no private addresses.
+"""The destinations to which clients of the gateway may connect: allowed ports, no private addresses.
 
 An upstream proxy resolves names itself, and may get other addresses than the gateway. `NamePolicy` says what the
 gateway does about this.

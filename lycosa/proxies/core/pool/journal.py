@@ -2,7 +2,7 @@
 
 Records hold decisions (these proxies were leased, this target was forgotten), not requests. They include the random
 draws and policies that were used. So a replay restores the same pool, even if newer code decides differently. Changes
-that need only time (leases expire, cool-downs end) are not recorded: they happen again during a replay.
+that happen by time alone (leases expire, cool-downs end) are not recorded: they happen again during a replay.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ IDLE_WAIT_S = 1.0
 """Seconds to wait for a proxy otherwise."""
 
 QUEUE_S = 0.1
-"""Seconds: a target has at most as many waiting requests as leases in this time. Others retry after half of it."""
+"""A target has at most as many waiting requests as it got leases in this many seconds. Other requests retry after half
+of this time."""
 
 QUEUE_MIN = 8
 """Number of requests that may always wait for one target, because a pool on a server takes a while to respond."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 DECAY = 0.95
-"""Each new response multiplies the weight of older ones by this: about the last 20 determine the success rate."""
+"""Each new response multiplies the weight of older ones by this, so about 20 responses determine the success rate."""
 
 LATENCY_REFERENCE_S = 1.0
 """A proxy with this latency is worth half as much as a proxy with zero latency."""
@@ -120,7 +120,10 @@ class ProxyTargetState:
         return self.half_open and 0 < self.bad >= self.uses
 
     def cool_down(self, until: float) -> bool:
-        """Grant no lease until this time, then one at a time. Return whether the proxy was usable before."""
+        """Allow no lease until this time, and then one at a time until the proxy has proven to work.
+
+        Return whether the proxy was usable before.
+        """
         was_usable = self.usable
         self.half_open = True
         self.rests_until = max(self.rests_until, until)

@@ -9,7 +9,7 @@
     python     iterator = "module:function"                         yields addresses, lines, objects or proxies
 
 In a URL or an address, `{country}` is replaced by each value of `variables.country` in turn; the value becomes a tag of
-the resulting proxies. `{session}` is replaced by s1, s2, ...: `sessions` is their number. `${NAME}` is replaced by an
+the resulting proxies. `{session}` is replaced by s1, s2, ... up to the number `sessions`. `${NAME}` is replaced by an
 environment variable, so the file needs no secrets. `items` is the path of the array in a JSON answer ("data.proxies",
 "result[0].list"). `fields` maps the parts of a proxy to their paths in an entry ({ host = "addr.ip" }). `line` is the
 format of each line of a text answer ("{host};{port};{_}").
