@@ -221,7 +221,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return None
 
     def _priorities(self, segment: OpenSegment, host_id: int) -> Iterator[bytes]:
-        """Yield the prefixes of a host's queue keys, one per priority (perhaps twice), without reading every row."""
+        """Yield the prefixes of a host's queue keys, one per priority (some twice), without reading every row."""
         prefix = host_id.to_bytes(4, "big")
         changed = {**self.memtable.frozen.get(segment.queue, {}), **self.memtable.active.get(segment.queue, {})}
         yield from {key[:8] for key in changed if key[:4] == prefix}

@@ -92,7 +92,7 @@ class Database:
         return found
 
     def skip_scan(self, table: int, next_key: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the first row, then always the first row at or after `next_key(key of the last row)`."""
+        """Yield the first row, then repeatedly the first row at or after `next_key(key of the previous row)`."""
         with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
             more = cursor.first()
             while more:

@@ -24,10 +24,9 @@ CODES = {str(status): status for status in range(100, 600)}
 
 
 class DoneRow(msgspec.Struct, array_like=True, frozen=True):
-    """A done URL. `at` is in unix seconds; `path` is the URL without its origin, bytes if it is hexadecimal; `host` is
-    the host id.
+    """A done URL. `host` is the host id; `path` is the URL without its origin, as bytes if it is hexadecimal.
 
-    The row of a plain link ends after `at`.
+    `at` is in unix seconds. The row of a plain link ends after `at`.
     """
 
     fingerprint: int

@@ -34,7 +34,7 @@ async def delete_crawl(url: str, name: str, report: Callable[[str], None], *, fo
         if not force:
             _refuse(session.crawl, workers, unfetched)
         for partition in session.partitions:
-            # The first partition decides whether workers take part; a worker joins it before the others.
+            # The first partition decides whether workers take part; a worker joins that partition first.
             mode = ALWAYS if force or partition.number else UNLESS_IT_HAS_WORKERS
             _, workers, _ = await session.operate(partition, "delete", mode)
             if mode == UNLESS_IT_HAS_WORKERS:

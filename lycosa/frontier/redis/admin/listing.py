@@ -21,10 +21,10 @@ from lycosa.frontier.redis.lanes import ROW_START, decode, row_of
 from lycosa.frontier.redis.worker.session import Session
 
 CALLS_MAX = 20
-"""Maximum number of calls of one slice that find no rows."""
+"""A slice without matching rows ends after this many calls."""
 
 ROWS_MAX = 1000
-"""Maximum number of rows that one call reads. This blocks the server for a few milliseconds."""
+"""Maximum number of rows that one call reads. Such a call blocks the server for a few milliseconds."""
 
 QUEUED, LEASED, DELAYED, DEAD, DONE = range(5)
 

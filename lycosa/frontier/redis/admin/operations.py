@@ -214,7 +214,7 @@ class RedisOperations:
         return int(moved)
 
     async def _grow(self, partition: Partition, operation: str, *arguments: object) -> Any:
-        """Run an operation that queues records. A crawl whose keys are to expire is made permanent first."""
+        """Run an operation that queues records. If the expiry of the crawl was announced, cancel it first."""
         while (reply := await self.session.operate(partition, operation, *arguments))[0] == b"expires":
             await revive(self.session)
         return reply

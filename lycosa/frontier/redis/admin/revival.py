@@ -8,7 +8,7 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 MARGIN_S = 5.0
-"""A finished crawl is not used again if its keys expire in less than this: the clocks of servers may differ."""
+"""A finished crawl is not used again if its keys expire in fewer seconds than this: servers' clocks may differ."""
 
 
 async def revive(session: Session) -> None:

@@ -20,7 +20,7 @@ DELIVERED_AT_ONCE = 500
 
 
 class LeaseDemand(NamedTuple):
-    """`limit` leases are wanted now, and at most `ahead` more in advance, only of hosts without a delay or group."""
+    """`limit` leases are wanted now, and at most `ahead` more in advance, from hosts without a delay or group."""
 
     limit: int = 0
     ahead: int = 0
@@ -34,7 +34,7 @@ NO_LEASES = LeaseDemand()
 
 
 class ExchangeRequest(NamedTuple):
-    """A request to a partition for `demand` leases; None for the number that the worker will want next.
+    """A request to a partition for `demand` leases; None means as many as the worker will want next.
 
     Unless `always` is set, the request is skipped if no verbs wait for the partition any more.
     """
@@ -57,7 +57,7 @@ class PartitionCalls:
         self._now = now
         self._exchange_lock = asyncio.Lock()
         self.added = 0
-        """Number of records that were new."""
+        """Number of pushed records that were new."""
         self.next_demand: Callable[[], LeaseDemand] = LeaseDemand
         self.on_leases: Callable[[Partition, list[Any]], None] = lambda _, __: None
 
@@ -76,7 +76,7 @@ class PartitionCalls:
 
     async def status(self, partitions: Sequence[Partition]) -> list[Any]:
         """Update the status of these partitions without being a worker. Return the replies. Raises `StateError`."""
-        # The lock prevents that a late reply replaces the status of a newer exchange.
+        # The lock keeps a late reply from replacing the status of a newer exchange.
         async with self._exchange_lock:
             replies = await asyncio.gather(*(self.operate(each, "status") for each in partitions))
             for partition, (_, status, _, _) in zip(partitions, replies, strict=True):

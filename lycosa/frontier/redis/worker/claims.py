@@ -41,7 +41,7 @@ class WorkerClaims:
         return claim
 
     async def try_start(self, claim: Claim, now: float) -> StartAnswer:
-        """Ask the server. `at` is 0 if the transfer starts now, else the time by our clock to ask again."""
+        """Ask the server whether the transfer may start. `at` is 0 if it may, else when to ask again (our clock)."""
         host = claim.host.key
         if claim.granted:
             return StartAnswer(0.0)

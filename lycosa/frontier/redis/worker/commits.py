@@ -48,7 +48,7 @@ class Commits:
     async def wait_for_replicas(self, partitions: Collection[Partition]) -> None:
         """Wait until replicas have all writes to these partitions.
 
-        Raises `WorkerLost` if a replica took over before it had them: the commit must not continue then.
+        Raises `WorkerLost` if a replica without these writes took over: the commit must not continue then.
         """
         if self.replicas is not None:
             await self.replicas.wait(partitions)

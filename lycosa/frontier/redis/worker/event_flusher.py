@@ -10,7 +10,7 @@ from lycosa.core.errors import StateError
 from lycosa.frontier.redis.worker.session import Session
 
 FLUSH_MIN_S = 0.005
-"""Minimum time for which verbs are collected before they are sent."""
+"""Minimum time in seconds for which verbs are collected before they are sent."""
 
 
 class EventFlusher:
@@ -58,7 +58,7 @@ class EventFlusher:
                 # An exchange may have sent the verbs meanwhile; the ones queued now are newer.
                 wait_s = self._session.waiting_since() + self._delay_s - time.monotonic()
             self._requested = False
-            with suppress(StateError):  # the next call of the worker raises it
+            with suppress(StateError):  # the next call of the worker raises the error
                 await self._send()
 
     async def _send(self) -> None:

@@ -2,8 +2,8 @@
 
 The reports of a worker (done, failed, blocked...) are queued here as verbs (commands to a partition). The next `lease`,
 `push`, `commit` or `stats` sends them to the server in one round trip. A done record counts as done at once, but is
-queued again if the worker dies before its next `commit`. The server ends leases only when their worker expires:
-`expire` ends the overdue leases of this worker.
+queued again if the worker dies before its next `commit`. The server does not end a lease because of its age, only when
+its worker expires. So each worker ends its own overdue leases in `expire`.
 
 Hosts are spread over partitions; a script is atomic within one partition. A record that is found in one partition and
 belongs to another waits in the outbox of the first until a worker delivers it.
@@ -44,10 +44,10 @@ from lycosa.frontier.redis.worker.session import Session
 from lycosa.http.core.model import Validators
 
 POLL_S = 0.05
-"""How often (seconds) to ask for work while other workers may create some."""
+"""Interval in seconds at which a worker asks for work while other workers may create some."""
 
 IDLE_POLL_S = 0.5
-"""How often (seconds) to ask for work while no worker has any."""
+"""Interval in seconds at which a worker asks for work while no worker has any."""
 
 ADDRESS_LIMITS = "hosts of one IP address may be in several partitions: for limits per address set partitions=1"
 WAITING_VERBS_MAX = 1000
@@ -84,7 +84,7 @@ class RedisFrontier:
         self._membership_check = asyncio.Lock()
 
     async def open(self, known: str = "") -> str:
-        """Join the crawl: see `Session.open`. Raises `UsageError` if it limits addresses and has several partitions."""
+        """Join the crawl: see `Session.open`. Raises `UsageError` for several partitions if addresses are limited."""
         if self._policy.limits_addresses and len(self.session.partitions) > 1:
             raise UsageError(ADDRESS_LIMITS)
         return await self.session.open(shared_policy(self._policy, punctual=not self.session.callers_clock), known)
@@ -334,7 +334,7 @@ class RedisFrontier:
         return True
 
     async def _send_if_due(self, lease: Lease) -> None:
-        """Send the end of a robots.txt or address lease soon, because its host waits; of a page if many verbs wait."""
+        """Send the end of a robots.txt or address lease soon: its host waits for it. Send verbs now if too many wait."""
         home = self.session.partition_of(lease.record.host)
         if lease.record.kind != RecordKind.PAGE:
             await self._flusher.flush_facts()

@@ -20,7 +20,7 @@ LAST_BEAT_S = 0.3
 """Maximum seconds that an ending worker waits for a beat in progress."""
 
 REPORT_S = 1.0
-"""How often (seconds) a beat carries a report."""
+"""Interval in seconds between two beats with a report."""
 
 
 class WorkerHeartbeat:

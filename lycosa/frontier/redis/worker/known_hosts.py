@@ -15,7 +15,7 @@ class KnownHosts:
         self._addresses: RecentDict[str, float] = RecentDict(KNOWN_HOSTS_MAX)
 
     def update(self, host: str, address_until: float, *, has_delay: bool = False) -> None:
-        """Note that the host has a delay (this is never unset), and until when its address is valid (0: unknown)."""
+        """Record that the host has a delay (False is ignored), and until when its address is valid (0 is ignored)."""
         if has_delay:
             self._with_delay[host] = True
         if address_until:

@@ -14,7 +14,7 @@ GATHER_MAX_S, GATHER_SHARE = 0.05, 20
 
 
 class LeasePacing:
-    """Decides when one worker calls for leases: at least every `gather_s` seconds, 0 without a delay.
+    """Decides when one worker may call for leases: calls are at least `gather_s` apart (0 without a delay).
 
     Times are unix seconds.
     """

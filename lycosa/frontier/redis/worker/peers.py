@@ -24,7 +24,7 @@ LIMITS = {
 
 
 async def reject_duplicate_worker(session: Session) -> None:
-    """Raise `ForeignState` if another process has our worker name, because it has a copy of our state.
+    """Raise `ForeignState` if another process has our worker name, because it runs with a copy of our state.
 
     Only for a worker that has just expired: two such processes would expire each other for ever.
     """

@@ -59,7 +59,7 @@ class CrawlStatus(NamedTuple):
 
 
 class Session:
-    """The session of one worker in a crawl of `spider`. If `worker` is "", it is no member, and only runs operations.
+    """The session of one worker in a crawl of `spider`. If `worker` is "", it never joins, and only runs operations.
 
     With `callers_clock` (for simulations), the script uses the time of the caller (`now`). `report` returns the last
     report of the worker. Raises `UsageError` for an invalid crawl name.
