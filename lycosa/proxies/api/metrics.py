@@ -1,4 +1,4 @@
-"""The metrics of a proxy pool. Labels have few values: states, and the TARGETS_MAX targets with the most leases granted."""
+"""The metrics of a proxy pool. Labels have few values: states, and the TARGETS_MAX targets with most granted leases."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ JOIN_TIMEOUT_S = 30.0
 
 RETRY_S, RETRY_MAX_S = 0.01, 0.25
 REPORT_AFTER_S = 2.0
-"""Seconds of waiting after which the user is told which process is waited for."""
+"""Seconds of waiting after which a message names the process that is waited for."""
 
 SET_BACK_MIN_S = 1.0
 """Minimum number of seconds by which the clock must be set back for a warning."""

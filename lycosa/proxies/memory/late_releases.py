@@ -14,7 +14,7 @@ LOG_INTERVAL_S = 60.0
 
 
 class LateReleases:
-    """Logs late releases, at most once per LOG_INTERVAL_S. A warning counts all late releases since the previous one."""
+    """Logs late releases, at most once per LOG_INTERVAL_S. Each warning counts the late releases since the previous."""
 
     def __init__(self) -> None:
         self._logged_at = -LOG_INTERVAL_S
