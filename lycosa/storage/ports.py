@@ -147,7 +147,7 @@ class RecordStore(Protocol):
         """Remove torrents, and never store them again. `hashed`: see `hashed_key`. Return how many were removed."""
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
-        """Undo `deny` and eviction for these infohashes. Removed torrents are not restored."""
+        """Undo `deny`, plain or hashed, and eviction for these infohashes. Removed torrents are not restored."""
 
     async def evict(self, count: int, now: float) -> int:
         """Remove torrents with the fewest seeders, those unseen for longest first. Return how many were removed.

@@ -30,6 +30,7 @@ from lycosa.storage.records.size_bits import pack_sizes, unpack_sizes
 VERSION = 2
 EPOCH = 1_700_000_000
 NUMBERS = 1 << 64
+PIECE_BITS_MAX = 63
 PATHS_AT_ONCE = 16
 """Number of paths that are decoded together. Who needs few of them, waits for no more."""
 PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
@@ -100,7 +101,8 @@ class ContentReader:
         rest = iter(content)
         next(rest), next(rest)
         numbers = _read_varints(rest)
-        piece_bits = next(numbers)
+        if (piece_bits := next(numbers)) > PIECE_BITS_MAX:
+            raise ValueError(f"unknown piece length 2^{piece_bits - 1}")
         self._flags = flags
         self.piece_bytes = 1 << piece_bits - 1 if piece_bits else next(numbers)
         self.discovered = (next(numbers) + EPOCH) % NUMBERS

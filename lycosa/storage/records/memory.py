@@ -128,8 +128,11 @@ class MemoryRecordStore:
         return len(found)
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
-        for key in [*map(key_of, infohashes), *hashed]:
-            self._denied.pop(key, None)
+        plain, names = {key_of(each) for each in infohashes}, set(hashed)
+        names |= {hashed_key(key) for key in plain}
+        self._denied = {
+            key: why for key, why in self._denied.items() if key not in names and hashed_key(key) not in names
+        }
 
     async def evict(self, count: int, now: float) -> int:
         rows = sorted(self._rows.values(), key=lambda row: (row.seeders, row.seen, row.id))[:count]

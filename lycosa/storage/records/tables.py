@@ -13,6 +13,7 @@ from functools import partial
 from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import (
     EVICTED_S,
+    HASH_BYTES,
     HASHED_BYTES,
     Change,
     Popularity,
@@ -113,7 +114,8 @@ class TableRecordStore(ChangesTable, PopularityTable):
 
     async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
         query = STORED + "t.id > ? ORDER BY t.id LIMIT ?"
-        return [stored_torrent(row) for row in await self._run(lambda: self._query(query, [after_id, limit]))]
+        rows = await self._run(lambda: self._query(query, [after_id, limit]))
+        return await self._in_thread(lambda: [stored_torrent(row) for row in rows])
 
     async def by_id(self, ids: Sequence[int], files_max: int | None = None) -> list[StoredTorrent]:
         rows = await self._run(lambda: list(self._select(STORED, "t.id", ids)))
@@ -142,8 +144,15 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return removed
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
-        keys = _denied_keys(infohashes, hashed)
+        plain, names = {key_of(each) for each in infohashes}, set(hashed)
+        keys = plain | names | {hashed_key(key) for key in plain}
         await self._run(lambda: self._delete("torrent_denied", "hash", keys), write=True)
+        # `deny` has also denied the infohashes of the torrents that it found for hashed ones.
+        last = b""
+        while names and (some := await self._run(partial(self._denied_after, last))):
+            found = {key for key in some if len(key) == HASH_BYTES and hashed_key(key) in names}
+            await self._run(partial(self._delete, "torrent_denied", "hash", found), write=True)
+            last = some[-1]
 
     async def evict(self, count: int, now: float) -> int:
         ids = await self._run(lambda: self._least_worth(count))
@@ -200,6 +209,10 @@ class TableRecordStore(ChangesTable, PopularityTable):
             return None
         standing, until, reason = found[0]
         return Refusal(Standing(standing), None if until == FOREVER else float(until), reason)
+
+    def _denied_after(self, key: bytes) -> list[bytes]:
+        query = "SELECT hash FROM torrent_denied WHERE hash > ? ORDER BY hash LIMIT ?"
+        return [bytes(each) for (each,) in self._query(query, [key, SCAN_ROWS])]
 
     def _standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
         keys = {each: key_of(each) for each in infohashes}

@@ -280,6 +280,24 @@ def test_denied_torrents_are_removed_and_never_come_back(open_store: Open):
     run(open_store, scenario)
 
 
+@pytest.mark.parametrize("allowed_hashed", [False, True])
+@pytest.mark.parametrize("denied_hashed", [False, True])
+def test_a_denied_infohash_can_be_allowed_in_both_forms(open_store: Open, denied_hashed: bool, allowed_hashed: bool):
+    stored, missing, kept = (torrent(number) for number in range(3))
+
+    def forms(records: list[TorrentRecord], *, hashed: bool) -> dict[str, list[bytes]]:
+        keys = [record.keys[0] for record in records]
+        return {"infohashes": [], "hashed": [*map(hashed_key, keys)]} if hashed else {"infohashes": keys}
+
+    async def scenario(store: RecordStore):
+        await store.put([stored, kept], NOW)
+        assert await store.deny(**forms([stored, missing, kept], hashed=denied_hashed)) == 2
+        await store.allow(**forms([stored, missing], hashed=allowed_hashed))
+        assert await store.put([stored, missing, kept], NOW) == PutResult(new=2, refused=1)
+
+    run(open_store, scenario)
+
+
 def test_the_reason_why_an_infohash_may_not_be_stored_is_returned(open_store: Open):
     record, other = torrent(1, v2=True), torrent(2)
 

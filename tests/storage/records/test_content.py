@@ -51,6 +51,12 @@ def test_a_blob_of_an_older_release_is_read():
     assert ContentReader(b85decode(VERSION_1)).size_bytes() == sum(sizes)
 
 
+def test_a_damaged_piece_length_is_an_error_and_takes_no_memory():
+    blob = encode_content(torrent(1))
+    with pytest.raises(StorageError, match="damaged: unknown piece length"):
+        decode_content(blob[:2] + b"\xff\xff\xff\xff\x0f" + blob[3:], bytes(20), None)
+
+
 def test_paths_of_any_characters_are_read_as_they_were_written():
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
