@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
+from lycosa.core.errors import BadQuery
 from lycosa.search.core.spelling import respell
 from lycosa.search.word_list import WordList
 
@@ -32,7 +34,13 @@ class Speller:
         if total > FEW:
             return ""
         tried = list(dict.fromkeys(self._spellings(query)))[:TRIES]
-        return next((other for other in tried if other != query and count(other) > total), "")
+
+        def finds_more(other: str) -> bool:
+            with suppress(BadQuery):  # longer words, or more of them, may be too many
+                return other != query and count(other) > total
+            return False
+
+        return next(filter(finds_more, tried), "")
 
     def _spellings(self, query: str) -> Iterator[str]:
         better: dict[str, list[str]] = {}

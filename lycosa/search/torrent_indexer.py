@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from lycosa.core.errors import IndexUnavailable
+from lycosa.core.errors import IndexUnavailable, LycosaError
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.ports import Index, NewIndex
 from lycosa.search.rebuilds import RebuildRequests
@@ -82,6 +82,24 @@ class TorrentIndexer:
         rebuilt, analysis = await self._call(self._index.rebuild), self._index.schema.analysis
         if self._words:
             await self._call(self._words.restart)
+        try:
+            await self._fill_and_adopt(rebuilt, analysis)
+        except LycosaError:
+            if self._words:
+                await self._call(self._words.abandon)
+            raise
+
+    async def close(self) -> None:
+        """Wait for a running call, then close the index. Uncommitted changes are indexed by the next indexer."""
+        await self._call(self._index.close)
+        if self._words:
+            await self._call(self._words.close)
+        self._executor.shutdown()
+
+    async def _call(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
+
+    async def _fill_and_adopt(self, rebuilt: NewIndex, analysis: tuple[str, ...]) -> None:
         after_id = 0
         while batch := await self._store.scan(after_id, BATCH):
             await self._call(_add, rebuilt, analysis, self._words, batch, True)
@@ -93,16 +111,6 @@ class TorrentIndexer:
         if self._words:
             await self._call(self._words.adopt)
         await self._call(self._index.commit, {SCANNED: COMPLETE})
-
-    async def close(self) -> None:
-        """Wait for a running call, then close the index. Uncommitted changes are indexed by the next indexer."""
-        await self._call(self._index.close)
-        if self._words:
-            await self._call(self._words.close)
-        self._executor.shutdown()
-
-    async def _call(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
 
     async def _fill(self) -> None:
         after_id = self._index.positions().get(SCANNED, 0)

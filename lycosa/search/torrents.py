@@ -86,7 +86,7 @@ class TorrentSearch:
         removed = await self._removed()
         wanted = _index_request(request, parsed, removed)
         found = await asyncio.to_thread(self._index.find, wanted)
-        suggestion = "" if request.strict else await asyncio.to_thread(self._suggestion, request, found.total)
+        suggestion = "" if request.strict else await asyncio.to_thread(self._suggestion, request, found.total, removed)
         loose = parsed.query.loosened() if parsed.query and not found.total and not request.strict else None
         if loose:
             found = await asyncio.to_thread(self._index.find, wanted._replace(query=loose))
@@ -142,10 +142,10 @@ class TorrentSearch:
             return parsed
         return parsed._replace(query=analysis_of(self._index.analysis).query(parsed.query))
 
-    def _suggestion(self, request: TorrentRequest, total: int) -> str:
+    def _suggestion(self, request: TorrentRequest, total: int, removed: tuple[int, ...]) -> str:
         def count(text: str) -> int:
             parsed = self._parse(text, request.fields)
-            return self._index.find(SearchRequest(parsed.query, parsed.filters, limit=1)).total
+            return self._index.find(SearchRequest(parsed.query, parsed.filters, limit=1, without=removed)).total
 
         return self._speller.suggestion(request.text, total, count) if self._speller else ""
 

@@ -75,7 +75,7 @@ class WordList:
         """Return the two words of which this one consists, with a space; "" if it does not."""
         pairs = list(two_words(word))
         known = self.frequencies({part for pair in pairs for part in pair})
-        frequency, divided = max((min(known.get(part, 0) for part in pair), pair) for pair in pairs)
+        frequency, divided = max(((min(known.get(part, 0) for part in pair), pair) for pair in pairs), default=(0, ()))
         return " ".join(divided) if frequency else ""
 
     def _read(self, statement: str, values: Sequence[Any]) -> list[tuple[str, int]]:
@@ -94,11 +94,11 @@ class WordCounter:
         self._path, self._texts = index, schema.listed
         self._table = "words"
         self._pending = Counter[str]()
-        (index / FOLDER).mkdir(parents=True, exist_ok=True)
         with self._failures("cannot be opened"):
+            (index / FOLDER).mkdir(parents=True, exist_ok=True)
             self._database = open_database(index / FOLDER / FILE, lambda _: None, _MAKE)
             [self._counted] = self._database.execute("SELECT max(highest_key) FROM counted").fetchone()
-        self._counted = self._counted or 0
+        self._counted = self._counted_before = self._counted or 0
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
         """Count the words of documents. A document with a numeric key counts only if its key is the highest so far."""
@@ -129,7 +129,7 @@ class WordCounter:
     def restart(self) -> None:
         """Start a new list beside the old one, because the index is rebuilt."""
         self.commit()
-        self._table, self._counted = "words_rebuilt", 0
+        self._table, self._counted, self._counted_before = "words_rebuilt", 0, self._counted
         with self._failures("cannot be rebuilt"):
             self._database.execute("DROP TABLE IF EXISTS words_rebuilt")
             self._database.execute(f"CREATE TABLE words_rebuilt {_COLUMNS}")
@@ -141,6 +141,11 @@ class WordCounter:
         with self._failures("cannot be replaced"), transaction(self._database):
             self._database.execute("DROP TABLE words")
             self._database.execute("ALTER TABLE words_rebuilt RENAME TO words")
+
+    def abandon(self) -> None:
+        """Continue the old list, because the rebuild failed."""
+        self._pending.clear()
+        self._table, self._counted = "words", max(self._counted, self._counted_before)
 
     def close(self) -> None:
         """Close the file. Uncommitted counts are dropped."""

@@ -107,5 +107,7 @@ def test_a_spelling_with_more_results_is_suggested_except_to_programs(run):
         found = await search.search(TorrentRequest("Ohter show"))
         assert (found.suggestion, found.partial) == ("other show", True)
         assert (await search.search(TorrentRequest("Ohter show", strict=True))).suggestion == ""
+        await store.deny([record(2).infohash_v1])
+        assert (await search.search(TorrentRequest("Ohter show"))).suggestion == "", "a takedown holds here, too"
 
     run(scenario)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from lycosa.core.errors import BadQuery, IndexFailure
 from lycosa.search import word_list
 from lycosa.search.core.schema import TORRENTS, IndexEntry
 from lycosa.search.speller import FEW, Speller
@@ -71,6 +75,24 @@ def test_a_new_list_replaces_the_old_one_at_once(tmp_path):
     assert words.frequencies(["show", "other"]) == {"show": 1, "other": 1}
 
 
+def test_a_rebuild_that_failed_leaves_the_old_list_in_use(tmp_path):
+    words = filled(tmp_path)
+    with closing(WordCounter(tmp_path, TORRENTS)) as counter:
+        counter.restart()
+        counter.add(entries(["other"]))
+        counter.abandon()
+        counter.add(entries(["show one"]))
+        counter.add(entries(["show another"], 100))
+        counter.commit()
+    assert words.frequencies(["show", "one", "other", "another"]) == {"show": 3, "one": 1, "another": 1}
+
+
+def test_a_list_that_cannot_be_created_is_explained(tmp_path):
+    (tmp_path / "words").touch()
+    with pytest.raises(IndexFailure, match="has a word list that cannot be opened"):
+        WordCounter(tmp_path, TORRENTS)
+
+
 def test_rare_words_are_removed_first(tmp_path, monkeypatch):
     monkeypatch.setattr(word_list, "WORDS_MAX", 40)
     words = filled(
@@ -97,3 +119,15 @@ def test_a_spelling_with_more_results_is_suggested(tmp_path):
     assert speller.suggestion("Silver harbuor", FEW + 1, count) == ""
     assert speller.suggestion("silver night 1080p -harbuor", 0, count) == ""
     assert counted == [], "nothing to try"
+
+
+@pytest.mark.parametrize("query", ["ﾊﾞﾊﾞ", unicodedata.normalize("NFD", "한글")])
+def test_words_that_are_shorter_when_normalized_have_no_suggestion(tmp_path, query):
+    assert Speller(filled(tmp_path)).suggestion(query, 0, lambda _: 1) == ""
+
+
+def test_a_spelling_that_is_no_valid_query_is_not_suggested(tmp_path):
+    def count(query: str) -> int:
+        raise BadQuery("too many words")
+
+    assert Speller(filled(tmp_path)).suggestion("nighttrain", 0, count) == ""

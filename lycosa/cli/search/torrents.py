@@ -64,20 +64,24 @@ async def _index(location: Any, place: Any, options: IndexOptions, *, follow: bo
             await indexer.rebuild()
         await indexer.catch_up()
         _report(place, indexer.indexed, time.monotonic() - started)
-        while follow:
-            before = indexer.indexed
-            await _run_for(indexer, REPORT_S)
-            if indexer.indexed > before:
-                _report(place, indexer.indexed - before, REPORT_S)
+        if follow:
+            await _follow(indexer, place)
     return DONE
 
 
-async def _run_for(indexer: Any, seconds: float) -> None:
+async def _follow(indexer: Any, place: object) -> None:
+    """Index changes, and report, until cancelled. A rebuild may take longer than the time between two reports."""
+    running = asyncio.ensure_future(indexer.run())
     try:
-        async with asyncio.timeout(seconds):
-            await indexer.run()
-    except TimeoutError:
-        return
+        while not running.done():
+            before = indexer.indexed
+            await asyncio.wait([running], timeout=REPORT_S)
+            if indexer.indexed > before:
+                _report(place, indexer.indexed - before, REPORT_S)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+    running.result()
 
 
 def _report(place: object, rows: int, took_s: float) -> None:

@@ -37,6 +37,7 @@ TEXTS = {
     405: FailureText(
         "This is not possible here", "Go back, and use the links and buttons of the page.", "Method Not Allowed"
     ),
+    408: FailureText("This took too long", "Go back, and send it again.", "Request Timeout"),
     413: FailureText("This is too large", "Go back, and send less text.", "Content Too Large"),
     429: FailureText("Too many requests", "Try again in {seconds} s.", "too many requests: try again in {seconds} s"),
     500: FailureText("Internal error", "The error has been logged.", "Internal error"),

@@ -50,6 +50,8 @@ def client_of(request: Request) -> str:
         return host
     if address.version == 4:
         return host
+    if address.ipv4_mapped:  # from a proxy that listens for both versions
+        return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((host.partition("%")[0], IPV6_PREFIX), strict=False))
 
 

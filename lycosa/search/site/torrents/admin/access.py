@@ -54,7 +54,7 @@ class AdminAccess:
         """Return a handler that requires a session. With `changes`, it accepts only forms with the session's token."""
 
         async def respond(request: Request) -> Response:
-            if refused := self._refused(request):
+            if refused := await self._refused(request):
                 return refused
             token = request.cookies.get(COOKIE, "")
             session = await asyncio.to_thread(self._site.session, token, time.time()) if token else None
@@ -72,7 +72,7 @@ class AdminAccess:
 
     async def login(self, request: Request) -> Response:
         """Show the login form, or log in."""
-        if refused := self._refused(request):
+        if refused := await self._refused(request):
             return refused
         if request.method != "POST":
             return self._pages.page(request, "admin_login.html", problem="")
@@ -102,15 +102,16 @@ class AdminAccess:
         form = await form_of(request)
         name = form.get("name", "")
         hashed = await asyncio.to_thread(self._site.password, name)
+        token = None
         async with self._hashing:
-            if not await asyncio.to_thread(is_password, hashed, form.get("password", "")):
-                problem = "Wrong name or password."
-                return self._pages.page(request, "admin_login.html", 403, problem=problem)
+            if await asyncio.to_thread(is_password, hashed, form.get("password", "")):
+                token = await asyncio.to_thread(self._site.open_session, name, str(hashed), time.time())
+        if token is None:
+            return self._pages.page(request, "admin_login.html", 403, problem="Wrong name or password.")
         if not wait_s:
             self._each.put_back(client)
         if not all_wait_s:
             self._all.put_back(ALL_CLIENTS)
-        token = await asyncio.to_thread(self._site.open_session, name, time.time())
         response = self._pages.redirect("/admin")
         response.set_cookie(
             COOKIE,
@@ -123,7 +124,7 @@ class AdminAccess:
         )
         return response
 
-    def _refused(self, request: Request) -> Response | None:
+    async def _refused(self, request: Request) -> Response | None:
         if request.url.scheme != "https" and not self._options.over_http and _is_elsewhere(request):
             return self._pages.message(
                 request,
@@ -131,7 +132,7 @@ class AdminAccess:
                 "Not over plain HTTP",
                 "Administration needs HTTPS, or a browser on the machine of the site.",
             )
-        if not self._site.users():
+        if not await asyncio.to_thread(self._site.users):
             return self._pages.message(
                 request,
                 403,

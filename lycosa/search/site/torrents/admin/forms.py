@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
+from base64 import b32decode
 from contextlib import suppress
 from urllib.parse import parse_qs
 
@@ -15,7 +17,12 @@ from lycosa.search.site.torrents.params import infohash_of
 
 BODY_MAX_BYTES = 64 * 1024
 FIELDS_MAX = 20
-_INFOHASH = re.compile(r"(?<![0-9a-zA-Z])(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{40})(?![0-9a-zA-Z])")
+FORM_MAX_S = 30.0
+"""Maximum seconds that a client may take to send a form: slow clients must not take the places of others."""
+_INFOHASH = re.compile(
+    r"(?<![0-9a-zA-Z])(?:(?:1220)?([0-9a-fA-F]{64})|([0-9a-fA-F]{40})|(?<=btih:)([a-zA-Z2-7]{32}))(?![0-9a-zA-Z])"
+)
+"""Hexadecimal digits, in magnet links of version 2 after 1220; or base 32, only in magnet links."""
 
 
 async def form_of(request: Request) -> dict[str, str]:
@@ -23,10 +30,13 @@ async def form_of(request: Request) -> dict[str, str]:
     if not hasattr(request.state, "form"):
         body, fields = b"", dict[str, list[str]]()
         try:
-            async for part in request.stream():
-                body += part
-                if len(body) > BODY_MAX_BYTES:
-                    raise HTTPException(413)
+            async with asyncio.timeout(FORM_MAX_S):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > BODY_MAX_BYTES:
+                        raise HTTPException(413)
+        except TimeoutError:
+            raise HTTPException(408) from None
         except ClientDisconnect:
             body = b""
         with suppress(ValueError):  # too many fields
@@ -44,5 +54,7 @@ async def has_token(request: Request, session: AdminSession) -> bool:
 
 def infohashes_in(text: str) -> list[str]:
     """Return the infohashes in a text, such as magnet links and URLs of pages."""
-    found = (each.lower() for each in _INFOHASH.findall(text))
+    found = (
+        b32decode(base32.upper()).hex() if base32 else (v2 or v1).lower() for v2, v1, base32 in _INFOHASH.findall(text)
+    )
     return [each for each in dict.fromkeys(found) if infohash_of(each)]

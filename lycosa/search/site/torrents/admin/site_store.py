@@ -5,21 +5,23 @@
     api_keys    hash of the key, name, time of creation
     takedowns   time, infohashes, reason, contact (until the decision), decision, time of the decision
 
-The methods block. Nothing else about visitors is stored.
+The methods block. Nothing else about visitors is stored. Only the user of the site can read the file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import sqlite3
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import ForeignState, StateError, UsageError
-from lycosa.infra.sqlite import DatabaseHeader, open_database, storage_error
+from lycosa.infra.sqlite import DatabaseHeader, open_database, storage_error, transaction
 
 FORMAT = int.from_bytes(b"LySi")
 VERSION = 1
@@ -64,6 +66,8 @@ class SiteStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._turn = threading.Lock()
+        with suppress(OSError):  # if this fails, so does SQLite, which says why
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         try:
             self._database = open_database(path, self._refuse, TABLES, sync=True)
         except sqlite3.Error as error:
@@ -71,8 +75,7 @@ class SiteStore:
 
     def set_password(self, name: str, hashed: str) -> None:
         """Add an administrator, or change a password. Ends the sessions of this administrator."""
-        self._run("REPLACE INTO users VALUES (?, ?)", [name, hashed])
-        self._run("DELETE FROM sessions WHERE name = ?", [name])
+        self._end_sessions(name, "REPLACE INTO users VALUES (?, ?) RETURNING 1", [name, hashed])
 
     def password(self, name: str) -> str | None:
         """Return the hash of an administrator's password; None if the name is unknown."""
@@ -81,30 +84,24 @@ class SiteStore:
 
     def change_password(self, name: str, hashed: str) -> bool:
         """Change a password, and end the sessions. Return False if there is no such administrator."""
-        changed = self._run("UPDATE users SET password = ? WHERE name = ? RETURNING 1", [hashed, name])
-        self._run("DELETE FROM sessions WHERE name = ?", [name])
-        return bool(changed)
+        return self._end_sessions(name, "UPDATE users SET password = ? WHERE name = ? RETURNING 1", [hashed, name])
 
     def remove_user(self, name: str) -> bool:
         """Remove an administrator, and end the sessions. Return False for the last one, which is not removed."""
-        query = "DELETE FROM users WHERE name = ? AND (SELECT count(*) FROM users) > 1"
-        self._run(query, [name])
-        if name in self.users():
-            return False
-        self._run("DELETE FROM sessions WHERE name = ?", [name])
-        return True
+        query = "DELETE FROM users WHERE name = ? AND (SELECT count(*) FROM users) > 1 RETURNING 1"
+        return self._end_sessions(name, query, [name]) or name not in self.users()
 
     def users(self) -> list[str]:
         """Return the names of the administrators."""
         return [name for (name,) in self._run("SELECT name FROM users ORDER BY name")]
 
-    def open_session(self, name: str, now: float) -> str:
-        """Begin a session. Return the token for the cookie, which is not stored."""
+    def open_session(self, name: str, hashed: str, now: float) -> str | None:
+        """Begin a session. Return the token for the cookie, which is not stored; None if the password has changed."""
         token = secrets.token_urlsafe(32)
         self._run("DELETE FROM sessions WHERE ends <= ?", [now])
-        row = [_hashed(token), name, secrets.token_urlsafe(32), now + SESSION_S]
-        self._run("INSERT INTO sessions VALUES (?, ?, ?, ?)", row)
-        return token
+        row = [_hashed(token), secrets.token_urlsafe(32), now + SESSION_S, name, hashed]
+        query = "INSERT INTO sessions SELECT ?, name, ?, ? FROM users WHERE name = ? AND password = ? RETURNING 1"
+        return token if self._run(query, row) else None
 
     def session(self, token: str, now: float) -> AdminSession | None:
         """Return the session of a cookie; None if it is unknown or has ended."""
@@ -139,7 +136,7 @@ class SiteStore:
     def add_takedown(self, infohashes: Sequence[str], reason: str, contact: str, decision: str, now: float) -> None:
         """Store a request. Raises `UsageError` if WAITING_MAX requests are undecided."""
         [(waiting,)] = self._run("SELECT count(*) FROM takedowns WHERE decision = ''")
-        if waiting >= WAITING_MAX:
+        if waiting >= WAITING_MAX and not decision:
             raise UsageError("too many requests are waiting: try again later")
         row = [int(now), " ".join(infohashes), reason, contact, decision, int(now) if decision else None]
         self._run("INSERT INTO takedowns VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
@@ -157,8 +154,8 @@ class SiteStore:
         return next((each for each in self.takedowns() if each.id == number and not each.decision), None)
 
     def decide(self, number: int, decision: str, now: float) -> None:
-        """Store a decision, and delete the contact."""
-        query = "UPDATE takedowns SET decision = ?, decided = ?, contact = '' WHERE id = ?"
+        """Store the first decision, and delete the contact."""
+        query = "UPDATE takedowns SET decision = ?, decided = ?, contact = '' WHERE id = ? AND decision = ''"
         self._run(query, [decision, int(now), number])
 
     def close(self) -> None:
@@ -170,6 +167,17 @@ class SiteStore:
         try:
             with self._turn:
                 return self._database.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def _end_sessions(self, name: str, statement: str, values: Sequence[Any]) -> bool:
+        """Change an administrator, and end the sessions. Return whether the statement returned a row."""
+        try:
+            with self._turn, transaction(self._database):
+                changed = bool(self._database.execute(statement, values).fetchall())
+                if changed:
+                    self._database.execute("DELETE FROM sessions WHERE name = ?", [name])
+                return changed
         except sqlite3.Error as error:
             raise self._error(error) from error
 

@@ -18,8 +18,6 @@ from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.storage.core.torrent_record import Standing
 
 INFOHASHES_MAX = 100
-DENIED_MAX = 1000
-"""Maximum number of infohashes that an administrator may send at once."""
 REASON_MAX, CONTACT_MAX = 4000, 200
 TAKEDOWNS_PER_MINUTE, TAKEDOWNS_AT_ONCE = 0.2, 5
 ALL_CLIENTS = "all"
@@ -57,13 +55,14 @@ class Takedowns:
         decision = "accepted" if self._options.hide_at_once else ""
         contact = "" if decision else form.get("contact", "").strip()[:CONTACT_MAX]
         kept = (infohashes, reason[:REASON_MAX], contact, decision, time.time())
+        if decision:  # before it is stored: a crash in between must not leave an accepted request without effect
+            await self._store.deny(map(bytes.fromhex, infohashes), reason="a takedown request")
         try:
             await asyncio.to_thread(self._site.add_takedown, *kept)
         except UsageError:
             text = "Too many requests are waiting: try again later."
             return self._pages.message(request, 503, "Not possible now", text)
         if decision:
-            await self._store.deny(map(bytes.fromhex, infohashes), reason="a takedown request")
             return self._pages.message(request, 200, "Removed", "The torrents are no longer shown.")
         return self._pages.message(request, 202, "Request received", "An administrator will decide on it.")
 
@@ -93,7 +92,7 @@ class Takedowns:
         if request.method != "POST":
             return self._deny_page(request, session, SAID.get(request.query_params.get("said", ""), ""))
         form = await form_of(request)
-        infohashes = infohashes_in(form.get("infohashes", ""))[:DENIED_MAX]
+        infohashes = infohashes_in(form.get("infohashes", ""))
         reason = form.get("reason", "").strip()[:REASON_MAX]
         if not infohashes:
             return self._pages.redirect("/admin/deny?said=none")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from urllib.parse import urlencode
 
-from lycosa.search.site.torrents.admin import access
+from lycosa.search.site.torrents.admin import access, forms
 from lycosa.search.site.torrents.admin.access import FAILURES_AT_ONCE
+from lycosa.search.site.torrents.admin.site_store import SiteStore
 from tests.search.site.torrents.admin.clients import FORM, PASSWORD, log_in, post, session_of
 from tests.search.site.torrents.sample_torrents import HASHES
+from tests.servers.web_server import DEADLINE_S
 
 PAGES = ("/admin", "/admin/deny", "/admin/rules", "/admin/users", "/admin/keys", "/admin/index")
 AFAR = {"X_Forwarded_Proto": "https"}
@@ -96,3 +102,48 @@ def test_other_machines_need_https_for_administration(site):
     answer = site.server.request("GET", "/admin/login", **from_afar, **AFAR)
     assert (answer.status, "Log in" in answer.text) == (200, True)
     assert "; Secure" in log_in(site.server, **from_afar, **AFAR).headers["set-cookie"]
+
+
+def test_a_password_that_changes_during_a_login_opens_no_session(tmp_path):
+    with closing(SiteStore(tmp_path / "site.sqlite")) as kept:
+        kept.set_password("ada", "old")
+        assert kept.session(kept.open_session("ada", "old", 0), 1).name == "ada"
+        kept.change_password("ada", "new")
+        assert kept.open_session("ada", "old", 0) is None
+        kept.set_password("bob", "new")
+        kept.remove_user("ada")
+        assert kept.open_session("ada", "new", 0) is None
+
+
+def test_only_the_user_of_the_site_can_read_its_database(tmp_path):
+    with closing(SiteStore(tmp_path / "site.sqlite")) as kept:
+        kept.set_password("ada", "hash")
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_form_that_arrives_too_slowly_is_refused(site, monkeypatch):
+    monkeypatch.setattr(forms, "FORM_MAX_S", 0.05)
+    with socket.create_connection(("127.0.0.1", site.server.port), DEADLINE_S) as client:
+        client.sendall(b"POST /admin/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nname=a")
+        assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_slow_database_of_the_site_stops_only_administration(run_site, monkeypatch):
+    asked, ready = threading.Event(), threading.Event()
+
+    def slow_users() -> list[str]:
+        asked.set()
+        assert ready.wait(DEADLINE_S)
+        return []
+
+    monkeypatch.setattr(run_site.kept, "users", slow_users)
+    with run_site() as site, ThreadPoolExecutor(1) as threads:
+        login = threads.submit(site.server.get, "/admin/login")
+        try:
+            assert asked.wait(DEADLINE_S)
+            with socket.create_connection(("127.0.0.1", site.server.port), 5) as client:
+                client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+        finally:
+            ready.set()
+        assert login.result().status == 403

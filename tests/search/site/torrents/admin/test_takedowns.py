@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b32encode
+from contextlib import closing
+
+from lycosa.search.site.torrents.admin.forms import infohashes_in
 from lycosa.search.site.torrents.admin.parts import AdminOptions
+from lycosa.search.site.torrents.admin.site_store import SiteStore
 from lycosa.search.site.torrents.admin.takedowns import TAKEDOWNS_AT_ONCE
 from tests.search.site.torrents.admin.clients import post, session_of
 from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES
@@ -74,3 +79,32 @@ def test_a_dry_run_of_the_deny_list_changes_nothing(site):
     assert 'value="law"' in page
     assert f"{HASHES[0]}\n{HASHES[1]}" in page
     assert site.server.get(f"/torrent/{HASHES[0]}").status == 200
+
+
+def test_torrents_are_hidden_at_once_before_the_request_is_stored(run_site):
+    with run_site(AdminOptions(hide_at_once=True)) as site:
+        run_site.kept.close()
+        assert post(site.server, "/takedown", infohashes=HASHES[0], reason="mine").status == 503
+        assert site.server.get(f"/torrent/{HASHES[0]}").status == 410
+
+
+def test_the_first_decision_holds(tmp_path):
+    with closing(SiteStore(tmp_path / "site.sqlite")) as kept:
+        kept.add_takedown([HASHES[0]], "mine", "", "", 0)
+        kept.decide(1, "accepted", 1)
+        kept.decide(1, "refused", 2)
+        assert [each.decision for each in kept.takedowns()] == ["accepted"]
+
+
+def test_infohashes_are_found_in_every_kind_of_magnet_link():
+    v1, v2 = bytes(range(20)), bytes(range(32))
+    base32 = b32encode(v1).decode()
+    assert infohashes_in(f"magnet:?xt=urn:btmh:1220{v2.hex()}&dn=x") == [v2.hex()]
+    assert infohashes_in(f"magnet:?xt=urn:btih:{base32} magnet:?xt=urn:btih:{v1.hex()}") == [v1.hex()]
+    assert infohashes_in(f"1220{'ab' * 30} 1220{'ab' * 31} {base32}") == [f"1220{'ab' * 30}"]
+
+
+def test_all_infohashes_of_a_form_are_denied(site):
+    many = [f"{number:040x}" for number in range(1, 1300)]
+    session_of(site.server).post("/admin/deny", infohashes="\n".join([*many, HASHES[0]]), action="deny")
+    assert site.server.get(f"/torrent/{HASHES[0]}").status == 410
