@@ -144,7 +144,7 @@ EQUIVALENTS: Mapping[str, Equivalent] = {
 
 
 class Combination(NamedTuple):
-    """A setting of ours that replaces two of Scrapy's. `read` converts those that are given to our value, or None.
+    """A setting of ours that replaces two of Scrapy's. `read` returns our value (None for no value) for those given.
 
     `writes` has two functions: each converts our value to the value of one of Scrapy's settings.
     """

@@ -1,10 +1,10 @@
 """Detect the character encoding of a page as browsers do (WHATWG Encoding and HTML standards).
 
-Byte order mark > charset of the HTTP header > XML declaration or meta element in the first PRESCAN_MAX bytes > a meta
-element that the parser meets later (a browser then parses again) > UTF-8 if the bytes are valid UTF-8 > windows-1252.
-Only WHATWG's labels are accepted: `latin1` means windows-1252, `gb2312` means gbk, and a page cannot select one of
-Python's own codecs (`rot13`, `utf-7`). The result is always a codec that Python knows. The `replacement` encodings (hz,
-ISO-2022-CN and -KR), which browsers refuse to decode, become `ascii`.
+In order of precedence: byte order mark > charset of the HTTP header > XML declaration or meta element in the first
+PRESCAN_MAX bytes > a meta element that the parser finds later (a browser then parses again) > UTF-8 if the bytes are
+valid UTF-8 > windows-1252. Only WHATWG's labels are accepted: `latin1` means windows-1252, `gb2312` means gbk, and a
+page cannot select one of Python's own codecs (`rot13`, `utf-7`). The result is always a codec that Python knows. The
+`replacement` encodings (hz, ISO-2022-CN and -KR), which browsers refuse to decode, become `ascii`.
 
 No input raises.
 """

@@ -61,8 +61,8 @@ def meta_refresh(
 ) -> Refresh | None:
     """Return the first meta refresh of a page; None if there is none or its URL cannot be fetched.
 
-    A refresh without a URL, which reloads the page, counts as none. Raises `LookupError` for an encoding that Python
-    does not know.
+    A refresh without a URL only reloads the page, and is ignored. Raises `LookupError` for an encoding that Python does
+    not know.
     """
     if not may_refresh(body):
         return None

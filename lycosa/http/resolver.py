@@ -1,8 +1,8 @@
 """Resolve host names to IP addresses: `SystemResolver` asks the operating system.
 
 A name is the host of a canonical URL: ASCII, with internationalised names as `xn--...` and IPv6 addresses in brackets.
-Numeric names need no look-up. Addresses are sorted: the family that the system prefers comes first, ascending within
-each family. So the answers of a name server that rotates the addresses of a host are always the same.
+Numeric names need no look-up. Addresses are sorted: first those of the family that the system prefers, in ascending
+order within each family. So the order stays the same if a name server rotates the addresses.
 
 The system returns no TTL, so answers are cached for `TTL_S`, and failures for `FAILURE_TTL_S`, or for
 `UNANSWERED_TTL_S` if no name server answered. Look-ups run in daemon threads, because the loop's `getaddrinfo` shares a
@@ -128,7 +128,7 @@ def numeric_address(name: str) -> str:
 
 
 def sort_addresses(addresses: Iterable[str]) -> list[str]:
-    """Return the distinct addresses, sorted: the family of the first one comes first, ascending within each family."""
+    """Return the distinct addresses: first those of the first one's family, in ascending order within each family."""
     # An address with a zone ("%") is link-local and cannot be crawled.
     found = [ip_address(address) for address in addresses if "%" not in address]
     return [

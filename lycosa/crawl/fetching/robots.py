@@ -1,7 +1,7 @@
 """robots.txt for a crawl: fetched once per host under a separate lease, stored in the frontier, parsed in memory.
 
 RFC 9309: 2xx is parsed, 4xx allows everything. If the host cannot be reached or responds with 5xx, everything is
-forbidden (§2.3.1.4): its pages are dead with that reason, and can be requeued when the host is reachable again.
+forbidden (§2.3.1.4): the host's pages are dead with that reason, and can be requeued when it is reachable again.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Batch(NamedTuple):
 
 
 def source_name(path: str | Path) -> str:
-    """Return the key of an items file in the positions of an index: the name of its sink."""
+    """Return the key under which an index stores its position in an items file: the name of the file's sink."""
     return f"jsonl:{os.path.realpath(path)}"
 
 
@@ -79,7 +79,7 @@ def read_batch(path: Path, position: int, limit_bytes: int, fields: Fields | Non
 
 
 class Indexer:
-    """Follows one items file. `source` is its key in the positions of the index. The caller closes the index."""
+    """Follows one items file. `source` is the key of its position in the index. The caller closes the index."""
 
     def __init__(self, index: DocumentIndex, path: Path, source: str) -> None:
         self.source = source
@@ -164,7 +164,7 @@ class Indexer:
                 raise failure
 
     def _wait_for_work(self, commit_at: float | None) -> bool:
-        """Wait until there is something to read or to commit. Return False at the end."""
+        """Wait until there is something to read or to commit. Return False if the thread must end."""
         with self._changed:
             while self._read >= self._limit and not self._closing:
                 wait_s = None if commit_at is None else commit_at - time.monotonic()

@@ -89,7 +89,7 @@ class CrawlSpider(Spider):
         return ()
 
     def process_results(self, response: Response, results: list[Any]) -> Iterable[Any]:
-        """Return the results of a page, without the links to follow. Override this to change them."""
+        """Return the results of a page. Override this to change them. The links to follow are added afterwards."""
         return results
 
     def parse_with_rules(

@@ -44,7 +44,7 @@ def decode_body(body: bytes, values: Iterable[str], limit: int, *, text: bool) -
 
 
 def _gunzip(body: bytes, size: int) -> bytes | None:
-    """Return the contents of the gzip members; None if the first is damaged, or there are too many."""
+    """Return the contents of the gzip members; None if the first member is damaged, or if there are too many."""
     found: list[bytes] = []
     while body.startswith(GZIP) and size > 0:
         if len(found) == MEMBERS_MAX:
@@ -66,7 +66,7 @@ def _inflate(body: bytes, size: int) -> bytes | None:
 
 
 def _decompress(body: bytes, window: int, size: int) -> tuple[bytes, bytes] | None:
-    """Return at most `size` decompressed bytes, and the bytes after the stream; None if it is damaged."""
+    """Return at most `size` decompressed bytes, and the bytes after the stream; None if the stream is damaged."""
     stream = zlib.decompressobj(window)
     try:
         found = stream.decompress(body, size)

@@ -74,8 +74,8 @@ class FetchSettings:
     insecure                   accept any certificate
     fail_on_dataloss           treat a truncated body as an error
     may_connect(ip)            whether `public_only` transfers may connect to this address
-    pins                       public keys in libcurl's format ("sha256//BASE64;..."); a host must have one of them, and
-                               its certificate is not verified; certificates of proxies are still verified
+    pins                       public keys in libcurl's format ("sha256//BASE64;..."); the certificate of a host must
+                               have one of these keys and is not verified otherwise; proxies' certificates are verified
     """
 
     user_agent: str = "Lycosa"

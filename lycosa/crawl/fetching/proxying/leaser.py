@@ -35,8 +35,9 @@ RulesOf = Callable[[str], Sequence[OutcomeRule]]
 
 
 class ProxyLeaser:
-    """The leases of one process. `tries`: maximum number of proxies per request. `wait_max_s`: see `Outage.max_s`.
+    """The leases of one process. `tries`: maximum number of proxies per request.
 
+    `wait_max_s`: seconds without a working proxy after which the crawl ends; None for no limit.
     `rules_of(target)` returns the rules that judge responses.
     """
 
@@ -66,7 +67,7 @@ class ProxyLeaser:
         return lease
 
     def proxy_worked(self) -> None:
-        """Record a response through a proxy. It ends an outage."""
+        """Record a response through a proxy, which ends an outage."""
         if lasted_s := self._outage.end(self._clock.now()):
             log.warning("proxies work again, after %.0f s", lasted_s)
 

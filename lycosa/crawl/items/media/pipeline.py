@@ -4,8 +4,8 @@
                                     stored and recorded? -> uptodate
                                     else: download into a partial file -> check, save, record -> downloaded
 
-After a kill, only complete files have their final names. A file whose record was committed, with its page or earlier,
-is not downloaded again. A complete file without a committed record may be downloaded again and replaced. Only files
+If the process is killed, only complete files have their final names. A file whose record was committed, with its page
+or earlier, is not downloaded again. A complete file without a committed record may be downloaded again. Only files
 that were downloaded after the last commit have no committed record.
 """
 
