@@ -42,16 +42,16 @@ NOT_READY = math.inf
 """The rank of a record that cannot be leased yet."""
 
 BLOCK_MAX_S = 3600.0
-"""Maximum remaining block of a host when a state is opened: the largest Retry-After that is honoured."""
+"""Maximum remaining seconds of a host's block when a state is opened: the largest Retry-After that is honoured."""
 
 HOSTS_KEPT_MAX = 20_000
 """Idle hosts are removed from memory only above this number of hosts, because most of them get work again soon."""
 
 DELAY_MAX_S = 3600.0
-"""Maximum delay between two starts. `set_delay` reduces longer delays to this value."""
+"""Maximum delay in seconds between two starts. `set_delay` reduces longer delays to this value."""
 
 ADDRESS_MAX_S = 3600.0
-"""Maximum remaining validity of an address when a state is opened."""
+"""Maximum remaining validity of an address, in seconds, when a state is opened."""
 
 
 class SavedHost(NamedTuple):

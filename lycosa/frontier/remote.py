@@ -20,13 +20,13 @@ from lycosa.infra.rpc.client import RpcClient
 from lycosa.infra.rpc.methods import remote
 
 ANSWER_TIMEOUT_S = 30.0
-"""Maximum time to wait for an answer. An owner that takes longer hangs, or was stopped."""
+"""Maximum time in seconds to wait for an answer. An owner that takes longer hangs, or was stopped."""
 
 REPORT_AFTER_S = 2.0
-"""Time without an answer after which the slow process is reported to the user."""
+"""Seconds without an answer after which the slow process is reported to the user."""
 
 BLOCKING_TIMEOUT_S = 3600.0
-"""Maximum time to wait for calls that read or write the whole state."""
+"""Maximum time in seconds to wait for calls that read or write the whole state."""
 
 
 class RemoteOperations(RpcClient):

@@ -33,7 +33,7 @@ CALLS_MAX = 16
 """Maximum queued calls of one client; they are served one at a time."""
 
 WRITE_TIMEOUT_S = 10.0
-"""A client that has not read an answer within this time is disconnected."""
+"""A client that has not read an answer within this many seconds is disconnected."""
 
 LIMITS = RpcLimits(clients_max=CLIENTS_MAX, calls_max=CALLS_MAX, write_timeout_s=WRITE_TIMEOUT_S)
 ANSWER_OVERHEAD = 1024
@@ -43,10 +43,10 @@ SLICE_ROWS = 250
 """Maximum rows that one call reads or changes. The crawl is blocked for these few milliseconds."""
 
 SLICED = {"hosts": 50, "rows": SLICE_ROWS, "requeue": 100}
-"""Methods whose last argument is a limit, with its maximum."""
+"""Methods whose last argument is a limit, and the maximum of this limit."""
 
 BLOCKING = {"verify": "checks", "compact": "compacts"}
-"""Methods that process the whole state while the crawl is blocked, and a verb for what each does."""
+"""Methods that process the whole state while the crawl is blocked, and the verb for each in messages."""
 
 
 async def verify(operations: FrontierOperations) -> list[str]:

@@ -20,7 +20,7 @@ from lycosa.core.recent_dict import RecentDict
 HOSTS_MAX = 20_000
 OVERLOADED = frozenset({429, 503})
 BACKOFF_MIN_S = 0.1
-"""Minimum delay after an error."""
+"""Minimum delay in seconds after an error."""
 
 RECOVERY = 15 / 16
 SMALLEST_S = 0.001
@@ -30,7 +30,7 @@ CHANGE_MIN = 0.02
 """Relative change below which a delay is not reported again within REPORT_AGAIN_S."""
 
 REPORT_AGAIN_S = 60.0
-"""An unchanged delay is reported again after this time: the frontier may have dropped the host meanwhile."""
+"""An unchanged delay is reported again after this many seconds: the frontier may have dropped the host meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

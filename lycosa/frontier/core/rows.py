@@ -1,23 +1,23 @@
 """Selects stored URLs, and converts them to and from the lines that `export` writes and `import` reads.
 
-A line is a JSON object. Only `url` is required; other fields default to the value after the semicolon.
+A line is a JSON object. Only `url` is required. The default of a field is 0, false or empty, unless given in brackets.
 
-    url          canonical, or anything `core.url.canonicalize` accepts
-    state        queued, leased, delayed, retry, done, dead or archived; queued
-    segment      name; the segment without a name
-    priority depth redirects attempts      integers; 0
-    not_before           when it may be fetched, in unix seconds; 0
-    at                   when it ended, is due, or when its lease expires, in unix seconds; 0
-    reason               why it is done or dead; ""
-    method               the HTTP method; "GET"
-    headers              object of strings; empty
+    url                  canonical, or anything `core.url.canonicalize` accepts
+    state                queued, leased, delayed, retry, done, dead or archived [queued]
+    segment              name of the segment
+    priority depth redirects attempts      integers
+    not_before           when the URL may be fetched, in unix seconds
+    at                   when it ended, is due, or when its lease expires, in unix seconds
+    reason               why it is done or dead
+    method               the HTTP method [GET]
+    headers              object of strings
     body                 base64
-    callback             name of a method of the spider
-    meta cb_kwargs       objects; what JSON cannot represent: msgpack in base64, as meta_packed and kwargs_packed
+    callback errback     names of methods of the spider
+    meta cb_kwargs       objects; if JSON cannot represent them, meta_packed and kwargs_packed: msgpack in base64
     etag modified fetched_at       the validators of the last fetch
-    errback cookies encoding flags       as in a Request, but `errback` is the name of a method; as in a Request
-    spider               the spider of the request, in a crawl with several spiders; ""
-    guarded              true if it was found on a page with a public address; false
+    cookies encoding flags         as in a Request [encoding: utf-8]
+    spider               the spider of the request, in a crawl with several spiders
+    guarded              true if the URL was found on a page with a public address
     dont_filter fingerprint        ignored by an import, which computes the fingerprints and skips duplicates
 """
 

@@ -37,7 +37,7 @@ BUFFER_MAX = 128
 """Maximum number of records read ahead per host, while few hosts are active."""
 
 BUFFERED_MAX = 50_000
-"""Maximum number of records read ahead for all hosts together, except that each host may have BUFFER_MIN."""
+"""Maximum number of records read ahead for all hosts together, if they are few enough to get BUFFER_MIN each."""
 
 BUFFER_MIN = 4
 
@@ -51,7 +51,7 @@ PROMOTE_MAX = 1000
 """Maximum number of delayed records that one call of `promote_due` queues."""
 
 FILTERS_DELETED_MAX = 16
-"""Number of archived segments whose filter files one checkpoint deletes, so that it does not take long."""
+"""Maximum number of archived segments whose filter files one checkpoint deletes, to keep the checkpoint short."""
 
 COUNTERS = b"counters"
 META_TABLE, DELAYED_TABLE = table_number(META), table_number(DELAYED)

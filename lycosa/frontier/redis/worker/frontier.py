@@ -334,7 +334,7 @@ class RedisFrontier:
         return True
 
     async def _send_if_due(self, lease: Lease) -> None:
-        """Send the end of a robots.txt or address lease soon: its host waits for it. Send verbs now if too many wait."""
+        """Send the end of a robots.txt or address lease soon: its host waits. Send verbs now if too many are queued."""
         home = self.session.partition_of(lease.record.host)
         if lease.record.kind != RecordKind.PAGE:
             await self._flusher.flush_facts()
