@@ -1,6 +1,7 @@
-"""Lycosa: a crawler platform. The names here are public; all other names may change.
+"""Lycosa: a crawler platform. The names here are public, and those of `lycosa.dht`, `pool`, `processors`, `queue` and
+`signals`; all other names may change.
 
-Each name is imported on first use, so `lycosa --help` does not load a crawler.
+Each name is imported on first use, so `lycosa --help` does not import the crawler.
 """
 
 from __future__ import annotations

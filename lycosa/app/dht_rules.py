@@ -65,7 +65,7 @@ async def apply_rules(
     dry_run: bool,
 ) -> Applied:
     """Remove and deny the stored torrents that the rules of the file `path` refuse, and install the file in the state
-    folder. Without `path`, apply the rules that are already installed.
+    folder, if there is one. Without `path`, apply the rules that are already installed.
 
     If all rules together now give different content facts for a torrent, its stored facts are replaced. `report` is
     called with each refused torrent and the reason, `show` with the numbers of torrents refused and read so far. With

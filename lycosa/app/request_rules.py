@@ -42,7 +42,10 @@ def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
 
 
 def spider_fingerprint(common: Fingerprint, spider: str) -> Fingerprint:
-    """Return the fingerprint function of one of several spiders. It differs for each: all of them may fetch a URL."""
+    """Return the fingerprint function of one of several spiders.
+
+    Each spider has a different function, so that several spiders can fetch the same URL.
+    """
     return partial(_salted, common, spider_salt(spider))
 
 

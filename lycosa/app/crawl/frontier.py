@@ -43,8 +43,8 @@ class OpenFrontier:
     """The frontier of a crawl. If workers share it, `shared` is the same object, with the methods of `SharedFrontier`.
 
     `operations` creates its `FrontierOperations`, see `SharedFrontier.operations`. `delays` returns the delays of a
-    host for worker processes (`LocalFrontier.delays`); () for a shared frontier. `rejoined`: whether the other workers
-    had removed this one.
+    host for worker processes (`LocalFrontier.delays`), or () if the frontier is shared. `rejoined`: whether the other
+    workers had removed this one.
     """
 
     frontier: Frontier

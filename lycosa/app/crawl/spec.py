@@ -74,7 +74,7 @@ class CrawlSpec:
         return "+".join(sorted(spec.spider.name for spec in self.spiders if not spec.target.generic))
 
     async def send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:
-        """Send a signal to the receivers of all spiders; with `of_spider`, with the argument `spider`."""
+        """Send a signal to the receivers of all spiders. With `of_spider`, they also get their spider, as `spider`."""
         for spec in self.spiders:
             sender = {"spider": spec.spider} if of_spider else {}
             await spec.target.crawler.signals.send(signal, **sender, **values)

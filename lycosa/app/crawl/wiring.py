@@ -243,7 +243,8 @@ async def _commit(committer: Committer) -> None:
 
 
 def _earlier_output_notes(earlier: Mapping[str, int], positions: Mapping[str, int], settings: Settings) -> list[str]:
-    """Return a hint if the outputs of this run lack items of earlier runs, else an empty list."""
+    """Return a hint if earlier runs have written items to outputs that this run does not use, or not to all outputs of
+    this run; else an empty list."""
     parts = {name: name.partition(":") for name, size in earlier.items() if size}
     written = {name: place for name, (kind, _, place) in parts.items() if place and kind != CARRIED}
     added = [name.partition(":")[2] for name in positions if ":" in name and name not in earlier]

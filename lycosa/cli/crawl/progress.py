@@ -160,7 +160,7 @@ def _proxies(stats: Mapping[str, Any]) -> str:
     outcomes = {
         "banned": stats.get("proxy/outcomes/site", 0),
         "unreachable": stats.get("proxy/outcomes/proxy", 0),
-        "failed after the proxy": stats.get("proxy/outcomes/miss", 0),
+        "failed behind the proxy": stats.get("proxy/outcomes/miss", 0),
         "sent again": stats.get("proxy/sent_again", 0),
         "given up": stats.get("proxy/given_up", 0),
         "waited": stats.get("proxy/waits", 0),

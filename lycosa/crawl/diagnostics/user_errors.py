@@ -111,7 +111,7 @@ def check_arguments(function: Callable[..., Any], cb_kwargs: Mapping[str, Any]) 
 
 
 def usual_cause(error: BaseException) -> str:
-    """Return a hint at the usual cause of an exception, to append to its text; "" if the text says enough."""
+    """Return a hint at the usual cause of an exception, to append to its text; "" if no hint is known."""
     if isinstance(error, (AttributeError, TypeError)) and str(error).startswith("'coroutine' object"):
         return ": await async calls, such as self.fetch(...)"
     if isinstance(error, AttributeError) and str(error) == "'str' object has no attribute 'decode'":
