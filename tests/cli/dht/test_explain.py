@@ -49,7 +49,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (STORED, 0, "stored at "),
         (FAILED, 1, "1 failed try, the last one because no peer delivered the metadata"),
-        (QUEUED, 1, "found in a sample, and not tried yet"),
+        (QUEUED, 1, "found in a sample, and waiting for a try"),
         (UNSEEN, 1, "never seen"),
     ],
 )

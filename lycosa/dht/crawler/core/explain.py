@@ -108,8 +108,9 @@ def _queue_lines(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
         case State.QUEUED | State.DELAYED if row.record.attempts:
             yield f"in the queue, to be tried again: {tries}"
         case State.QUEUED | State.DELAYED:
-            since = f" since about {when(at)}" if (at := queued_at(row.record)) else ""
-            yield f"in the queue{since}: {ORIGINS.get(row.record.priority, 'found')}, and not tried yet"
+            first = f", first at about {when(at)}" if (at := queued_at(row.record)) else ""
+            # It may have been queued again, for example after an eviction: then it was tried before.
+            yield f"in the queue{first}: {ORIGINS.get(row.record.priority, 'found')}, and waiting for a try"
         case State.LEASED:
             yield "being tried now" + (f"; before that, {tries}" if row.record.attempts else "")
         case State.RETRY:

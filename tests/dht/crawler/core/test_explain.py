@@ -40,12 +40,12 @@ CASES = [
     (
         HashFacts(Row(State.QUEUED, RECORD), runs=True),
         Answer.QUEUED,
-        ["in the queue: found in a sample, and not tried yet"],
+        ["in the queue: found in a sample, and waiting for a try"],
     ),
     (
         HashFacts(Row(State.QUEUED, to_record(INFOHASH, ANNOUNCED, 1_700_007_300.0))),
         Answer.QUEUED,
-        ["in the queue since about <1700007200>: announced to our node, and not tried yet", STOPPED],
+        ["in the queue, first at about <1700007200>: announced to our node, and waiting for a try", STOPPED],
     ),
     (
         HashFacts(Row(State.QUEUED, FAILED), runs=True),
