@@ -88,8 +88,10 @@ class Checker:
         for _ in range(ATTEMPTS_MAX):
             judge, start = await self._judges.ready(), asyncio.get_running_loop().time()
             finding = await self._check_by(judge, proxy)
-            # A proxy is not to blame if the judge does not answer without a proxy either.
-            if finding.alive or await self._judges.is_answering(judge, start):
+            # A proxy is not to blame for a failure or for another page (such as its error page) if the judge does not
+            # answer without a proxy either.
+            is_blamed = not finding.alive or PAGE in finding.changes
+            if not is_blamed or await self._judges.is_answering(judge, start):
                 return await self._check_sites(finding)
         raise NoJudge("the judges are unstable: proxies cannot be checked")
 

@@ -279,6 +279,30 @@ def test_proxies_are_not_blamed_for_a_stopped_judge(certificate: Certificate) ->
     asyncio.run(main())
 
 
+def test_the_error_page_for_a_judge_that_stops_in_mid_check_is_no_altered_page() -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), AsyncExitStack() as stack:
+            ends = AsyncExitStack()
+            first = await ends.enter_async_context(run_judge())
+            second = await stack.enter_async_context(run_judge())
+            settings = Checks((first.address, second.address), timeout_s=TIMEOUT_S)
+            checker = await stack.enter_async_context(open_checker(settings))
+            proxy = await stack.enter_async_context(proxying(exit=new_address()))
+            fetch_page = checker._judges.page
+
+            async def page(address: JudgeAddress, through: Proxy) -> Any:
+                if address == first.address:
+                    await ends.aclose()
+                return await fetch_page(address, through)
+
+            checker._judges.page = page  # type: ignore[method-assign]
+            for _ in range(2):  # one check with each judge
+                finding = await checker.check(parse_proxy(proxy.url))
+                assert (finding.alive, finding.changes) == (True, ())
+
+    asyncio.run(main())
+
+
 def test_checks_are_concurrent_up_to_the_limit_and_each_proxy_is_checked_once(certificate: Certificate) -> None:
     async def scenario(judge: Judge, checker: Checker) -> None:
         async with AsyncExitStack() as stack:
