@@ -109,7 +109,7 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _nack(self, taken: TakenItem) -> None:
-        """Put a leased item back in its old place. Raises `ValueError` if the lease has ended."""
+        """Put a leased item back at its old position. Raises `ValueError` if the lease has ended."""
 
     @abstractmethod
     def _wakeup_count(self) -> int:
@@ -141,7 +141,7 @@ class BlockingQueue(ABC):
         return [taken.item for taken in self._get(limit, False, block, timeout)]
 
     def lease(self, block: bool = True, timeout: float | None = None) -> QueueLease:
-        """Lease the next item: `ack` removes it; `nack`, or the death of this process, puts it back in its place."""
+        """Lease the next item. `ack` removes it; `nack` or the death of this process puts it back at its position."""
         return QueueLease(self, self._get(1, True, block, timeout)[0])
 
     def put_nowait(self, item: Any) -> None:
@@ -171,7 +171,7 @@ class BlockingQueue(ABC):
         self.close()
 
     def _room_for(self, count: int) -> int:
-        """Return how many places must be free to put `count` items."""
+        """Return for how many items there must be room before `count` items are put."""
         return 1 if self.lazy else count
 
     def _get(self, limit: int, lease: bool, block: bool, timeout: float | None) -> list[TakenItem]:
@@ -209,14 +209,14 @@ class QueueLease:
         self._taken = taken
         self.item = taken.item
         self.attempts = taken.attempts
-        """How often it was leased before, without an ack."""
+        """Number of earlier leases of the item that ended without an ack."""
 
     def ack(self) -> None:
         """Remove the item, and count it as `task_done`. Raises `ValueError` if the lease has ended."""
         self._queue._ack(self._taken)  # noqa: SLF001  part of the queue
 
     def nack(self) -> None:
-        """Put the item back in its place. Raises `ValueError` if the lease has ended."""
+        """Put the item back at its old position. Raises `ValueError` if the lease has ended."""
         self._queue._nack(self._taken)  # noqa: SLF001
 
     def __enter__(self) -> Any:

@@ -45,7 +45,7 @@ class SignallingFetcher(FetcherWrapper):
 
 
 class _SignalledTransfer:
-    """One transfer with receivers. If the fetcher restarts it on another connection, the pieces start over too."""
+    """One transfer with receivers. If the fetcher restarts it on another connection, the pieces so far are dropped."""
 
     def __init__(
         self, signals: Signals, spider: Any, request: Request, accept: Accept | None, into: Into | None
