@@ -35,7 +35,12 @@ class Flag(NamedTuple):
 
 
 FLAGS = (
-    Flag("scope", LIMITS, "host|domain|prefix|any", "Which links to follow, compared with the start URLs."),
+    Flag(
+        "scope",
+        LIMITS,
+        "host|domain|prefix|any",
+        "Follow links with the host, domain or path prefix of a start URL, or any.",
+    ),
     Flag("depth", LIMITS, "N", "Maximum number of links from a start URL; 0: start URLs only.", default="no limit"),
     Flag("max_pages", LIMITS, "N", "Stop after this many pages.", default="no limit"),
     Flag("close_after", LIMITS, "S", "Stop after this time: seconds, or 30m, 12h.", default="no limit"),

@@ -65,7 +65,7 @@ class Settings:
     # What is crawled
 
     scope: Annotated[str, Choice(("host", "domain", "prefix", "any"))] = "host"
-    """Which links to follow, compared with the start URLs."""
+    """Which links to follow: those with the host, domain or path prefix of a start URL, or any link."""
     depth: Annotated[int | None, Integer(0, 1_000_000, optional=True)] = None
     """Maximum number of links from a start URL; None for no limit, 0 for the start URLs alone."""
     max_pages: Annotated[int | None, Integer(1, 10**12, optional=True)] = None
@@ -84,11 +84,11 @@ class Settings:
     robots: Annotated[bool, Boolean()] = True
     """Obey robots.txt."""
     exit_when_idle: Annotated[bool, Boolean()] = False
-    """End when the remaining URLs are due later, instead of waiting."""
+    """End the crawl when all remaining URLs are due later, instead of waiting for them."""
     max_url_length: Annotated[int | None, Integer(1, 1_000_000, optional=True)] = 2083
     """Maximum length of URLs to follow, in characters; None for no limit."""
     depth_priority: Annotated[int, Integer(-1_000_000, 1_000_000)] = 0
-    """Subtracted from the priority of a request for each link from a start URL: positive is breadth first."""
+    """Number subtracted from a request's priority for each link from a start URL; positive means breadth first."""
     httperror_allowed: Statuses = ()
     """Statuses besides 2xx whose responses reach the callbacks."""
     httperror_allow_all: Annotated[bool, Boolean()] = False
@@ -132,7 +132,7 @@ class Settings:
     max_body: Annotated[int, ByteSize(1, BODY_MAX)] = 16 * 1024**2
     """Maximum size of a body after decompression, in bytes."""
     max_callback_bytes: Annotated[int, ByteSize(1, 1 << 60)] = 50_000_000
-    """Fetch no further page while the pages in callbacks have more than this many bytes of bodies in total."""
+    """Fetch no further pages while the bodies of all pages in callbacks have more than this many bytes in total."""
     fail_on_dataloss: Annotated[bool, Boolean()] = True
     """Treat a truncated body as a failure and retry. If False, the response has the part that was received."""
     user_agent: Annotated[str, Text("a line of printable ASCII text", PRINTABLE_LINE)] = USER_AGENT
@@ -156,7 +156,7 @@ class Settings:
     http_pass: Annotated[str, Text("text", SHORT, "")] = ""
     """Password for HTTP authentication."""
     http_auth_domain: Annotated[str, Text("a domain", SHORT, "")] = ""
-    """Domain that user name and password are sent to, subdomains included; `*` for every host."""
+    """Domain to which user name and password are sent, and to its subdomains; `*` for every host."""
     allow_private: Annotated[tuple[str, ...], Networks()] = ()
     """Private hosts and networks to which links of public pages may lead; `*` for all."""
     referrer_policy: Annotated[str, Choice(REFERRER_POLICIES)] = "no-referrer-when-downgrade"
@@ -269,12 +269,12 @@ class Settings:
     user: Annotated[Mapping[str, Any], UserTable()] = field(default_factory=dict)
     """The user's own settings, unchecked."""
     home: Annotated[str, FilePath("a folder", required=True)] = ".lycosa"
-    """Default folder for crawl states (by crawl name) and the HTTP cache."""
+    """Default folder of the HTTP cache and of crawl states. Each state has a subfolder with the name of its crawl."""
 
     # State
 
     state: Annotated[str | None, FilePath("a folder")] = None
-    """Folder of the crawl's state; None for a folder in `home`, by crawl name."""
+    """Folder of the crawl's state; None for a folder in `home` with the name of the crawl."""
     index: Annotated[str | None, FilePath("a folder")] = None
     """Folder of the search index; None for no index."""
     segment: Annotated[str, Text("none, hour, day, week, month, 3d, spider or module:function", SHORT, "")] = ""
@@ -309,7 +309,7 @@ class Settings:
     replicas: Annotated[int, Integer(0, 10)] = 0
     """Number of replicas of a shared frontier's Redis that must confirm a commit before the crawl continues."""
     expire_after: Annotated[float | None, Duration(60.0, 36_525 * DAY_S)] = None
-    """Time for which a finished shared crawl is kept after its end, in seconds; None for ever."""
+    """Time for which a finished shared crawl is kept after its end, in seconds; None to keep it for ever."""
     sync: Annotated[bool, Boolean()] = False
     """fsync every group commit, so that it survives power loss."""
     commit_every: Annotated[float, SecondsWithin(0.001, 60)] = 0.1
@@ -323,7 +323,7 @@ class Settings:
     """Seconds after which a lease expires unless it is renewed. A worker renews the leases of its pages. Leases of a
     dead worker expire sooner: in a shared crawl after 2 s, otherwise when the crawl is restarted."""
     max_lease: Annotated[float, SecondsWithin(1, DAY_S)] = 3600.0
-    """Maximum time for one page, callback included, in seconds; after that it is abandoned and retried."""
+    """Maximum time for one page, callback included, in seconds; after that the page is abandoned and retried."""
 
     # Messages
 

@@ -30,7 +30,7 @@ class FetchOptions(TypedDict, total=False):
     accept        called with status and headers before the body is read; False ends the transfer with `skipped` set
     max_body      maximum size of the body after decompression, in bytes; overrides the fetcher's own limit
     cut           cut a longer body at the limit, instead of raising an error
-    address       connect to this IP address, whatever the name of the host resolves to
+    address       connect to this IP address instead of resolving the name of the host
     public_only   refuse to connect to an address that is not public (`PrivateAddress`); through a proxy only the URL is
                   checked
     into          called with each piece of the decompressed body; the response then has no body

@@ -65,8 +65,8 @@ def file_size(stream: BinaryIO) -> int:
 def new_file(file: str, *, suffix: str = "") -> Iterator[BinaryIO]:
     """Open a new file, or standard output for `-`. A file gets its name only once it is complete.
 
-    It is compressed for the suffix `.gz` or `.zst`. Raises `UsageError` if the file exists, `StorageError` if it cannot
-    be written.
+    The content is compressed if the suffix is `.gz` or `.zst`. Raises `UsageError` if the file exists, `StorageError`
+    if it cannot be written.
     """
     if file == STREAM:
         yield sys.stdout.buffer

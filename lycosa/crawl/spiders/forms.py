@@ -1,6 +1,6 @@
 """FormRequest: sends what a browser sends when a form is submitted (HTML standard, "Form submission").
 
-    FormRequest(url, formdata={"q": "wolf spider"})                     # POST; with method="GET" in the query
+    FormRequest(url, formdata={"q": "wolf spider"})    # POST; with method="GET" the fields go into the query
     FormRequest.from_response(response, formid="login", formdata={"name": "ada"}, clickdata={"name": "go"})
 
 `from_response` submits a form of a page: the controls keep their initial values unless `formdata` replaces them (None

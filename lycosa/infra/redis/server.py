@@ -48,7 +48,7 @@ Report = Callable[[str], None]
 
 
 class RetryLimits(NamedTuple):
-    """Maximum seconds for which one call is repeated, for each problem of a server; 0: it is not repeated."""
+    """For each problem of a server, the maximum seconds for which one call is repeated; 0: it is not repeated."""
 
     away_s: float
     full_s: float = 0.0

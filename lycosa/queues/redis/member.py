@@ -28,14 +28,14 @@ BEAT_S = 0.25
 SILENT_MAX_S = 1.4
 """Seconds of silence after which a member is declared dead: the items of a killed process are returned within 2 s."""
 GAP_MAX_S = 1.0
-"""Seconds without a call by any member from which it is concluded that the server was down."""
+"""If no member has called the server for this many seconds, the server counts as having been down."""
 RECOUNT_S = 2.0
-"""Interval at which the leases on the server are compared with the leases that this member holds."""
+"""Seconds between two comparisons of the leases on the server with the leases that this member holds."""
 REPLY_KEPT_S = 120.0
-"""Time for which the replies to a member are kept after it was declared dead."""
+"""Seconds for which the replies to a member are kept after it was declared dead."""
 LEAVE_MAX_S = 1.0
 FAILED_PAUSE_S = 0.05
-"""Pause before the heartbeat tries again after an error."""
+"""Seconds before the heartbeat tries again after an error."""
 
 Read = TypeVar("Read")
 
@@ -241,7 +241,7 @@ class QueueMember:
         except LycosaError:
             self._call_failed()
             return
-        # If no thread sleeps, the one that waited has continued, so the wake-up was lost. Beat now: a heartbeat wakes
+        # If no thread sleeps, the thread that waited has continued without this wake-up. Beat now: a heartbeat wakes
         # another member.
         if (woken or self._failed) and not self._wake_sleepers():
             self._beat_at = 0.0
