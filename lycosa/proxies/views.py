@@ -22,7 +22,7 @@ HEALTH_FIELDS = ("rests_until", "dead", "latency_s", "reason", "exit_ip")
 def refuse_bad_count(count: int, request: ProxyRequest) -> None:
     """Raise `UsageError` if one request cannot lease `count` proxies."""
     if not 1 <= count <= COUNT_MAX or (count > 1 and request.session):
-        raise UsageError(f"{count} proxies at once: ask for 1 to {COUNT_MAX:,}, and with a session for only 1")
+        raise UsageError(f"{count} proxies at once: ask for 1 to {COUNT_MAX:,}, or for 1 with a session")
 
 
 def to_stored(proxy: Proxy) -> dict[str, Any]:

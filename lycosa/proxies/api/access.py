@@ -46,7 +46,9 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         is_change = scope["method"] not in SAFE_METHODS
         if not self._key and not self._is_local(scope, headers):
-            return _deny(path, 403, "without a key only this machine has access, at a loopback address or localhost")
+            return _deny(
+                path, 403, "the server has no key, so use it from the same machine, at a loopback address or localhost"
+            )
         # Checked even with a key: a browser that has stored it as a password sends it automatically.
         if is_change and _is_cross_site(headers):
             return _deny(path, 403, "requests from another site cannot change anything here")

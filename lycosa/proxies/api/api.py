@@ -245,7 +245,7 @@ def parse_list(body: bytes, scheme: str) -> tuple[list[Proxy], list[Fault]]:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        raise BadProxy(f"the list is not UTF-8: byte {error.start:,}") from None
+        raise BadProxy(f"the list is not UTF-8 at byte {error.start:,}") from None
     found = list(read_list(text, scheme))
     return [each for each in found if isinstance(each, Proxy)], [each for each in found if isinstance(each, Fault)]
 

@@ -210,7 +210,7 @@ def _refuse_foreign(path: Path) -> None:
         raise ForeignState(f"{path} is a file: a pool of proxies needs a folder")
     names = {entry.name for entry in path.iterdir()}
     if IMAGE not in names and any(name not in {LOCK, SOCKET, f"{IMAGE}.new"} and JOURNAL not in name for name in names):
-        raise ForeignState(f"{path} contains other files than a pool of proxies: use an empty or new folder")
+        raise ForeignState(f"{path} contains files that are not part of a pool of proxies: use an empty or new folder")
 
 
 def _read_frames(path: Path, generation: int) -> Iterator[bytes]:

@@ -132,7 +132,7 @@ class PoolStore:
                 self.folder.replace_image(self._image())
             except StateError as error:
                 self.folder.postpone_image()
-                log.warning("the journal of the pool grows: %s", error)
+                log.warning("the journal of the pool cannot be replaced yet, and grows: %s", error)
 
 
 class PoolOwner:

@@ -60,7 +60,7 @@ def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, quer
     If there are no accounts, return the last leases of all clients.
     """
     if not context.accounts and not _is_local(head):
-        raise Forbidden("use the address of this machine, or localhost")
+        raise Forbidden("use the address of this machine, or localhost, in the URL")
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]
     if not site:
         raise BadMessage("no site: write /v1/choices?site=SITE")

@@ -164,7 +164,7 @@ def test_a_folder_that_is_no_pool_of_this_version_is_refused(tmp_path: Path) -> 
     with pytest.raises(ForeignState, match="is a file: a pool of proxies needs a folder"):
         open_store(tmp_path / "file")
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(ForeignState, match="contains other files than a pool of proxies"):
+    with pytest.raises(ForeignState, match="contains files that are not part of a pool of proxies"):
         open_store(tmp_path)
     (tmp_path / "pool").write_text("my pool")
     with pytest.raises(ForeignState, match="is not the file of a pool of proxies"):
@@ -290,7 +290,7 @@ def test_the_journal_grows_while_no_image_can_be_written(
     for number in range(200):
         grant = lease_one(store.pool, "a.example", 100.0 + number)
         store.pool.release("a.example", grant.token, [Outcome()], 100.5 + number, 0.5)
-    assert "the journal of the pool grows" in caplog.text
+    assert "the journal of the pool cannot be replaced yet" in caplog.text
     before = state_of(store.pool, 1e6)
     (tmp_path / "pool" / "pool.new").rmdir()
     assert state_of(open_store(kill(store)).pool, 1e6) == before

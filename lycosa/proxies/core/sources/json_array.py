@@ -154,7 +154,7 @@ def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
         value, end = _value(window, at - start)
         # A value at the end of the window may be cut, such as 12 of 123.
         if end < 0 or (end == len(window) and start + end < len(text)):
-            raise BadProxy(f"line {line:,}: an entry of more than {ENTRY_MAX:,} characters")
+            raise BadProxy(f"line {line:,}: an entry has more than {ENTRY_MAX:,} characters")
         yield ArrayEntry(line, value)
         at = _next(text, start + end)
 

@@ -139,7 +139,7 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
     if isinstance(address, str):
         address = _complete(address, found, scheme)
     elif not found["host"]:
-        raise BadProxy("an object without host (or ip) and port, proxy or url")
+        raise BadProxy("an object needs host (or ip) and port, or proxy, or url")
     else:
         address = _address(found, scheme)
     facts = {name: str(entry[name]) for name in (*PRICES, "provider", "sessions") if entry.get(name) is not None}

@@ -1,5 +1,5 @@
--- The code that both scripts of a pool share. KEYS[1] is the prefix of the keys, which scripts.py lists; KEYS[2] is
--- needed only on clusters. ARGV[1] is the time (unix seconds, "" for the server's clock).
+-- The code that both scripts of a pool share. KEYS[1] is the prefix of all keys; scripts.py lists the rest of their
+-- names. KEYS[2] is needed only on clusters. ARGV[1] is the time (unix seconds, "" for the server's clock).
 
 local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
 local args -- the arguments of the command
@@ -22,7 +22,7 @@ local function smoothed(mean, newest)
   return mean + (newest - mean) * SMOOTHING
 end
 
--- `proxies.core.pool.backoff.cool_s`
+-- The same as `proxies.core.pool.backoff.cool_s`.
 local function cool_s(base_s, max_s, row, draw, retry_after_s)
   if retry_after_s and retry_after_s > 0 then
     return math.min(retry_after_s * (1 + draw / 10), math.max(max_s, COOL_MIN_S))

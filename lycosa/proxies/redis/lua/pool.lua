@@ -91,7 +91,8 @@ local function add_price(price)
   return call('ZCARD', key.prices) < PRICES_MAX and call('ZADD', key.prices, 0, pack(price)) or 0
 end
 
--- Returns the number of new proxies, whether tiers have changed, and the new facts of known proxies.
+-- Adds or updates proxies. Returns the number of new proxies, whether tiers have changed, and the facts of known proxies
+-- that have changed.
 function commands.add()
   local new, new_prices, changed = 0, 0, {}
   for name, proxy in pairs(args.proxies) do
@@ -128,7 +129,7 @@ function commands.remove()
   return removed
 end
 
--- `proxies.core.pool.health.ProxyHealth.dead_for_s`
+-- Whether `proxies.core.pool.health.ProxyHealth.dead_for_s` would return at least `kept_s`.
 local function is_dead_for(health, kept_s)
   if not health.dead then return false end
   local since = health.dead_at or 0
@@ -201,7 +202,7 @@ local function record(health, outcome, draw)
   return false
 end
 
--- `proxies.core.pool.health.proves_reached`
+-- The same as `proxies.core.pool.health.proves_reached`.
 local function proves_reached(outcome)
   local blame = outcome.blame
   if blame == 'proxy' then return false end

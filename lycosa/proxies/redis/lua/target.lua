@@ -189,7 +189,7 @@ local function draw_missing(tier, draw_size, chosen)
   return true
 end
 
--- Like `draw_missing`, but for a request for one member, any one: reads only the drawn member.
+-- Like `draw_missing`, but for a request for any one member: reads only the drawn member.
 local function draw_any(tier, draw_size)
   local place_drawn = math.floor(args.draws[1] * draw_size)
   return { member_of(call('ZRANGE', ready_keys[tier], place_drawn, place_drawn)[1]) }
@@ -197,7 +197,7 @@ end
 
 -- Returns one ready member for each draw, or none at all, and how many members each was drawn from. The cheapest tier
 -- comes first. A tier that has enough usable members, but too few ready ones, makes the request wait. A tier with too
--- few usable members gives its ready ones, and the next tier gives the rest.
+-- few usable members supplies its ready ones, and the next tier supplies the rest.
 local function choose()
   local any_one = #args.draws == 1 and fits_all()
   local chosen = {}
@@ -243,7 +243,8 @@ end
 
 local commands = {}
 
--- Returns the grants or false, when to try again, and whether a refill would bring no more members for this request.
+-- Returns three values: the grants, or false; the time to try again, or false; and whether a refill would bring no
+-- further members for this request.
 function commands.acquire()
   expire()
   place_due()

@@ -96,7 +96,7 @@ def test_the_length_of_an_entry_is_limited() -> None:
     longest = "x" * (ENTRY_MAX - 2)
     assert values(json.dumps(["a" * 60_000, longest, longest, 7])) == ["a" * 60_000, longest, longest, 7]
     for long in (f'"{longest * 2}"', "[" + "[]," * ENTRY_MAX + "[]]", "1" * (2 * ENTRY_MAX + 1)):
-        with pytest.raises(BadProxy, match="line 2: an entry of more than 65,536 characters"):
+        with pytest.raises(BadProxy, match="line 2: an entry has more than 65,536 characters"):
             values(f"[1,\n{long}]")
 
 

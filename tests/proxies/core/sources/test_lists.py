@@ -114,7 +114,7 @@ def test_one_line_may_stand_for_many_sessions() -> None:
         ({"data": {"list": [{"host": "::1", "port": "80", "protocols": ["socks5"]}]}}, ["socks5://[::1]:80"]),
         ([{"ip": "1.2.3.4", "port": 8080, "protocols": ["https"]}], ["http://1.2.3.4:8080"]),
         ({"data": [{"proxy": "socks4://1.2.3.4:80", "country_code": "DE"}]}, ["socks4://1.2.3.4:80"]),
-        ([{"port": 80}, 7], ["line 1: entry 1: an object without host (or ip) and port, proxy or url",
+        ([{"port": 80}, 7], ["line 1: entry 1: an object needs host (or ip) and port, or proxy, or url",
                              "line 1: entry 2: neither an address nor an object"]),
     ],
 )  # fmt: skip
