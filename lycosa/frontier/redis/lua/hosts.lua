@@ -134,9 +134,9 @@ local function leave_waiting(it, waiting)
   end
 end
 
--- Ready entities are served in order of arrival, except that one with more than SHORT_S of work is moved forward: the
+-- Ready entities are served in order of arrival, but an entity with more than SHORT_S of work is moved forward: the
 -- more work, the further, but by at most FAIR_TURN - 1 times the number of ready entities. So, as in
--- `frontier.core.fair_queue`, an entity with n others before it is served within FAIR_TURN * (n + 1) turns, and the
+-- `frontier.core.fair_queue`, an entity with n entities before it is served within FAIR_TURN * (n + 1) turns, and the
 -- host that determines when the crawl ends hardly ever waits.
 local WORK_FACTOR_LOG = math.log(256) -- an entity with 256 times SHORT_S of work moves forward by the maximum
 local FIRST_TURN = 1e13 -- makes all turns 14 digits long
@@ -151,7 +151,7 @@ local function work_s_of(host)
   return host.queued * math.max(least_pace_s, host.crawl_delay, host.throttle or start_delay_s)
 end
 
--- Returns the seconds of work of all hosts of a group one after the other, or those of its first host if that is more.
+-- Returns the seconds of work of a group: of all its hosts together, or of its first host alone if that is more.
 local function work_s_of_group(group, first)
   local places = meta('ip_places') > 0 and meta('ip_places') or meta('places')
   return math.max(group.queued * math.max(meta('ip_delay'), TRANSFER_S / places), work_s_of(first))
@@ -286,8 +286,8 @@ local function assume_started(host, by)
   if host.unconfirmed == by then host.next_at = math.max(host.next_at, now + delay_of(host)) end
 end
 
--- Returns the host of a member that was removed from the ready set, and the group if the member was one. Returns no
--- host if the group has no ready host any more, because limits may have changed since.
+-- Returns the host of a member that was removed from the ready set, and its group if the member was a group. Returns no
+-- host if the group no longer has a ready host, because limits may have changed since.
 local function ready_host(member)
   local name, group = string.sub(member, READY_NAME), nil
   if is_group(name) then

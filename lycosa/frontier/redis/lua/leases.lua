@@ -347,8 +347,8 @@ end
 local is_server_full = false
 
 -- Returns the server's error if it refuses writes, else nil. A server at its maxmemory refuses the first write of a
--- script, but none after the script has written. So this probes first: the script still runs as a whole, but leases
--- nothing until there is room.
+-- script, but none after the script has written. So this function probes first: the script still runs as a whole, but
+-- leases nothing until memory is free.
 local function refuse_to_write()
   local reply = redis.pcall('SETRANGE', key.memory_probe, 0, '')
   if type(reply) == 'table' and reply.err then

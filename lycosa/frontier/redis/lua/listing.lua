@@ -226,8 +226,8 @@ end
 
 -- Finds a fingerprint in all states except queued and delayed. Arguments: the fingerprint as in a set, the fingerprint
 -- in hexadecimal digits, its needle ("" to search dead and done records only). Returns for each segment that has it:
--- the rows of dead and of done records; the leased or acked ones, each as its record, 1 if it is acked, and its reason
--- or the time until which it is leased. Some may be duplicates that were pushed with dont_filter.
+-- the rows of dead records; the rows of done records; the leased or acked records, each with 1 if it is acked (else 0),
+-- and its reason or the time until which it is leased. Some may be duplicates that were pushed with dont_filter.
 operations['find'] = function()
   local fingerprint, digits, needle = argument(), argument(), argument()
   local found = {}
@@ -258,7 +258,7 @@ operations['seek_queued'] = function()
         for i, entry in ipairs(call('LRANGE', queue_key(name, each), first, first + SEEK_MAX - looked_at - 1)) do
           looked_at = looked_at + 1
           if has(record_of(entry), needle) then return { record_of(entry), name, each, first + i } end
-          -- Some of these may be leased before the next call, so it begins a little earlier.
+          -- Some of these records may be leased before the next call, so the next call begins a little earlier.
           if looked_at == SEEK_MAX then return { '', name, each, math.max(0, first + i - 100) } end
         end
       end
@@ -283,8 +283,8 @@ end
 
 -- Hosts.
 
--- Returns the status of the robots.txt, and the time at which it was fetched. The bytes of the file come first, as a
--- msgpack type (bin) that cmsgpack cannot read.
+-- Returns the status of the robots.txt, and the time at which it was fetched. Skips the bytes of the file, which are
+-- the first field: cmsgpack cannot read their msgpack type (bin).
 local function robots_of(facts)
   local size = ({ [0xc4] = 1, [0xc5] = 2, [0xc6] = 4 })[string.byte(facts, 2)]
   local length = struct.unpack('>I' .. size, facts, 3)

@@ -74,8 +74,8 @@ commands['read_outbox'] = function()
   return { 'ok', server, servers, are_here and text(first) or '', entries }
 end
 
--- Returns the number of the last record taken from a partition, as numbered by its last server. Numbers up to the base
--- of a server are the same as those of the server before.
+-- Returns the number of the last record taken from a partition, as numbered by its last server. Up to its base, a
+-- server uses the numbers of the server before it.
 local function last_taken(from, servers)
   local last = 0
   for server, base in string.gmatch(servers, '(%x+) (%d+)') do
