@@ -1,5 +1,5 @@
--- The code that both scripts of a pool share. KEYS[1] is the prefix of all keys; scripts.py lists the rest of their
--- names. KEYS[2] is needed only on clusters. ARGV[1] is the time (unix seconds, "" for the server's clock).
+-- The code that both scripts of a pool share. KEYS[1] is the prefix of the keys; scripts.py has the names that follow
+-- it. KEYS[2] is needed only on clusters. ARGV[1] is the time (unix seconds, "" for the server's clock).
 
 local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
 local args -- the arguments of the command

@@ -91,8 +91,8 @@ local function add_price(price)
   return call('ZCARD', key.prices) < PRICES_MAX and call('ZADD', key.prices, 0, pack(price)) or 0
 end
 
--- Adds or updates proxies. Returns the number of new proxies, whether tiers have changed, and the facts of known proxies
--- that have changed.
+-- Adds or updates proxies. Returns the number of new proxies, whether tiers have changed, and the facts of the known
+-- proxies that have changed.
 function commands.add()
   local new, new_prices, changed = 0, 0, {}
   for name, proxy in pairs(args.proxies) do
