@@ -27,7 +27,7 @@ from lycosa.search.core.schema import IndexEntry, Schema
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.core.sphinxql import quoted
 from lycosa.search.index_folder import Marker, check_marker, is_outdated, new_marker
-from lycosa.search.sphinx.server import SphinxAnswer, SphinxServer
+from lycosa.search.sphinx.server import ANSWER_MAX_S, SEARCH_MAX_S, SphinxAnswer, SphinxServer
 
 ENGINE = "sphinx"
 MARKER_ROW, POSITIONS_ROW = 1, 2
@@ -51,7 +51,7 @@ class SphinxIndex:
 
     def __init__(self, address: SphinxAddress, schema: Schema, *, write: bool = False) -> None:
         self.schema = schema
-        self._server = SphinxServer(address)
+        self._server = SphinxServer(address, ANSWER_MAX_S if write else SEARCH_MAX_S)
         self._name = address.name
         self._new = new_marker(schema, ENGINE)
         self._writer = secrets.randbits(62) + 1 if write else 0
@@ -250,7 +250,7 @@ class Feed:
 
 def sphinx_marker(address: SphinxAddress) -> Marker | None:
     """Return the marker of an index; None if the index is empty. Raises `IndexFailure`."""
-    with closing(SphinxServer(address)) as server:
+    with closing(SphinxServer(address, SEARCH_MAX_S)) as server:
         rows = server.ask(f"SELECT body FROM {address.name}_state WHERE id = {MARKER_ROW}").rows
         return msgspec.json.decode(rows[0][0], type=Marker) if rows else None
 

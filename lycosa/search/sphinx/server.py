@@ -15,6 +15,8 @@ CONNECTIONS_MAX = 8
 CONNECT_S = 5
 ANSWER_MAX_S = 300
 """Maximum seconds that the server may take for a statement: it may be merging parts of an index."""
+SEARCH_MAX_S = 30
+"""Maximum seconds for a statement of a process that only searches. Its visitors wait."""
 
 
 class SphinxAnswer(NamedTuple):
@@ -29,10 +31,11 @@ class SphinxServer:
     """A search server. The methods block, and any thread may call them. Raises `UsageError` without the driver.
 
     Each statement is independent and may be repeated. If its connection turns out to be closed, it is sent again.
+    `answer_s` is the maximum time for an answer.
     """
 
-    def __init__(self, address: SphinxAddress) -> None:
-        self.address = address
+    def __init__(self, address: SphinxAddress, answer_s: float = ANSWER_MAX_S) -> None:
+        self.address, self._answer_s = address, answer_s
         try:
             self._module: Any = __import__("pymysql")
         except ImportError:
@@ -48,9 +51,9 @@ class SphinxServer:
                 try:
                     with self._errors():
                         answer = _send(connection, statement, counted=counted)
-                except IndexUnavailable:
+                except IndexUnavailable as failure:
                     connection.close()
-                    if reused:
+                    if reused and not _was_too_slow(failure):
                         continue
                     raise
                 except BaseException:
@@ -74,8 +77,8 @@ class SphinxServer:
             autocommit=None,
             ssl_disabled=True,
             connect_timeout=CONNECT_S,
-            read_timeout=ANSWER_MAX_S,
-            write_timeout=ANSWER_MAX_S,
+            read_timeout=self._answer_s,
+            write_timeout=self._answer_s,
             defer_connect=True,
         )
         with self._errors():
@@ -127,6 +130,11 @@ def _send(connection: Any, statement: str, *, counted: bool) -> SphinxAnswer:
             cursor.execute("SHOW META")
             total = int(dict(cursor.fetchall())["total_found"])
     return SphinxAnswer(rows, changed, total)
+
+
+def _was_too_slow(failure: IndexUnavailable) -> bool:
+    cause = failure.__cause__
+    return isinstance(cause, TimeoutError) or (cause is not None and isinstance(cause.__context__, TimeoutError))
 
 
 def _reason(error: Exception) -> str:

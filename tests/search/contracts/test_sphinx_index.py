@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +20,7 @@ from lycosa.search.core.results import Document
 from lycosa.search.core.schema import PAGES, TORRENTS, IndexEntry
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.pages import PageIndex
+from lycosa.search.sphinx import index as sphinx_index
 from lycosa.search.sphinx.index import SphinxIndex, erase_sphinx
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.storage.records.memory import MemoryRecordStore
@@ -109,6 +112,18 @@ def test_an_index_survives_kill_9_of_its_server(server, torrents) -> None:
     assert (keys(torrents), torrents.positions()) == ({1}, {"a": 1})
     torrents.commit({"a": 2})
     assert (keys(torrents), torrents.positions()) == ({1, 2}, {"a": 2})
+
+
+def test_a_search_waits_only_a_while_for_a_server_that_hangs(server, torrents, monkeypatch) -> None:
+    monkeypatch.setattr(sphinx_index, "SEARCH_MAX_S", 0.2)
+    with closing(SphinxIndex(server.address("torrents"), TORRENTS)) as reader:
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            for _ in range(2):  # on an open connection, then on a new one
+                with pytest.raises(IndexUnavailable, match=r"does not answer .*: start searchd"):
+                    reader.count()
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
 
 
 def test_an_indexer_goes_on_when_the_server_is_back(server, torrents, monkeypatch, caplog) -> None:
