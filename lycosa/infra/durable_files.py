@@ -1,4 +1,4 @@
-"""Files that survive a power loss; translates errors of the disk and of LMDB into errors of Lycosa."""
+"""Writes files that survive a power loss, and translates errors of the disk and of LMDB into errors of Lycosa."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def sort_key(priority: float | str) -> bytes:
         return b">" + priority.encode().replace(b"\0", b"\0\xff") + b"\0\0"
     number = float(priority) + 0.0  # -0.0 is 0.0
     (bits,) = struct.unpack(">Q", struct.pack(">d", number))
-    # The bits sort like the floats once the sign bit is flipped, and for negative floats all other bits too.
+    # The bits sort like the floats if the sign bit is flipped and, for negative floats, all other bits as well.
     bits ^= (1 << 64) - 1 if bits >> 63 else 1 << 63
     rest = int(priority) - int(number) if isinstance(priority, int) else 0
     return b"=" + struct.pack(">QH", bits, rest + (1 << 15))

@@ -200,7 +200,7 @@ class CookieJar:
         return "; ".join(pairs)
 
     def _is_forbidden(self, parsed: SetCookie, origin: Origin, url: str) -> bool:
-        """Return whether an insecure connection would set a secure cookie, or one that shadows a secure cookie."""
+        """Return whether the connection is insecure, and the cookie is secure or would shadow a secure cookie."""
         if origin.secure:
             return False
         path = parsed.path or default_path(url)

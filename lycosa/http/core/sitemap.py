@@ -247,7 +247,7 @@ def _usual_entry(found: re.Match[bytes]) -> SitemapEntry:
 
 
 class _EntryDraft:
-    """An entry that is being read. `own` elements have its prefix; most others (`image:loc`) are ignored."""
+    """An entry that is being read. Elements with its prefix are its `own`; most others (`image:loc`) are ignored."""
 
     __slots__ = ("alternates", "empty", "feed", "fields", "prefix")
 

@@ -29,11 +29,11 @@ class LuaScript:
 
     The files in `blocks` are enclosed in do ... end, because Lua allows only 200 local variables in a scope.
 
-    It replaces redis-py's `register_script`, which answers NOSCRIPT with SCRIPT LOAD and a second EVALSHA. This has
-    four problems. On a cluster SCRIPT LOAD goes to all masters, so the call fails if any of them is down. Some managed
-    servers refuse the command. After a failover between the two calls, the second one gets NOSCRIPT again. A pipeline
-    of a cluster does not accept registered scripts. EVAL goes to the server of the keys only, and runs the script in
-    the same round trip.
+    This class replaces redis-py's `register_script`, which answers NOSCRIPT with SCRIPT LOAD and a second EVALSHA. That
+    has four problems. On a cluster SCRIPT LOAD goes to all masters, so the call fails if any of them is down. Some
+    managed servers refuse the command. After a failover between the two calls, the second one gets NOSCRIPT again. A
+    pipeline of a cluster does not accept registered scripts. EVAL goes to the server of the keys only, and runs the
+    script in the same round trip.
     """
 
     package: str
