@@ -50,10 +50,10 @@ class InstalledRules:
         now = self._now()
         if now >= self._looked_at + LOOK_EVERY_S:
             self._looked_at = now
-            versions = self._look()
-            if versions != self._versions:
-                self._versions = versions
-                with suppress(UsageError):
+            with suppress(UsageError, OSError):  # OSError: a file is just being removed
+                versions = self._look()
+                if versions != self._versions:
+                    self._versions = versions
                     self._inspector = make_inspector(versions)
         return self._inspector
 
