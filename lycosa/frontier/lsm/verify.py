@@ -84,7 +84,7 @@ def _check_segment(
             yield f"segment {row.name!r}: fingerprint {fingerprint:016x} is not in the Bloom filter"
     # Each row has its fingerprint in SEEN, as checked above. With more fingerprints than rows, some have no row.
     if seen > filtered:
-        yield f"segment {row.name!r}: {seen - filtered} fingerprints are known, but in no state"
+        yield f"segment {row.name!r}: {seen - filtered} known fingerprints belong to no URL in any state"
 
 
 def _check_mark(memtable: Memtable, segment: OpenSegment, fingerprint: int, mark: bytes, url: str) -> Iterator[str]:

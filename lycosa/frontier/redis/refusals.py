@@ -44,7 +44,7 @@ def refuse_other_crawl(expected: ExpectedCrawl, found: StoredCrawl, number: int,
             f"{name} that this worker had joined is missing: {reason}; give another --state and -o to {advice}"
         )
     if found.layout == str(DELETED_LAYOUT):
-        raise StateError(f"{name} is being deleted: wait until it is gone, or give another --crawl-name")
+        raise StateError(f"{name} is being deleted: wait until this is done, or give another --crawl-name")
     if found.layout != layout:
         stored = found.layout or "1"
         if int(stored) > int(layout):

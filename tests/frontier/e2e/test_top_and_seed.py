@@ -241,7 +241,7 @@ def test_full_server_rejects_seeds(tmp_path: Path, monkeypatch, capsys) -> None:
         ("top --state x", "x is not the state of a crawl"),
         ("top http://host/", "write redis://host:6379/0"),
         ("top {url} --metrics x --crawl-name shop --seeded", "--metrics x: write a port such as 9464"),
-        ("top {url} --crawl-name x --seeded", "there is no crawl 'x' in {url}: there is shop"),
+        ("top {url} --crawl-name x --seeded", "there is no crawl 'x' in {url}; the server has shop"),
         ("seed", "seed needs URLs, or --file FILE"),
         ("seed http://a.example/ --file x", "not both"),
         ("seed http://a.example/", "which crawl? There is no state in .lycosa/: give --state DIR"),

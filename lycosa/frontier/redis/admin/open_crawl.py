@@ -145,7 +145,7 @@ def only_name(name: str, found: dict[str, CrawlForm], server_url: str, *, create
     """Return the name of the crawl to open; "" stands for the only crawl of the server. Raises `UsageError`."""
     if name and name not in found:
         hint = f"; did you mean {near[0]!r}?" if (near := get_close_matches(name, found, 1)) else ""
-        others = f": there is {_listed(found)}" if found else ""
+        others = f"; the server has {_listed(found)}" if found else ""
         raise UsageError(f"there is no crawl {name!r} in {server_url}{others}{hint}")
     if not name and len(found) > 1:
         raise UsageError(f"which crawl? Give --crawl-name with one of {_listed(found)}")

@@ -23,7 +23,7 @@ async def revive(session: Session) -> None:
     for each in partitions:
         await session.operate(each, "delete", keyspace.ALWAYS)
     await keyspace.delete_keys(session)
-    raise StateError(f"the crawl {session.crawl!r} has expired, and the rest of it is deleted: start it again")
+    raise StateError(f"the crawl {session.crawl!r} has expired, and its remaining data was deleted: start it again")
 
 
 def home_of(session: Session, batch: list[bytes]) -> Partition:

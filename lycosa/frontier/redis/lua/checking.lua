@@ -171,7 +171,7 @@ local function check_segment(segment, held, reasons)
     in_some_state = in_some_state + counted_of(state, segment)
   end
   if known > in_some_state then
-    fault("segment '%s': %d fingerprints are known, but in no state", segment, known - in_some_state)
+    fault("segment '%s': %d known fingerprints belong to no URL in any state", segment, known - in_some_state)
   end
 end
 

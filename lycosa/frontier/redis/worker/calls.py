@@ -66,7 +66,8 @@ class PartitionCalls:
         keys, arguments = keys_of(partition.key), (self._now(), command, partition.worker, *arguments)
         reply: list[Any] = await self.retry(lambda: WORKER_SCRIPT.run_async(self.client, keys, arguments))
         if reply[0] == b"unknown":
-            raise WorkerLost(f"the server no longer knows worker {partition.worker}: others continue with its URLs")
+            worker = partition.worker
+            raise WorkerLost(f"the server no longer knows worker {worker}: other workers continue with its URLs")
         return reply
 
     async def operate(self, partition: Partition, operation: str, *arguments: Any) -> Any:
@@ -123,7 +124,7 @@ class PartitionCalls:
             if not first:
                 if (taken := await self._last_taken(source, target, servers)) < int(start):
                     lost = f"partition {target.number} of the crawl has lost records that were delivered to it"
-                    raise StateError(f"{lost}, and no copy of them is left: its server lost more than a few seconds")
+                    raise StateError(f"{lost}, and no copy of them is left: its server lost more than its last writes")
                 start = taken + 1  # other workers were faster, and the records that they delivered were removed
                 continue
             if not entries:
