@@ -50,10 +50,10 @@ class Fts5Index:
             data.mkdir(exist_ok=True)
         elif not (data / FILE).exists():
             raise IndexFailure(f"the index {self.path} is still empty: fill it with `lycosa index`")
-        self._adopted = self._folder.stamp()
         with self._failures("cannot be opened"):
             self._writer = _Writer(data / FILE, self.schema) if self._write else None
             self._reader = _connect(data / FILE, self.schema)
+        self._adopted = self._folder.read_at
 
     @property
     def outdated(self) -> bool:

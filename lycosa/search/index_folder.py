@@ -74,7 +74,7 @@ class IndexFolder:
         self._new = new_marker(schema, engine)
         self._lock = _claim(path, self._new) if write else None
         try:
-            self.marker = _check(path, self._new)
+            self.reload()
         except BaseException:
             self.close()
             raise
@@ -104,7 +104,9 @@ class IndexFolder:
         return status.st_mtime_ns, status.st_ino
 
     def reload(self) -> None:
-        """Read which generation is the current one."""
+        """Read which generation is the current one. `read_at` is the stamp of the marker."""
+        with contextlib.suppress(OSError):  # a missing marker is explained below
+            self.read_at = self.stamp()  # before the marker: a generation that is adopted in between is noticed later
         self.marker = _check(self.path, self._new)
 
     def adopt(self, number: int) -> None:

@@ -69,9 +69,9 @@ class TantivyIndex:
     def _load(self) -> None:
         self._fields = self._index.schema
         self._index.config_reader("manual")  # `_searcher` reloads; tantivy's watcher thread would reload too late
-        self._adopted = self._folder.stamp()
         self._seen = self._commit_stamp()
         self._index.reload()
+        self._adopted = self._folder.read_at
 
     @property
     def outdated(self) -> bool:
