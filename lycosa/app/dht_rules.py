@@ -1,4 +1,4 @@
-"""Applies rules about names, and lists of infohashes, to the stored torrents."""
+"""Applies rules about names to the stored torrents, and denies or allows lists of infohashes."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _check_state(location: RecordsLocation) -> None:
     folder = Path(location.state)
     if not folder.is_dir() or (any(folder.iterdir()) and not (folder / TORRENTS).exists()):
         raise UsageError(
-            f"{folder} is not the --state of a dht crawl: before the first crawl, give an existing empty folder"
+            f"{folder} is not the --state of a dht crawl: if no crawl has run yet, give an empty folder that exists"
         )
 
 

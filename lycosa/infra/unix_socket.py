@@ -14,10 +14,10 @@ SOCKET_PATH_MAX = 107
 """Maximum bytes of the path of a Unix socket (unix(7))."""
 
 CONNECT_TIMEOUT_S = 5.0
-"""Seconds after which a listener with a full backlog that accepts no connection counts as hung or stopped."""
+"""A listener whose backlog stays full for this number of seconds counts as hung or stopped."""
 
 BACKLOG_RETRY_S = 0.01
-"""Pause between two tries with a full backlog: the kernel does not report when it has room (connect(2), EAGAIN)."""
+"""Pause between two tries while the backlog is full. The kernel does not report free space (connect(2), EAGAIN)."""
 
 
 def listen(path: Path, backlog: int) -> socket.socket:

@@ -64,7 +64,7 @@ RETRY_S, RETRY_MAX_S = 30.0, 3600.0
 
 IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
 ERROR_MAX = 200
-"""Maximum number of characters of an error of user code that are shown."""
+"""Longer error messages of user code are cut to this number of characters."""
 
 LOGINS = re.compile(r"//[^\s/@]*@")
 QUERIES = re.compile(r"(?<=\?)[^\s'\")]+")
@@ -149,9 +149,9 @@ class Reader:
 class Refresher:
     """Updates a pool from its sources. `now` returns unix seconds, `draw` a number from 0 to 1.
 
-    `checks_first`: whether a proxy that the pool has forgotten as dead is added as unchecked when a source lists it
-    again. The proxies that were forgotten in an earlier run are unknown. So if the pool has proxies at the start, all
-    new proxies in the first list of each source are added as unchecked, too.
+    `checks_first`: whether a proxy is added as unchecked if the pool has forgotten it as dead and a source lists it
+    again. The refresher does not know which proxies the pool forgot in earlier runs. So if the pool has proxies at the
+    start, it treats all new proxies in the first list of each source as forgotten ones.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Refresher:
         return added
 
     async def _remove_expired(self, source: ProxySource) -> int:
-        """Remove proxies that are no longer listed, except proxies added by hand meanwhile. Return their number."""
+        """Remove proxies that are no longer listed, except those added by hand meanwhile. Return the number removed."""
         keys, others = self._ledger.pop_expired(source.name, source.keep_s, self._now())
         try:
             if others:

@@ -63,7 +63,7 @@ def command(
             keys = {proxy.key for proxy in find_proxies(proxies, await cache.proxies())}
             found = [each for each in found if each.verdict.key in keys]
             if len(found) < len(keys):
-                progress.write([f"only the proxies of {target} and the fastest other ones are explained"])
+                progress.write([f"only the proxies of {target} and the fastest of the others are explained"])
         shown = [
             verdict_info(each, explanation_text(each, request, lambda at: format_time(at, now)))
             for each in found[: limit or None]

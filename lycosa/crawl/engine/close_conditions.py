@@ -37,7 +37,7 @@ MEMUSAGE_EXCEEDED = "memusage_exceeded"
 class RunCounts(NamedTuple):
     """The counters of a run that conditions depend on. `errors` counts failed callbacks; times are unix seconds.
 
-    `item_at` and `pages_at_item` are the time and the page count at the last item, or at the start without items.
+    `item_at` and `pages_at_item` are the time and the page count at the last item; before the first item, at the start.
     """
 
     items: int
@@ -62,7 +62,9 @@ class CloseConditions:
         for each in fields(self):
             value = getattr(self, each.name)
             if value < 0:
-                raise BadSetting(f"CLOSESPIDER_{each.name.upper()} is {value}: write a positive number, or 0 for never")
+                raise BadSetting(
+                    f"CLOSESPIDER_{each.name.upper()} is {value}: write a positive number or 0 for no limit"
+                )
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
@@ -112,7 +114,7 @@ class CloseTracker:
 
 
 class MemoryMonitor:
-    """Compares the memory of the process with limits in MiB; 0 means none. Raises `BadSetting` for a negative limit.
+    """Compares the memory of the process with limits in MiB (0: no limit). Raises `BadSetting` for a negative limit.
 
     `warn` is called once, when the warning level is reached. `read` returns the memory in bytes.
     """
@@ -127,7 +129,7 @@ class MemoryMonitor:
         read: Callable[[], int] | None = None,
     ) -> None:
         if min(limit_mb, warning_mb) < 0:
-            raise BadSetting("MEMUSAGE_LIMIT_MB and MEMUSAGE_WARNING_MB are numbers of MiB, or 0 for none")
+            raise BadSetting("MEMUSAGE_LIMIT_MB and MEMUSAGE_WARNING_MB: write MiB, or 0 for no limit")
         self._stats = stats
         self._warn = warn
         self._limit = limit_mb * MIB

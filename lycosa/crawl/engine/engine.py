@@ -74,7 +74,7 @@ QueueMore = Callable[[float], Awaitable[int]]
 
 
 class IdleStatus(NamedTuple):
-    """Why no visit is running: nothing is due before `until` (unix seconds), or `paused` says why the crawl pauses."""
+    """Why no visit is running: nothing is due before `until` (unix seconds), or the crawl pauses; `paused` says why."""
 
     until: float = 0.0
     paused: str = ""
@@ -88,9 +88,9 @@ ACTIVE = IdleStatus()
 class EngineLimits:
     """At most `concurrency` leases at a time, `lease_max_s` seconds per visit, and `max_pages` pages per segment.
 
-    `max_pages` None means no limit. `callback_bytes_max` bounds the total size of the bodies of pages whose callbacks
-    are running. `exit_when_idle` ends the run when all remaining records are due later (see `Engine.idle_until`).
-    `shared`: whether other workers fetch pages of the same crawl.
+    If `max_pages` is None, pages are not limited. `callback_bytes_max` bounds the total size of the bodies of pages
+    whose callbacks are running. `exit_when_idle` ends the run when all remaining records are due later (see
+    `Engine.idle_until`). `shared`: whether other workers fetch pages of the same crawl.
     """
 
     concurrency: int = 64
@@ -148,7 +148,7 @@ class Engine:
     ) -> None:
         """Crawl until nothing is left, `stop` is called, or something fails.
 
-        `max_pages` limits the pages of the `segments` of the run. When nothing is left, `more` may queue more records.
+        `max_pages` limits the pages of the run's `segments`. When nothing is left, `more` may queue more records.
         """
         self._operations = operations
         self._more = more

@@ -47,7 +47,7 @@ class Rule:
 
     `callback(response, **cb_kwargs)` returns items and requests of a page. `follow`: whether the links of that page are
     followed too; the default is True if there is no callback. `process_links(links)` returns the links to keep.
-    `process_request(request, response)` returns the request for a link on that response, or None to skip it.
+    `process_request(request, response)` returns the request for a link of that page, or None to skip the link.
     `errback(failure)` is the errback of the requests.
     """
 

@@ -48,12 +48,12 @@ Since = str | float | date | None
 class SitemapSpider(Spider):
     """Fetches the pages that sitemaps list. Raises `BadSpider` for invalid rules and dates.
 
-    `sitemap_urls`: sitemaps and robots.txt files. The default is the robots.txt of each site in `start_urls`, or in
-    `allowed_domains` if there are none; if a robots.txt names no sitemap, `/sitemap.xml` is used. `sitemap_rules`:
-    (regular expression, callback) pairs. The first expression that matches a URL selects its callback; other URLs are
-    skipped. `sitemap_follow`: expressions that select sitemaps from an index. `sitemap_alternate_links`: whether to
-    fetch a page in its other languages too. `sitemap_since`: skip pages last modified before this time (UTC); pages
-    without a date are fetched.
+    `sitemap_urls`: sitemaps and robots.txt files. The default is the robots.txt of each site in `start_urls`, or,
+    without start URLs, of each domain in `allowed_domains`. If a robots.txt names no sitemap, `/sitemap.xml` is used.
+    `sitemap_rules`: (regular expression, callback) pairs. The first expression that matches a URL selects its callback;
+    other URLs are skipped. `sitemap_follow`: expressions that select sitemaps from an index.
+    `sitemap_alternate_links`: whether to fetch a page in its other languages too. `sitemap_since`: skip pages last
+    modified before this time (UTC); pages without a date are fetched.
     """
 
     sitemap_urls: Sequence[str] = ()
@@ -91,7 +91,7 @@ class SitemapSpider(Spider):
                 yield _sitemap_request(url, handle_httpstatus_list=NO_ROBOTS)
 
     def sitemap_filter(self, entries: Iterable[SitemapEntry]) -> Iterable[SitemapEntry]:
-        """Return the entries of a sitemap or index to use. Override this to skip some."""
+        """Filter the entries of a sitemap or an index. Override this to skip some: the default returns all."""
         return entries
 
     def _parse_sitemap(self, response: Response) -> Iterable[Request]:

@@ -64,7 +64,7 @@ class PendingStart:
 
 
 class RequestPacer:
-    """The request starts of one crawl. `now` returns unix seconds."""
+    """Delays the requests of one crawl. `now` returns unix seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

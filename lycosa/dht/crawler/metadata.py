@@ -14,7 +14,7 @@ from lycosa.frontier.core.model import Lease
 from lycosa.storage.core.torrent_record import TorrentRecord
 
 INLINE_BYTES_MAX = 32 * 1024
-"""Maximum size of metadata that is parsed in the event loop, in about a millisecond. Larger ones need a thread."""
+"""Metadata up to this size is parsed in the event loop, which takes about 1 ms; larger metadata in a thread."""
 
 
 class MetadataStage:

@@ -41,7 +41,7 @@ def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
 def packed(name: str) -> str | bytes:
     """Return a hexadecimal name as bytes (half the size), any other name unchanged.
 
-    A hexadecimal name is an infohash: its record has the host key and the infohash as its URL.
+    Such a name is an infohash: the URL of its record is the host key followed by the infohash.
     """
     try:
         packed = bytes.fromhex(name)

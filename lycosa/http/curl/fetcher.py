@@ -27,15 +27,16 @@ __all__ = ["CurlFetcher", "FetchSettings"]
 IDLE_HANDLES_MAX = 256
 IDLE_CONNECTIONS_MAX = 256
 ANSWERS_MAX = 4096
-"""Maximum number of addresses in the cache of `may_connect`, the check of guarded transfers."""
+"""Maximum number of addresses for which the result of `may_connect` is cached."""
 
 
 class CurlFetcher:
-    """The `Fetcher` port by libcurl. Create and `close` it in a running loop. Raises `BadSetting` when created.
+    """Implements the `Fetcher` port with libcurl. Create and `close` it in a running loop.
 
-    `request.meta` may hold, for one transfer: `proxy` (unless the argument is given), `download_timeout` (seconds),
-    `download_maxsize` (bytes, unless `max_body` is given), `bindaddress` and `download_fail_on_dataloss`. The login in
-    a proxy's URL is sent to that proxy only. Through a proxy `address` is ignored, since the proxy resolves the host.
+    The constructor raises `BadSetting`. `request.meta` may set options of its transfer: `proxy`, `download_timeout`
+    (seconds), `download_maxsize` (bytes), `bindaddress` and `download_fail_on_dataloss`. The options `proxy` and
+    `max_body` of `fetch` override those in `meta`. The login in a proxy's URL is sent to that proxy only. With a proxy,
+    the option `address` of `fetch` is ignored, because the proxy resolves the host.
     """
 
     def __init__(self, settings: FetchSettings) -> None:
@@ -119,7 +120,7 @@ class CurlFetcher:
             self._sockets.watch(fd, poll)
 
     def _set_timer(self, timeout_ms: int) -> None:
-        """Call libcurl in `timeout_ms`, or never for -1. A timer for an earlier time stays, and is set again then."""
+        """Call libcurl in `timeout_ms`, or never for -1. An earlier timer is kept, and set again when it fires."""
         if self._closed:
             return
         if timeout_ms == 0:  # libcurl must not be called from within its callback

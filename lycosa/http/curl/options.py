@@ -1,4 +1,4 @@
-"""Options of a transfer from the meta of its request, set on a libcurl handle. Raises `ValueError` or `TypeError`."""
+"""Sets options from the meta of a request on the libcurl handle of its transfer. Raises `ValueError` or `TypeError`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PER_REQUEST = frozenset({"proxy", "download_timeout", "bindaddress", "download_f
 
 
 def body_max(meta: object, default: int) -> int:
-    """Return the maximum body size in bytes for a `download_maxsize`: None is `default`, 0 no limit, as in Scrapy."""
+    """Return the maximum body size in bytes. `meta` is a `download_maxsize`: 0 means no limit, None means `default`."""
     if meta is None:
         return default
     if not isinstance(meta, int) or isinstance(meta, bool) or meta < 0:
@@ -49,7 +49,7 @@ def set_bind_address(curl: pycurl.Curl, value: Any) -> None:
 
 
 def set_proxy(curl: pycurl.Curl, proxy: str, headers: Mapping[str, str]) -> None:
-    """Use this proxy ("" for none). The last Proxy-Authorization of `headers` is sent to the proxy only."""
+    """Use this proxy ("" for none). The last Proxy-Authorization in `headers` is sent, and to the proxy only."""
     curl.setopt(pycurl.PROXY, proxy)
     secrets = [value for name, value in headers.items() if name.lower() == PROXY_ONLY_FIELD] if proxy else []
     if any(char in "\r\n\0" for value in secrets for char in value):

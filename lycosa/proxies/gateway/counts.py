@@ -14,7 +14,7 @@ from lycosa.core.metrics import Metric
 class GatewayCounts:
     """Counts `requests` by status (0: no response), opened `tunnels` by protocol, and `outcomes` of proxies by blame.
 
-    `clients` and `tunnels_open` are current values, all others are totals.
+    `clients` and `tunnels_open` are current values; all others are totals.
     """
 
     clients: int = 0

@@ -1,7 +1,7 @@
 """A pool of proxies on Redis, shared by many processes. Each acquire and each release is one call of a script.
 
-A call whose answer was lost is repeated. If the first acquire was executed, nobody holds its lease, which then expires.
-If the first release was executed, the repeated one gets the same answer as a release that came too late.
+A call whose answer was lost is repeated, although the server may have executed it. If it has, the lease of the first
+acquire belongs to nobody and expires; the second release gets the same answer as a release that came too late.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CACHED_MAX = 100_000
 """Maximum number of proxies, with their logins, that a process caches. Other proxies are read from the server."""
 
 ANSWER_MAX_S = 5.0
-"""Minimum time, in seconds, to wait for an answer of the server, for callers with a shorter `wait_s`."""
+"""Time, in seconds, to wait for the server's answer if the caller's `wait_s` is shorter."""
 
 WHY_MAX_S = 2.0
 """Maximum time, in seconds, to find out why a request got no proxy."""
@@ -284,7 +284,7 @@ class RedisPool:
 
     async def _lease(self, target: str, grant: Grant) -> ProxyLease:
         proxy = await self._proxy(grant.key)
-        if proxy is None:  # removed by a process that has not updated this target yet, or was killed before
+        if proxy is None:  # removed by a process that has not updated this target yet, or was killed before it did
             await self._calls.call_target(target, self._script(target).forget(grant.key))
             raise NoProxy(f"the proxy {grant.key} has just been removed")
         return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.drawn_from)

@@ -5,9 +5,9 @@
      "discovered": 1700000000, "seeders": 2, "leechers": 1, "counted": 1700000000,
      "seen": 1700000000, "content": {"type": "video", "category": 2040, ...}}
 
-Times are unix seconds. A line needs one infohash, `name` and `files`; other fields may be absent or null, unknown ones
-are ignored. `size_bytes`, `seen` and `content` are written but not read. Lines are untrusted: whatever the bytes are,
-`parse_line` raises only `BadTorrentLine`.
+Times are unix seconds. A line needs one infohash, `name` and `files`. Other fields may be absent or null. Unknown
+fields are ignored. `size_bytes`, `seen` and `content` are written but not read. Lines are untrusted: whatever the bytes
+are, `parse_line` raises only `BadTorrentLine`.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ only one that splits. A contact is
 - questionable: the last message is older, or the contact was restored from a file;
 - bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and it is the first to be replaced.
 
-A newcomer to a full bucket waits as a replacement, while the questionable contact with the oldest message is pinged up
-to CHECKS_MAX times. So that one party cannot fill the table, it has one contact per IPv4 address or IPv6 /64, and at
-most NETWORK_CONTACTS_MAX per network. Contacts with secure ids (BEP 42) replace others.
+A newcomer to a full bucket waits as a replacement, while the questionable contact that has been silent longest is
+pinged up to CHECKS_MAX times. So that one party cannot fill the table, it has one contact per IPv4 address or IPv6
+/64, and at most NETWORK_CONTACTS_MAX per network. Contacts with secure ids (BEP 42) replace others.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ CHECKS_MAX = 2
 REPLACEMENTS_MAX = 8
 """Maximum number of waiting newcomers per bucket; more than K are never needed."""
 NETWORK_CONTACTS_MAX = 1
-"""Maximum number of contacts per IPv4 /24 or IPv6 /48. A full table has 160 of millions of nodes, so honest ones hardly
-ever share a network (eMule: 10 in a table, 2 in a bucket)."""
+"""Maximum number of contacts per IPv4 /24 or IPv6 /48. A full table has about 160 contacts, out of millions of
+nodes, so honest contacts hardly ever share a network (eMule allows 10 in a table and 2 in a bucket)."""
 
 
 class TableEntry:
@@ -90,7 +90,7 @@ class Bucket:
         return self.check_next(now) if self.checked is None else None
 
     def check_next(self, now: float) -> Contact | None:
-        """Return the next contact that the newcomers might replace, to ping it. Without one, drop the newcomers."""
+        """Return the next contact to ping, which a newcomer might replace. If there is none, drop the newcomers."""
         if not self.replacements:
             return None
         entry = self.least_recent(entry for entry in self.entries if entry.is_questionable(now))
@@ -116,7 +116,7 @@ def network_key(endpoint: bytes) -> bytes:
 
 
 class ContactIndex:
-    """The entries of a table by id, by site and by network: these must be unique, or are limited."""
+    """The entries of a table by id, site and network. Ids and sites are unique; the entries per network are limited."""
 
     def __init__(self) -> None:
         self.by_id: dict[bytes, TableEntry] = {}
@@ -147,7 +147,7 @@ class ContactIndex:
         return entry if entry is not None and entry.contact.endpoint == endpoint else None
 
     def blocking(self, contact: Contact, network: bytes) -> TableEntry | None:
-        """Return an entry that prevents adding this contact: same id, same site, or a network at its limit."""
+        """Return an entry that keeps this contact out: it has the same id or site, or its network is at its limit."""
         entry = self.by_id.get(contact.id) or self._by_site.get(site_of(contact.endpoint))
         if entry is not None or not network:
             return entry
@@ -261,7 +261,7 @@ class RoutingTable:
             self._remove(entry)
 
     def would_take(self, contact: Contact, now: float) -> bool:
-        """Whether an answer of this unknown contact would add it, or make the table check a contact to replace."""
+        """Whether this unknown contact, if it answered, would be added, or would wait while another is checked."""
         if contact.id in self._index.by_id or contact.id == self.own_id:
             return False
         blocking = self._index.blocking(contact, self._network(contact.endpoint))
@@ -310,7 +310,10 @@ class RoutingTable:
         return min(others, key=lambda entry: (entry.failures, entry.heard_at)).contact if others else None
 
     def next_questionable_at(self) -> float:
-        """Return when the next contact becomes questionable. In the past if there is one; infinity without contacts."""
+        """Return the time at which the next contact becomes questionable; infinity without contacts.
+
+        The time is in the past if a contact is questionable already.
+        """
         return min(
             (entry.heard_at + GOOD_S for entry in self._index.by_id.values() if not entry.is_bad()), default=math.inf
         )

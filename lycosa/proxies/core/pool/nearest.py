@@ -1,4 +1,4 @@
-"""Keys sorted by a number that changes often: the proxies of the global pool by latency.
+"""Keeps the proxies of the global pool sorted by latency, which changes often.
 
 Each change of a sorted list moves half of its entries on average, which is slow with a million proxies. So the list is
 split into chunks.

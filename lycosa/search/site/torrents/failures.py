@@ -37,7 +37,7 @@ TEXTS = {
     405: FailureText(
         "This is not possible here", "Go back, and use the links and buttons of the page.", "Method Not Allowed"
     ),
-    408: FailureText("This took too long", "Go back, and send it again.", "Request Timeout"),
+    408: FailureText("This took too long", "Go back, and send the form again.", "Request Timeout"),
     413: FailureText("This is too large", "Go back, and send less text.", "Content Too Large"),
     429: FailureText("Too many requests", "Try again in {seconds} s.", "too many requests: try again in {seconds} s"),
     500: FailureText("Internal error", "The error has been logged.", "Internal error"),
@@ -69,11 +69,11 @@ class Failures:
         return self._answer(request, 503, {"retry-after": "60"})
 
     def crash(self, request: Request, _error: Exception) -> Response:
-        """Respond to a bug; Starlette logs the traceback. This response passes no middleware."""
+        """Respond to a bug; Starlette logs the traceback. The response does not pass through the middleware."""
         return self._answer(request, 500, HEADERS)
 
     def too_many(self, request: Request, wait_s: float) -> Response:
-        """Respond to a request over the limit of a client, which is allowed again in `wait_s` seconds."""
+        """Respond to a client that has sent too many requests, and may send the next one in `wait_s` seconds."""
         seconds = int(wait_s) + 1
         return self._answer(request, 429, {"retry-after": str(seconds), "cache-control": "no-store"}, seconds=seconds)
 

@@ -19,7 +19,7 @@ from lycosa.storage.core.torrent_record import StoredFile, StoredTorrent
 FILES_SHOWN_MAX = 1000
 """Maximum number of files in the tree of a torrent."""
 FOLDERS_DEEP_MAX = 12
-"""Deeper folders are shown as one name."""
+"""Maximum depth of folders in the tree. Deeper folders are joined into one name."""
 MATCHING_FILES = 3
 NAME_SHOWN_MAX = 400
 

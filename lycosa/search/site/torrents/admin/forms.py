@@ -1,4 +1,4 @@
-"""Reads the forms of visitors and administrators. They are limited in size, and their content is untrusted."""
+"""Reads the forms of visitors and administrators. The size of a form is limited, and its content is untrusted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORM_MAX_S = 30.0
 _INFOHASH = re.compile(
     r"(?<![0-9a-zA-Z])(?:(?:1220)?([0-9a-fA-F]{64})|([0-9a-fA-F]{40})|(?<=btih:)([a-zA-Z2-7]{32}))(?![0-9a-zA-Z])"
 )
-"""Hexadecimal digits, in magnet links of version 2 after 1220; or base 32, only in magnet links."""
+"""An infohash in hexadecimal digits (after 1220 in magnet links of version 2) or, in magnet links only, in base 32."""
 
 
 async def form_of(request: Request) -> dict[str, str]:
