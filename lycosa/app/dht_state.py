@@ -113,7 +113,7 @@ async def note_store(
     path, place = folder / STORE, without_password(store_url) if store_url else TORRENTS
     fetched = (await queue.stats()).reasons.get(FETCHED, 0)
     try:
-        before = path.read_text("utf-8") if path.exists() else place
+        before = path.read_text("utf-8", "replace") if path.exists() else place
         if fetched and (before != place or not await store.infohashes(0, 1)):
             again = f"lycosa frontier requeue --done --state {folder / QUEUE}"
             say(
