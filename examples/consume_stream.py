@@ -46,7 +46,7 @@ def consume(url: str, stream: str, name: str, file: str, idle_s: float = float("
         with suppress(redis.ResponseError):  # the group exists already
             server.xgroup_create(stream, GROUP, "0", mkstream=True)
         for entries in batches(server, stream, name, idle_s):
-            rows = [(fields["key"], fields["url"], fields["item"]) for _, fields in entries if fields]  # None: trimmed
+            rows = [(fields["key"], fields["url"], fields["item"]) for _, fields in entries if fields]  # None: deleted
             with table:
                 table.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", rows)
             server.xack(stream, GROUP, *(number for number, _ in entries))

@@ -33,7 +33,7 @@ EXPECTED_MAX = 1_000_000_000
 """Maximum capacity of the first layer, in fingerprints (`--expected-urls`): 1.2 GB of memory per open segment."""
 
 EXPLAINED_MAX = 10**15
-"""Maximum number of fingerprints for which `too_large` calculates the memory; above it the range check is enough."""
+"""Above this number of fingerprints `too_large` calculates no memory: the setting refuses such a number anyway."""
 
 CAPACITY_MAX = 64_000_000
 """Maximum capacity of a further layer, in fingerprints. A layer is saved as a whole: 100 MB for this many."""

@@ -45,7 +45,7 @@ def cookie_date(text: str) -> float | None:
 
 
 def _parse(text: str) -> datetime | None:
-    """Take the first token of the text that can be the time, then the day, the month and the year."""
+    """Give each token of the text to the first missing part that it fits, in this order: time, day, month, year."""
     time = day = month = year = None
     for token in _DELIMITERS.split(text):
         if time is None and (found := _TIME.match(token)):

@@ -1,7 +1,7 @@
 """The datagram shell: runs a `DhtNode` on its own UDP socket.
 
 It passes received datagrams to the node, sends the node's datagrams, and calls its timer. A wake-up of the loop costs
-several times as much as a datagram, so each one reads up to DATAGRAMS_PER_WAKEUP datagrams. Replies leave from the
+several times as much as a datagram, so each wake-up reads up to DATAGRAMS_PER_WAKEUP datagrams. Replies leave from the
 socket that received the query (BEP 45), so each bound address has its own shell.
 
 While the kernel's buffer is full, up to UNSENT_MAX datagrams wait. Other datagrams that the kernel does not accept (no
@@ -25,7 +25,7 @@ DATAGRAMS_PER_WAKEUP = 64
 """Maximum number of datagrams read at once. Other callbacks of the loop run between these batches."""
 
 DATAGRAM_MAX = 4096
-"""Maximum bytes read of a datagram. KRPC messages fit into 1,500 bytes; longer datagrams are cut and do not decode."""
+"""Maximum bytes read of a datagram. KRPC messages fit into 1,500 bytes; longer ones are cut and cannot be decoded."""
 
 BUFFER_BYTES = 4 << 20
 """Requested size of the kernel's buffers, for bursts while the process is busy. The kernel may grant less."""
@@ -89,7 +89,7 @@ class DatagramShell:
         self._sources: dict[bytes, Address] = {}
         self._is_closed = False
         self.siblings: list[DatagramShell] = []
-        """Shells of nodes to which this node may pass work, such as contacts of the other family."""
+        """Shells of the other nodes. This node may give them work, such as contacts of their address family."""
         self.dropped_count = 0
         """Number of datagrams that the kernel did not accept."""
 
@@ -112,7 +112,7 @@ class DatagramShell:
         self._socket.close()
 
     def flush(self) -> None:
-        """Send the node's datagrams, report its events, and set its timer. Call it after every call of the node."""
+        """Send the node's datagrams, report its events, and set its timer. Call this after every call to the node."""
         if self._is_closed:
             return
         self._send()
@@ -138,7 +138,7 @@ class DatagramShell:
             except OSError:  # an ICMP error for an earlier datagram
                 continue
             source = pack_address(address)
-            sources[source] = address  # most replies go there; keeps the zone of a link-local address
+            sources[source] = address  # used for replies: it has the zone of a link-local address
             node.receive_datagram(data, source, now)
         self.flush()
         sources.clear()

@@ -21,7 +21,7 @@ STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object in one line. Fields never replace the names above."""
+    """Formats a record as a JSON object in one line. Fields never replace the module's own names."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

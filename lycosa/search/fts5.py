@@ -29,7 +29,7 @@ TOKENIZER = "unicode61 remove_diacritics 0 categories 'L* M* N* P* S* C*'"
 
 
 class Fts5Index:
-    """See `search.ports.Index`. The folder `path` is created if needed with `write`. Raises `IndexFailure`."""
+    """See `search.ports.Index`. With `write`, the folder `path` is created if it is missing. Raises `IndexFailure`."""
 
     def __init__(self, path: Path, schema: Schema, *, write: bool = False) -> None:
         self.path = path

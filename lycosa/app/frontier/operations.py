@@ -1,4 +1,4 @@
-"""Opens a crawl for `lycosa frontier`: directly from its state, through its running process, or a shared crawl."""
+"""Opens a crawl for `lycosa frontier`: from its state, through its running process, or as a shared crawl in Redis."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from lycosa.proxies.checking.judge_server import Certificate, Judge, load_or_cre
 def open_judge(
     folder: Path, *, tls: bool, host: str, port: int, tls_port: int, public: str
 ) -> AbstractAsyncContextManager[Judge]:
-    """Run a judge while the block runs, with the key and, for TLS, the certificate in a folder.
+    """Run a judge until the block ends. Its key and, for TLS, its certificate are in `folder`.
 
     A missing key or certificate is created. Raises the errors of `run_judge`, `load_or_create_key` and
     `Certificate.load_or_create`.

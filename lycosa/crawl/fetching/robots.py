@@ -1,7 +1,7 @@
 """robots.txt for a crawl: fetched once per host under a separate lease, stored in the frontier, parsed in memory.
 
 RFC 9309: 2xx is parsed, 4xx allows everything. If the host cannot be reached or responds with 5xx, everything is
-forbidden (§2.3.1.4): the host's pages are dead with that reason, and can be requeued when it is reachable again.
+forbidden (§2.3.1.4): the host's pages are dead with that reason, and can be requeued when the host is reachable again.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ PARSED_MAX = 2000
 """Maximum number of parsed robots.txt files kept in memory."""
 
 NOT_FETCHED = b"# not asked: a public page led there"
-"""Stored as the robots.txt of a private host that only guarded requests have needed so far. It allows everything, since
-these requests cannot connect anyway."""
+"""Stored for a private host as long as only guarded requests (see `guard`) need its robots.txt: they cannot fetch it.
+It allows everything, since these requests cannot fetch pages of the host either."""
 
 UNREACHABLE_REASONS = "cannot fetch *"
 """A glob for the reasons of `RobotsGate.why_unreachable`."""

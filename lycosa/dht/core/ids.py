@@ -1,4 +1,4 @@
-"""Node ids, infohashes and targets: 20 bytes each. The distance of two of them is their XOR (BEP 5)."""
+"""Node ids, infohashes and targets: 20 bytes each. The distance between two of them is their XOR (BEP 5)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ ID_BITS = 8 * ID_BYTES
 
 
 def distance(one: bytes, other: bytes) -> int:
-    """Return the XOR distance of two ids; smaller is closer."""
+    """Return the XOR distance between two ids; smaller is closer."""
     return int.from_bytes(one) ^ int.from_bytes(other)
 
 

@@ -31,10 +31,10 @@ BATCH_ROWS = 500
 BATCH_BYTES = 4 << 20
 """A batch ends after this many entries, or when its entries reach this many bytes."""
 PRIVATE, DENIED, EVICTED = "private", "denied", "evicted"
-NO_QUEUE = "needs the network: give --state, and crawl"
+NO_QUEUE = "needs the network: give --state, then start a crawl"
 
 Inspect = Callable[[TorrentRecord], Inspection]
-"""Returns the record as it may be stored, or why it may not."""
+"""Returns the record in the form to store, or the reason not to store it."""
 
 
 @dataclass(slots=True)

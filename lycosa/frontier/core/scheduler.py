@@ -30,7 +30,7 @@ CLOCK_SLACK_S = 1.0
 """Tolerance in seconds for times that arrive out of order. A larger step back means that the clock was set back."""
 
 PAUSE_MAX_S = 3600.0
-"""Maximum length in seconds of a pause that was set about when the clock was set back (see `update_clock`)."""
+"""When the clock is set back, a pause set at about that time is cut to this many seconds (see `update_clock`)."""
 
 CLAIMS_IN_ROW_MAX = 8
 """After this many claims in a row, a host with work gives its next turn to a lease, if leases are requested."""

@@ -26,7 +26,7 @@ from lycosa.infra.frames import HEAD, encode_frame, frame_at
 log = logging.getLogger(__name__)
 
 ADDED_MAX = 1_000_000
-"""Number of fingerprints in frames at which the layers are rewritten."""
+"""Once this many fingerprints are in frames (in the file beside the layers), the layers are rewritten with them."""
 
 ADDED_SHARE = 32
 """The frames may hold more than ADDED_MAX if the layers are large: up to 1/ADDED_SHARE of the layers' fingerprints."""

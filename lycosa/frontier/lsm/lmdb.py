@@ -10,11 +10,13 @@ combines its kind and its segment.
     SEEN_L0A/B                         newer rows that are not in SEEN_L1 yet: see `levels`
     DONE         arrival number     -> row           see `rows.DoneRow`
     DEAD         arrival number     -> [record, reason, unix seconds]
-    META         name               -> counters, segments, newest L0 table, latest log generation that LMDB has
+    META         name               -> counters, segments, newest L0 table, number of the latest log that LMDB contains
     HOSTS        host key           -> [host id, started_at, blocked_until, address, until, queued]
     NAMES        host id            -> host key
-    DELAYED      DELAYED_KEY        -> record, or `delayed_rows.ShortRow`; due (milliseconds), arrival number
+    DELAYED      DELAYED_KEY        -> record, or `delayed_rows.ShortRow`
     FACTS        host key           -> `HostFacts`
+
+DELAYED_KEY is the due time in milliseconds, then the arrival number.
 """
 
 from __future__ import annotations

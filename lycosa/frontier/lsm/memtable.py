@@ -41,7 +41,7 @@ SLICE_MAX = 20_000
 """Minimum and maximum number of rows written in one LMDB transaction."""
 
 ORDERED_MIN = 100
-"""Minimum slice size for which a listing sorts the changed keys only once, for all its slices."""
+"""A listing with slices of at least this size sorts the changed keys once, and not again for each slice."""
 
 APPLIED = b"applied"
 STEPS = (

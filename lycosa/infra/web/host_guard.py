@@ -1,4 +1,4 @@
-"""Refuses requests under host names that are not ours, which prevents DNS rebinding.
+"""Refuses requests whose Host is not a name of this server, which prevents DNS rebinding.
 
 A web site can make its host name resolve to 127.0.0.1. Its pages can then read the responses of a server on this
 machine, because the browser takes both for one origin. Such requests have the name of that site in their Host header.

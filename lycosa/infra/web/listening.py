@@ -1,6 +1,6 @@
 """Opens listening sockets: on loopback, or on any address if clients need a password or with --allow-remote.
 
-All servers that listen on TCP open their sockets here: the search site, `/metrics`, and those of `lycosa proxies`.
+All servers that listen on TCP open their sockets here: the search site, `/metrics`, the servers of `lycosa proxies`.
 """
 
 from __future__ import annotations
@@ -78,6 +78,6 @@ def stop_note(*notes: str, server: str = "it") -> str:
 
 
 def url_of(address: tuple[str, int]) -> str:
-    """Return http://ADDRESS:PORT for the name of a socket."""
+    """Return http://ADDRESS:PORT for the local address of a socket."""
     host, port = address[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -119,7 +119,7 @@ def proxy_request_params(request: Request) -> ProxyRequest:
 async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
     """Run `work`, and cancel it if the client disconnects. Return the result, and whether the client has disconnected.
 
-    Both may happen at the same time. Then there is a result, but no client to receive it.
+    If the client disconnects just as the work is done, there is a result, but no client to receive it.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(request))
     try:

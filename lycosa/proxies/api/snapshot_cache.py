@@ -1,7 +1,7 @@
 """A cached list of all proxies, shared by the pages and the API. One query of the pool runs at a time.
 
-A list that was read within FAST_S seconds (a small pool) is never reused. A list that took longer is reused for
-HOLD_FACTOR times the duration of the read.
+If reading the list takes at most FAST_S seconds (a small pool), it is read again for every request. A list that takes
+longer is reused for HOLD_FACTOR times the duration of the read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SnapshotCache:
             return self._proxies
 
     async def explain(self, target: str, request: ProxyRequest) -> list[ProxyExplanation]:
-        """Explain a target, including the reasons that only the global pool has."""
+        """Explain whether each proxy would be leased for a target. Adds the reasons that only the global pool has."""
         found = await self.pool.explain(target, request)
         if not any(lacks_reason(each.verdict) for each in found):
             return found

@@ -1,7 +1,7 @@
 """Simplified forms of traditional Chinese characters, one for one: those of the table TSCharacters of OpenCC.
 
 Copyright of the table: Carbo Kuo and the contributors of OpenCC, https://github.com/BYVoid/OpenCC, Apache License 2.0.
-Of several simplified forms the first is taken.
+If a character has several simplified forms, the first one is used.
 """
 
 from __future__ import annotations

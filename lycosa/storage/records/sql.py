@@ -25,7 +25,7 @@ MYSQL_PORT = 3306
 MYSQL_FULL = {1021, 1041, 1114}
 """Disk full, out of resources, table full."""
 NO_SPACE = "no space left on device"
-"""The operating system's words, which servers quote in other errors."""
+"""The message of the operating system, which servers quote in errors with other codes."""
 EXTRAS = {"psycopg": "postgresql", "pymysql": "mysql"}
 
 
@@ -47,7 +47,7 @@ def without_password(url: str) -> str:
 
 
 def _check(url: str, shown: str) -> None:
-    """Refuse a URL that cannot be parsed. The error of `urlsplit` may contain parts of the password: not shown."""
+    """Refuse a URL that cannot be parsed. The error of `urlsplit` is not shown: it may contain part of the password."""
     try:
         _ = urlsplit(url).port
     except ValueError:
@@ -109,7 +109,7 @@ class SqlRecordStore(TableRecordStore):
             return None
         reason = str(error.args[-1] if error.args else error).strip().partition("\n")[0]
         if self._is_full(error) or NO_SPACE in str(error).lower():
-            return StorageFull(f"{self._shown}: the server has no space left ({reason}); nothing is lost: free some")
+            return StorageFull(f"{self._shown}: the server has no space left ({reason}); nothing is lost: free space")
         passing = isinstance(error, (self._module.OperationalError, self._module.InterfaceError, OSError))
         found = StorageUnavailable if passing else StorageError
         return found(f"{self._shown}: the database of torrents cannot be used: {reason}")

@@ -13,7 +13,7 @@ class PeerFailure(StrEnum):
     UNREACHABLE = "unreachable"  # no connection
     CLOSED = "closed"  # the peer closed the connection
     TIMEOUT = "timeout"  # a stage, or the whole conversation, took too long
-    PROTOCOL = "protocol"  # bytes that are not the protocol
+    PROTOCOL = "protocol"  # the bytes do not follow the protocol
     OTHER_INFOHASH = "other infohash"  # the peer answered for another torrent
     NO_EXTENSIONS = "no extensions"  # the peer does not speak BEP 10 or BEP 9
     NO_METADATA = "no metadata"  # the peer does not have the metadata, or rejects requests

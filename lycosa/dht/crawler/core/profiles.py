@@ -1,4 +1,4 @@
-"""Profiles: how much of a line and its router a crawl may use, and how many torrents a day that allows.
+"""Profiles: how much of an internet line and its router a crawl may use, and how many torrents a day that allows.
 
 The scarce resource is new addresses: each one takes an entry in the tables of the routers and firewalls on the way. One
 limit per minute holds for UDP and TCP together. Each stage has its own rate, so no stage starves another.
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from lycosa.core.errors import UsageError
 
 LOOKUP_ADDRESSES = 25
-"""New addresses of a lookup or a scrape. A scrape queries the nodes that it finds a second time."""
+"""New addresses of a lookup or a scrape. A scrape queries each node that it finds once more."""
 UPKEEP_ADDRESSES = 40
 """New addresses per minute for the routing table: 160 contacts checked every 15 minutes, and bucket refreshes."""
 BURST_SHARE = 1 / 6
-"""Share of a minute's new addresses that may be used at once. The rate is lower by it, so no 60 s exceed the limit."""
+"""Share of a minute's new addresses that may be used at once. The steady rate is reduced by this share, so that no
+period of 60 s exceeds the limit."""
 CONNECTIONS_PER_TORRENT = 5.0
 """Assumed number of connections per fetched torrent: most peers are gone or behind a NAT."""
 MINUTES_PER_DAY = 1440
@@ -45,8 +46,8 @@ class Profile:
     peers_per_try: int
     """Maximum number of peers that a try connects to."""
     queued_max: int
-    """The sweep rests while more infohashes are queued. This is half an hour of tries: nodes forget announces after 45
-    minutes, and would know no peers when an infohash is tried later."""
+    """The sweep rests while more infohashes than this are queued: half an hour of tries. Nodes forget announces after
+    45 minutes, so later they would know no peers of an infohash."""
 
     @property
     def planned_addresses(self) -> int:

@@ -1,11 +1,12 @@
 """Decides which node to query for a sample next, on the way through the key space (BEP 51).
 
 A sweep goes through the key space and queries each node once. The key space is divided into lanes of equal size, which
-advance in parallel; a lane queries its nodes in the order of their ids (`lane.py`). Each response has contacts near a
-target, which is a little ahead of the queried node.
+advance in parallel; a lane queries its nodes in the order of their ids (`lane.py`). Each query names a target, which is
+a little ahead of the queried node, and the response has contacts near this target.
 A node that has more infohashes than it sent is queried again when its interval has passed, as long as it returns new
 ones. Such nodes get every other query, and all queries while the sweep rests.
-The stored position is the share of each lane below which all known nodes were queried or wait for their interval.
+The stored position is a share, and holds for every lane: all known nodes in the first part of the lane, up to this
+share, were queried or wait for their interval.
 
     step = sweep.next_step(now)         # Ask, Search, or Rest
     sweep.answered(...)  sweep.failed(...)  sweep.postponed(...)  sweep.searched(...)
@@ -30,8 +31,8 @@ from lycosa.dht.crawler.core.lane import KEY_BITS, KEY_SPACE, SweepLane, lanes
 
 POSITION_BITS = 62
 LANES_BITS = 4
-"""The low bits of a stored position, which encode the number of lanes. The other bits resolve less than the distance
-between two nodes of the public network, about 2^137."""
+"""The low bits of a stored position, which encode the number of lanes. The other bits are precise enough: a step of one
+is less than the distance between two nodes of the public network, about 2^137."""
 PROGRESS_BITS = POSITION_BITS - LANES_BITS
 LANES_MAX = 8
 """Maximum number of lanes. One lane queries 30 nodes a second: it waits for responses, and a third never come."""
@@ -45,29 +46,33 @@ AGAIN_OF_SITE_MAX = 32
 """Maximum number of waiting nodes per host. A host with more is a provider, or one node with many ids."""
 SILENT_MAX = 1000
 SITES_MAX = 10_000
-"""Maximum number of hosts whose last query is remembered. A host's rate limit matters only for seconds."""
+"""Maximum number of hosts whose last query is remembered. After a few seconds it no longer limits the host."""
 CLOSER_MAX = 2 * K
 """Maximum number of contacts taken from a response, the closest to the target. Limits the cost of dead contacts."""
 AHEAD_NODES = (5, -2)
-"""How many mean distances the target is ahead of the queried node, in turn. The first nodes of a subtree are known best
-by the nodes behind them: if all targets were ahead, one node in 60 would be missed."""
+"""How far the target is ahead of the queried node, in mean distances between nodes; negative is behind. The queries use
+these values alternately. The first nodes of a subtree are known best by the nodes behind them: if all targets were
+ahead, one node in 60 would be missed."""
 SPACINGS_KEPT = 31
 """Number of responses whose median gives the mean distance between nodes. A few false ones change little."""
 SAMPLES_KEPT = 2000
 """Number of nodes whose last samples are used to estimate the usual interval and the share of known infohashes."""
 SAMPLE_AGE_MAX_S = 1800.0
-"""Maximum age of a sample in the estimate of the known share. An older one is outdated: nodes may wait six hours."""
+"""Maximum age of a sample in the estimate of the known share. A node with a long interval (up to six hours) may have an
+older one, which is outdated."""
 AGAIN_MIN_S = 5.0
-"""Minimum interval between two queries to a node, also if the node says 0."""
+"""Minimum interval between two queries to a node, even if the node allows a shorter one."""
 POLL_S = 0.5
 """Interval of the checks whether a lane has waited long enough for a response."""
 RETRY_S = 60.0
 """Delay before a node that answered earlier is queried again after a time-out."""
 BARREN_MAX = 4
-"""After this many responses in a row with nothing new, or time-outs, a node gets one query per sweep. If 95 % are
-known, one sample of 20 in three has nothing new, and four in a row have a chance of one in 60."""
+"""After this many responses in a row with nothing new, or time-outs, a node gets one query per sweep. If 95 % of its
+infohashes are known, a sample of 20 has nothing new with a probability of one in three, and four such samples follow
+each other with one in 60."""
 SWEEP_MIN_S, SWEEP_MAX_S = 10.0, 21_600.0
-"""Bounds of the time between the starts of two sweeps: the median interval of the nodes. BEP 51: 6 hours at most."""
+"""Bounds of the time between the starts of two sweeps. Within them it is the median interval of the nodes, for which
+BEP 51 allows six hours at most."""
 
 
 class Ask(NamedTuple):
@@ -122,13 +127,13 @@ class Sweep:
         self._started_at = now
         self._spacings: deque[int] = deque(maxlen=SPACINGS_KEPT)
         self._spacing = KEY_SPACE
-        """Estimated mean distance between two nodes. Unknown, and KEY_SPACE, with fewer than K nodes."""
+        """Estimated mean distance between two nodes; KEY_SPACE while it is unknown, with fewer than K nodes."""
         log_of_lanes, progress = position & ((1 << LANES_BITS) - 1), position >> LANES_BITS
         if not 0 < position < 1 << POSITION_BITS or log_of_lanes > LANES_MAX.bit_length():
             log_of_lanes = progress = 0
         self._lanes = lanes(1 << log_of_lanes, progress, PROGRESS_BITS)
         self._is_divided = position > 0
-        """Whether the number of lanes fits the network. A first lookup estimates the number of nodes."""
+        """Whether the number of lanes fits the size of the network. The first lookup estimates that size."""
         self._turn = 0
         self._again = WaitingNodes()
         self._again_turn = False
@@ -153,9 +158,10 @@ class Sweep:
         return sum(lane.progress for lane in self._lanes) / len(self._lanes)
 
     def known_share(self, now: float) -> float:
-        """Estimate the share of the network's infohashes that is known, by the share in the last sample of each node.
+        """Estimate the share of the network's infohashes that is known, from the share in the last sample of each node.
 
-        In the first sweep the share is multiplied by the coverage. The estimate is too low while many are new.
+        In the first sweep the share is multiplied by the coverage. While samples have many new infohashes, the estimate
+        is too low, because these still count as unknown.
         """
         recent = [each for each in self._samples.values() if now - each.at < SAMPLE_AGE_MAX_S]
         size = sum(each.size for each in recent)
@@ -301,8 +307,8 @@ class Sweep:
         return site_free_at if known is None else max(known.again_at, site_free_at)
 
     def _end(self, ask: Ask, closer: Iterable[Contact]) -> None:
-        """End a query, and add its contacts if it is the node's first one in this sweep: a node that is queried often
-        could drown out the others.
+        """End a query. Add its contacts only if it is the first query to the node in this sweep: otherwise a node that
+        is queried often could drown out the others.
         """
         contact, target = ask.contact, int.from_bytes(ask.target)
         self._in_flight.discard(contact.endpoint)
@@ -322,7 +328,7 @@ class Sweep:
         intervals = sorted(each.interval_s for each in self._samples.values())
         interval_s = intervals[len(intervals) // 2] if intervals else SWEEP_MIN_S
         if self.asked > NODES_MAX // 2:
-            interval_s = SWEEP_MAX_S  # some nodes are forgotten with their intervals; this one suits all
+            interval_s = SWEEP_MAX_S  # some nodes may have been forgotten: use the longest interval
         self._rests_until = max(now, self._started_at + min(max(interval_s, SWEEP_MIN_S), SWEEP_MAX_S))
         self._started_at = self._rests_until
         self.asked = 0

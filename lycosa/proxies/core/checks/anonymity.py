@@ -1,4 +1,4 @@
-"""Judges how much a proxy reveals about its client, from a request through the proxy as a judge server received it.
+"""Decides how much a proxy reveals about its client: the input is a request that a judge server received through it.
 
     TRANSPARENT   the judge saw one of our addresses, as the source of the connection or in a header
     ANONYMOUS     it saw no such address, but headers reveal a proxy, or differ from those of a request without a proxy
@@ -55,7 +55,7 @@ class SeenRequest:
 
 
 def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ()) -> Anonymity:
-    """Return the anonymity of a request. `direct` is a request without a proxy; `own` are our other addresses."""
+    """Return the anonymity of a request. `direct` is a request without a proxy; `own` has further addresses of ours."""
     ours = {network for text in (direct.address, *own) if (network := network_of(text)) is not None}
     values = [value for name, value in seen.fields if name != "host"]  # the host is the address of the judge
     if any(network_of(each) in ours for each in (seen.address, *addresses_in(values))):

@@ -57,9 +57,9 @@ def decode_names(names: Sequence[bytes], declared: str = "") -> list[str]:
 
 
 def _may_be_another(text: str) -> bool:
-    """Return whether text decoded as UTF-8 may be in another encoding, since other names of the torrent are.
+    """Return whether a name that is valid UTF-8 may be in another encoding, as other names of the torrent are.
 
-    This holds for characters of two bytes in UTF-8: 片头 in GBK is such text.
+    This is possible if its characters have at most two bytes in UTF-8: the GBK bytes of 片头, for example, are valid.
     """
     return not text.isascii() and max(text) < "\u0800"
 
@@ -95,7 +95,7 @@ def _score(sample: bytes, codec: str, score_of: Callable[[str], float]) -> float
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _NO_WORD = re.compile(r"[а-яёіїєґ][А-ЯЁІЇЄҐ]|[A-Za-z][А-яЁІЇЄҐёіїєґ]|[А-яЁІЇЄҐёіїєґ][A-Za-z]|\w«|»\w")
-"""Not in Cyrillic text: a small letter before a capital, a Latin letter next to a Cyrillic one, a quote in a word."""
+"""Never in Cyrillic text: a small letter before a capital, a Latin letter next to a Cyrillic one, a quote in a word."""
 _NO_WORD_PENALTY = 2.0
 
 
@@ -105,7 +105,7 @@ def _width(char: str, codec: str) -> int:
 
 
 def _han(common: str, codec: str, leads: range) -> Callable[[str], float]:
-    """Return a function that scores characters. `leads`: first bytes, in `codec`, of those taught at school."""
+    """Return a function that scores characters. `leads`: first bytes, in `codec`, of characters taught at school."""
     frequent = frozenset(common)
 
     @cache
