@@ -39,9 +39,9 @@ FLAGS = (
         "scope",
         LIMITS,
         "host|domain|prefix|any",
-        "Follow links with the host, domain or path prefix of a start URL, or any.",
+        "Follow only links with the host, domain or path prefix of a start URL; any: all links.",
     ),
-    Flag("depth", LIMITS, "N", "Maximum number of links from a start URL; 0: start URLs only.", default="no limit"),
+    Flag("depth", LIMITS, "N", "Maximum distance from a start URL, in links; 0: start URLs only.", default="no limit"),
     Flag("max_pages", LIMITS, "N", "Stop after this many pages.", default="no limit"),
     Flag("close_after", LIMITS, "S", "Stop after this time: seconds, or 30m, 12h.", default="no limit"),
     Flag("close_after_items", LIMITS, "N", "Stop after this many items.", default="no limit"),
@@ -102,7 +102,7 @@ FLAGS = (
         "expected_urls",
         STORAGE,
         "N",
-        "Expected number of URLs, at most a billion: the first size of the Bloom filter. It grows if there are more.",
+        "Expected number of URLs, at most a billion. Sets the first size of the Bloom filter, which grows if needed.",
     ),
     Flag("sync", STORAGE, "", "Force every commit to the disk, to survive power loss."),
     Flag("commit_every", STORAGE, "S", "Maximum seconds between two commits."),
@@ -135,7 +135,7 @@ COMMON_OPTIONS = frozenset(
 
 SET_HELP = "Set a setting, by Lycosa's or Scrapy's name."
 ALL_OPTIONS = "lycosa.cli.all_options"
-"""The `obj` of a context whose help lists all options."""
+"""The value of `obj` in a click context whose help lists all options."""
 
 NEEDS_VALUE = frozenset({"proxy", "proxy_pool"})
 """Options whose value must not be empty: with an unset shell variable, the crawl would run without a proxy."""
@@ -182,8 +182,8 @@ def crawl_options(command: F) -> F:
         _grouped("-s", "sets", SPIDER, "NAME=VALUE", SET_HELP + " May be repeated.", "--set", multiple=True),
     ]
     append = (
-        "Append the items to a file (.jsonl, .json, .csv, .sqlite, also .gz or .zst; FILE:FORMAT), or to a stream in"
-        " Redis. May be repeated. [default: standard output]"
+        "Append the items to a file (.jsonl, .json, .csv, .sqlite, also .gz or .zst; else FILE:FORMAT), or to a stream"
+        " in Redis. May be repeated. [default: standard output]"
     )
     afresh = "Start afresh: delete the state and overwrite the file."
     output = [

@@ -65,9 +65,9 @@ class Settings:
     # What is crawled
 
     scope: Annotated[str, Choice(("host", "domain", "prefix", "any"))] = "host"
-    """Which links to follow: those with the host, domain or path prefix of a start URL, or any link."""
+    """Which links to follow: only those with the host, domain or path prefix of a start URL; "any": all links."""
     depth: Annotated[int | None, Integer(0, 1_000_000, optional=True)] = None
-    """Maximum number of links from a start URL; None for no limit, 0 for the start URLs alone."""
+    """Maximum distance from a start URL, in links; None for no limit, 0 for the start URLs alone."""
     max_pages: Annotated[int | None, Integer(1, 10**12, optional=True)] = None
     """Stop after this many pages; None for no limit."""
     allow: Annotated[tuple[str, ...], ListOf(Text("a pattern such as '*/docs/*'", re.compile(r".+")))] = ()

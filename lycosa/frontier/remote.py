@@ -30,7 +30,7 @@ BLOCKING_TIMEOUT_S = 3600.0
 
 
 class RemoteOperations(RpcClient):
-    """See `frontier.ports.FrontierOperations`; made by `connect`. The owner may return fewer rows than the limit."""
+    """Implements `FrontierOperations`. Create it with `connect`. The owner may return fewer rows than the limit."""
 
     def __init__(self, path: Path, answer_timeout_s: float, report: Callable[[str], None]) -> None:
         super().__init__(path, VERSION, METHODS, LIMITS, lambda: owner_of(path.parent))
@@ -104,7 +104,8 @@ async def connect(
 ) -> AsyncIterator[RemoteOperations]:
     """Connect to the owner behind the socket `path`. Raises `OSError` if nothing listens there, or `StateError`.
 
-    `report` is called if the owner takes long to answer: once, and for each call that reads or writes the whole state.
+    `report` is called when an answer takes long: for each call that reads or writes the whole state, but
+    only once for all other calls.
     """
     operations = RemoteOperations(path, answer_timeout_s, report)
     try:

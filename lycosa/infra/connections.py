@@ -1,6 +1,6 @@
 """Writes to a connection that may be closed. On a closed one, a write raises OSError, as a read does.
 
-Without this, asyncio drops the data silently, and uvloop raises RuntimeError.
+The writers of asyncio itself drop the data silently, and those of uvloop raise RuntimeError.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`lycosa shell [URL|FILE]`: a prompt with a response. It is IPython if installed, else Python's prompt with `await`.
+"""`lycosa shell [URL|FILE]`: a prompt with a response: IPython if installed, else Python's prompt with `await`.
 
 response request sel    the page, its request, its selector
 fetch(url_or_request)   fetches another page through the engine, and sets these three

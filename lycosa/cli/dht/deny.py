@@ -16,13 +16,15 @@ from lycosa.core.units import format_count
 @click.command("deny", short_help="Remove torrents, and never store them again.")
 @click.argument("infohashes", nargs=-1, required=True, metavar="FILE|INFOHASH...")
 @records_options
-@click.option("--hashed", is_flag=True, help="Entries are SHA-256 of the 20 bytes of an infohash, which they hide.")
+@click.option(
+    "--hashed", is_flag=True, help="Each entry is the SHA-256 of the 20 bytes of an infohash, which stays secret."
+)
 @click.option("--reason", default="", metavar="TEXT", help="Reason, which `lycosa dht explain` shows.")
 def command(infohashes: tuple[str, ...], location: Any, reason: str, *, hashed: bool) -> int:
     """Remove torrents, and never store them again. Both infohashes of a hybrid torrent are denied.
 
     FILE has an infohash or a magnet link per line; # starts a comment. Denied infohashes are neither fetched nor
-    imported, also not by a crawl that is already running.
+    imported, not even by a crawl that is already running.
 
     \b
     lycosa dht deny 0123456789abcdef0123456789abcdef01234567 --state torrents --reason 'notice of 3 May'

@@ -23,7 +23,8 @@ from lycosa.cli.frontier.rows import format_time, json_option, print_json, print
 def command(infohash: str, location: Any, *, as_json: bool) -> int:
     """Explain whether a torrent is in the store of a crawl, and if not, why. The crawl may be running.
 
-    INFOHASH is in hexadecimal or base32, or a magnet link. The exit code is 0 if the torrent is stored, else 1.
+    INFOHASH is an infohash in hexadecimal or base32, or a magnet link. The exit code is 0 if the torrent is stored,
+    else 1.
 
     \b
     lycosa dht explain 0123456789abcdef0123456789abcdef01234567 --state torrents

@@ -32,7 +32,7 @@ PROCESSES = min(4, os.cpu_count() or 1)
     "--processes",
     type=click.IntRange(1, PROCESSES_MAX),
     default=PROCESSES,
-    show_default="the processors, at most 4",
+    show_default="one per processor, at most 4",
     metavar="N",
     help="Number of worker processes that parse and store.",
 )

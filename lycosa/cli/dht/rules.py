@@ -46,7 +46,7 @@ def test(files: tuple[Path, ...]) -> int:
 @click.argument("file", type=_FILE)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def check(file: Path, names: tuple[str, ...]) -> int:
-    """Check a rule file, and show for each NAME the result of its rules and the built-in ones."""
+    """Check a rule file, and show what it and the built-in rules say about each NAME."""
     from lycosa.app.dht_rules import check_name, test_rules
 
     rules, _ = test_rules(file)

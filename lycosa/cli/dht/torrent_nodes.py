@@ -22,7 +22,7 @@ from lycosa.core.units import format_count
     "--output",
     type=NON_EMPTY,
     metavar="FILE",
-    help="Write a copy without trackers, and with the closest good contacts as nodes. May be the same file.",
+    help="Write a copy to this file, without trackers, with the closest good contacts as nodes. It may replace FILE.",
 )
 @node_options(is_short=True)
 def command(file: str, options: NodeOptions, output: str | None) -> int:

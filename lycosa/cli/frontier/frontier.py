@@ -87,7 +87,7 @@ def status(location: CrawlLocation, as_json: bool) -> None:
 @crawl_options
 @json_option
 def segments(location: CrawlLocation, as_json: bool) -> None:
-    """List the segments in crawl order, then those that were dropped last."""
+    """List the segments in crawl order, then the latest dropped segments."""
 
     async def action(state: OpenState) -> None:
         views, now = await state.operations.segments(), time.time()

@@ -33,7 +33,7 @@ COMMANDS = {
 def command(ctx: click.Context) -> None:
     """Manage a proxy pool, which leases the best proxy for a site to one worker at a time.
 
-    A pool is in a folder (--pool DIR), or for several machines on a Redis server (--pool
+    A pool is in a folder (--pool DIR) or, for several machines, on a Redis server (--pool
     redis://HOST:6379/0?pool=NAME). The default is LYCOSA_PROXY_POOL, or proxy_pool in lycosa.toml.
 
     \b

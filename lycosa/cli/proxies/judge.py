@@ -44,7 +44,7 @@ NAME = re.compile(r"[\w.-]{1,253}")
     "--keep",
     type=NON_EMPTY,
     metavar="DIR",
-    help="Folder for the key and the certificate, so that the address stays the same.  [default: temporary]",
+    help="Folder for the key and the certificate, so that the address stays the same.  [default: a temporary folder]",
 )
 def command(bind: str, tls_port: int | None, public: str | None, keep: str | None, *, no_tls: bool) -> int:
     """Run a proxy judge: a server that reports how requests through a proxy arrive.

@@ -66,7 +66,7 @@ def limit_option(default: int) -> Callable[[Any], Any]:
 
 
 def pool_address(option: str | None) -> str:
-    """Return the address of the pool. Raises `UsageError` if no pool is set, or for a pool in memory or a list file."""
+    """Return the address of the pool. Raises `UsageError` if it is not set, or is `memory` or a list file."""
     from lycosa.cli.crawl.spiders import project_settings
 
     address = option or project_settings().proxy_pool
@@ -172,7 +172,7 @@ def parse_time_span(text: str, option: str) -> float:
 def find_proxies(texts: Sequence[str], views: Iterable[ProxyView]) -> list[Proxy]:
     """Return the proxies with these keys, starts of keys, names or addresses.
 
-    Raises `UsageError` if one matches no proxy or several.
+    Raises `UsageError` if a text matches no proxy, or several.
     """
     proxies = [view.proxy for view in views]
     return [_find(text, proxies) for text in texts]

@@ -45,7 +45,7 @@ def analysis_option(command: F) -> F:
         "--analysis",
         metavar="NAMES",
         callback=lambda _ctx, _param, value: None if value is None else _names(value),
-        help="Text analysis of the index: simplified (Chinese), stem-english (or another language), or both.",
+        help="Text analysis of the index: simplified (for Chinese), stem-english (or another language), or both.",
     )(command)
 
 
@@ -57,7 +57,7 @@ def field_options(command: F) -> F:
             default="",
             metavar="FIELDS",
             callback=lambda _ctx, _param, value: _names(value),
-            help=f"Fields of items with the {DESCRIBED[part]}.",
+            help=f"Item fields that hold the {DESCRIBED[part]}.",
         )
         command = option(command)
     return command
@@ -119,8 +119,9 @@ def build(
     """Add the items in these files to an index, and create the index if it does not exist.
 
     Each file is read from where the last build stopped. An item replaces an earlier item with the same key (its
-    fingerprint, or its URL). The fields of pages are known. Fields of other items are guessed unless they are named.
-    The index stores the names of fields and the analysis. Without files it is created empty, for a crawl with --index.
+    fingerprint, or its URL). The index knows the fields of pages. It guesses the fields of other items unless options
+    name them. The index stores the names of fields and the analysis. Without files it is created empty, for a crawl
+    with --index.
 
     \b
     lycosa index build --index index items.jsonl

@@ -45,7 +45,7 @@ PORT = 8080
     help="URL path of the torrent site behind a reverse proxy, such as /torrents.",
 )
 @click.option("--add-admin", metavar="NAME", help="Set the password of an administrator of the torrent site, and exit.")
-@click.option("--hide-at-once", is_flag=True, help="Remove torrents as soon as a visitor requests it.")
+@click.option("--hide-at-once", is_flag=True, help="Remove a torrent as soon as a visitor requests its removal.")
 @click.option("--admin-over-http", is_flag=True, help="Allow administration from other machines without HTTPS.")
 def command(
     location: Any,

@@ -41,7 +41,7 @@ class RetryDecider:
         return self._count(verdict) if error.retry else verdict
 
     def after_refusal(self, request: Request, reason: str, response: Response) -> Failed:
-        """Return the verdict on a request that was refused through every proxy that the pool tried."""
+        """Return the verdict on a request that its site refused through every proxy that the pool tried."""
         return self.after_error(request, FetchError(reason))._replace(cause=response)
 
     def on_request(self, request: Request, raised: RetryRequest) -> Failed:

@@ -14,7 +14,10 @@ from lycosa.http.core.request import Request
 
 @dataclass(frozen=True, slots=True)
 class HandledStatuses:
-    """`listed`: the spider's list, or None. `allowed`: the statuses that the settings allow. `all`: they allow all."""
+    """`listed`: the spider's list, or None. `allowed`: the statuses that the settings allow.
+
+    `all`: whether the settings allow all statuses.
+    """
 
     listed: Collection[int] | None = None
     allowed: Collection[int] = ()

@@ -27,7 +27,7 @@ SMALLEST_S = 0.001
 """A smaller back-off counts as 0."""
 
 CHANGE_MIN = 0.02
-"""Relative change below which a delay is not reported again within REPORT_AGAIN_S."""
+"""A delay that changes by at most this share is not reported again within REPORT_AGAIN_S."""
 
 REPORT_AGAIN_S = 60.0
 """An unchanged delay is reported again after this many seconds: the frontier may have dropped the host meanwhile."""

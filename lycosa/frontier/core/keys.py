@@ -4,11 +4,11 @@ By default the key consists of the method, the canonical URL and the body (`core
 can leave out query parameters that do not select the page, sort the other parameters, and call a user's resolver. The
 request is always sent to its full URL.
 
-A parameter is the text between two `&` (WHATWG). Its name is decoded once to compare it with the rules; parameters that
-remain are compared as written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the
-query, empty parameters are ignored. A parameter with a bare `;` is never left out: old servers read it as several
-parameters. The method is always part of the key. For a canonical URL, only a resolver can fail. The time is linear in
-the length of the URL.
+A parameter is the text between two `&` (WHATWG). Its name is decoded once, but only for the rules. The parameters that
+are not left out go into the key as written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule
+concerns the query, empty parameters are ignored. A parameter with a bare `;` is never left out: old servers read it as
+several parameters. The method is always part of the key. With a canonical URL, only the resolver can fail. The time is
+linear in the length of the URL.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _GENERATED = re.compile(
 )
 """A generated function name: a known prefix with a counter, or any name with at least five digits."""
 _NUMBER = re.compile(r"\d{9,20}(?:\.\d{1,20})?|0?\.\d{6,20}", re.ASCII)
-"""A time since 1970 in seconds or finer, or a random number; small numbers may select pages."""
+"""A time since 1970 in seconds or finer, or a random number. Small numbers do not match: they may select pages."""
 _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
 """A time from 2001 to 2033 in milliseconds. Times in whole seconds are kept: calendars link to them."""
 

@@ -1,4 +1,4 @@
-"""The fingerprints in LMDB, in two levels: this way one page write stores several new fingerprints.
+"""The fingerprints in LMDB, in two levels, so that each LMDB page that is written stores several new fingerprints.
 
 Fingerprints are random keys: with ten million of them in one table, writing 100,000 more rewrites nearly 100,000 pages.
 So checkpoints write to a small table (L0), where many fingerprints share a page. When this table is full, checkpoints
@@ -8,7 +8,8 @@ al., 1996.)
 
 The checkpoint in `memtable.py` writes fingerprints from memory to L0.
 
-Compacting a row twice has the same result, so nothing needs repair after a crash: the next process starts again.
+Compacting a row twice has the same result, so nothing needs repair after a crash: the next process starts at the
+first row again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Levels:
         return bool(self._compacting)
 
     def has(self, seen: int, fingerprint: int) -> bool:
-        """Whether a fingerprint is stored. Most are in L1, so it is looked up first."""
+        """Whether a fingerprint is stored. Looks in L1 first, which has most of them."""
         key, get = FINGERPRINT.pack(fingerprint), self._database.get
         return (
             get(seen, key) is not None

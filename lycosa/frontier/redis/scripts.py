@@ -55,8 +55,8 @@ OPERATIONS_SCRIPT = LuaScript(
 def keys_of(prefix: str) -> tuple[str, str]:
     """Return the KEYS of a call for the partition with this prefix: one key that never exists, and one key that does.
 
-    While a cluster moves a partition to another server, its keys are split between the two. Redis checks only the keys
-    that a call names: with one key, it would run the script on the server that has this key. With both keys, it
-    answers TRYAGAIN until all keys have moved.
+    While a cluster moves a partition to another server, its keys are split between the two servers. Redis checks only
+    the keys that a call names: with one key, it would run the script on the server that has this key. With both keys,
+    it answers TRYAGAIN until all keys have moved.
     """
     return (prefix, prefix + Key.META)

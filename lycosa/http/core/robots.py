@@ -26,7 +26,7 @@ CRAWL_DELAY_MAX = 300.0
 """Maximum Crawl-delay, in seconds; a longer one is reduced to it."""
 
 RULES_MAX = 10_000
-"""Maximum number of lines kept from the groups for our token, and the same for the groups for `*`."""
+"""Maximum number of lines kept from the groups for our token. The groups for `*` have a limit of the same size."""
 
 SITEMAPS_MAX = 1_000
 """Maximum number of Sitemap lines that are kept."""
@@ -74,7 +74,7 @@ class Robots:
 
 
 def robots_from_response(body: bytes, status: int, user_agent: str = "Lycosa") -> Robots:
-    """Return the rules by the response to a request for /robots.txt; status 0 means there was no response.
+    """Return the rules that follow from a response to a request for /robots.txt. Status 0: there was no response.
 
     2xx: the rules of the body. 429, 5xx and no response: nothing is allowed. Any other status (404, endless redirects):
     everything is allowed.
@@ -101,7 +101,7 @@ def product_token(user_agent: str) -> str:
 
 
 class _Groups:
-    """Reads the rules in one pass over the lines: those of the groups for `token`, otherwise those for `*`."""
+    """Reads the rules for `token` in one pass over the lines. If no group is for `token`, takes the rules for `*`."""
 
     def __init__(self, body: bytes, token: str) -> None:
         self.sitemaps: list[str] = []

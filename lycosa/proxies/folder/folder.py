@@ -1,7 +1,7 @@
 """The folder of a proxy pool, read and written by the one process that owns it.
 
 DIR/lock        locked while a process owns the pool; holds its process id
-DIR/pool        the image: a snapshot of the pool when its journal was begun; always replaced as a whole
+DIR/pool        the image: a snapshot of the pool from the moment the journal begins; replaced as a whole
 DIR/journal.7   the changes since then (`proxies.core.pool.journal`), one checksummed frame per record
 DIR/socket      the socket at which the running owner serves other processes
 
@@ -33,7 +33,7 @@ IMAGE_HEAD = Struct("<4sIQQ")
 
 LOCK, IMAGE, JOURNAL, SOCKET = "lock", "pool", "journal.", "socket"
 JOURNAL_MIN = 4 << 20
-"""A journal is replaced by a new image once it has more bytes than this, and more bytes than its own image."""
+"""A journal is replaced by a new image once it is longer than this, and longer than the current image, in bytes."""
 
 RECORD_MAX = 4 << 20
 """Maximum number of bytes of a record. Instead of a longer record, a new image is written."""
@@ -114,7 +114,7 @@ class PoolFolder:
         except OSError as error:
             raise _storage_error(journal, error) from error
         try:
-            # From here on the new journal is the one that is read.
+            # From now on, the new journal is read: its generation is that of the image.
             replace_file(self.path / IMAGE, head + image, sync=True, mode=0o600)
         except OSError as error:
             os.close(opened)
@@ -230,7 +230,7 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
 
 
 def _has_frame_after(data: bytes, at: int, generation: int) -> bool:
-    """Return whether a valid frame follows the invalid one, which is then not just an incomplete last record."""
+    """Return whether a valid frame follows the invalid frame at `at`, which is then not the incomplete last record."""
     return any(frame_at(data, each, generation) is not None for each in range(at + 1, len(data)))
 
 

@@ -7,7 +7,7 @@
     title:word         in the title
     site:example.org   on this host or its subdomains
 
-Everything else is read as words, such as an unknown prefix, an unclosed quotation mark, or an operator alone.
+Everything else, such as an unknown prefix, an unclosed quotation mark, or an operator alone, is read as words.
 `parse_query` raises `BadQuery`, with a one-line message, if the query has no word or exceeds the bounds below.
 """
 
@@ -88,7 +88,7 @@ Split = Callable[[str], list[str]]
 
 
 def parse_query(query: str, split: Split = words) -> SearchQuery:
-    """Parse a query, whose parts `split` divides into words. Raises `BadQuery` if it has no word, or too many."""
+    """Parse a query. `split` divides its parts into words. Raises `BadQuery` if it has no word, or too many."""
     if len(query) > QUERY_MAX:
         raise BadQuery(f"the query has {len(query)} characters: use at most {QUERY_MAX}")
     text = query.translate(_PUNCTUATION)

@@ -1,6 +1,6 @@
 """The tables of a record store, and the encoding of their rows. Rows are small, since there are many.
 
-    torrent_store       one row: the next id, the last indexed id, the last id listed for the index. Writers lock this
+    torrent_store       one row: the next id, the last indexed id, the last id listed for indexing. Writers lock this
                         row first, so only one writes at a time
     torrents            id -> both infohashes, content (see `content`); written once
     torrent_popularity  id -> two 48-bit numbers that sort as queries need: `worth` (seeders, then time last seen; the
@@ -9,8 +9,8 @@
     torrent_denied      20 bytes of an infohash, or its `hashed_key` -> why and until when it may not be stored
     torrent_changes     id -> token of a change that is not indexed; torrents after the last indexed id need no row
 
-2^47 is subtracted from the 48-bit numbers, so that small ones take 6 bytes in SQLite, too. So a row keeps its size when
-it changes, and its page stays full.
+A row should keep its size when it changes, so that its page stays full. SQLite stores numbers near 0 in fewer bytes, so
+2^47 is subtracted from the 48-bit numbers: then small ones take 6 bytes, as the others do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opens regular files for items, each in only one process at a time (an advisory lock). Raises `StorageError`."""
+"""Opens regular files for items, and locks them, so that two processes never write to one. Raises `StorageError`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_locked(path: str | Path, shown: str, *, must_exist: bool = False, sync:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         _lock(fd, shown)
-        if sync:  # even if the file existed: the process that created it may have been killed before this
+        if sync:  # even if the file existed: its creator may have been killed before it synced the folder
             with storage_errors(shown):
                 sync_folder(parent)
     except BaseException:

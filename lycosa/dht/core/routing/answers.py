@@ -1,4 +1,4 @@
-"""Selects the contacts and peers of an answer that may be used."""
+"""Selects the usable contacts and peers of an answer."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from lycosa.dht.core.routing.table import K
 KEY_BITS = 160
 KEY_SPACE = 1 << KEY_BITS
 CANDIDATES_MAX = 5_000
-"""Number of nodes ahead that are kept when there are twice as many. The sweep finds dropped ones again on its way."""
+"""When more than twice this many nodes are ahead, only the nearest of them, this many, are kept. The sweep finds the
+others again on its way."""
 GAP_NODES = 5
 """A gap of more than this many mean distances needs a lookup. Of random ids, one in 150 gaps is as wide."""
 JUMP_NODES = 12
@@ -27,7 +28,7 @@ PATIENCE_S = 1.0
 
 
 class SweepLane:
-    """The ids from `start` to `end`. All known nodes up to `position` were queried, or wait for their interval."""
+    """The ids from `start` to `end`. Known nodes up to `position` were queried, or wait for their interval to end."""
 
     def __init__(self, start: int, end: int, position: int) -> None:
         self.start, self.end, self.position = start, end, position
@@ -70,14 +71,18 @@ class SweepLane:
         head = self.ahead[0][0] if self.ahead else self.end
         if self.is_searching or (self.ahead and head - self.position <= GAP_NODES * spacing):
             return None
-        # Nodes of the same smallest subtree know each other, so the ones near the position are known already.
+        # The nodes of a small subtree (at most GAP_NODES on average) know each other. So those in the subtree of the
+        # position are known already, except at the start of the lane.
         subtree = 1 << (GAP_NODES * spacing).bit_length() - 1
         here = self.position if self.position == self.start else (self.position // subtree + 1) * subtree
         target = max(here, self._searched_to)
         return target if target < head else None
 
     def searched(self, target: int, found: list[int], spacing: int) -> None:
-        """Take the keys that a lookup has found. It finds every node closer to the target than the farthest of them."""
+        """Record the result of a lookup, the keys `found`.
+
+        A lookup finds every node that is closer to the target than the farthest of these keys.
+        """
         self.is_searching = False
         distance = max([key ^ target for key in found]) if len(found) >= K else KEY_SPACE
         known = 1 << max(distance.bit_length() - 1, (GAP_NODES * spacing).bit_length() - 1)

@@ -15,7 +15,7 @@ from lycosa.search.torrents import SORTS, TorrentRequest
 PAGE_SIZE = 20
 PAGE_MAX = OFFSET_MAX // PAGE_SIZE
 FIELDS = ("type", "lang", "size", "files", "seeders", "age", "date", "year")
-"""The filters of forms, links and the API, by the names of the query language."""
+"""The filters in forms, links and the API. The query language has the same names."""
 VALUE_MAX = 100
 """Maximum length of a filter."""
 API_LIMIT_MAX = 100
@@ -38,7 +38,7 @@ class SearchParams(NamedTuple):
         return TorrentRequest(self.text, self.fields, self.sort, self.ascending, PAGE_SIZE, offset)
 
     def query(self, **changes: str | int) -> str:
-        """Return the parameters for a link, with these changes; "" removes one. A link leads to the first page."""
+        """Return the parameters for a link, with these changes; "" removes a parameter. `page` is 1 if not given."""
         values: dict[str, str | int] = {"q": self.text, **self.fields}
         values |= {"sort": self.sort, "order": "asc" if self.ascending else ""}
         return urlencode({name: value for name, value in {**values, **changes}.items() if value != ""})
@@ -62,7 +62,7 @@ def search_params(values: QueryParams) -> SearchParams:
 
 
 def number(values: QueryParams, name: str, default: int, most: int) -> int:
-    """Return a parameter as a whole number. Raises `BadQuery` if it is not one, or larger than `most`."""
+    """Return a parameter as a whole number. Raises `BadQuery` unless it is one, and at most `most`."""
     text = values.get(name, "") or str(default)
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
         raise BadQuery(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")

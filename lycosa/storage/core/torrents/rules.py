@@ -1,8 +1,8 @@
-"""The format of rule files (TOML). Rules refuse torrents by their names, and say what names mean for the content.
+"""The format of rule files (TOML). Rules refuse torrents by their names, and tell their content by their names.
 
     [words.NAME]    a list of words, hashed words and patterns that several rules use
-    [[deny]]        refuses torrents: by words of the rule, or if one name has words of every list in `all`, but of
-                    none in `unless`
+    [[deny]]        refuses a torrent if one of its names has a word of the rule, or a word of every list in `all`.
+                    The rule ignores names that have a word of a list in `unless`.
     [[content]]     what words, patterns and file extensions mean: a type with a weight, tags and a resolution
     [languages]     the words that name a language
     [[category]]    Newznab's number for a type with tags and a resolution; the first match counts
