@@ -30,7 +30,7 @@ SHORT_S = 10.0
 """Entities with at most this many seconds of work get no priority: they delay the end by no more than that."""
 
 STALE_MAX = 64
-"""Maximum difference between the numbers of stale and valid entries of a heap. Beyond it a push rebuilds the heap."""
+"""A push rebuilds a heap if its stale entries outnumber its valid ones by more than this number."""
 
 NO_WORK = math.inf
 """The rank of an entity with nothing queued."""

@@ -41,7 +41,7 @@ SLICE_MAX = 20_000
 """Minimum and maximum number of rows written in one LMDB transaction."""
 
 ORDERED_MIN = 100
-"""A listing with slices of at least this size sorts the changed keys once, and not again for each slice."""
+"""A listing in slices of at least this many rows sorts the changed keys once, not again for each slice."""
 
 APPLIED = b"applied"
 STEPS = (

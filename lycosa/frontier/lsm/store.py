@@ -37,7 +37,7 @@ BUFFER_MAX = 128
 """Maximum number of records read ahead per host, while few hosts are active."""
 
 BUFFERED_MAX = 50_000
-"""Maximum number of records read ahead for all hosts together. With very many hosts it is BUFFER_MIN per host."""
+"""Maximum number of records read ahead for all hosts together, except that every host may have BUFFER_MIN of them."""
 
 BUFFER_MIN = 4
 

@@ -19,7 +19,7 @@ from lycosa.frontier.lsm.open_segment import OpenSegment
 from lycosa.frontier.lsm.rows import ARRIVAL_BYTES, decode_dead, decode_done, decode_record
 
 PROBLEMS_MAX = 1000
-"""Maximum number of lines that are reported."""
+"""Maximum number of inconsistencies that one check reports."""
 
 SCAN_ROWS = 10_000
 REPORT_EVERY = 1_000_000
