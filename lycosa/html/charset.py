@@ -61,7 +61,8 @@ _USUAL = re.compile(
     % {b"any": _ATTRIBUTES % _NAME, b"others": _ATTRIBUTES % (rb"(?!charset|http-equiv)" + _NAME)},
     re.IGNORECASE | re.VERBOSE,
 )
-"""Matches the start of most pages. Gives the same result as `_prescan`, ten times as fast."""
+"""Finds the declaration at the start of most pages. The result is the same as that of `_prescan`, in a tenth of the
+time."""
 
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]*([^\t\n\f\r />][^\t\n\f\r />=]*)"
@@ -130,7 +131,10 @@ def _prescan(head: bytes) -> str:
 
 
 def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the attributes of a tag and their end. The first of equal names counts; an unclosed tag has none."""
+    """Return the attributes of a tag, and the offset after them. If a name occurs twice, the first value counts.
+
+    An unclosed tag has no attributes.
+    """
     attributes: dict[bytes, bytes] = {}
     while found := _ATTRIBUTE.match(head, at):
         if found[4] is not None:  # an unclosed quote

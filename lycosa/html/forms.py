@@ -1,8 +1,9 @@
 """Encode the fields of a form as browsers do (HTML standard, "Form submission"): fields in, bytes out.
 
-Fields are a dict or pairs; a list or tuple holds several values of one field, None omits the field. Text is encoded in
-the encoding of the form; a character without a code there becomes a reference (`&#8364;`). Bytes are not changed.
-The boundary of a multipart body is a hash of the body, so that equal forms are equal requests.
+Fields are a dict, or (name, value) pairs. A value may be a list or tuple of several values. A field with the value None
+is omitted. Text is encoded in the encoding of the form; a character that this encoding lacks becomes a reference
+(`&#8364;`). Bytes are not changed. The boundary of a multipart body is a hash of the body, so that equal forms are
+equal requests.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class FormFile(NamedTuple):
 
 
 def fields_of(formdata: FormData) -> list[Field]:
-    """Return (name, value) pairs in their order; the value is None for a field without values. Raises `BadForm`."""
+    """Return (name, value) pairs in the given order. A field without values has the value None. Raises `BadForm`."""
     pairs = formdata.items() if isinstance(formdata, Mapping) else formdata
     try:
         return [field for name, value in pairs for field in _values(name, value)]

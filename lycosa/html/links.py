@@ -119,7 +119,10 @@ class _RawLinks:
 
 
 def _unfragmented(href: str) -> str:
-    """Drop the fragment. A '#' after a blank is kept: without it the blank would be stripped instead of escaped."""
+    """Drop the fragment. A '#' after a blank is kept.
+
+    Without the '#' the blank would be at the end of the href, where it is stripped instead of escaped.
+    """
     before = href.partition("#")[0]
     return before + "#" if before and before[-1] <= " " and "#" in href else before
 
@@ -153,7 +156,7 @@ def resolver(base_url: str) -> Callable[[str], PageLink | None]:
 
 
 def _resolve_in(base_url: str, origin: str, directory: str, href: str) -> PageLink | None:
-    """Resolve through the cache, whose key is the shortest part of the base URL that the result depends on."""
+    """Resolve an href, with a cache. The cache key has only the part of the base URL on which the result depends."""
     if not href or href[0] in "?#" or len(href) > CACHED_LENGTH_MAX:
         return _resolve.__wrapped__(base_url, href)
     if href[0] == "/":

@@ -17,8 +17,8 @@ TAGS_FREE = 1_000
 
 OPEN_FREE = 250
 OPEN_FREE_BYTES = 4_096
-"""A page is not checked either if its samples leave at most OPEN_FREE tags open. For every OPEN_FREE_BYTES of the page
-one more open tag is allowed, because authors omit `</p>` and `</li>`."""
+"""A page is not checked either if its samples leave few tags open: at most OPEN_FREE, plus one for every
+OPEN_FREE_BYTES of the page, because authors omit `</p>` and `</li>`."""
 
 DEPTH_MAX = 2_000
 """Maximum nesting depth of elements."""
@@ -37,7 +37,7 @@ _RAW = {
     for name in b"script style textarea title xmp iframe noembed noframes".split()
 }
 _FORMATTING = frozenset(b"b big code em font i s small strike strong tt u".split())
-# An end tag closes no element outside the innermost open element of these ("scope" in the standard).
+# An end tag closes only elements inside the innermost open element of this list ("scope" in the standard).
 _SCOPE_MARKERS = frozenset(b"applet button marquee object svg math table template select".split())
 _NEVER_NESTED = frozenset(
     b"area base br col embed hr img input keygen link meta param source track wbr "
@@ -47,7 +47,7 @@ _NEVER_NESTED = frozenset(
 
 def limit_nesting(body: bytes) -> bytes:
     """Return the page, or its part before the tag that exceeds a limit."""
-    # The test that reads less of the page comes first.
+    # Each test can prove the page harmless. The one that reads less of the page comes first.
     if len(body) <= _SAMPLE_EVERY_BYTES:
         harmless = _has_few_tags(body) or _leaves_few_open(body)
     else:
@@ -119,5 +119,5 @@ class _Outline:
             self._formatting -= 1
 
     def _index(self, name: bytes, floor: int) -> int:
-        """Return the index of the innermost element of this name, which must be at `floor` or above it in the stack."""
+        """Return the stack index of the innermost element with this name. There must be one at `floor` or above."""
         return len(self._stack) - 1 - self._stack[floor:][::-1].index(name)

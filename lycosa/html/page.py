@@ -28,7 +28,8 @@ TITLE_MAX = 1_000
 """Maximum number of headings of a page, and maximum length of a heading and of the title, in characters."""
 
 HIDDEN_MAX = 1_000
-"""Maximum number of elements (scripts, styles, ...) whose content is removed from the text; further ones stay."""
+"""Maximum number of elements (scripts, styles, ...) whose content is removed from the text. The content of further
+elements stays."""
 
 LANG_MAX = 35
 """Maximum length of a language tag, in characters (RFC 5646 §4.4.1)."""

@@ -10,7 +10,8 @@ CHECK_S = 10.0
 """Monotonic seconds between two readings of the wall clock. In between, time follows the monotonic clock."""
 
 SLOWEST = 0.5
-"""Minimum rate of our time, relative to real time, after the wall clock was set back and until it has caught up."""
+"""Minimum rate of our time, relative to real time. Our time is slower than real time only after the wall clock was set
+back, until the wall clock has caught up."""
 
 
 class Clock:

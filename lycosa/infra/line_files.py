@@ -36,7 +36,7 @@ READ_ERRORS = (OSError, EOFError, zlib.error, zstd.ZstdError)
 
 
 def numbered_lines(stream: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines. A line over `max_bytes` is cut to slightly more bytes, so that callers can reject it."""
+    """Yield numbered lines. A line over `max_bytes` is cut to `max_bytes` + 2: callers can tell that it is too long."""
     number = 0
     while line := stream.readline(max_bytes + 2):
         number += 1

@@ -43,7 +43,7 @@ class ShutdownDeadline:
         self.abandoned.setdefault(server, why)
 
     def begin_call(self, server: str) -> asyncio.Timeout:
-        """Return the timeout of a call. The caller enters it, and calls `end_call` afterwards."""
+        """Return the timeout of a call. The caller runs the call inside `async with` it, then calls `end_call`."""
         call = asyncio.timeout(0.0 if server in self.abandoned else self._timeout_s)
         self._calls.add(call)
         return call

@@ -142,7 +142,10 @@ class ReplayRules(NamedTuple):
         return True
 
     def storable(self, query: CacheQuery, response: HttpResponse, received_at: float) -> bool:
-        """Return whether to store the response. A 304 is incomplete without the response it confirms."""
+        """Return whether to store the response.
+
+        A 304 is not stored: it is incomplete without the response that it confirms.
+        """
         complete = not response.skipped and not response.partial
         return response.status not in self.ignore_http_codes and response.status != 304 and complete
 
@@ -326,9 +329,10 @@ def _may_serve(response_cc: Mapping[str, str], request_cc: Mapping[str, str], ag
 
 
 def _may_serve_on_error(response_cc: Mapping[str, str], request_cc: Mapping[str, str], stale_s: float) -> bool:
-    """Return whether the stored response may be served on an error. It may if neither side sets `stale-if-error`.
+    """Return whether the stored response may be served if the host fails.
 
-    The `stale-if-error` of the request overrides that of the response (RFC 5861 §4).
+    `stale-if-error` limits how long it may have been stale; without this directive there is no limit. The directive of
+    the request overrides that of the response (RFC 5861 §4). `must-revalidate` and `no-cache` forbid serving it.
     """
     if "must-revalidate" in response_cc or "no-cache" in response_cc or "no-cache" in request_cc:
         return False

@@ -13,7 +13,7 @@ CODINGS_MAX = 5
 """Maximum number of nested codings that are decoded (as in libcurl)."""
 
 SNIFFED_BYTES = 512
-"""Number of bytes at the start of a body by which text is distinguished from binary data."""
+"""Number of bytes at the start of a body that are examined to distinguish text from binary data."""
 
 MEMBERS_MAX = 50
 """Maximum number of gzip members; each costs a copy of the rest of the body."""
@@ -44,7 +44,7 @@ def decode_body(body: bytes, values: Iterable[str], limit: int, *, text: bool) -
 
 
 def _gunzip(body: bytes, size: int) -> bytes | None:
-    """Return the contents of the gzip members; None if the first member is damaged, or if there are too many."""
+    """Return the contents of the gzip members; None if the first is damaged, or there are more than MEMBERS_MAX."""
     found: list[bytes] = []
     while body.startswith(GZIP) and size > 0:
         if len(found) == MEMBERS_MAX:

@@ -1,6 +1,6 @@
 """The origin of a URL, as cookies, credentials and referrers need it: scheme and host, and the domains above the host.
 
-Only an absolute http(s) URL has an origin. Nothing raises for other texts. Results are cached.
+Only an absolute http(s) URL has an origin. No function raises for other texts. Results are cached.
 """
 
 from __future__ import annotations

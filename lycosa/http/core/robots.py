@@ -26,7 +26,7 @@ CRAWL_DELAY_MAX = 300.0
 """Maximum Crawl-delay, in seconds; a longer one is reduced to it."""
 
 RULES_MAX = 10_000
-"""Maximum number of lines kept from the groups for our token. The groups for `*` have a limit of the same size."""
+"""Maximum number of lines that are kept from all groups for our token, and likewise from all groups for `*`."""
 
 SITEMAPS_MAX = 1_000
 """Maximum number of Sitemap lines that are kept."""
@@ -115,7 +115,7 @@ class _Groups:
                 if agents_end:  # consecutive User-agent lines start one group
                     current, agents_end = [], False
                 named_here = _agent(value)
-                named = named or (named_here == token and token != "")  # even an empty group overrides the group of `*`
+                named = named or (named_here == token and token != "")  # even an empty group for us overrides `*`
                 target = everybody if named_here == "*" else ours if named_here == token else None
                 if target is not None and not any(target is group for group in current):
                     current.append(target)

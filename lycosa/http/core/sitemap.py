@@ -122,7 +122,7 @@ def parse_sitemap(body: bytes) -> Sitemap:
     if kind == "":
         return Sitemap(kind, [])
     entries = _lines(body, cut) if kind == "text" else _elements(body, kind)
-    found = list(islice(entries, ENTRIES_MAX + 1))  # one more, to know whether there are more
+    found = list(islice(entries, ENTRIES_MAX + 1))  # one more, to know whether any is cut off
     return Sitemap(kind, found[:ENTRIES_MAX], cut or len(found) > ENTRIES_MAX)
 
 
@@ -220,7 +220,7 @@ def _elements(body: bytes, kind: Kind) -> Iterator[SitemapEntry]:
     draft: _EntryDraft | None = None
     at = 0
     for _ in range(TAGS_MAX):
-        if draft is None and (usual := _USUAL.match(body, at)):  # within an entry it could match a nested one
+        if draft is None and (usual := _USUAL.match(body, at)):  # in an entry it might match a nested entry
             at = usual.end()
             yield _usual_entry(usual)
             continue
@@ -247,7 +247,10 @@ def _usual_entry(found: re.Match[bytes]) -> SitemapEntry:
 
 
 class _EntryDraft:
-    """An entry that is being read. Elements with its prefix are its `own`; most others (`image:loc`) are ignored."""
+    """An entry that is being read. Elements with the namespace prefix of the entry are its `own`.
+
+    Most other elements (`image:loc`) are ignored.
+    """
 
     __slots__ = ("alternates", "empty", "feed", "fields", "prefix")
 

@@ -120,7 +120,7 @@ class CurlFetcher:
             self._sockets.watch(fd, poll)
 
     def _set_timer(self, timeout_ms: int) -> None:
-        """Call libcurl in `timeout_ms`, or never for -1. An earlier timer is kept, and set again when it fires."""
+        """Call libcurl after `timeout_ms`, or never for -1. A timer that fires earlier is kept, and set again then."""
         if self._closed:
             return
         if timeout_ms == 0:  # libcurl must not be called from within its callback

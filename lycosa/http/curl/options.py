@@ -19,7 +19,10 @@ PER_REQUEST = frozenset({"proxy", "download_timeout", "bindaddress", "download_f
 
 
 def body_max(meta: object, default: int) -> int:
-    """Return the maximum body size in bytes. `meta` is a `download_maxsize`: 0 means no limit, None means `default`."""
+    """Return the maximum body size in bytes.
+
+    `meta` is the `download_maxsize` of a request: 0 means no limit, None means `default`.
+    """
     if meta is None:
         return default
     if not isinstance(meta, int) or isinstance(meta, bool) or meta < 0:
@@ -49,7 +52,7 @@ def set_bind_address(curl: pycurl.Curl, value: Any) -> None:
 
 
 def set_proxy(curl: pycurl.Curl, proxy: str, headers: Mapping[str, str]) -> None:
-    """Use this proxy ("" for none). The last Proxy-Authorization in `headers` is sent, and to the proxy only."""
+    """Use this proxy ("" for none). Send it the last Proxy-Authorization in `headers`, which the host does not get."""
     curl.setopt(pycurl.PROXY, proxy)
     secrets = [value for name, value in headers.items() if name.lower() == PROXY_ONLY_FIELD] if proxy else []
     if any(char in "\r\n\0" for value in secrets for char in value):

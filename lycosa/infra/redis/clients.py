@@ -75,7 +75,7 @@ def all_masters(client: Any) -> dict[str, Any]:
 def _resharding_client(client: type[Any]) -> type[Any]:
     """Return a subclass of a cluster client that raises `TryAgainError` for a redirect to an unknown server.
 
-    redis-py learns of a new server only when all keys have arrived there, and fails on earlier redirects.
+    redis-py learns of a new server only when all keys have been moved to it. It fails on a redirect before that.
     """
     try_again = redis_package().exceptions.TryAgainError
 

@@ -49,9 +49,9 @@ class RpcLimits(NamedTuple):
     unread_max: int = 64 << 20
     """Maximum number of sent bytes that the peer has not read. Beyond it the peer is disconnected."""
     write_timeout_s: float | None = None
-    """Maximum time for which the write buffer may stay too full. Then the peer is disconnected."""
+    """Maximum seconds for which the write buffer may stay too full; then the peer is disconnected. None: no limit."""
     calls_max: int = 10_000
-    """Maximum number of a client's calls in progress; further calls fail."""
+    """Maximum number of calls that one client may have in progress; further calls fail."""
     clients_max: int = 1_000
     """Maximum number of simultaneous connections of a server."""
 
@@ -137,7 +137,10 @@ class PeerLost(Exception):
 
 
 class PendingCall(NamedTuple):
-    """A call that has no result yet, or only `parts` of it. Its future is cancelled when the caller no longer waits."""
+    """A call that has no result yet, or only `parts` of its result.
+
+    The future is cancelled if the caller stops waiting.
+    """
 
     number: int
     method: Method

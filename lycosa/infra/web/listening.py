@@ -66,7 +66,7 @@ def is_remote(address: str) -> bool:
 
 
 def remote_note(address: str, access: Access) -> str:
-    """Return a note that says which machines can connect to a server at this IP address; "" if only this one can."""
+    """Return a note on which machines can connect to a server at this IP address; "" if only this machine can."""
     if not is_remote(address):
         return ""
     return f"open to other machines, {f'which need {access.password}' if access.password else 'without a password'}"

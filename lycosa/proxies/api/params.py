@@ -127,7 +127,7 @@ async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) ->
         left = leaving.done()
         if left:
             working.cancel()
-            await asyncio.wait([working])  # it succeeds if it was done before the cancellation
+            await asyncio.wait([working])  # `work` may have been done before the cancellation
         return (None if working.cancelled() else working.result()), left
     finally:
         working.cancel()

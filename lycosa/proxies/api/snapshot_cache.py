@@ -37,7 +37,7 @@ class SnapshotCache:
             return self._proxies
 
     async def explain(self, target: str, request: ProxyRequest) -> list[ProxyExplanation]:
-        """Explain whether each proxy would be leased for a target. Adds the reasons that only the global pool has."""
+        """Return a verdict on each proxy for a target. Adds the reasons for obstacles that affect all targets."""
         found = await self.pool.explain(target, request)
         if not any(lacks_reason(each.verdict) for each in found):
             return found

@@ -88,8 +88,8 @@ class Checker:
         for _ in range(ATTEMPTS_MAX):
             judge, start = await self._judges.ready(), asyncio.get_running_loop().time()
             finding = await self._check_by(judge, proxy)
-            # A proxy is not to blame for a failure or for another page (such as its error page) if the judge does not
-            # answer without a proxy either.
+            # If the judge does not answer without a proxy either, the proxy is not to blame for a failure, or for a
+            # page that is not the judge's (such as an error page of the proxy).
             is_blamed = not finding.alive or PAGE in finding.changes
             if not is_blamed or await self._judges.is_answering(judge, start):
                 return await self._check_sites(finding)

@@ -52,7 +52,10 @@ class Attempts:
         return self._failed.get(request, NONE).proxies if self._failed else NONE.proxies
 
     def judge(self, request: Hashable, outcome: Outcome) -> Outcome:
-        """Return the outcome to report to the pool: `outcome`, but a MISS for a 403 after FORBIDDEN_MAX other 403s."""
+        """Return the outcome to report to the pool.
+
+        Only a 403 changes: after FORBIDDEN_MAX 403s of the request it is a MISS.
+        """
         is_forbidden = outcome.blame is Blame.SITE and outcome.reason == FORBIDDEN
         if is_forbidden and self._failed.get(request, NONE).forbidden >= FORBIDDEN_MAX:
             return replace(outcome, blame=Blame.MISS, rest_s=None)

@@ -142,7 +142,8 @@ class Exchange:
         self._lease, self._latency_s = lease, None
         self._rules = self._context.rules_of(lease.proxy_lease.target)
         proxy = lease.proxy_lease.proxy
-        # An HTTP proxy receives the request itself. Another proxy first receives a request to connect to the host.
+        # An HTTP proxy receives the request itself, unless the address is pinned. Otherwise the proxy has to connect to
+        # the host first.
         absolute = proxy.scheme in ("http", "https") and not route.pinned
         key = (proxy.key, "" if absolute else self._to.authority)
         login = proxy_authorization(proxy) if absolute else b""

@@ -34,7 +34,8 @@ LATE_BAN_S = 300.0
 """Duration of the ban, in seconds, after a late report without a duration."""
 
 OUTCOMES_MAX = 10_000
-"""Number of outcomes of one lease after which only bad ones are kept. A session without pauses keeps its lease."""
+"""Number of outcomes of one lease after which only bad ones are kept. A session that never pauses keeps the same lease,
+so the number of its outcomes would grow without limit."""
 
 RENEWALS = 3
 """A lease is renewed after 1 / RENEWALS of its duration."""

@@ -48,7 +48,10 @@ async def forget_dead(calls: PoolCalls, script_of: Callable[[str], TargetScript]
 async def _forget_idle(
     calls: PoolCalls, script_of: Callable[[str], TargetScript], keys: Sequence[str]
 ) -> Sequence[str]:
-    """Make each target forget those of the proxies that it has not leased. Return the proxies that no target leased."""
+    """Make each target forget the proxies that it has not leased.
+
+    Return the keys of the proxies that no target has leased.
+    """
     for target in await calls.targets() if keys else ():
         leased = await calls.call_target(target, script_of(target).forget_idle(keys))
         keys = [key for key in keys if key not in leased]

@@ -22,11 +22,11 @@ PROXIES_MAX = 10_000
 """Maximum number of proxies with unsent outcomes. Outcomes of further proxies are dropped."""
 
 OUTCOMES_MAX = 16
-"""Maximum number of latest outcomes sent for a proxy. Up to the same number of older outcomes with a latency is sent,
-too: only the first request of a connection has a latency, and outcomes of later requests must not displace it."""
+"""Maximum number of latest outcomes sent for a proxy. In addition, at most as many older outcomes are sent that have a
+latency: only the first request of a connection has one, and the outcomes of later requests must not displace it."""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
-"""Number of outcomes of a proxy at which outcomes that will not be sent are dropped."""
+"""When a proxy has this many unsent outcomes, those that OUTCOMES_MAX excludes are dropped."""
 
 PROXY = Blame.PROXY
 

@@ -339,7 +339,7 @@ class RedisPool:
         return why_none(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _wake(self, target: str | None = None, released: int = REQUESTS_MAX) -> None:
-        """Make the waiting callers of this process ask the server again, for one target, or for all if None."""
+        """Make the waiting callers of this process ask the server again. `target` is None for all targets."""
         some = self._queues.values() if target is None else [self._queues.get(target, {})]
         for queues in some:
             for queue in queues.values():

@@ -56,7 +56,7 @@ def is_kept(head: RequestHead) -> bool:
 
 
 def is_reusable(head: ResponseHead, body: BodyReader) -> bool:
-    """Return whether the connection of a response may be reused after its body has ended."""
+    """Return whether the connection may be reused after the body of the response has ended."""
     return bool(head.minor) and not body.open_ended and b"close" not in _options(head)
 
 
@@ -72,9 +72,10 @@ def is_connection_bound(head: RequestHead | ResponseHead) -> bool:
 def encode_request(
     head: RequestHead, to: Destination, path: bytes, body: BodyReader, *, absolute_form: bool, login: bytes = b""
 ) -> bytes:
-    """Return the head to forward. For a proxy: the target in absolute form, and `login`. For a host: the path alone.
+    """Return the head to forward.
 
-    Raises `BadMessage` for a Connection field that names one of FRAMING.
+    The target is a full URL with `absolute_form` (for an HTTP proxy), otherwise only the path. `login` is the
+    Proxy-Authorization to add. Raises `BadMessage` for a Connection field that names one of FRAMING.
     """
     authority = to.host_field(80)
     lines = [b"%b %b HTTP/1.1" % (head.method, b"http://" + authority + path if absolute_form else path)]

@@ -57,7 +57,7 @@ class SeenRequest:
 def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ()) -> Anonymity:
     """Return the anonymity of a request. `direct` is a request without a proxy; `own` has further addresses of ours."""
     ours = {network for text in (direct.address, *own) if (network := network_of(text)) is not None}
-    values = [value for name, value in seen.fields if name != "host"]  # the host is the address of the judge
+    values = [value for name, value in seen.fields if name != "host"]  # Host has the address of the judge
     if any(network_of(each) in ours for each in (seen.address, *addresses_in(values))):
         return Anonymity.TRANSPARENT
     if any(reveals_proxy(name) for name, _ in seen.fields) or _compared(seen) != _compared(direct):

@@ -92,7 +92,7 @@ class UseOrder:
         return None
 
     def draw_size(self, tier: int) -> int:
-        """Return how many of the first members of a tier one is drawn from."""
+        """Return n: the proxy to lease is drawn from the first n ready members of a tier."""
         ready = self._ready[tier]
         has_failing = ready and ready[-1][0] >= LAST
         count = (bisect_left(ready, (LAST, "")) if has_failing else 0) or len(ready)
@@ -102,7 +102,7 @@ class UseOrder:
         return sorted(self._ready)
 
     def restore(self, virtual_time: float, tiers: Iterable[int], members: Members) -> None:
-        """Restore the order from a store. The members know whether they are ready or waiting."""
+        """Restore the order from a store. `queued` and `waiting` of the members tell where they belong."""
         for tier in tiers:
             placeholder = ProxyTargetState("", ProxyFacts(tier=tier), 0.0)
             self.add_ready(placeholder)
@@ -125,7 +125,7 @@ class UseOrder:
 
 
 def preferred(found: Sequence[ProxyTargetState]) -> int:
-    """Return how many of these members, from the first on, may be drawn.
+    """Return n: only the first n of these members may be drawn.
 
     Members whose uses have all failed come last, and may be drawn only if there are no others.
     """

@@ -138,7 +138,7 @@ class Outage:
         """Record that a request has waited since `began` and got no proxy."""
         if not self.since:
             self.since = max(began, self.worked_at)
-        new = not self.reported and self.worked_at <= began  # if not, other requests got working proxies meanwhile
+        new = not self.reported and self.worked_at <= began  # False if other requests got working proxies meanwhile
         self.reported |= new
         for_s = max(0.0, now - self.since)
         return OutageStatus(for_s, None if self.max_s is None else max(0.0, self.max_s - for_s), new)

@@ -327,7 +327,10 @@ class TargetPool:
         self._note_lost(lost, now, BAN_HOLD_S)
 
     def _note_lost(self, lost: Sequence[ProxyTargetState], now: float, hold_s: float) -> None:
-        """Request a refill, and keep the load of lost proxies that had worked here from moving to the others."""
+        """Request a refill.
+
+        If a lost proxy had worked here, limit the others, so that they do not take over its load.
+        """
         if lost:
             self.filled.clear()
             if self.policy.guarded and any(member.has_worked for member in lost):
@@ -373,10 +376,11 @@ class TargetPool:
 def _choose(
     order: UseOrder, members: Mapping[str, ProxyTargetState], draws: Sequence[float], request: ProxyRequest
 ) -> tuple[list[ProxyTargetState], int]:
-    """Return as many ready members as there are draws, or none, and the number of members that each was drawn from.
+    """Return one ready member for each draw, or none at all.
 
-    The members belong to the cheapest tier with usable proxies. If this tier has fewer usable proxies than needed, its
-    ready ones are chosen, and the next tier supplies the rest.
+    Also return the number of members that each was drawn from. The members belong to the cheapest tier with usable
+    proxies. If this tier has fewer usable proxies than needed, its ready ones are chosen, and the next tier supplies
+    the rest.
     """
     accepts = request.fits if request.avoid else request.has_tags
     fits = accepts if request.tags or request.avoid else None

@@ -149,7 +149,10 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
 
 
 def _complete(address: str, found: Mapping[str, str], scheme: str) -> str:
-    """Return an address with a scheme. A missing scheme or login is taken from the object of the address."""
+    """Return an address with a scheme.
+
+    A missing scheme or login is taken from `found`, the JSON object that has the address.
+    """
     kind, _, place = address.rpartition("://")
     has_login = "@" in place or COLONS.fullmatch(place)
     login = "" if has_login else Proxy("", "", 0, found["user"], found["password"]).login

@@ -81,7 +81,7 @@ LOCATION = {
     SourceKind.FILE: "path", SourceKind.URL: "url", SourceKind.API: "url", SourceKind.TEMPLATE: "address",
     SourceKind.PYTHON: "iterator",
 }  # fmt: skip
-"""The key that has the location of a source, for each kind."""
+"""For each kind of source, the key that holds its location."""
 
 KINDS_OF_KEY = {key: {kind for kind, name in LOCATION.items() if name == key} for key in LOCATION.values()} | {
     "variables": {SourceKind.API, SourceKind.TEMPLATE}, "sessions": {SourceKind.API, SourceKind.TEMPLATE},

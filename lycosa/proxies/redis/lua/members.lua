@@ -33,7 +33,7 @@ local policy = unpack_one(ARGV[2])
 --   overdue_at: no lease expires before this time
 --   due_at: no waiting member becomes eligible before this time
 --   tiers: the tiers of its members
---   has_failing: whether ready members may be placed behind all others because they only failed, see `only_failed`
+--   has_failing: whether there may be ready members whose uses have all failed (`only_failed`)
 local target
 
 local function new_target()

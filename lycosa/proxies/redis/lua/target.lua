@@ -160,8 +160,8 @@ local function has_usable(tier, count)
   return false
 end
 
--- Returns how many of the ready members of a tier, or of `found` if given, may be drawn, from the first on. Members
--- whose uses have all failed come last, and may be drawn only if there are no others.
+-- Returns n: only the first n members may be drawn, of `found` if it is given, otherwise of the ready members of the
+-- tier. Members whose uses have all failed come last, and may be drawn only if there are no others.
 local function preferred(tier, found)
   if not target.has_failing then return found and #found or ready_counts[tier] end -- the usual case
   local count = call('ZCOUNT', ready_keys[tier], '-inf', '(' .. LAST)
@@ -175,7 +175,7 @@ local function preferred(tier, found)
 end
 
 -- Adds members to `chosen` until there is one for each draw, and returns true. Each is drawn from the first `draw_size`
--- ready ones. If too few are ready, adds none, and returns false and the ready ones.
+-- ready members. If too few members are ready, adds none, and returns false and the ready members.
 local function draw_missing(tier, draw_size, chosen)
   local draws = args.draws
   local missing = #draws - #chosen
