@@ -1,8 +1,8 @@
 """Distinguish public IP addresses from private ones, and names that can only be local from all others.
 
-Used by the guard that prevents links on public pages from reaching private services. Nothing raises. In doubt an
-address is private: text that is not an address is not public. An address that embeds an IPv4 address (mapped, NAT64,
-6to4) is public if the embedded address is public.
+Used by the guard that prevents links on public pages from reaching private services. No function raises an error. In
+doubt an address counts as private, and so does text that is not an address. An address that embeds an IPv4 address
+(mapped, NAT64, 6to4) is public if the embedded address is public.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ EMBEDDING_V4 = [
 ]
 
 HOSTS_MAX = 16_384
-"""Maximum number of hosts in the cache: the links of a page are checked one by one, and lead to few hosts."""
+"""Maximum number of hosts whose result is cached. Links are checked one by one, and most lead to the same few hosts."""
 
 PRIVATE_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa")
 """Names that are never delegated (RFC 6761, 6762, 8375, ICANN's `internal`). They and their subdomains are local."""
@@ -90,7 +90,7 @@ def _public_v4(address: IPv4Address) -> bool:
 
 
 def _public_v6(address: IPv6Address) -> bool:
-    address = IPv6Address(int(address))  # drops the zone: `in` is False for fe80::1%eth0
+    address = IPv6Address(int(address))  # without its zone: `fe80::1%eth0 in block` would be False
     if any(address in block for block in EMBEDDING_V4):
         return _public_v4(IPv4Address(int(address) & 0xFFFF_FFFF))
     if address in SIX_TO_FOUR:

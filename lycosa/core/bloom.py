@@ -33,7 +33,10 @@ EXPECTED_MAX = 1_000_000_000
 """Maximum capacity of the first layer, in fingerprints (`--expected-urls`): 1.2 GB of memory per open segment."""
 
 EXPLAINED_MAX = 10**15
-"""Above this number of fingerprints `too_large` calculates no memory: the setting refuses such a number anyway."""
+"""Maximum number of fingerprints for which `too_large` calculates the memory.
+
+The setting itself refuses larger numbers.
+"""
 
 CAPACITY_MAX = 64_000_000
 """Maximum capacity of a further layer, in fingerprints. A layer is saved as a whole: 100 MB for this many."""
@@ -53,7 +56,7 @@ def memory_bytes(expected: int, rate: float = FALSE_POSITIVES) -> int:
 
 
 def too_large(expected: int) -> str:
-    """Return why a filter cannot start with this capacity; "" if it can, or if it exceeds `EXPLAINED_MAX`."""
+    """Return why a filter cannot start with this capacity; "" if it can, or if the capacity exceeds `EXPLAINED_MAX`."""
     if not EXPECTED_MAX < expected < EXPLAINED_MAX:
         return ""
     takes, most = format_size(memory_bytes(expected)), format_size(memory_bytes(EXPECTED_MAX))

@@ -4,7 +4,7 @@
     |-- UsageError            the user wrote something wrong: exit 2, one line says what to write instead
     |   |-- BadUrl            not an absolute http(s) URL
     |   |-- BadSetting        an unknown setting, or a value out of range
-    |   |-- BadProxy          not the address of a proxy, or a list with such lines
+    |   |-- BadProxy          not the address of a proxy, or a list with lines that are not
     |   |-- BadMagnet         not a magnet link or an infohash
     |   |-- BadTorrentFile    not a torrent file
     |   `-- BadSpider         a spider file or class that cannot run
@@ -16,7 +16,7 @@
     |   |-- StorageFull       no room left on the device
     |   |-- WorkerLost        a worker of a shared crawl missed too many heartbeats
     |   `-- StorageError      any other failure of the disk or the database
-    |       `-- StorageUnavailable   the database is gone or locked; later it may answer again
+    |       `-- StorageUnavailable   no connection to the database, or it is locked: may end by itself
     |-- NoProxy               the pool had no proxy for this target within the timeout
     |   `-- NoProxyYet        the request waits, and is then sent through another proxy
     |-- NoJudge               no judge answers: proxies cannot be checked
@@ -25,7 +25,7 @@
     |-- Forbidden             a client of the gateway may not do this: destination, port, login
     |-- IndexFailure          the search index is missing or foreign
     |   |-- IndexUnavailable  the server of the search index does not answer now
-    |   |-- IndexLocked       another process writes it
+    |   |-- IndexLocked       another process writes the index
     |   `-- BadQuery          the query cannot be read
     |-- FetchError            a transfer failed; `retry` says whether another attempt can help
     |   |-- ConnectFailed     no address or no connection: the host is at fault
@@ -262,7 +262,10 @@ class IgnoreRequest(LycosaError):
     """The request was ignored."""
 
     inline = False
-    """Whether a request of `await self.fetch` was ignored, instead of the request whose page is being visited."""
+    """Whether the ignored request comes from `await self.fetch`.
+
+    If False, it is the request whose page is being visited.
+    """
 
 
 @public

@@ -12,12 +12,12 @@ ROUNDING_S = 1e-6
 
 
 class RateLimit(Generic[Key]):
-    """Allows each key `burst` events at once, and `per_s` on average.
+    """Allows each key `burst` events at once, and `per_s` events a second on average.
 
     The entry of a key is the time at which its full burst is available again (GCRA); after that the entry is not
     needed. There are two generations of entries. The older one is dropped when all its entries have expired. With
-    `refuse_when_full` a full table refuses unknown keys, so the limit always holds. Otherwise it drops the older
-    generation early, so a flood of forged addresses does not lock out others.
+    `refuse_when_full` a full table refuses unknown keys, so the limit always holds. Without it, a full table drops the
+    older generation early, so a flood of forged addresses does not lock out other clients.
     """
 
     def __init__(self, per_s: float, burst: int, *, keys_max: int, refuse_when_full: bool = False) -> None:
@@ -55,7 +55,7 @@ class RateLimit(Generic[Key]):
             self._older[key] -= self._interval_s
 
     def ready_at(self, key: Key, now: float) -> float:
-        """Return the time from which the next event is within the limit; `now` if it is already. Counts no event."""
+        """Return the earliest time at which the next event is within the limit; at least `now`. Counts no event."""
         ready_at = self._whole_at(key) - self._tolerance_s
         return now if ready_at <= now else ready_at + ROUNDING_S
 

@@ -1,4 +1,4 @@
-"""Parse the URL of a Redis. Pure: no connection is made, no file is opened, and the files it names need not exist.
+"""Parse the URL of a Redis. Pure: no connection is made, no file is opened, and files named in the URL need not exist.
 
     redis://[USER:PASSWORD@]HOST[:PORT][/DB]                          one server, or any node of a cluster
     unix://[USER:PASSWORD@]/PATH.sock[?db=N]                          the same through a Unix socket

@@ -1,7 +1,7 @@
 """The interface of `queue.Queue`, built on three atomic steps of a back end (put, take, check for the end) and a wait.
 
-A step never blocks. If it cannot be done now, it returns None and, with `register`, records that this queue object is
-waiting; `_wait` then sleeps until a retry may succeed. So no back end needs a separate loop. No wake-up is lost: a
+A step never blocks. A step that cannot be done now returns None. With `register` it also records that this queue object
+is waiting; `_wait` then sleeps until a retry may succeed. So no back end needs a separate loop. No wake-up is lost: a
 wake-up that arrives after `_wakeup_count` was read ends the wait immediately.
 """
 
@@ -90,14 +90,14 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _put(self, packed: list[Any], register: bool) -> bool | None:
-        """Store all items, or none if there is no `_room_for` them.
+        """Store all items, or none if there are fewer free places than `_room_for` says.
 
         Raises `ShutDown`, or `ValueError` if there never will be room.
         """
 
     @abstractmethod
     def _take(self, limit: int, lease: bool, register: bool) -> list[TakenItem] | None:
-        """Remove or lease the next items. Raises `ShutDown` if there are none and there never will be any."""
+        """Remove or lease the next items. Raises `ShutDown` if there are no items and there never will be any."""
 
     @abstractmethod
     def _all_done(self, register: bool) -> bool | None:
@@ -171,7 +171,7 @@ class BlockingQueue(ABC):
         self.close()
 
     def _room_for(self, count: int) -> int:
-        """Return for how many items there must be room before `count` items are put."""
+        """Return how many places must be free before `count` items are put."""
         return 1 if self.lazy else count
 
     def _get(self, limit: int, lease: bool, block: bool, timeout: float | None) -> list[TakenItem]:

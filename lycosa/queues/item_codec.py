@@ -1,4 +1,4 @@
-"""Converts items to bytes and back. `put` refuses an item that would be different after this.
+"""Converts items to bytes and back. `put` refuses an item that the conversion would change.
 
 Without a type an item becomes msgpack. None, bool, int, float, str, bytes, list and dict are native types of msgpack; a
 tuple, a set, a datetime, an int of more than 64 bits and a dict with such keys become extensions. With a type (a

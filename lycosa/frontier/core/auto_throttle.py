@@ -24,7 +24,7 @@ BACKOFF_MIN_S = 0.1
 
 RECOVERY = 15 / 16
 SMALLEST_S = 0.001
-"""A smaller back-off counts as 0."""
+"""Minimum back-off in seconds; a smaller one counts as 0."""
 
 CHANGE_MIN = 0.02
 """A delay that changes by at most this share is not reported again within REPORT_AGAIN_S."""

@@ -10,7 +10,10 @@ from lycosa.frontier.core.fair_queue import NO_WORK
 from lycosa.frontier.core.scheduler import Host
 
 HOSTS_MAX = 1_000
-"""With more hosts nothing is reported: checking them takes too long, and they rarely all wait at the same time."""
+"""Maximum number of hosts for which the brakes are reported.
+
+Checking more hosts takes too long, and they rarely all wait at the same time.
+"""
 
 
 class Brakes(NamedTuple):

@@ -5,10 +5,10 @@ its host gets no lease (nor do the other hosts of its address group, if only the
 CLAIMS_IN_ROW_MAX claims in a row the next turn is reserved for a lease, if leases are requested. If no lease takes the
 turn within YIELD_S, claims are granted again. So neither claims nor leases can starve the other.
 
-A caller never waits for a slot while it holds one: the transfer of a callback's lease is over, so its slot becomes free
-when the callback claims. Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns
+A caller never waits for a slot while it holds one: when a callback claims, the transfer of its lease is over, so the
+slot of the lease is freed. Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns
 when to call it again, or that `wake` will be called. A claim takes its slot only in `try_start`, so a block, a longer
-delay or a new address in the meantime applies to it.
+delay or a new address applies to it even if set after `claim`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Termination detection: decides when a crawl with many partitions is finished.
+"""Termination detection: decides whether a crawl with many partitions is finished.
 
 A partition reports how many of its URLs are `live` (queued, leased, uncommitted, delayed, or on the way to another
 partition) and how many have `arrived` so far (from other partitions or from outside). Partitions are read in any order

@@ -35,7 +35,7 @@ Fingerprint = Callable[[str, str, bytes], int]
 """(method, canonical URL, body) -> 64 unsigned bits."""
 
 RESOLVED_KEY = 0x4C79_636F_7361_0003
-"""Seed of the hash of a resolver's keys. It must not change: stored states would not recognize their URLs."""
+"""Hash seed for the keys that a resolver returns. It must not change: stored states would not recognize their URLs."""
 
 BUILT_IN = ("tracking", "sort", "jsonp", "slash")
 WORDS = (*BUILT_IN, "drop:NAME,...", "keep:NAME,...", "module:function")

@@ -102,12 +102,12 @@ class FrontierStats(NamedTuple):
 
     `delayed` counts the states DELAYED and RETRY; URLs in a segment that has not started count as `queued`.
 
-    The other fields describe this process. `lookups` fingerprints were looked up; for `lookups_settled` of them the
-    Bloom filter was enough. `offered` records were pushed, `added` of them were new. `paused` is why a running crawl
-    leases nothing, or "". `brake` is what all hosts with work wait for; it is "" if one of them may be contacted now,
-    or if the cause is unknown. `work_s` is the minimum time (seconds) that the queued URLs need because of the known
-    delays and blocks. If all hosts with work are blocked, `blocked_until` is when the first may be contacted (unix
-    seconds), else 0.
+    The other fields describe this process. `lookups` is the number of fingerprints looked up, `lookups_settled` of them
+    by the Bloom filter alone. `offered` is the number of pushed records, `added` the number of those that were new.
+    `paused` is why a running crawl leases nothing, or "". `brake` is what all hosts with work wait for; it is "" if one
+    of them may be contacted now, or if the cause is unknown. `work_s` is the minimum time (seconds) that the queued
+    URLs need because of the known delays and blocks. If all hosts with work are blocked, `blocked_until` is when the
+    first may be contacted (unix seconds), else 0.
     """
 
     queued: int = 0

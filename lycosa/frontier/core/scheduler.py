@@ -69,7 +69,7 @@ class AddressGroup(Entity):
     is_tracked_idle: bool = False
 
     def work_s(self) -> float:
-        """Return the seconds of work of all its hosts together, or of the busiest host alone if that is longer."""
+        """Return the seconds of work of all its hosts together, but at least those of its busiest host alone."""
         lane = self.queue.first_lane()
         return max(self.backlog * self.record_s, lane.longest_work_s() if lane is not None else 0.0)
 
@@ -359,8 +359,8 @@ class HostScheduler:
     def update_clock(self, now: float) -> None:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
-        A pause that was set since the previous call may have been computed by the old or by the new time. So it ends at
-        the later of two times: its end as moved back, and its end as given, but at most PAUSE_MAX_S from now.
+        A pause that was set since the previous call may have been computed by the old or by the new time. It is moved
+        back, but then lasts at least until the end that was given, cut to PAUSE_MAX_S from now.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)

@@ -1,6 +1,6 @@
 """Decides which links a crawl follows, by their target, their depth, and the user's allow and deny globs.
 
-It is called once for every new link, so a known host costs only one set lookup.
+A scope is asked about every new link, so the answers for hosts are cached: a known host costs one set lookup.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ midnight does not start over. With time segments, a request that is due later go
 instead. Multiples such as `3d` are counted from a fixed time (weeks from a Monday), so they mean the same in every run.
 
 A resolver may choose a period for each request instead: products daily, comments every third day. The names of such
-segments end with the period: `2026-11-21+3d`. A run then has one segment for each period, and only segments of the same
-period follow each other: the later one takes over the URLs of the earlier one, and the earlier one is archived.
+segments end with the period: `2026-11-21+3d`. A run then has one segment for each period. A segment takes over the URLs
+of the previous segment of the same period, and the previous segment is archived.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Every commit looks up the names of all segments. With a resolver, every link loo
 """
 
 SEGMENTS_KEPT_MAX = 900
-"""Number of segments beyond which the oldest archived ones are dropped, even without `keep_segments`."""
+"""Maximum number of segments kept. Beyond it the oldest archived ones are dropped, even without `keep_segments`."""
 
 LATEST_KEPT = 2
 """Number of latest segments per period that are never dropped: a new segment takes over URLs of the previous one."""
@@ -105,7 +105,7 @@ class SegmentNaming:
         return self.resolver(first, now)
 
     def of_request(self, request: Request, inherited: str) -> str:
-        """Return the segment of a new request: `inherited`, the one of its own period, or the one in which it is due.
+        """Return the segment of a new request: `inherited`, that of its own period, or the later one when it is due.
 
         `inherited` is the segment of the page on which the request was found, or of the run. A request with the same
         period inherits it, even if a later segment has begun. Raises `BadSpider` if a resolver fails.
@@ -222,7 +222,7 @@ def _span(word: str) -> NameAt:
 
 
 def _month(time: float) -> str:
-    # Whole seconds: a timedelta rounds to microseconds, and could name the month that is about to begin.
+    # Whole seconds: a timedelta rounds to microseconds, so the last moment of a month could get the name of the next.
     return (EPOCH + timedelta(seconds=time // 1)).isoformat()[:8] + "01"
 
 
@@ -318,7 +318,7 @@ def is_followed(name: str, latest: Mapping[str, float]) -> bool:
 
 
 class Retention(NamedTuple):
-    """How many archived segments of each period are kept, and for how many seconds from their start. None: no limit."""
+    """Maximum number and maximum age (seconds since the start) of archived segments per period; None: no limit."""
 
     number: int | None = None
     age_s: float | None = None

@@ -67,8 +67,8 @@ class RunProgress(NamedTuple):
     """The work of all workers of a shared crawl since its run began, `age_s` ago.
 
     A run begins when a worker joins a crawl without workers. `counts` are the increases of the counters since then.
-    `item_age_s` is the time since the last item, `pages_at_item` the number of pages until then. Before the first item,
-    the start of the run counts as the last item.
+    `item_age_s` is the time since the last item, `pages_at_item` the number of pages up to the last item. Before the
+    first item, the start of the run counts as the last item.
     """
 
     age_s: float

@@ -103,7 +103,7 @@ class QueueState(msgspec.Struct, array_like=True):
             member.room = min(room, member.room or room)
 
     def report_done(self, number: int, count: int) -> None:
-        """Report items as done: first items that this member took, then items of others, which may pass them on."""
+        """Report items as done: first items that this member took, then items that others took and passed on to it."""
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done

@@ -32,7 +32,7 @@ GAP_MAX_S = 1.0
 RECOUNT_S = 2.0
 """Seconds between two comparisons of the leases on the server with the leases that this member holds."""
 REPLY_KEPT_S = 120.0
-"""Seconds for which the replies to a member are kept after it was declared dead."""
+"""Seconds for which the replies to a member are kept after the member was declared dead."""
 LEAVE_MAX_S = 1.0
 FAILED_PAUSE_S = 0.05
 """Seconds before the heartbeat tries again after an error."""
@@ -95,7 +95,7 @@ class QueueMember:
             token = f"{slot.index}.{slot.number + 1}"
             if lease:
                 self._held.add(token)
-            slot.number += 1  # after adding the token: `_held_leases` must have the tokens of all calls it counts
+            slot.number += 1  # only now: a call that `_held_leases` counts must have its token in `_held`
             kept = False
             try:
                 reply = self._server.run(script, name, slot.index, slot.number, slot.arrived, *arguments)

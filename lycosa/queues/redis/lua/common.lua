@@ -95,8 +95,9 @@ local function leases_of(member)
   return call('ZRANGEBYLEX', LEASED, '[' .. member .. ':', '(' .. member .. ';')
 end
 
--- Ends a stored reply. If it arrived, its items have left the queue; if not, they go back to their places. (After a
--- crash in which the server lost its last calls, the stored reply may be older than the last reply that arrived.)
+-- Ends a stored reply. If the reply arrived, its items have left the queue; if not, they go back to their places.
+-- (After a crash in which the server lost its last calls, the stored reply may be older than the last reply that
+-- arrived.)
 local function settle(member, record, arrived)
   local places, token = record[3], record[4]
   if not places or (arrived and token) then return end
@@ -127,7 +128,8 @@ local function reply(status, places, token)
   return record
 end
 
--- Drops the replies kept for a member. `numbers`: for each slot the last call whose reply arrived; if nil, all did.
+-- Drops the replies kept for a member. `numbers`: for each slot the last call whose reply arrived; nil if all replies
+-- arrived.
 local function drop_replies(member, numbers)
   local field, packed = 0, call('HGET', REPLIES, member .. ':0')
   while packed do

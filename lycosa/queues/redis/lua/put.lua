@@ -1,5 +1,6 @@
 #!lua
--- Store all or nothing. ARGV 5..: 1 to register for a wake-up, how many must fit, then rank and packed item of each.
+-- Stores all items or none. ARGV 5..: 1 to register for a wake-up, the number of places that must be free, then the
+-- rank and the packed item of each.
 local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
 local refused = refusal()

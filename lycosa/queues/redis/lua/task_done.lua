@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Reports items as done: first those that this member took, then those of others, which may have passed them on.
+-- Reports items as done: first items that this member took, then items that other members took and passed on to it.
 -- ARGV 5: the number of items.
 local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
