@@ -167,7 +167,7 @@ async def crawl(
     store         URL of a database server for the torrents: postgresql://HOST/DATABASE or mysql://HOST/DATABASE
     profile       "home", for a connection through a home router, or "server"
     rules         rule files (docs/torrent-rules.md)
-    max_bytes     maximum size of torrents.sqlite with its log; beyond it, torrents with the fewest seeders are removed
+    max_bytes     maximum size of torrents.sqlite with its log; above it, torrents with the fewest seeders are removed
     max_torrents  end after this many new torrents; without it, the crawl runs until the generator is closed
 
     The other arguments are those of `open_node`. The crawl pauses while your loop processes a torrent. A torrent is

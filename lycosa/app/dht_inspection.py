@@ -24,7 +24,7 @@ RATE_OVER_S = 1.0
 
 
 class Explanation(NamedTuple):
-    """Whether an infohash is stored, and if not, why: in one word, in sentences, and as values."""
+    """Whether an infohash is stored, and the reason if it is not: as one word, as sentences, and as values."""
 
     answer: Answer
     lines: list[str]

@@ -34,7 +34,7 @@ PAGE_ROWS = 500
 DENIED_AT_ONCE = 10_000
 LINE_MAX = 64 * 1024
 MARGIN_S = 1.0
-"""Maximum time that a crawl takes to store the torrents that it has already inspected."""
+"""Maximum seconds that a crawl takes to store the torrents that it has already inspected."""
 
 
 class Applied(NamedTuple):

@@ -111,14 +111,14 @@ class CrawlRun:
         self._segments = RunSegments(storage, operations, namings, options, began_at)
 
     async def start_seeding(self) -> None:
-        """Start queueing the start requests. The first one decides which segment the run belongs to."""
+        """Start queueing the start requests. The first request determines the segment of the run."""
         before = await self._frontier.stats()
         self._resumed = bool(before.done or before.dead)
         self._lookups_left = SEEDS_LOOKED_UP if before.dead else 0
         required = not (self._resumed or before.unfinished or self._dispatcher.has_idle_handlers)
         self._seeder = Seeder(self._crawl, self._hooks.process_starts, self, required=required)
         await self._seeder.start()
-        if not self._segments.has_begun:  # there were no start requests: requeue stored records anyway
+        if not self._segments.has_begun:  # there were no start requests; stored records are requeued anyway
             await self._segments.begin("")
         for spec in self._crawl.spiders:
             spec.target.crawler.push = partial(self._push, spec)
@@ -261,7 +261,10 @@ class CrawlRun:
         log.info("closed (%s): %s in %.1f s", reason, text, counts["elapsed_s"], extra=fields)
 
     async def view(self) -> CrawlView:
-        """Return this worker's view of the crawl: its own report and the frontier's counts, but no shared totals."""
+        """Return this worker's view of the crawl: its report and the frontier's counts.
+
+        The totals are empty in a shared crawl.
+        """
         report, stats = self.reporter.report(), await self._frontier.stats()
         urls = {name: getattr(stats, name) for name in ("queued", "leased", "delayed", "done", "dead")}
         totals = {} if self._settings.frontier else report.counts

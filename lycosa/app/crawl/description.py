@@ -73,7 +73,7 @@ def log_start(crawl: CrawlSpec, state: StateDir) -> None:
 def refuse_other_crawl(known: Description, place: str, crawl: CrawlSpec, instead: str) -> None:
     """Raise `ForeignState` if `known`, the description at `place`, has other spiders or fingerprint rules.
 
-    The message ends with `instead`: the options that the user should give.
+    The message ends with `instead`, which names the options that the user should give.
     """
     names = sorted(spec.spider.name for spec in crawl.spiders) if len(crawl.spiders) > 1 else []
     if known.name and (known.spider != crawl.spider_names or sorted(each.name for each in known.members) != names):

@@ -23,7 +23,7 @@ ORDER_STEP = 100
 
 
 def pipelines_of(spec: SpiderSpec, crawler: Crawler, channel: ItemChannel | None = None) -> Pipelines:
-    """Return the pipelines of the spider's class (order 100, 200...) and of the settings.
+    """Return the pipelines of the spider's class (with the order numbers 100, 200...) and those of the settings.
 
     Dropped items and errors are counted and sent as signals. With `channel`, the kept items are sent there.
     """

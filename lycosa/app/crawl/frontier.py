@@ -42,9 +42,9 @@ LEAVE_MAX_S = 5.0
 class OpenFrontier:
     """The frontier of a crawl. If workers share it, `shared` is the same object, with the methods of `SharedFrontier`.
 
-    `operations` creates its `FrontierOperations`, see `SharedFrontier.operations`. `delays` returns the delays of a
-    host for worker processes (`LocalFrontier.delays`), or () if the frontier is shared. `rejoined`: whether the other
-    workers had removed this one.
+    `operations` creates the `FrontierOperations` of this frontier, see `SharedFrontier.operations`. `delays` returns
+    the delays of a host for worker processes (`LocalFrontier.delays`), or () if the frontier is shared. `rejoined`:
+    whether the other workers had removed this one.
     """
 
     frontier: Frontier
@@ -87,12 +87,14 @@ class OpenFrontier:
             self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
 
     def progress_reader(self, reporter: WorkerReporter) -> Callable[[], Awaitable[RunProgress]] | None:
-        """Return a function that sends this worker's counters and returns those of all workers; None if not shared."""
+        """Return a function that sends this worker's counters and returns those of all workers; None if the crawl is
+        not shared.
+        """
         shared = self.shared
         return (lambda: shared.progress(reporter.encode())) if shared is not None else None
 
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
-        """Return the totals of a shared crawl, including this worker's; {} if not shared or the server is lost."""
+        """Return the totals of all workers of a shared crawl; {} if the crawl is not shared or the server is lost."""
         if self.shared is not None:
             with suppress(StateError):  # missing totals must not fail the crawl
                 return await self.shared.totals(reporter.encode())
@@ -179,7 +181,10 @@ async def expire_finished(crawl: CrawlSpec, *, finished: bool) -> None:
 
 
 async def _leave(frontier: Frontier) -> None:
-    """Leave a shared crawl. Waits at most LEAVE_MAX_S: the other workers notice anyway that this one is gone."""
+    """Leave a shared crawl.
+
+    Waits at most LEAVE_MAX_S, because the other workers also notice a worker that just ends.
+    """
     with suppress(TimeoutError):
         async with asyncio.timeout(LEAVE_MAX_S):
             await frontier.close()

@@ -41,7 +41,7 @@ from lycosa.storage.ports import Sink
 from lycosa.storage.sinks.memory import MemorySink
 
 NO_FOLDER = Path("/dev/null")
-"""A path without settings files: a `Crawl` has only the settings that the program passes."""
+"""A folder that has no settings files, because a `Crawl` uses only the settings that the program passes."""
 
 USAGE = "Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)"
 
@@ -95,7 +95,7 @@ class Crawl:
         if self._run is not None and not self._task.done():
             self._run.stop(at_once=True)  # nobody would receive the items of visits in progress
         if not self._begun:
-            self._task.cancel()  # it may hang, for example in `open_spider`
+            self._task.cancel()  # the task may hang, for example in `open_spider`
             await asyncio.wait([self._task])
             if self._task.cancelled():
                 return

@@ -47,10 +47,9 @@ NAME_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A spider with its crawler and the name of the crawl. `seeds` are the start URLs of a crawl without a spider.
-
-    Such a crawl is `generic`; for a user's spider `seeds` is empty. `key` are the fingerprint rules, empty for the
-    default.
+    """What is crawled: a spider with its crawler, and the name of the crawl. A crawl without a user's spider is
+    `generic`, and `seeds` are its start URLs; for a user's spider `seeds` is empty. `key` are the fingerprint rules,
+    empty for the default.
     """
 
     spider: Spider
@@ -158,7 +157,9 @@ def fetch_settings_of(settings: Settings) -> FetchSettings:
 
 
 def items_file(settings: Settings) -> str:
-    """Return the first output that is an uncompressed file of JSON lines, which an index can read; "" if none is."""
+    """Return the first output that is an uncompressed file of JSON lines, which an index can read; "" if there is
+    none.
+    """
     files = (
         each.path for each in parse_outputs(settings.output) if each.format == "jsonl" and not each.codec and each.path
     )

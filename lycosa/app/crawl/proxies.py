@@ -47,7 +47,10 @@ async def open_pool_leaser(stack: AsyncExitStack, settings: Settings, clock: Clo
 
 
 def _maintain(stack: AsyncExitStack, pool: ProxyPool, *, is_empty: bool) -> None:
-    """Refresh and check a pool in memory by the project's settings, since no other process can. Raises `BadSetting`."""
+    """Refresh and check a pool in memory by the project's settings, since no other process can do it.
+
+    Raises `BadSetting`.
+    """
     sources, checks = project_sources(Path.cwd()), project_checks(Path.cwd())
     if is_empty and not sources:
         raise BadSetting(

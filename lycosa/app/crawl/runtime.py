@@ -90,7 +90,10 @@ class CrawlContext:
     pipeline_commits: PipelineCommits | None = None
 
     def prepare(self, spider: str, item: Any) -> Sequence[Any]:
-        """Return an item of a spider, prepared for each sink, and lastly for `pipeline_commits`, if it is set."""
+        """Return an item of a spider in the form for each sink.
+
+        If `pipeline_commits` is set, its form is the last one.
+        """
         prepared = [sink.prepare(item) for sink in self.sinks]
         if self.pipeline_commits is not None:
             prepared.append(self.pipeline_commits.prepare_item(spider, item))
@@ -160,7 +163,10 @@ def _send_robots_parsed(signals: Signals, robots: Robots, request: Request) -> N
 
 
 def connect_gates(gates: Sequence[RobotsGate]) -> Sequence[RobotsGate]:
-    """Make the gates share the robots.txt facts that each of them learns. The engine uses the first gate."""
+    """Make each gate pass on the facts that it fetches from a robots.txt to the other gates.
+
+    The engine uses the first gate.
+    """
     for gate in gates:
         gate.peers = [each for each in gates if each is not gate]
     return gates
@@ -313,7 +319,7 @@ def _throttle(settings: Settings, context: CrawlContext) -> Throttle | None:
 
 def _metarefresh(runtime: SpiderRuntime) -> MetaRefresh | None:
     settings = runtime.spec.settings
-    # A generic crawl makes an item from every page, even from one that refreshes to another page.
+    # A generic crawl makes an item from every page, even if the page has a meta refresh to another page.
     if runtime.spec.target.generic or not settings.meta_refresh or not settings.redirect:
         return None
     return MetaRefresh(settings.max_redirects, settings.meta_refresh_max_delay)

@@ -74,7 +74,10 @@ class CrawlSpec:
         return "+".join(sorted(spec.spider.name for spec in self.spiders if not spec.target.generic))
 
     async def send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:
-        """Send a signal to the receivers of all spiders. With `of_spider`, they also get their spider, as `spider`."""
+        """Send a signal to the receivers of all spiders.
+
+        With `of_spider`, each receiver also gets its spider, as the argument `spider`.
+        """
         for spec in self.spiders:
             sender = {"spider": spec.spider} if of_spider else {}
             await spec.target.crawler.signals.send(signal, **sender, **values)
@@ -128,7 +131,10 @@ def crawl_spec(
 
 
 def _with_own_records(target: Target) -> Target:
-    """Return the target with its spider's name in records and fingerprints: each spider fetches a URL for itself."""
+    """Return the target with its spider's name in records and fingerprints.
+
+    If two spiders request a URL, both fetch it.
+    """
     fingerprint = spider_fingerprint(target.naming.fingerprint, target.spider.name)
     return replace(target, naming=target.naming._replace(fingerprint=fingerprint, spider=target.spider.name))
 

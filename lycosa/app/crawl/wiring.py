@@ -136,7 +136,7 @@ async def _build(
     monitor = _monitor(crawl, stats, processes)
     engine = Engine(storage, visitor, HostLookups(gates[0], addresses), _limits(settings), monitor, clock)
     if processes is not None:
-        processes.set_engine(engine)  # only now, because the engine was created with the processes as its visitor
+        processes.set_engine(engine)  # set only now, because the engine itself needs the processes as its visitor
     for runtime, inline in zip(runtimes, inline_fetchers, strict=True):
         runtime.crawler.set_stop(engine.close)
         inline.wake = engine.wake

@@ -51,7 +51,10 @@ RESTART_DELAY_S = 0.1
 """The n-th consecutive restart of a worker that died before it visited a page is delayed by this times 2**n."""
 
 END_TIMEOUT_S = 5.0
-"""Maximum seconds for a worker to exit after closing its socket, and for all workers to exit after a failed crawl."""
+"""Maximum seconds from the time when a worker closes its socket until it exits.
+
+Also the maximum seconds for all workers to exit after a failed crawl.
+"""
 
 GC_THRESHOLD = 20_000
 """Number of new objects after which the garbage collector looks for cycles."""
@@ -159,7 +162,7 @@ class WorkerProcesses:
             supervisor.cancel()
         await asyncio.gather(*self._supervisors, return_exceptions=True)
         if self._failure.done():
-            self._failure.exception()  # mark it as retrieved: it was raised before, or it came too late
+            self._failure.exception()  # marks the exception as retrieved: it was raised before, or it came too late
 
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():

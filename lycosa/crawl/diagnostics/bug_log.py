@@ -25,7 +25,7 @@ REPEAT_EVERY_S = 30.0
 """Minimum time between two log lines about the repeats of a bug."""
 
 DETAIL_MAX = 200
-"""Maximum number of characters kept of a message or a URL."""
+"""Maximum number of characters of the message of a bug, and of its URL. The rest is cut off."""
 
 TRACE_MAX = 20_000
 """Maximum number of characters of a traceback that a worker process sends."""
@@ -39,7 +39,8 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 class Bug:
     """`function` failed `count` times at `place` (`quotes.py:12`, "" if no line of the user's code is involved).
 
-    `detail` and `url` ("" if there is none) belong to the first failure. `key` is the same in all processes.
+    `detail` and `url` ("" if there is none) belong to the first failure. `key` identifies the bug, and is the same in
+    all processes.
     """
 
     key: str
@@ -160,9 +161,9 @@ def _exc_info(error: BaseException) -> ExcInfo:
 
 
 def _key_of(error: BaseException, function: str) -> str:
-    """Return the exception class and the innermost line of the user's code in the traceback.
+    """Return the key of a bug: the exception class, and the innermost line of the user's code in the traceback.
 
-    Without user code in the traceback, return the class, the innermost line and `function`.
+    Without user code in the traceback, the key is the class, the innermost line and `function`.
     """
     kind, place = type(error).__name__, user_frame(error)
     if place is not None:

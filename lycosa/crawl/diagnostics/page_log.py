@@ -1,4 +1,4 @@
-"""Logs what happens to each request, one line each, at level DEBUG, in the format of Scrapy.
+"""Logs each step of a request as one line, at level DEBUG, in the format of Scrapy.
 
     Crawled (200) <GET https://example.com/> (referer: None)
     Redirecting (301) to <GET https://example.com/b> from <GET https://example.com/a>

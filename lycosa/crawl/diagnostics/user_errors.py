@@ -27,7 +27,7 @@ SHOWN_MAX = 60
 """Maximum number of characters shown of a wrong value."""
 
 DEPTH_MAX = 50
-"""Maximum depth at which nested lists and dicts are searched."""
+"""Maximum depth at which nested lists and dicts are searched for a value that cannot be stored."""
 
 SIMILARITY_MIN = 0.8
 """A name counts as a misspelling of a known name if they are at least this similar (`difflib`)."""
@@ -196,7 +196,8 @@ def check_start(spider: object) -> str:
 def check_start_requests(spider: object) -> str:
     """Check that no `start_requests` is defined without `start`: it is never called, so a login there is skipped."""
     owner = type(spider)
-    # Only the first class in the MRO with either counts: its `start` overrides an inherited `start_requests`.
+    # Only the first class in the MRO that defines one of the two counts: its `start` overrides an inherited
+    # `start_requests`.
     defined: Mapping[str, Any] = next(
         (vars(each) for each in owner.__mro__ if {"start", "start_requests"} & set(vars(each))), {}
     )
@@ -226,7 +227,7 @@ def check_allowed_domains(domains: object, owner: str) -> str:
     if not isinstance(domains, Iterable):
         return f"allowed_domains of {owner} is {_shown(domains)}: write a list of domains"
     for domain in domains:
-        if domain is None:  # as in Scrapy it does not count
+        if domain is None:  # ignored, as in Scrapy
             continue
         if not isinstance(domain, str):
             return f"allowed_domains of {owner} has {_shown(domain)}: write domains as strings, 'example.com'"
@@ -312,7 +313,7 @@ def _user_classes(owner: type) -> list[type]:
 
 
 def _has_own(owner: type, name: str) -> bool:
-    """Return whether the user's classes define this attribute, or a `start` that replaces `start_urls`."""
+    """Return whether the user's classes define this attribute. Instead of `start_urls` they may define `start`."""
     accepted = {name, "start"} if name == "start_urls" else {name}
     return any(accepted & vars(each).keys() for each in _user_classes(owner))
 

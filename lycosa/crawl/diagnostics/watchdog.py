@@ -33,7 +33,7 @@ BEAT_S = 0.2
 """Maximum interval at which the loop records the time."""
 
 WARNINGS_MAX = 20
-"""Maximum number of lines of code that are reported."""
+"""Maximum number of lines of code that a run reports as blocking the loop."""
 
 CALL_MAX = 60
 """Maximum number of characters shown of a call."""
@@ -89,7 +89,7 @@ class Watchdog:
     async def __aexit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._beat = time.monotonic()  # otherwise the thread could wait forever for a blocking call to end
+        self._beat = time.monotonic()  # otherwise the thread could wait forever for the end of a blocking call
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

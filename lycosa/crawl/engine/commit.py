@@ -126,7 +126,7 @@ class Committer:
         return True
 
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
-        """Truncate the sinks to their committed positions, and commit their start positions before anything is written.
+        """Truncate the sinks to their committed positions. Then commit the positions at which they start to write.
 
         A sink that is new to this crawl starts at its end, or with `afresh` at its beginning. Returns the positions.
         """
@@ -141,7 +141,7 @@ class Committer:
         return starts
 
     async def finish(self) -> None:
-        """Commit, and record a clean end: no data of this crawl lies after the positions."""
+        """Commit, and record a clean end: no data of this crawl lies after the committed positions."""
         await self.commit()
         if not self._abandoned:
             await self.frontier.commit({CLEAN: 1})

@@ -1,7 +1,8 @@
-"""The free-space floor: a crawl pauses, leasing nothing new, before a device it writes to is full.
+"""Pauses a crawl before a device that it writes to is full. A paused crawl leases no records.
 
-The space below the floor is reserved for the running visits, which still finish and commit. A check costs a system call
-per path, so it runs only at every commit, and every SHORTAGE_CHECK_S during a shortage.
+The crawl pauses when the free space is less than the floor. This space is reserved for the running visits, which
+finish and commit. A check costs a system call per path, so it runs only at every commit, and every SHORTAGE_CHECK_S
+during a shortage.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def disk_space(path: Path) -> DiskSpace:
 
 @dataclass(eq=False, repr=False)
 class FreeSpace:
-    """Watches the devices of `paths`. `floor_bytes`: None for the default floor, 0 for none.
+    """Watches the devices of `paths`. `floor_bytes`: None for the default floor, 0 for no floor.
 
     `other_shortage` returns the text of another shortage (a server's memory, for example), or "" if there is none.
     """
@@ -77,7 +78,10 @@ class FreeSpace:
             self.check()
 
     async def wait_for_space(self, *, running: bool) -> None:
-        """Wait until there is space. Return at once if the crawl is not `running`: the engine would not check again."""
+        """Wait until there is space.
+
+        Return at once if the crawl is not `running`: only a running engine checks the space.
+        """
         self.recheck()
         while running and self.shortage:  # noqa: ASYNC110  the engine checks at the same interval
             await asyncio.sleep(SHORTAGE_CHECK_S)

@@ -70,7 +70,7 @@ class LeaseVisitor(Protocol):
 
 
 QueueMore = Callable[[float], Awaitable[int]]
-"""Takes the time (unix seconds), queues more records and returns how many."""
+"""A function that queues more records, given the time (unix seconds). It returns the number of records."""
 
 
 class IdleStatus(NamedTuple):
@@ -223,7 +223,10 @@ class Engine:
         return snapshot._replace(waiting_until=self.idle_status.until, paused=self.idle_status.paused)
 
     async def wait_for_activity(self, seen: Snapshot) -> None:
-        """Wait while the crawl is idle or paused exactly as in `seen`. Return at once if it was active in `seen`."""
+        """Wait until the idle status of the crawl differs from that in `seen`.
+
+        Return at once if it was active in `seen`.
+        """
         while self.idle_status == (seen.waiting_until, seen.paused) != ACTIVE:
             self._activity.clear()
             await self._activity.wait()
@@ -313,7 +316,7 @@ class Engine:
         times = (due, self._leases.next_renewal(), recheck_at, close_at, idle_at)
         wait_s = min(at for at in times if at is not None) - now
         if wait_s <= 0:
-            await asyncio.sleep(0)  # otherwise other tasks would starve while leases keep coming
+            await asyncio.sleep(0)  # otherwise other tasks would never run while there is always something to lease
             return
         if not self._tasks:
             self._note_idle(due, now)

@@ -20,7 +20,7 @@ class _Renewal:
 
 
 class CallbackPages:
-    """Bounds the memory of pages whose transfer is over and whose callback still runs: the bytes of their bodies."""
+    """Limits the total size of the bodies of pages whose callback still runs after their transfer."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max

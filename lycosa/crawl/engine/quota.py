@@ -18,7 +18,7 @@ POLL_EVERY_S = 1.0
 
 
 class PageQuota:
-    """`max_pages` of a segment, None for no limit. `stats` counts the pages of this run."""
+    """Compares the pages of a segment with `max_pages` (None for no limit). `stats` counts the pages of this run."""
 
     def __init__(self, max_pages: int | None, stats: RunStats) -> None:
         self._max_pages = max_pages
@@ -34,7 +34,7 @@ class PageQuota:
         self._others = max(0, pages - self._ours)
 
     async def poll(self, operations: FrontierOperations, segments: CurrentSegments, wake: Callable[[], None]) -> None:
-        """Count every POLL_EVERY_S, and `wake` the engine when the quota is used up. Raises `StateError`."""
+        """Call `refresh` every POLL_EVERY_S, and `wake` the engine when the quota is used up. Raises `StateError`."""
         while self._max_pages is not None:
             await asyncio.sleep(POLL_EVERY_S)
             await self.refresh(operations, segments)

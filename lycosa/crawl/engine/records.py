@@ -23,7 +23,7 @@ from lycosa.http.core.request import Request
 
 PRIORITY_MAX = 2**62
 NOT_BEFORE_MAX = 1e11
-"""Unix seconds (the year 5138)."""
+"""The latest valid `not_before`, in unix seconds (the year 5138)."""
 
 
 class Naming(NamedTuple):
@@ -125,7 +125,7 @@ def replacement_record(
         guarded=guarded,
         dont_filter=record.dont_filter
         or target.dont_filter
-        or (target.fingerprint in replaced and target.url not in trail),  # a URL of the trail is a redirect loop
+        or (target.fingerprint in replaced and target.url not in trail),  # a URL in the trail: a redirect loop
     )
 
 

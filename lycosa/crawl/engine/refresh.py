@@ -35,7 +35,7 @@ of its previous segment. For a segment with a period in its name, the key ends w
 
 
 async def refresh(operations: FrontierOperations, segments: Sequence[str], before: float, now: float) -> int:
-    """Requeue the URLs of these segments that were done or dead before this time (unix seconds). Return how many.
+    """Requeue the URLs of these segments that became done or dead before this time (unix seconds). Return how many.
 
     Their reasons do not matter: robots.txt, scope and depth are checked again when the record is leased.
     """
@@ -50,7 +50,8 @@ async def refresh(operations: FrontierOperations, segments: Sequence[str], befor
 async def retry_dead(operations: FrontierOperations, segments: Sequence[str], now: float) -> int:
     """Requeue the dead URLs. Return how many.
 
-    With time segments, only the dead URLs of `segments`: `CarryOver` has copied those of the previous segments.
+    If the segments are time segments, only the dead URLs of `segments` are requeued, because `CarryOver` has copied
+    those of the previous segments.
     """
     moved = 0
     for segment in segments if any(map(starts_at, segments)) else [None]:
@@ -99,7 +100,8 @@ class CarryOver:
             rows = Selection(states=(State.DONE, State.DEAD, State.ARCHIVED), segment=source.name)
             moved = await _requeue(self._operations, rows, segment, now)
         if source is None or not (source.queued or source.leased or source.delayed):
-            # Only if the source is finished: otherwise a second pass has to take over its later URLs.
+            # Commit the mark only if the source is finished. Otherwise a second pass has to take over the URLs that are
+            # still queued.
             await self._committer.commit({_key(segment): self._marks[segment]})
         return moved
 

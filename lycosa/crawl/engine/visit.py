@@ -171,7 +171,10 @@ class Visitor:
     async def _without_slot(
         self, lease: Lease, request: Request, result: DownloadResult, size: int, *, contacted: bool
     ) -> Outcome:
-        """Run the callback of a result, and return the outcome. A slow callback does not delay the host's requests."""
+        """Run the callback of a result, and return the outcome.
+
+        A slow callback frees the host's slot before it ends.
+        """
         transfer = (lease, contacted, size)
         loop = asyncio.get_running_loop()
         started = loop.time()

@@ -6,7 +6,10 @@ import asyncio
 
 
 class Wakeup:
-    """Wakes one sleeper on the running loop. A call of `set` while nobody sleeps ends the next sleep at once."""
+    """Wakes one sleeper on the running loop.
+
+    If `set` is called while no sleep is running, the next sleep ends at once.
+    """
 
     def __init__(self) -> None:
         self._is_set = False

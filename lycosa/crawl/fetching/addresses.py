@@ -38,7 +38,7 @@ class HostLookup(Protocol):
     """Resolves hosts for fetches: `HostAddresses`, or `RemoteAddresses` in a worker process."""
 
     def lookup_error(self, url: str) -> str:
-        """Return why the host of a URL could not be resolved; "" if it was, or was never looked up."""
+        """Return why the host of a URL could not be resolved; "" if it was resolved, or never looked up."""
 
     async def update(self, host: str) -> None:
         """Resolve a host and set its address in the frontier, or no address if that fails."""

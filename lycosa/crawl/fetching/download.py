@@ -69,7 +69,7 @@ BlockHost = Callable[[str, float], Awaitable[None]]
 
 @dataclass(eq=False, repr=False)
 class Downloader:
-    """Downloads for one spider.
+    """Downloads the requests of one spider.
 
     `accept` decides by status and headers whether the fetcher reads the body. `headers` are those that the fetcher
     sends with every request. `block_host(host, until)` blocks a host in the frontier, for `download_delay` in meta.

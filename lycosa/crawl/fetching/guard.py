@@ -17,7 +17,7 @@ from lycosa.frontier.core.model import Lease, UrlRecord
 from lycosa.http.core.private_addresses import AllowedPrivate, is_public_page
 
 ANSWERS_MAX = 4096
-"""Maximum size of each of two caches: whether an address is public, and whether a host is allowed by name."""
+"""Maximum number of entries of each cache: which addresses are public, and which hosts are allowed by name."""
 
 
 class CurrentWork(msgspec.Struct):  # created for each page; three times as fast as a class with slots

@@ -92,9 +92,10 @@ class InlineFetcher:
         lease = _lease()
         parent = lease.record if lease is not None else None
         copy = request.copy()
-        plain = request.replace(callback=None, errback=None)  # not stored, so they need not be methods
+        # The request is not stored, so its callbacks need not be methods.
+        plain = request.replace(callback=None, errback=None)
         record = to_record(plain, self.spider, parent, self.naming, guarded=is_guarded())
-        if parent is not None:  # it is part of the page, not a link, so it gets the depth of the page
+        if parent is not None:  # the request is no link, so it gets the depth of the page
             record = msgspec.structs.replace(record, depth=max(1, parent.depth))
         copy.record = record
         copy.url = copy.record.url
@@ -106,7 +107,7 @@ class InlineFetcher:
         while True:
             try:
                 result = await self._fetch_once(request, into)
-            except NoProxyYet as later:  # from the fetch of robots.txt
+            except NoProxyYet as later:  # raised while fetching robots.txt
                 result = Deferred(later.until)
             if isinstance(result, Deferred):
                 await self.frontier.block_host(request.record.host, result.until)

@@ -107,8 +107,8 @@ class RobotsGate:
         await with_claim(host, transfer)
 
     def _one_shot_lease(self, host: str, address: str = "", *, guarded: bool) -> Lease:
-        """Return a lease to fetch the robots.txt of a host now, without retries."""
-        # All retries are used up, so a failure is final.
+        """Return a lease with which the robots.txt of a host is fetched at once and without retries."""
+        # The record has used up all retries, so a failure is final.
         url, tries = f"{host}/robots.txt", self.retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
@@ -131,7 +131,7 @@ class RobotsGate:
         self._inc("request_count")
         try:
             status, body, retry_after = await self._fetch(lease)
-        except PrivateAddress:  # only raised for guarded requests, and their pages will fail in the same way
+        except PrivateAddress:  # only raised for guarded requests; their pages will fail in the same way
             await self.store(host, HostFacts(NOT_FETCHED, 404, now - ROBOTS_TTL_S + REFETCH_AFTER_ERROR_S), now)
             return None
         except FetchError as error:

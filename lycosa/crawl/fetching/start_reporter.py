@@ -19,7 +19,7 @@ from lycosa.infra.clock import Clock
 
 
 class OwnerStarts(Protocol):
-    """The frontier of the owner process, as a worker process sees it."""
+    """Reports request starts to the frontier of the owner process."""
 
     def is_paced(self, host: str) -> bool:
         """Return whether the owner needs the starts of this host, because it has a delay."""
@@ -29,7 +29,10 @@ class OwnerStarts(Protocol):
 
 
 class StartReportingFetcher(FetcherWrapper):
-    """Reports starts to a frontier shared with other workers. Starts no transfer once this worker was removed."""
+    """Reports starts to a frontier shared with other workers.
+
+    Raises `WorkerLost` instead of a transfer if the other workers have removed this one.
+    """
 
     def __init__(self, fetcher: Fetcher, frontier: SharedFrontier, clock: Clock) -> None:
         super().__init__(fetcher)
@@ -64,6 +67,6 @@ class OwnerReportingFetcher(FetcherWrapper):
 
 
 def _sent_ago_s(response: HttpResponse) -> float:
-    """Return how long ago the request was sent: at the time when the connection (with TLS) was established."""
+    """Return the seconds since the request was sent, which happens when the connection (with TLS) is established."""
     timings = response.timings
     return timings.total_s - max(timings.connect_s, timings.tls_s)

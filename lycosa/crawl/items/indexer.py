@@ -8,8 +8,8 @@ of the crawl's output. It commits documents and position in one step, so index a
 whose documents were not committed are indexed again. After `advance`, a page becomes searchable within
 `COMMIT_S` plus the time that one batch takes.
 
-While a search server does not answer, the thread waits. Another error ends the thread, not the crawl: `error` is set at
-once, and `close` raises it.
+While a search server does not answer, the thread waits. Any other error ends the thread, not the crawl: `error` is set
+at once, and `close` raises it.
 """
 
 from __future__ import annotations

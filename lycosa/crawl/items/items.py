@@ -110,7 +110,10 @@ def is_item(value: object) -> bool:
 
 
 def validates(item_class: Any) -> bool:
-    """Return whether items of this class need all values when they are created. Items of others are created empty."""
+    """Return whether an item of this class needs all values when it is created.
+
+    Items of other classes are created empty.
+    """
     if not isinstance(item_class, type):
         return False
     models = [base for module, name in MODELS if (base := _loaded(module, name))]

@@ -38,7 +38,7 @@ CONCURRENT_ITEMS = 100
 DROP_LOG_LEVEL = logging.INFO
 
 Hook = Callable[..., Any]
-"""`on_dropped(item, response, exception)`, `on_error(item, response, exception)`."""
+"""A function `on_dropped(item, response, exception)` or `on_error(item, response, exception)`."""
 
 
 class Step(NamedTuple):

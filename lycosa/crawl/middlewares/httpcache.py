@@ -178,7 +178,10 @@ class HttpCache:
         return response
 
     def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
-        """Return the key of a response. It includes the jar and, unless `rules` replays, the owner of the cookies."""
+        """Return the key of a response.
+
+        It includes the jar. Except with `ReplayRules`, it also includes the owner of the cookies.
+        """
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self.owner and request.has_header("Cookie") and not isinstance(self.rules, ReplayRules):

@@ -1,7 +1,7 @@
 """Sets the `Referer` header of the requests found on a page, by a referrer policy (`http/core/referrer.py`).
 
 The policy is `referrer_policy` in the meta of the request, else the page's `Referrer-Policy` header, else the setting.
-A request that has a `Referer` header keeps it. Start requests and plain links get none.
+A request that has a `Referer` header keeps it. Start requests and plain links get no `Referer`.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ class XMLFeedSpider(_FeedSpider):
 class CSVFeedSpider(_FeedSpider):
     """Calls `parse_row` with each row, as a dictionary.
 
-    `headers` are the names of the columns; by default the first row has the names. Rows with another number of fields
-    are skipped with a warning.
+    `headers` are the names of the columns; by default the first row has the names. A row whose number of fields differs
+    from that of the columns is skipped with a warning.
     """
 
     delimiter: str | None = None

@@ -48,7 +48,7 @@ OTHER_BUTTONS = {"button", "reset"}
 
 @public
 class FormRequest(Request):
-    """A request that sends `formdata`: a dict or pairs. A list holds several values of a field, a `FormFile` a file.
+    """A request that sends `formdata`: a dict or pairs. A list is several values of one field, a `FormFile` is a file.
 
     With `formdata` the default method is POST; with GET the fields replace the query. Raises `BadForm`.
     """

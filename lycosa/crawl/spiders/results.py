@@ -52,7 +52,7 @@ async def collect(returned: Any, name: str) -> Results:
         else:
             for result in _elements(returned):
                 _add(result, results, name)
-    except CloseSpider as close:  # the results yielded before it count
+    except CloseSpider as close:  # the results that were yielded before it are kept
         return results._replace(closing=close.reason)
     return results
 

@@ -119,7 +119,10 @@ class Spider:
 
 
 def domains_as_urls(domains: Iterable[str | None], scheme: str = "http") -> list[str]:
-    """Return a URL for each of `allowed_domains`. As a seed with scope `domain`, a URL allows exactly its domain."""
+    """Return a URL for each of `allowed_domains`.
+
+    With scope `domain`, a crawl with these URLs as seeds fetches exactly these domains.
+    """
     return [f"{scheme}://{domain.strip().removeprefix('.')}/" for domain in domains if domain is not None]
 
 

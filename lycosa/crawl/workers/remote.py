@@ -25,7 +25,7 @@ from lycosa.infra.rpc.methods import remote
 from lycosa.storage.ports import KeyStore
 
 HOSTS_MAX = 10_000
-"""Maximum number of hosts with a delay that are remembered, and the same for hosts whose look-up failed."""
+"""Maximum number of remembered hosts with a delay, and also of remembered hosts whose look-up failed."""
 
 LOG_LINES_MAX = 10_000
 """Maximum number of log lines that wait while the event loop is blocked. Further lines are dropped and counted."""

@@ -79,7 +79,7 @@ class RequestPacer:
                 await key.lock.acquire()
                 start.keys.append(key)
                 while (wait_s := key.last_start + interval.delay_s - self._now()) > 0:  # noqa: ASYNC110
-                    await asyncio.sleep(min(wait_s, interval.delay_s))  # at most the delay, if the clock was set back
+                    await asyncio.sleep(min(wait_s, interval.delay_s))  # limits the wait if the clock was set back
         except BaseException:
             start.release()
             raise

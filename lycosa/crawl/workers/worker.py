@@ -315,7 +315,7 @@ class WorkerHandle:
         task.add_done_callback(self._tasks.discard)
 
     def _on_key_stored(self, stored: messages.KeyStored) -> None:
-        if stored.table != COOKIES:  # all workers share the owner's jars, and the owner stores those
+        if stored.table != COOKIES:  # all workers share the owner's jars, and the owner stores them
             self._crawl.store.put(stored.table, stored.key, stored.value)
 
     def _on_cookie(self, update: messages.CookieUpdate) -> None:

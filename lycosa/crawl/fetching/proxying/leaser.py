@@ -104,7 +104,7 @@ class ProxyLeaser:
             raise NoProxyYet(f"enough requests already wait for a proxy for {selector.target}", began + QUEUE_S / 2)
         wait_s = self._wait_stats.wait_s(selector.target, began)
         if self._outage.max_s is not None:
-            wait_s = min(wait_s, self._outage.max_s / 4)  # reports the outage before it ends the crawl
+            wait_s = min(wait_s, self._outage.max_s / 4)  # so that an outage is logged before it ends the crawl
         try:
             with self._wait_stats.waiting(selector.target, which, began):
                 request = selector.proxy_request()

@@ -56,7 +56,7 @@ Download = Callable[[Request, PartialFile], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class MediaSettings:
-    """The settings of a pipeline. `deduplicate` stores equal files as hard links to one file.
+    """The settings of a pipeline. `deduplicate`: whether equal files are stored as hard links to one file.
 
     `expires_s` is the age at which a file is downloaded again, None for never. `max_size` is in bytes. `thumbs` maps a
     name to (width, height). The sizes of images are in pixels.
