@@ -34,7 +34,7 @@ class VisitFrontier(Protocol):
         """
 
     async def block_host(self, host: str, until: float) -> None:
-        """Lease no records of this host before `until` (unix seconds; after a Retry-After or a failure)."""
+        """Lease no records of this host before `until` (unix seconds). For a Retry-After or a failure."""
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Queue a claim on the host, for a transfer that has no record. Always end it with `release_claim`.
@@ -46,7 +46,7 @@ class VisitFrontier(Protocol):
         """
 
     async def try_start(self, claim: Claim, now: float) -> float:
-        """Grant the claim and return 0, or return when to call again; infinity means when `wake` is called."""
+        """Grant the claim and return 0, or return when to call again (infinity: when `wake` is called)."""
 
     async def release_claim(self, claim: Claim, now: float) -> None:
         """End the claim; a second call does nothing. This and `claim` may change `next_ready`."""
@@ -72,7 +72,7 @@ class Frontier(VisitFrontier, Protocol):
     """
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return the fingerprints that were certainly pushed before. A cheap local check: it may miss some."""
+        """Return those of the fingerprints that were certainly pushed before. This check is local and may miss some."""
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lease at most `limit` records whose hosts may be contacted now.
@@ -123,7 +123,10 @@ class Frontier(VisitFrontier, Protocol):
         """Set the IP address of the host, valid until this time; "" if it has none. Limits per address then apply."""
 
     def next_ready(self, now: float) -> float | None:
-        """Return the earliest time at which `lease` may return records, unless a lease ends earlier; None for never."""
+        """Return the earliest time at which `lease` may return records; None for never.
+
+        If a lease ends, this time may become earlier.
+        """
 
     async def begin_run(self, now: float) -> None:
         """Begin a run. Until it ends, do not archive segments that are now the latest of their period.
@@ -217,7 +220,7 @@ class FrontierOperations(Protocol):
         """
 
     async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
-        """Expire the stored robots.txt of those hosts for which the last fetch of it failed. Return how many.
+        """Expire the stored robots.txt of each host for which its last fetch failed. Return their number.
 
         After a failed fetch, all URLs of the host are forbidden, perhaps for hours. Without this call, requeued URLs
         would be dead again at once.
@@ -246,7 +249,7 @@ class SharedCookies(Protocol):
         """Publish a changed or expired cookie of this jar. Other workers get it before the effects of later calls."""
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
-        """Call `on_change` with jar and cookie for each change since the crawl began, this worker's included."""
+        """Call `on_change` with jar and cookie for each change since the crawl began, also by this worker."""
 
 
 class SharedCrawl(Protocol):
@@ -259,7 +262,7 @@ class SharedCrawl(Protocol):
         """Return the current number of workers."""
 
     async def expires_at(self) -> float | None:
-        """Return when the finished crawl will be removed (unix seconds); None if it is not finished or is kept."""
+        """Return when the finished crawl will be removed (unix seconds); None if unfinished or kept for ever."""
 
     async def description(self) -> Description:
         """Return the description of the crawl with the seeds of all workers; an empty one before the first worker.

@@ -27,10 +27,10 @@ VERSION = 3
 """Increased when a method or a transmitted type changes: the crawl and its client must have the same version."""
 
 CLIENTS_MAX = 16
-"""Maximum connections. A further one replaces the connection that has been idle for the longest."""
+"""Maximum number of connections. Another connection replaces the one that has been idle for the longest."""
 
 CALLS_MAX = 16
-"""Maximum queued calls of one client; they are served one at a time."""
+"""Maximum number of queued calls per client; they are served one at a time."""
 
 WRITE_TIMEOUT_S = 10.0
 """A client that has not read an answer within this many seconds is disconnected."""
@@ -40,7 +40,7 @@ ANSWER_OVERHEAD = 1024
 """Bytes reserved in a frame for everything but the result."""
 
 SLICE_ROWS = 250
-"""Maximum rows that one call reads or changes. The crawl is blocked for these few milliseconds."""
+"""Maximum number of rows that one call reads or changes. The crawl is blocked for these few milliseconds."""
 
 SLICED = {"hosts": 50, "rows": SLICE_ROWS, "requeue": 100}
 """Methods whose last argument is a limit, and the maximum of this limit."""

@@ -30,7 +30,7 @@ _decode_short = msgspec.msgpack.Decoder(ShortRow).decode
 
 
 def delayed_row(record: UrlRecord) -> UrlRecord | bytes:
-    """Return the row of a delayed record: an encoded `ShortRow` if it loses nothing, else the record."""
+    """Return the row of a delayed record: an encoded `ShortRow` if that loses no field, else the record."""
     name = packed(record.url.removeprefix(record.host))
     if isinstance(name, str):
         return record

@@ -2,8 +2,8 @@
 
 One write transaction is always open, and all reads go through it. No file is mapped for writing: on a full disk,
 writing to a mapped page would kill the process with SIGBUS, while a write call fails with an error. LMDB would map its
-own lock file for writing, so it is switched off; the lock of the state directory replaces it. The number of a table
-combines its kind and its segment.
+lock file for writing, so LMDB's locking is switched off; the lock of the state directory replaces it. The number of a
+table combines its kind and its segment.
 
     QUEUE        QUEUE_KEY          -> record        host id, inverted priority, arrival number
     SEEN_L1      fingerprint        -> arrival number, or "s" + DELAYED_KEY while delayed
@@ -43,7 +43,7 @@ QUEUE, SEEN_L1, DONE, DEAD, META, HOSTS, NAMES, DELAYED, FACTS, SEEN_L0A, SEEN_L
 SEGMENT_KINDS = (QUEUE, SEEN_L1, DONE, DEAD, SEEN_L0A, SEEN_L0B)
 
 READ_AHEAD = 100
-"""Rows read at a time before their prefix is checked."""
+"""Number of rows read at a time; their prefix is checked only after that."""
 
 DATA = "data.mdb"
 QUEUE_KEY = Struct(">IIQ")

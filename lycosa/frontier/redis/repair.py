@@ -4,8 +4,8 @@ A replica that takes over may lack the last writes: its whole partition goes bac
 partitions do not. Workers whose reports were lost are refused there, and join again. The rest is repaired here:
 
 - Lost records that came from outboxes of other partitions are delivered again.
-- A worker that is known in other partitions but not in the first one is expired in the first one, which has lost the
-  entry that the worker joined or expired.
+- A worker that other partitions know and the first one does not is expired in the first one: it has lost the entry
+  that the worker joined, or that the worker expired.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from lycosa.frontier.redis.worker.partition import Partition, expired_workers
 
 
 async def deliver_lost_records(calls: PartitionCalls, partitions: Sequence[Partition]) -> int:
-    """Deliver records again that a partition has lost. Return how many outboxes had any. Raises `StateError`."""
+    """Deliver again the records that a partition has lost. Return how many outboxes had such records.
+
+    Raises `StateError`.
+    """
     if len(partitions) == 1:
         return 0
     repaired = 0

@@ -15,7 +15,7 @@ REPLICATED_MAX_S = 1.0
 
 
 class Replicas:
-    """Waits for `count` replicas. `client` is a blocking client. `report` is called once if fewer answer in time."""
+    """Waits for `count` replicas. `client` is a blocking client. The first time too few answer, `report` is called."""
 
     def __init__(self, client: Any, count: int, report: Callable[[str], None]) -> None:
         self._client = client

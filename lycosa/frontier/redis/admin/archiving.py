@@ -55,7 +55,7 @@ class SegmentArchiver:
         await self._session.send([first])
 
     async def archive_followed(self) -> None:
-        """Archive segments that had no work at the last status. Usually there are none: then no call is made."""
+        """Archive segments that had no work at the last status. Usually there are none, and no call is made."""
         session = self._session
         if time.monotonic() < self._next_at or not self._finished(session.now):
             return

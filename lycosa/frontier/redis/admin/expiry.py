@@ -2,7 +2,7 @@
 
 1. Each partition announces the expiry if it has no unfinished URLs. The first one also requires that no worker is left.
 2. If the announcement of the first partition still holds, the keys get their time to live in small steps. Each step
-   requires that its partition still announces the expiry. The key with the announcement is the last one.
+   requires that its partition still announces the expiry. The key with the announcement comes last.
 3. A worker that joins, or a process that pushes URLs, withdraws the announcements, beginning with the first partition,
    and makes all keys permanent. If this was too late, it deletes the rest of the crawl; otherwise it continues.
 

@@ -22,7 +22,8 @@ SPECIAL = re.compile(r"([\\*?\[])")
 async def batches(client: Any, retry: Retry, crawl: str) -> AsyncIterator[list[bytes]]:
     """Yield the keys of a crawl, in batches of one partition each.
 
-    Every key that exists during the whole scan is yielded. Other keys may be missing, and any key may be yielded twice.
+    A key that exists during the whole scan is yielded at least once. Any key may be yielded twice, and a key that is
+    created or deleted meanwhile may be missing.
     """
     before, after = key_of(crawl, 0).rsplit("0", 1)
     ours = re.compile(rf"{re.escape(before)}\d+{re.escape(after)}")

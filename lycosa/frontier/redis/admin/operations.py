@@ -70,7 +70,7 @@ class RedisOperations:
 
     In a worker, `commit_worker` commits records and items together, `on_change` is called when something new may be
     leased, `paused` returns why the worker leases nothing, and `forget` drops the worker's leases of a segment. `runs`
-    is False if the crawl has no worker; the number of transfers allowed per host is then unknown.
+    is False if the crawl has no worker; the maximum number of transfers per host is then unknown.
     """
 
     session: Session

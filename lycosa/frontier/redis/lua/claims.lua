@@ -2,13 +2,13 @@
 -- served. They are granted before its leases, within the limits of `frontier.core.claims`. A script, however, cannot
 -- wake a worker. So the reply to the first claim of a host gives the expected time of its start, and the worker asks
 -- again at that time; the replies to the other claims are estimates. The start is reserved for the first claim until
--- CLAIM_KEPT_S after that time; then leases may take it, and later claims may overtake.
+-- CLAIM_KEPT_S after that time; from then on leases and later claims may go first.
 
 local add_claim, release_claim, try_start, move_to_address
 do -- all other names are local to this block
 
 local CLAIM_KEPT_S = 0.5
-local ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.02, 1 -- seconds between two requests of a claim that waits for a slot
+local ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.02, 1 -- between two requests of a waiting claim
 local PASSED_MAX = 100
 local CLAIMING_HOSTS_MAX = 20 -- hosts of a group that are checked for claims
 
@@ -56,8 +56,9 @@ function release_claim(worker, claim)
   schedule(entity(claimed))
 end
 
--- The first claim did not ask again in time: drops the claims of its worker at the head of the queue, up to the first
--- claim of another worker, and only before `position`. Returns the new position of the claim at `position`.
+-- Called when the first claim did not ask again in time. Drops the claims of its worker from the head of the queue, up
+-- to the first claim of another worker, but only claims before `position`. Returns the new position of the claim that
+-- was at `position`.
 local function pass_late_claims(host, position)
   local before = call('ZRANGE', claims_key(host), 0, math.min(position, PASSED_MAX) - 1)
   local late_worker = string.match(before[1], '|(.*)$')

@@ -11,10 +11,10 @@ local function repeated_answer(worker)
   return { 'ok', 0, {}, leases, status(), {} }
 end
 
--- Executes verbs and leases records. Arguments: the serial number of the exchange; the number of verbs, and the verbs;
--- the number of leases wanted now, and in advance. The serial number rises by one with each exchange. If it is the last
--- one again, the worker did not get the last answer: nothing is executed again. If it is too high, exchanges were lost,
--- either by the server (a replica took over) or by the worker.
+-- Executes the verbs, then leases records. Arguments: the serial number of the exchange; the number of verbs, and the
+-- verbs; the number of leases wanted now, and in advance. The serial number rises by one with each exchange. If it
+-- repeats the last one, the worker did not get the last answer, and nothing is executed again. If it skips numbers,
+-- exchanges were lost, either by the server (a replica took over) or by the worker.
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   mark_alive(worker)

@@ -127,15 +127,15 @@ end
 local NEVER = 2 ^ 53 -- a serial number that no exchange reaches
 
 -- Refuses all further exchanges of a worker. Only the first partition knows what the worker has committed; the other
--- partitions remove the worker when they get the command 'expire'. Until then the worker stays in their lists, because
--- the first partition may have lost it, too: see the command 'expire_unknown'.
+-- partitions remove the worker when they get the command 'expire'. Until then these keep the worker in their lists: if
+-- the first partition has lost it, 'expire_unknown' needs the entry.
 local function give_up(worker)
   if meta('number') > 0 then return call('HSET', key.serials, worker, NEVER) end
   expire_worker(worker)
 end
 
--- Expires workers that sent nothing for SILENT_S. If no worker sent anything for more than OUTAGE_S, or the clock
--- jumped, the last-seen times of all workers are shifted by that time.
+-- Expires workers that sent nothing for SILENT_S. If no worker sent anything for more than OUTAGE_S, or the clock was
+-- set back, the last-seen times of all workers are shifted by the length of the gap.
 local function expire_silent_workers()
   if meta('number') > 0 then return end
   local silence_s = now - tonumber(call('HGET', key.meta, 'seen') or now)

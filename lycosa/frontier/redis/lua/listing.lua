@@ -185,8 +185,8 @@ operations['ended'] = function()
   return call('ZRANGE', key[name] .. segment, from, '+', 'BYLEX', 'LIMIT', 0, limit)
 end
 
--- Queues dead or done records again, or copies of them. Arguments: 'dead' or 'done', their segment, 1 to queue copies,
--- the number of records, and for each: its member, host, lane, reason, the fingerprint of a copy, record.
+-- Queues dead or done records again, or queues copies of them. Arguments: 'dead' or 'done', their segment, 1 to queue
+-- copies, the number of records, and for each: its member, host, lane, reason, the fingerprint of a copy, record.
 operations['requeue'] = function()
   local name, segment, copies, moved = argument(), argument(), argument() == '1', 0
   for _ = 1, number() do

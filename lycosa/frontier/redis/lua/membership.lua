@@ -21,7 +21,7 @@ local function is_refused(worker)
   return number_of(worker) <= tonumber(call('HGET', key.meta, 'floor') or 0) and not is_known(worker)
 end
 
--- Begins a run of the crawl, unless it has a live worker of another name.
+-- Begins a run of the crawl, unless the crawl has a live worker with another name.
 local function begin_run(name)
   for _, other in ipairs(call('ZRANGEBYSCORE', key.workers, text(now - SILENT_S), '+inf')) do
     if string.sub(other, 1, #name + 1) ~= name .. '#' then return end
@@ -51,7 +51,7 @@ commands['join'] = function(worker)
     if GENTLER[field] then limits[field] = tonumber(value) else call('HSET', key.meta, field, value) end
   end
   meta_fields = nil
-  if worker == '' and number() == 0 then begin_run(name) end -- before `expire_silent_workers` can move their times
+  if worker == '' and number() == 0 then begin_run(name) end -- first: the next call may shift last-seen times
   expire_silent_workers()
   if worker == '' then
     for _, other in ipairs(call('ZRANGE', key.workers, 0, -1)) do -- an earlier process with this name must have ended
@@ -123,9 +123,9 @@ commands['expired_everywhere'] = function()
   return { 'ok' }
 end
 
--- Expires the workers that are known in other partitions, but not in this one, the first: it has lost the entry that
--- they joined or expired. Arguments: the number of workers that the others know, and their names. Returns all expired
--- workers with their last commits.
+-- Runs in the first partition. Expires the workers that only other partitions know: this partition has lost the entry
+-- that they joined, or that they expired. Arguments: the number of workers that the others know, and their names.
+-- Returns all expired workers with their last commits.
 commands['expire_unknown'] = function()
   for _ = 1, number() do
     local worker = argument()

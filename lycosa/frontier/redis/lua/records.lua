@@ -103,7 +103,7 @@ local function tally(state, segment, by)
 end
 
 -- Queues. In the list of a queue, each record is prefixed with a 6-byte stamp. Stamps rise from the head of a list to
--- its tail, so a listing can resume, whatever was taken and put back in the meantime.
+-- its tail. So a listing can resume even if records were taken or put back in the meantime.
 
 local QUEUE_STAMP_BYTES = 6
 local FIRST_QUEUE_STAMP = 2 ^ 40 -- leaves room for records that are put back at the head
@@ -207,7 +207,8 @@ end
 -- New records. The arguments of a pushed record: its fingerprint ("" if it is never a duplicate), host, lane, when it
 -- is due (0: now), and its bytes.
 
--- Opens a segment if it is new. Returns whether it accepts a record, from outside or from one of its pages.
+-- Opens a segment if it is new. Returns whether it accepts a record that comes from outside (`from_outside`) or from
+-- one of its pages.
 local function ensure_open(segment, from_outside)
   if state_of(segment) == 'new' then
     call('HSET', key.segments, segment, OPEN)

@@ -25,7 +25,7 @@ local function sampled_hosts(limit, workers, names)
 end
 
 -- Arguments: the sample size of each kind of hosts; the number of workers and their names, for a partition that does
--- not know them; names of hosts to include in any case. Returns the time; the number of partitions; the counts; workers
+-- not know them; names of further hosts to include. Returns the time; the number of partitions; the counts; workers
 -- with the time of their last call and the number of their leases; reports; ended workers with the time of their end;
 -- totals; hosts.
 operations['watch'] = function()

@@ -47,7 +47,7 @@ class ExchangeRequest(NamedTuple):
 class PartitionCalls:
     """The calls of one worker. `now` returns the time for the script, "" for the server's time.
 
-    `next_demand` returns the leases that will be wanted next. Calls that are made for other reasons request them, too.
+    `next_demand` returns the demand that the worker will have next. Exchanges for other purposes request it, too.
     `on_leases` is called with a partition and its new leases.
     """
 

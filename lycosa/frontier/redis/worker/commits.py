@@ -28,7 +28,7 @@ class Commits:
             self.member.starts = dict(positions)
             self.member.changed()
         first, *others = self._session.partitions
-        # The first commit is prepared in all partitions: the positions stored there may belong to another output.
+        # The first commit is prepared in all partitions, to replace stored positions that may belong to another output.
         prepared = [partition for partition in others if partition.has_acked or (self._number == 1 and positions)]
         worker = self._session.worker
         fields = [part for name, position in positions.items() for part in (f"{worker}/{name}", position)]

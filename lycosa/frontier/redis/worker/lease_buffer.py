@@ -20,7 +20,7 @@ OnHost = Callable[[str, float, bool], None]
 
 
 class LeaseBuffer:
-    """Requests up to `ahead` leases more than the worker wants. A lease lasts `lease_s` seconds.
+    """Requests up to `ahead` more leases than the worker wants. A lease lasts `lease_s` seconds.
 
     `on_host(host, address_until, has_delay)` is called with the data of the host that each lease carries.
     """

@@ -10,7 +10,7 @@ from collections import deque
 from lycosa.frontier.core.states import Policy
 
 GATHER_MAX_S, GATHER_SHARE = 0.05, 20
-"""Calls are at least delay/GATHER_SHARE apart, or GATHER_MAX_S (seconds) if that is less: each gets several leases."""
+"""Minimum seconds between two calls: delay/GATHER_SHARE, at most GATHER_MAX_S. So each call gets several leases."""
 
 
 class LeasePacing:

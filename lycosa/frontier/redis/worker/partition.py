@@ -18,7 +18,7 @@ CLOCK_SAMPLES = 50
 """Number of recent exchanges used to compare our clock with the script's."""
 
 CLOCK_JUMP_S = 5.0
-"""If the offset between the clocks changes by more than this, one of them was set."""
+"""If the offset between the clocks changes by more than this many seconds, one of the clocks was set."""
 
 
 class StartAnswer(NamedTuple):

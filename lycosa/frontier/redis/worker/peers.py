@@ -1,4 +1,4 @@
-"""Checks of a worker that joins: whether another process uses its name, and which limits change for all workers."""
+"""Checks of a worker that joins: whether another process uses its name, and which limits it changes for all workers."""
 
 from __future__ import annotations
 

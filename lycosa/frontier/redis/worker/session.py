@@ -26,14 +26,16 @@ REPAIR_EVERY_S = 3.0
 """Interval in seconds at which an idle worker repairs records that would otherwise stay live for ever."""
 
 DELIVER_EVERY_S, DELIVER_IDLE_S, DELIVER_COUNT = 2.0, 0.02, 200
-"""Outboxes are delivered every DELIVER_EVERY_S, by an idle worker every DELIVER_IDLE_S, and at once if DELIVER_COUNT
-records per target wait."""
+"""A worker delivers outboxes every DELIVER_EVERY_S, and every DELIVER_IDLE_S while it is idle.
+
+It delivers at once if DELIVER_COUNT records per target wait.
+"""
 
 CRAWLS = "lycosa:crawls"
 """Key of the set with the names of all crawls on a Redis server."""
 
 NAME_SHOWN = 40
-"""Maximum characters of an invalid name in a message."""
+"""Maximum number of characters of an invalid name that a message shows."""
 
 NAME = re.compile(r"[^{}\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}")
 
