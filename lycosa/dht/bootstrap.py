@@ -20,14 +20,17 @@ PUBLIC_ROUTERS = (
     ("dht.libtorrent.org", 25401),
     ("dht.transmissionbt.com", 6881),
 )
-"""Long-lived nodes that the makers of clients run. They are queried while a node has few contacts, and never stored."""
+"""Long-lived nodes that the developers of BitTorrent clients run. A node queries them while it has few contacts, and
+never stores them."""
 TORRENT = ".torrent"
 TORRENT_BYTES_MAX = 64 << 20
 RESOLVE_TIMEOUT_S = 10.0
 
 
 async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> list[bytes]:
-    """Return the endpoints of nodes, each written as HOST:PORT or as a torrent file with nodes. DEFAULT is skipped.
+    """Return the endpoints of the nodes that a user wrote. DEFAULT is skipped.
+
+    A node is written as HOST:PORT. The name of a torrent file stands for the nodes in it.
 
     Raises `UsageError` for any other form, and for a private address that is not allowed; `LycosaError` if no name can
     be resolved.

@@ -127,7 +127,7 @@ class MetadataFetch:
         return self._result.done()
 
     def deliver(self, metadata: bytes) -> None:
-        """End with success."""
+        """End the fetch with its metadata."""
         self.held_bytes = len(metadata) if self._holds else 0
         self._result.set_result(metadata)
         self._fetcher.end(self)
@@ -362,7 +362,7 @@ class MetadataFetcher:
             connection.close(PeerFailure.LOCAL if error.errno in LOCAL_ERRORS else PeerFailure.UNREACHABLE)
 
     def receive_closed(self, connection: PeerConnection, failure: PeerFailure | None) -> None:
-        """Handle a closed connection. Other connections may have waited for it."""
+        """Handle a closed connection, and let fetches continue that waited for its host, its place or its bytes."""
         fetch, endpoint = connection.fetch, connection.endpoint
         self.connection_count -= 1
         self._gate.close(endpoint, failure, asyncio.get_running_loop().time())

@@ -86,7 +86,7 @@ class IndexFolder:
 
     @property
     def analysis(self) -> tuple[str, ...]:
-        """The additions to the analysis of the current generation."""
+        """The optional steps in the text analysis of the current generation."""
         return self.marker.analysis
 
     @property

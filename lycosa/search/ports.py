@@ -24,7 +24,7 @@ class Index(Protocol):
 
     @property
     def analysis(self) -> tuple[str, ...]:
-        """What was added to the analysis of its texts (`search.core.analysis`); queries need the same."""
+        """The optional steps in the analysis of its texts (`search.core.analysis`). Queries need the same steps."""
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         """Add or replace documents by key; visible after `commit`. `new`: no document is in the index yet."""

@@ -30,7 +30,10 @@ class Speller:
         return self._words.completions(prefix, limit)
 
     def suggestion(self, query: str, total: int, count: Callable[[str], int]) -> str:
-        """Return a spelling with more than `total` results, by `count`; "" if there is none, or `total` is large."""
+        """Return another spelling of the query that has more than `total` results; "" if there is none.
+
+        `count` returns the number of results of a spelling. If `total` is more than FEW, no spelling is tried.
+        """
         if total > FEW:
             return ""
         tried = list(dict.fromkeys(self._spellings(query)))[:TRIES]

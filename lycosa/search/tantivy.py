@@ -34,7 +34,8 @@ _TIE_BREAKER = 0.2
 class TantivyIndex:
     """The `Index` port in the folder `path`. With `write` it is the only writer, and creates the folder if needed.
 
-    Raises `IndexFailure` if the folder holds no index or other data, or if the index is newer or has another writer.
+    Raises `IndexFailure` if the folder has no index, or other data. Also if a newer Lycosa built the index, or if
+    another process writes it.
     """
 
     def __init__(self, path: Path, schema: Schema, *, write: bool = False) -> None:

@@ -30,9 +30,10 @@ SORTS = {"relevance": "", "date": "found", "size": "size", "files": "files_count
 COUNTED = {"type": 10, "language": 12}
 """The keywords whose values are counted, each with the maximum number of values returned."""
 FILES_READ_MAX = 200
-"""Files of a result that are read: to count thousands takes longer than the search."""
+"""Maximum number of files that are read per result: reading thousands would take longer than the search."""
 REMOVED_MAX = 1000
-"""Removed torrents that the index may still have and that are not counted. With more of them, totals are rough."""
+"""Maximum number of removed torrents that a search excludes because the index may still have them. If there are more,
+totals are approximate."""
 COMPLETION_MIN = 2
 """Minimum length of a prefix that is completed."""
 
@@ -133,7 +134,7 @@ class TorrentSearch:
         return [f"{head} {word}".strip() for word in found]
 
     def highlighter(self, query: SearchQuery | None) -> Highlighter | None:
-        """Return what marks the words of a query."""
+        """Return a highlighter for the words of a query; None without a query."""
         return Highlighter(query, analysis_of(self._index.analysis)) if query else None
 
     def _parse(self, text: str, fields: Mapping[str, str] | None = None) -> TorrentQuery:

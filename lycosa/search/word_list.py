@@ -23,7 +23,7 @@ from lycosa.search.index_folder import failures
 
 FOLDER, FILE = "words", "words.sqlite"
 WORDS_MAX = 300_000
-"""Maximum number of words after rare ones are removed, which happens when there are a quarter more."""
+"""Number of words that are kept when rare ones are removed. That happens when the list has a quarter more words."""
 PENDING_MAX = 200_000
 """Maximum number of words counted in memory."""
 WORD_MIN, WORD_MAX = 2, 24
@@ -51,7 +51,7 @@ class WordList:
         return [word for word, _ in found]
 
     def frequencies(self, words: Iterable[str]) -> dict[str, int]:
-        """Return the frequencies of those of these words that are listed."""
+        """Return the frequencies of these words. Words that are not listed are left out."""
         listed = list(words)
         marks = ", ".join("?" * len(listed))
         return dict(self._read(f"SELECT word, frequency FROM words WHERE word IN ({marks})", listed))
@@ -64,7 +64,7 @@ class WordList:
         near = nearest(word, self.frequencies(one_slip(word)).items())
         if near or slips == 1:
             return near
-        # Two slips are searched only after the first two letters.
+        # Words with two slips are searched only among those with the same first two letters.
         listed = self._read(
             "SELECT word, frequency FROM words WHERE word >= ? AND word < ? AND length(word) BETWEEN ? AND ?",
             [word[:2], word[:2] + "\U0010ffff", len(word) - slips, len(word) + slips],
@@ -72,7 +72,7 @@ class WordList:
         return nearest(word, listed)
 
     def divided(self, word: str) -> str:
-        """Return the two words of which this one consists, with a space; "" if it does not."""
+        """Return the two listed words of which this one consists, with a space between them; "" if there are none."""
         pairs = list(two_words(word))
         known = self.frequencies({part for pair in pairs for part in pair})
         frequency, divided = max(((min(known.get(part, 0) for part in pair), pair) for pair in pairs), default=(0, ()))
@@ -101,7 +101,11 @@ class WordCounter:
         self._counted = self._counted_before = self._counted or 0
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
-        """Count the words of documents. A document with a numeric key counts only if its key is the highest so far."""
+        """Count the words of documents.
+
+        A document with a numeric key counts only if its key is higher than all keys of earlier calls. Of keys above
+        ALL_COUNTED, only multiples of SAMPLE count.
+        """
         texts = [
             entry.texts.get(name, "")
             for entry in entries

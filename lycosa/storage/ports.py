@@ -150,7 +150,8 @@ class RecordStore(Protocol):
         """Undo `deny`, plain or hashed, and eviction for these infohashes. Removed torrents are not restored."""
 
     async def evict(self, count: int, now: float) -> int:
-        """Remove torrents with the fewest seeders, those unseen for longest first. Return how many were removed.
+        """Remove the torrents with the fewest seeders. Of those with equally many, remove the ones seen least recently.
+        Return how many were removed.
 
         They are not stored again for EVICTED_S.
         """
@@ -159,7 +160,8 @@ class RecordStore(Protocol):
         """Return infohashes, 20 bytes each, that were evicted and may be stored again, until `forget_lapsed`."""
 
     async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
-        """Forget that these were evicted. Those that were denied or evicted again in the meantime stay so."""
+        """Forget that these were evicted. Infohashes that were denied or evicted again in the meantime stay denied or
+        evicted."""
 
     async def used_bytes(self) -> int:
         """Return the disk space that the store takes, including its log."""

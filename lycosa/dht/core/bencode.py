@@ -20,11 +20,11 @@ TOKENS_MAX = 2_000_000
 DIGITS_MAX = 20
 """Maximum number of digits of an integer, without the sign: enough for 64 bits. libtorrent: 64 bits, signed."""
 LENGTH_DIGITS_MAX = 10
-"""Maximum number of digits in the length of a string, leading zeros included: 10 GB."""
+"""Maximum number of digits in the length of a string, leading zeros included: enough for 10 GB."""
 
 
 class BencodeError(LycosaError):
-    """Not bencode, or beyond a limit."""
+    """The bytes are not bencode, or exceed a limit."""
 
 
 def decode(
@@ -35,7 +35,7 @@ def decode(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> Value:
-    """Return the value that `data` encodes. Nothing may follow it."""
+    """Return the value that `data` encodes. Raises `BencodeError` if bytes follow it."""
     value, end, _ = _scan(data, 0, strict, max_depth, max_tokens, max_digits)
     if end != len(data):
         raise BencodeError(f"{len(data) - end} bytes follow the value")
@@ -50,7 +50,10 @@ def decode_prefix(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> tuple[Value, int]:
-    """Return the value at the start of `data` and its length. In a metadata message the piece follows it (BEP 9)."""
+    """Return the value at the start of `data`, and the length of its encoding.
+
+    More bytes may follow: in a metadata message they are the piece (BEP 9).
+    """
     value, end, _ = _scan(data, 0, strict, max_depth, max_tokens, max_digits)
     return value, end
 
@@ -120,7 +123,8 @@ def _scan(
 ) -> tuple[Value, int, int]:
     """Return the value at offset `at`, the offset of its end, and the number of values in it.
 
-    This runs for every KRPC message. For speed, common strings are read in place, and a dict is a list until it ends.
+    This runs for every KRPC message. For speed, strings of up to 99 bytes are read without a call, and the keys and
+    values of a dict are collected in a list until the dict ends.
     """
     items: list[Value] = []
     in_dict = False

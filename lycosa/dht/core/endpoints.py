@@ -127,8 +127,8 @@ NONE_ALLOWED = AllowedNetworks()
 def is_contactable(endpoint: bytes, allowed: AllowedNetworks = NONE_ALLOWED) -> bool:
     """Return whether an endpoint that comes from another node may be contacted.
 
-    It may be false, for example that of a printer in our network. So private, loopback, multicast and reserved
-    addresses are refused unless the user allowed them. Port 0 is always refused.
+    Other nodes may send false endpoints, for example that of a printer in our network. So private, loopback, multicast
+    and reserved addresses are refused unless the user allowed them. Port 0 is always refused.
     """
     ip = endpoint[:-2]
     if endpoint[-2:] == b"\0\0" or len(ip) not in (4, 16):

@@ -23,7 +23,8 @@ class LookupProgress:
 
 @dataclass(frozen=True, slots=True)
 class LookupFinished:
-    """A lookup has ended: the closest nodes that answered, the number of peers found, and the estimates of a scrape."""
+    """A lookup has ended. The event has the closest nodes that answered and the number of peers found. After a scrape
+    it also has the estimates."""
 
     operation_id: int
     target: bytes
@@ -35,7 +36,8 @@ class LookupFinished:
 
 @dataclass(frozen=True, slots=True)
 class AnnounceFinished:
-    """An announce has ended: how many of the closest nodes were asked to store the peer, and how many confirmed."""
+    """An announce has ended. The event has the number of nodes that were asked to store the peer, and how many of them
+    confirmed."""
 
     operation_id: int
     infohash: bytes
@@ -87,7 +89,8 @@ class PeerAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class PeersWanted:
-    """Another node requested peers from us. The event leaves out its address, so that nothing stores it."""
+    """Another node requested peers from us. The event does not contain the node's address, so the address is never
+    stored."""
 
     infohash: bytes
 

@@ -42,11 +42,11 @@ RECEIVED_BYTES_MAX = 4096
 RECEIVED_BYTES_MIN = 15
 """Minimum size of a KRPC message. Shorter datagrams are dropped unread, as in mldht."""
 KRPC_DEPTH_MAX = 10
-"""Maximum depth, as in libtorrent. The messages of BEP 5 need 3."""
+"""Maximum depth of nested lists and dicts in a message, as in libtorrent. The messages of BEP 5 need 3."""
 KRPC_TOKENS_MAX = 500
-"""Maximum number of values, as in libtorrent. An answer of 1,500 bytes holds 180 peers."""
+"""Maximum number of values in a message, as in libtorrent. An answer of 1,500 bytes holds 180 peers."""
 TRANSACTION_BYTES_MAX = 64
-"""Maximum size of a transaction that is echoed: an answer must not carry data that an attacker chose.
+"""Maximum size of a transaction id that is echoed: an answer must not carry much data that an attacker chose.
 
 BEP 5: "typically 2 characters are enough".
 """
@@ -85,7 +85,7 @@ class Query(Struct, frozen=True):
     seed: bool = False
     token: bytes = b""
     port: int = 0
-    """0: the source port of the datagram (`implied_port`)."""
+    """The announced port; 0 stands for the source port of the datagram (`implied_port`)."""
     version: bytes = b""
 
 
@@ -185,10 +185,11 @@ def _query(message: dict[bytes, Value]) -> Query:
 
 
 def _target_of_unknown(method: bytes, arguments: dict[bytes, Value], transaction: bytes) -> bytes:
-    """Return the key of the target in a query with an unknown method. It is answered like find_node, as in libtorrent.
+    """Return the name of the argument that holds the target in a query with an unknown method.
 
-    This way future methods spread. Exception: `announce_peers`, a misspelling of announce_peer in old articles. Raises
-    `KrpcError` if there is no target.
+    Such a query is answered like find_node, as in libtorrent, so that future methods also work with older nodes.
+    Exception: `announce_peers`, a misspelling of announce_peer in old articles. Raises `KrpcError` if there is no
+    target.
     """
     if method != b"announce_peers":
         for key in (b"target", b"info_hash"):
@@ -249,7 +250,7 @@ def _error(message: dict[bytes, Value]) -> ErrorMessage:
 
 
 def _echo(transaction: Value | None) -> bytes:
-    """Return the encoded transaction of a query. In old drafts it was an integer."""
+    """Return the encoded transaction of a query. In old drafts a transaction was an integer."""
     if isinstance(transaction, bytes) and len(transaction) <= TRANSACTION_BYTES_MAX:
         return b"%d:%b" % (len(transaction), transaction)
     if isinstance(transaction, int):
@@ -377,7 +378,8 @@ def encode_reply(
     """Return a reply packet.
 
     `transaction` is encoded, as in `Query`. `requester` is the endpoint that sent the query (BEP 42). `values` (from
-    `return_values`) are encoded, sorted, and follow `id`. `before_id` are the filters of BEP 33.
+    `return_values`) are encoded, sorted, and follow `id`. `before_id` has the encoded filters of BEP 33, which come
+    before `id`.
     """
     return b"d2:ip%d:%b1:rd%b2:id20:%b%be1:t%b1:v%d:%b1:y1:re" % (
         len(requester),

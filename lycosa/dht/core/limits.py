@@ -19,32 +19,34 @@ ANSWERS_PER_S = 5.0
 ANSWERS_BURST = 50
 """Maximum rate and burst of answered queries from one host: libtorrent's 50 in 10 seconds."""
 HOSTS_MAX = 131_072
-"""Maximum number of hosts in a rate limit, which remembers a host for 4 s: a flood of 2 MB/s (64 bytes a query)."""
+"""Maximum number of hosts that a rate limit remembers. If it remembers each for 4 s, the hosts of a flood of 2 MB/s (64
+bytes a query) fit."""
 ADDRESSES_MAX = 131_072
-"""Maximum number of endpoints that count as known: those of a minute at 2,000 queries/s."""
+"""Maximum number of endpoints that count as known: enough for a minute with 2,000 queries/s to different endpoints."""
 BYTES_PER_S = 100_000.0
 """Maximum bytes sent per second, about 1 Mbit/s. A node on a home line answers a few dozen queries a second.
 
 libtorrent: 8,000 bytes.
 """
 NEW_ADDRESSES_PER_MINUTE = 1_000
-"""Maximum number of newly contacted addresses. Home routers hold 4,000 to 16,000 connections for some minutes."""
+"""Maximum number of newly contacted addresses per minute. Home routers hold 4,000 to 16,000 connections for some
+minutes."""
 QUERY_BYTES = 120
 """Typical size of a query."""
 REFUSED_WAIT_S = 1.0
-"""Delay of a query that was refused because a table was full or there were too many new addresses."""
+"""Seconds until a query is tried again, after a full table or the limit of new addresses refused it."""
 BANDWIDTH_BURST_S = 2.0
-"""Maximum burst of an idle node, in seconds at the full rate."""
+"""Maximum burst after an idle time: the bytes that the full rate allows in this many seconds."""
 QUERIES_RESERVE = 0.25
-"""Share of the burst that is reserved for our queries: answers to a flood must not use it up."""
+"""Share of the bandwidth burst that is reserved for our queries: answers to a flood of queries must not use it up."""
 TCP = b"tcp"
 """Prefix for the endpoints of TCP connections: routers on the way keep separate entries for TCP and UDP."""
 NEW_ADDRESSES_BURST_S = 10.0
-"""Maximum burst of new addresses, in seconds at the full rate."""
+"""Maximum burst of new addresses: the number that the full rate allows in this many seconds."""
 
 
 class TokenBucket:
-    """Limits the rate of bytes, or of anything else, with a burst."""
+    """Limits the average rate of bytes, or of anything else, and allows bursts."""
 
     def __init__(self, per_s: float, burst: float) -> None:
         self._per_s = per_s
@@ -54,9 +56,10 @@ class TokenBucket:
         self._filled_at: float | None = None
 
     def take(self, amount: float, now: float, *, reserve: float = 0.0) -> bool:
-        """Take an amount if at least `reserve` is left. If both together exceed the burst, a full bucket is enough.
+        """Take an amount if at least `reserve` is left after that. If both together exceed the burst, take it from a
+        full bucket.
 
-        Return whether it was taken.
+        Return whether the amount was taken.
         """
         level = self._fill(now)
         if level + self._rounding < min(amount + reserve, self._burst):
@@ -90,10 +93,10 @@ class BandwidthCap(TokenBucket):
 
 
 class NewAddressCap:
-    """Limits how many endpoints are contacted per minute that were not contacted in the minute before.
+    """Limits the number of new endpoints per minute: those that were not contacted in the minute before.
 
-    Each of them takes an entry in the tables of routers and firewalls on the way. Any 60 seconds have at most
-    `per_minute` new endpoints: the burst is subtracted from the rate.
+    Each new endpoint takes an entry in the tables of routers and firewalls on the way. Any period of 60 seconds has at
+    most `per_minute` new endpoints: the burst is subtracted from the rate.
     """
 
     def __init__(self, per_minute: int, *, addresses_max: int = ADDRESSES_MAX) -> None:
@@ -122,7 +125,7 @@ class NewAddressCap:
 
 
 class QueryLimit(StrEnum):
-    """The limit for which a query of ours waits."""
+    """The limits that can delay a query of ours."""
 
     HOST = "host"
     """The limit of queries per second to the same host."""
@@ -146,7 +149,7 @@ class NodeLimits:
     ) -> None:
         self.bytes_per_s, self.new_addresses_per_minute = bytes_per_s, new_addresses_per_minute
         self.waits: Counter[QueryLimit] = Counter()
-        """How often a query or connection had to wait, by limit. Each wait counts."""
+        """Number of waits of queries and connections, by limit. A query that waits twice counts twice."""
         self._answers = RateLimit[bytes](answers_per_s, answers_burst, keys_max=HOSTS_MAX)
         self._queries = RateLimit[bytes](queries_per_s, queries_burst, keys_max=HOSTS_MAX, refuse_when_full=True)
         self._bandwidth = BandwidthCap(bytes_per_s)
@@ -156,18 +159,18 @@ class NodeLimits:
         self._connections = TokenBucket(connections / 60, max(1.0, connections * NEW_ADDRESSES_BURST_S / 60))
 
     def admits(self, source: bytes, now: float) -> bool:
-        """Return whether a query from this endpoint may be answered; if so, count it."""
+        """Return whether a query from this endpoint may be answered; if so, count the query."""
         return self._answers.allow(site_of(source), now)
 
     def may_send(self, size_bytes: int, now: float) -> bool:
-        """Return whether there is bandwidth for an answer; if so, count it."""
+        """Return whether there is bandwidth for an answer; if so, count its bytes."""
         return self._bandwidth.take(size_bytes, now, reserve=self._reserve_bytes)
 
     def may_connect(self, endpoint: bytes, now: float) -> bool:
-        """Return whether a TCP connection may be opened; if so, count its address together with those of UDP.
+        """Return whether a TCP connection may be opened; if so, count its address as a new one, like those of UDP.
 
-        Connections also have a separate rate limit, which leaves new addresses for queries: there are always more peers
-        to try.
+        Connections also have a separate rate limit. Without it they would use up the new addresses that queries need,
+        because there are always more peers to try.
         """
         allowed = self._connections.take(1, now)
         if allowed and not self._new_addresses.allow(TCP + endpoint, now):

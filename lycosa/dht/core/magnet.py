@@ -30,7 +30,7 @@ class Magnet:
     infohash_v2: bytes | None
     name: str = ""
     peers: tuple[bytes, ...] = ()
-    """Compact endpoints."""
+    """The peers in the link (`x.pe`), as compact endpoints."""
 
     @property
     def infohashes(self) -> tuple[bytes, ...]:
@@ -38,7 +38,7 @@ class Magnet:
         return tuple(each for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
     def names(self, metadata: bytes) -> bool:
-        """Whether an info dict has all infohashes of the link. The peers of a swarm know only one of them."""
+        """Whether an info dict has all infohashes of the link. A fetch checks only the infohash of its swarm."""
         return all(has_infohash(metadata, infohash) for infohash in self.infohashes)
 
 
@@ -75,7 +75,10 @@ def parse_infohash(text: str) -> bytes:
 
 
 def _topic(topics: list[str], prefix: str, text: str, size: int, mistakes: list[BadMagnet]) -> bytes | None:
-    """Return the infohash of one version. Invalid ones are added to `mistakes`: another infohash may be valid."""
+    """Return the infohash of one version; None if there is no valid one.
+
+    Errors are not raised but added to `mistakes`, because the link may have a valid infohash of the other version.
+    """
     hashes: set[bytes] = set()
     for topic in topics:
         if topic.lower().startswith(prefix):

@@ -44,9 +44,11 @@ from lycosa.dht.core.transactions import REFUSED, OutgoingQueries, OutgoingQuery
 EVENTS_MAX = 10_000
 """Maximum number of events that wait for the shell; beyond it the oldest are dropped."""
 STRANGERS_EVENTS_MAX = EVENTS_MAX // 2
-"""While more events wait, announces and requests of other nodes are not reported, so that our own results stay."""
+"""While more than this number of events wait, announces and requests of other nodes are not reported. So they do not
+push out the results of our own operations."""
 OFFLINE_S = 30.0
-"""If no datagram arrives for this long, our own link may be down: missing answers are no failures then (BEP 45)."""
+"""If no datagram arrives for this many seconds, our own link may be down. Missing answers then do not count as failures
+(BEP 45)."""
 UNSOLICITED_S = 900.0
 """A query from an endpoint that we have not contacted within this time shows that no NAT blocks queries to us."""
 ASKED_ENDPOINTS_MAX = 4096

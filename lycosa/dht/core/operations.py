@@ -60,7 +60,7 @@ Emit = Callable[[OperationEvent], None]
 
 
 class SingleQuery:
-    """One query with one event. With `fail_when_stalled`, the query fails at its first deadline already."""
+    """A single query, which ends with one event. With `fail_when_stalled`, it fails as soon as its answer is late."""
 
     def __init__(
         self,
@@ -310,7 +310,8 @@ def ping_finished(operation_id: int, query: OutgoingQuery, reply: Reply, now: fl
 def sample_finished(
     operation_id: int, reading: AnswerReader, query: OutgoingQuery, reply: Reply, now: float
 ) -> OperationEvent:
-    """Return the event of an answered sample_infohashes. A node without BEP 51 answers as to find_node."""
+    """Return the event of an answered sample_infohashes. A node without BEP 51 answers the query as if it were
+    find_node."""
     contact = Contact(reply.id, query.endpoint)
     closer = tuple(reading.contacts(reply, now))
     samples = reply.samples
@@ -381,7 +382,8 @@ class Operations:
         LookupOperation(0, self._lookup(target, now), self._reading, self._send, _ignore).begin((), now)
 
     def join(self, offer: Callable[[Contact, float], None] | None, on_finished: Callable[[], None], now: float) -> None:
-        """Search for our own id. `offer` receives contacts of the other family; None if we have no node there."""
+        """Search for our own id. `offer` receives contacts of the other address family; None if we have no node of that
+        family."""
         lookup = self._lookup(self._table.own_id, now)
         sources = self._sources(lookup, now)
         if offer is None:

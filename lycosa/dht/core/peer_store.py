@@ -129,7 +129,7 @@ class PeerStore:
     def peers(
         self, infohash: bytes, count: int, chance: int, now: float, *, without_seeds: bool = False
     ) -> list[bytes]:
-        """Return up to `count` endpoints. If there are more, the random integer `chance` selects them."""
+        """Return up to `count` endpoints. If there are more, the random integer `chance` determines which."""
         self.expire(now)
         swarm = self._swarms.get(infohash)
         if swarm is None:

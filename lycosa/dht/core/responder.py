@@ -34,9 +34,11 @@ from lycosa.dht.core.tokens import TokenIssuer
 ENVELOPE_BYTES = 130
 """Maximum size of an answer without transaction, nodes, peers and filters: keys, node id, token, `ip`, `v`."""
 SAMPLE_BYTES_MAX = SENT_BYTES_MAX - ENVELOPE_BYTES - 45
-"""Maximum size of nodes and samples: the rest of the datagram, without `interval` and `num`."""
+"""Maximum number of bytes of nodes and samples in an answer: a datagram less the envelope, and less 45 bytes for
+`interval` and `num`."""
 VALUES_MAX = 50
-"""Maximum number of peers in an answer: a third of a datagram, to limit amplification. Each answer has other peers."""
+"""Maximum number of peers in an answer: a third of a datagram, to limit amplification. Each answer has a different
+random selection."""
 
 
 class Neighbourhood:
@@ -46,7 +48,8 @@ class Neighbourhood:
         self.limits = limits or NodeLimits()
         self.tables: dict[int, RoutingTable] = {}
         self.offers: dict[int, Callable[[Contact, float], None]] = {}
-        """Family -> function that receives a contact which a node of the other family has found (BEP 32)."""
+        """Address family -> function that receives a contact of this family, found by our node of the other family (BEP
+        32)."""
         self.peers = {IPV4: PeerStore(), IPV6: PeerStore()}
 
 

@@ -25,14 +25,15 @@ OUTSTANDING_MAX = 2048
 FAILED_S = 10.0
 """After this time a query has failed (BEP 33 suggests 10 s, libtorrent waits 15 s)."""
 WAITING_MAX = 1024
-"""Maximum number of queries that wait for the limits."""
+"""Maximum number of queries that wait because of rate limits."""
 WAITING_MAX_S = 20.0
-"""A query that would have to wait longer is refused."""
+"""A query that would have to wait longer than this many seconds is refused."""
 REFUSED = "refused by the limits of this node"
 """The reason for a refused query. It says nothing about the node that was to be queried."""
 SILENCES_MAX = 3
 SILENT_S = 900.0
-"""If an endpoint did not answer SILENCES_MAX times in a row, lookups ignore it for this time in answers of others."""
+"""Seconds for which lookups ignore an endpoint that did not answer SILENCES_MAX queries in a row, although other nodes
+return it."""
 SILENT_ENDPOINTS_MAX = 4096
 STALLED_MIN_S = 0.5
 STALLED_MAX_S = 5.0

@@ -27,11 +27,12 @@ class Budget:
         return self._waiting > 1
 
     def take_now(self) -> bool:
-        """Take one if no task waits and one is available. Return whether it was taken."""
+        """Take an operation if one is available and no task waits. Return whether it was taken."""
         return not self._waiting and self._bucket.take(1, asyncio.get_running_loop().time())
 
     async def take(self, max_wait_s: float = math.inf) -> bool:
-        """Wait until one is available, and take it. Return False at once if the wait would exceed `max_wait_s`."""
+        """Wait until an operation is available, and take it. Return False at once if the wait would exceed
+        `max_wait_s`."""
         if self._waiting * self._interval_s > max_wait_s:
             return False
         self._waiting += 1
@@ -46,5 +47,5 @@ class Budget:
         return True
 
     def put_back(self) -> None:
-        """Return one that was taken but not used."""
+        """Give back an operation that was taken but not used."""
         self._bucket.put_back(1)

@@ -19,7 +19,7 @@ Inspect = Callable[[TorrentRecord], Inspection]
 
 
 class ContentStage:
-    """See the module. A refused torrent is denied by both infohashes, so the other one is never tried."""
+    """See the module. Both infohashes of a refused torrent are denied, so neither is tried again."""
 
     def __init__(
         self, inspect: Inspect, records: RecordStore, queue: HashQueue, taker: TorrentTaker, funnel: Funnel

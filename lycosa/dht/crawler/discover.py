@@ -18,7 +18,8 @@ from lycosa.dht.session import DhtSession
 from lycosa.dht.udp import DatagramShell
 
 ASKS_MAX = 400
-"""Maximum number of sample queries in flight. At 100 a second, a third of them time out, after 10 seconds."""
+"""Maximum number of sample queries in flight. At 100 queries a second, 330 are in flight, because a third of them time
+out after 10 seconds."""
 QUEUED_CHECK_S = 1.0
 """Interval of the checks whether the queue is full."""
 HARVEST_MAX = 10_000

@@ -64,7 +64,7 @@ REACHABILITY_TEXTS = {
 
 
 class FunnelRow(NamedTuple):
-    """A step of the funnel. `share` of the previous step, from 0 to 1; None for the first step."""
+    """A step of the funnel. `share` is its share of the previous step, from 0 to 1; None for the first step."""
 
     name: str
     number: int

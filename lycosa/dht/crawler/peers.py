@@ -29,7 +29,8 @@ SAMPLERS_ASKED_MAX = 3
 LOOKUPS_MAX = 100
 """Maximum number of concurrent lookups. The node allows 1,000 operations."""
 LOOKUP_WAIT_MAX_S = 30.0
-"""Maximum wait for a lookup. The try then ends; other infohashes may not need a lookup."""
+"""Maximum seconds that a try waits for a lookup. After that it ends, to let in other infohashes, which may need no
+lookup."""
 CLOSER_MAX = 16
 """Maximum number of contacts from samplers with which the lookup starts."""
 BATCH = 200
@@ -124,13 +125,14 @@ class PeersStage:
         await self._queue.failed(lease, outcome)
 
     def _update_trust(self, lease: Lease, hint: Hint, *, fetched: bool) -> None:
-        """Update the trust in its samplers. Only first tries count: later failures tell nothing new."""
+        """Update the trust in the samplers of an infohash. Only its first try counts: later failures tell nothing
+        new."""
         if not lease.record.attempts:
             for sampler in hint.samplers:
                 self._hints.trust.tried(sampler.endpoint, self._queue.now(), fetched=fetched)
 
     async def _fetch(self, infohash: bytes, hint: Hint) -> tuple[MetadataFetch, bytes]:
-        """Return the metadata, and the fetch whose in-flight bytes it holds. Raises `TryFailed`."""
+        """Return a finished fetch and its metadata, whose bytes still count as in flight. Raises `TryFailed`."""
         known_peers = dict.fromkeys(hint.peers)
         closer: dict[Contact, None] = {}
         for sampler in self._samplers.least_busy(hint.samplers)[:SAMPLERS_ASKED_MAX]:

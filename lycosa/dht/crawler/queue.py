@@ -14,7 +14,7 @@ from lycosa.frontier.core.model import FrontierStats, Lease
 from lycosa.frontier.ports import FrontierOperations, ReadableFrontier
 
 COMMIT_EVERY_S = 0.5
-"""An infohash is durable at most a second after its discovery."""
+"""Seconds between commits. An infohash is durable at most a second after its discovery."""
 POLL_S = 1.0
 """Interval of the checks for due retries while no new infohash arrives."""
 SWEEP = "sweep"

@@ -39,7 +39,7 @@ class TorrentTaker(Protocol):
 
 
 FINISH_MAX_S = 20.0
-"""Maximum time to store the waiting records at the end of a crawl."""
+"""Maximum seconds to store the waiting records at the end of a crawl."""
 
 
 class StoreStage:

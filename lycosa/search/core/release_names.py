@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-# The first character is a plain set, because Python skips all others quickly then. What follows looks back at it.
+# The pattern begins with a plain set of characters, because Python then skips all other characters quickly. The
+# alternatives look back at the character that matched.
 _SPELLING = re.compile(
     r"""[\dABCDEHSUWXabcdehsuwx](?<![^\W_].)(?i:
         (?P<codec>(?<=[hx])[. _-]?26[456] | (?<=h)evc | (?<=a)vc)

@@ -35,7 +35,7 @@ class Schema:
     numeric_keys: bool = False
     """Whether the keys are the ids of rows in another store. Then the index stores nothing but keys."""
     analysis: tuple[str, ...] = ()
-    """What an index built by this schema adds to the analysis (`search.core.analysis`)."""
+    """The optional steps of text analysis in an index that is built with this schema (`search.core.analysis`)."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The fields of items in which parts of documents are (`search.core.documents`)."""
 

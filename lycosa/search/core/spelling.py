@@ -9,10 +9,10 @@ from lycosa.search.core.analyzer import fold, normalize
 from lycosa.search.core.torrent_query import KEYWORDS, NUMBERS
 
 CHECKED_MIN = 4
-"""Minimum letters of a word that is corrected. Too many words are similar to shorter ones."""
+"""Minimum number of letters of a word that is corrected. A shorter word is similar to too many others."""
 CHECKED_MAX = 24
 TWO_SLIPS_MIN = 6
-"""Minimum letters of a word that may have two mistakes."""
+"""Minimum number of letters of a word in which two mistakes are corrected."""
 
 _SKIPPED = "|".join(["site", *NUMBERS, *KEYWORDS])
 _PART = re.compile(

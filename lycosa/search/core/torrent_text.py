@@ -10,13 +10,14 @@ from lycosa.search.core.analyzer import COUNTER_DIGITS, units, words
 from lycosa.search.core.release_names import one_spelling, season_of
 
 TEXT_MAX_BYTES = 250
-"""Maximum size of both texts together. The words after it would take more space than they improve the results."""
+"""Maximum size of both texts together. Further words would improve the results too little for the space that they
+take."""
 NAME_MAX = 1000
 """Maximum characters of a name that are read."""
 PATHS_MAX = 200
 """Maximum number of files whose names are read."""
 PATHS_AT_ONCE = 8
-"""Number of paths that are split into words together, which is faster. Often the first ones are enough."""
+"""Number of paths that are split into words together: faster than one by one. Often the first group fills the text."""
 TITLE_WORDS_MAX = 4
 """Number of words taken as the title if a name has no season, resolution or year after it."""
 _AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
@@ -32,7 +33,7 @@ def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
         found = units(one_spelling("\n".join(some)))
         new = [unit for unit in dict.fromkeys(found) if unit not in known]
         known.update(new)
-        # Counters get the space that words leave.
+        # Numbers of files, tracks and pages get the space that the other words leave.
         numbers = [unit for unit in new if len(unit) <= COUNTER_DIGITS and unit.isdigit()]
         counters += numbers
         if numbers:

@@ -34,7 +34,7 @@ MARKER_ROW, POSITIONS_ROW = 1, 2
 WAITING_MAX = 20_000
 WAITING_MAX_BYTES = 32_000_000
 STATEMENT_BYTES = 4_000_000
-"""A statement is sent once it is larger than this. One document may be larger."""
+"""Number of bytes from which a statement is sent. A statement with one document may be larger."""
 REMOVED_AT_ONCE = 2_000
 STORED_MAX = 4_000_000
 """Maximum size of the compressed data stored with a document: the server's limit for an attribute."""

@@ -77,7 +77,7 @@ class Popularity(NamedTuple):
 
 
 class StoredFiles(NamedTuple):
-    """How many files there are, and their size together."""
+    """The number of some files, and their total size in bytes."""
 
     files_count: int
     size_bytes: int

@@ -19,7 +19,8 @@ TOKEN_BITS = 31
 
 
 class ChangedRow(NamedTuple):
-    """A change before its row is decoded, which takes too long for a transaction. `row` is None if it was removed."""
+    """A change whose row is not decoded yet: decoding takes too long for a transaction. `row` is None if the row was
+    removed."""
 
     id: int
     token: int

@@ -2,13 +2,13 @@
 
     version, flags (1 byte each), numbers (varints), text (a frame of zstd, see `frames`), sizes of the files (bits)
 
-The last number is the size of all files, and the size of the last file is what the others leave of it: so those who
-list torrents need not add up. Version 1 has all sizes instead.
+The last number is the total size of the files, so a list of torrents needs no sums. The size of the last file is not
+stored: it is the total less the other sizes. Version 1 stores the sizes of all files, but no total.
 
 The text contains the name, the comment, and the paths in columns (`path_columns`). If a name or path has a line end or
 the control character 1, the paths are stored one by one. zstd uses a dictionary of common parts of names (`names.dict`,
 written by scripts/records-dictionary). Capitalised words, and words joined by dots or underscores, are stored as
-lower-case words between spaces and changed back when read: so more of them match the dictionary.
+lower-case words between spaces, so that more of them match the dictionary. Reading changes them back.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ EPOCH = 1_700_000_000
 NUMBERS = 1 << 64
 PIECE_BITS_MAX = 63
 PATHS_AT_ONCE = 16
-"""Number of paths that are decoded together. Who needs few of them, waits for no more."""
+"""Number of paths that are decoded together. A caller that needs only the first paths does not wait for the others."""
 PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
 
 SHIFT = 0x20
-"""The difference between a small letter and a capital."""
+"""The difference between the codes of a small letter and its capital."""
 _CAPITALS = string.ascii_uppercase.encode()
 _LETTERS = string.ascii_letters.encode()
 _CAPITAL_SHIFTS = bytes(SHIFT * (byte in _CAPITALS) for byte in range(256))
@@ -89,7 +89,7 @@ def encode_text(record: TorrentRecord) -> EncodedText:
 
 
 class ContentReader:
-    """Reads what `encode_content` wrote, names and paths only as far as they are asked for.
+    """Reads what `encode_content` wrote. Paths and sizes are decoded when they are requested.
 
     Raises `ValueError`, `IndexError` or `FrameError` if the blob is damaged.
     """
@@ -127,7 +127,7 @@ class ContentReader:
             yield from _to_text(_changed(b"\n".join(some), self._flags)).split("\n")
 
     def sizes(self, files_max: int | None = None) -> list[int]:
-        """Return the sizes of the files, or of the first ones."""
+        """Return the sizes of all files, or of the first `files_max` files."""
         if self._total is None or (files_max is not None and files_max < self.count):
             return unpack_sizes(self._packed_sizes, self.count if files_max is None else min(files_max, self.count))
         sizes = unpack_sizes(self._packed_sizes, self.count - 1)
@@ -157,7 +157,7 @@ class ContentReader:
 
 @contextmanager
 def damage(of: str) -> Iterator[None]:
-    """Translate what damaged blobs cause into `StorageError`."""
+    """Translate the exceptions that a damaged blob causes into `StorageError`. `of` names the torrent."""
     try:
         yield
     except (ValueError, IndexError, FrameError) as error:
@@ -192,7 +192,8 @@ def _changed(text: bytes, flags: int) -> bytes:
 
 
 def _first_letters(text: bytes) -> int:
-    """Return a number whose bytes are SHIFT at the first letter of each word, else 0. Faster than a loop."""
+    """Return a number with one byte per byte of the text: SHIFT at the first letter of each word, else 0. Faster than a
+    loop."""
     letters = int.from_bytes(text.translate(_LETTER_SHIFTS))
     return letters & ~(letters >> 8)
 
@@ -214,7 +215,7 @@ def _varints(numbers: list[int]) -> bytes:
 
 
 def _read_varints(data: Iterator[int]) -> Iterator[int]:
-    """Read one number after another, each only when it is asked for."""
+    """Yield the numbers. Each is read from `data` only when it is requested."""
     number = shift = 0
     for byte in data:
         if byte < 0x80:

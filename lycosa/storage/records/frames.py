@@ -34,7 +34,7 @@ DICTIONARY = "names.dict"
 REUSED_BYTES = 1 << 16
 """Texts of at most this size are decompressed with the context that each thread keeps."""
 FRAME_MAX_BYTES = 1 << 62
-"""zstd returns errors as larger numbers."""
+"""Maximum size of a frame as returned by zstd. Larger numbers are error codes."""
 
 
 def compress(text: bytes) -> bytes:
@@ -74,7 +74,7 @@ def _compressor() -> zstd.ZstdCompressor:
 def _library() -> Any:
     """Return the functions of zstd; None if they cannot be called."""
     try:
-        # The lock of Python is held: to give it back and take it again takes longer than the work.
+        # PyDLL keeps Python's global lock: releasing and acquiring it would take longer than the decompression.
         library = ctypes.PyDLL(import_module(LIBRARY).__file__)
         size, pointer, data = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
         for name, result, arguments in (
@@ -98,7 +98,7 @@ def _prepared_dictionary() -> int:
 
 
 class _Context:
-    """What zstd needs to decompress; of one thread."""
+    """The objects that zstd needs to decompress. Each thread has its own."""
 
     def __init__(self, library: Any) -> None:
         self._free = library.ZSTD_freeDCtx

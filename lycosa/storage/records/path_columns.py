@@ -21,7 +21,8 @@ _SLOTS = re.compile(rb"[0-9]{1,9}|\x01")
 
 
 def to_columns(paths: list[bytes]) -> bytes:
-    """Return the lengths of the shared beginnings, those of the shared ends, and the middles."""
+    """Return the paths in columns: the lengths of the shared beginnings, the lengths of the shared ends, and the
+    middles."""
     starts, ends, middles = bytearray(), bytearray(), []
     last_template, last_numbers = b"", list[bytes]()
     start = end = 0
@@ -38,7 +39,7 @@ def to_columns(paths: list[bytes]) -> bytes:
 
 
 def from_columns(columns: bytes, count: int) -> Iterator[bytes]:
-    """Return the paths."""
+    """Yield the `count` paths in these columns."""
     starts, ends, middles = columns[:count], columns[count : 2 * count], columns[2 * count :].split(LINE)
     template = path = b""
     for start, end, middle in zip(starts, ends, middles if count else [], strict=True):
@@ -74,7 +75,8 @@ def _following(number: bytes) -> bytes:
 
 
 def _shared(one: bytes, other: bytes, last: int) -> int:
-    """Return the shared length to write. It is `last` if that is nearly as long: repeats take no space."""
+    """Return the shared length to write. It is the length `last` of the previous path if the true one is less than
+    SHARED_MIN longer: zstd stores repeated lengths in almost no space."""
     if last and one[:last] == other[:last] and one[: last + SHARED_MIN] != other[: last + SHARED_MIN]:
         return last
     if one[:SHARED_MIN] != other[:SHARED_MIN] or len(one) < SHARED_MIN:

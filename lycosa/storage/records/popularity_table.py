@@ -50,7 +50,8 @@ class PopularityTable(DatabaseThread):
         return [row[0] for row in changed]
 
     def _least_worth(self, count: int) -> list[int]:
-        """Return the ids of the torrents with the fewest seeders, those unseen for longest first."""
+        """Return the ids of the torrents with the fewest seeders; of equally many, those seen least recently come
+        first."""
         query = "SELECT id FROM torrent_popularity ORDER BY worth, id LIMIT ?"
         return [number for (number,) in self._query(query, [count])]
 
@@ -69,7 +70,7 @@ class PopularityTable(DatabaseThread):
         return [tuple(keys[number]) for number in due]
 
     def _still_due(self, border: int, limit: int) -> list[int]:
-        """Return the first remembered ids that are still due. Forget those on the way that are no longer due."""
+        """Return the first remembered ids that are still due. Forget the ids before them that are no longer due."""
         due: list[int] = []
         at = 0
         while len(due) < limit and at < len(self._due):

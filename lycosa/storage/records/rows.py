@@ -9,8 +9,8 @@
     torrent_denied      20 bytes of an infohash, or its `hashed_key` -> why and until when it may not be stored
     torrent_changes     id -> token of a change that is not indexed; torrents after the last indexed id need no row
 
-A row should keep its size when it changes, so that its page stays full. SQLite stores numbers near 0 in fewer bytes, so
-2^47 is subtracted from the 48-bit numbers: then small ones take 6 bytes, as the others do.
+A row should keep its size when it changes, so that its database page stays full. SQLite stores numbers near 0 in fewer
+bytes, so 2^47 is subtracted from the 48-bit numbers: then small ones take 6 bytes, as the others do.
 """
 
 from __future__ import annotations

@@ -22,9 +22,10 @@ LOG_MAX_BYTES = 12 << 20
 SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
 EVICT_SHARE = 200_000
 """To make room, one torrent is evicted per this many bytes of the maximum size: about one in 200. Each eviction needs a
-scan, so it removes many."""
+scan, so it removes many torrents."""
 ROOM_SHARE = 16
-"""With a maximum size, a batch is at most one part in ROOM_SHARE of it: space is made for the whole batch at once."""
+"""If the store has a maximum size, a batch takes at most 1/ROOM_SHARE of it, because space is made for the whole batch
+at once."""
 INDEXED = 2
 """A record with its index rows takes at most this many times the size of its content."""
 

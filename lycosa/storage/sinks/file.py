@@ -121,7 +121,8 @@ class FileSink:
     def _check_frames(self, start: int, end: int) -> None:
         """Raise `StorageError` if the rest of a compressed file does not end with a complete frame.
 
-        Then its writer was killed or did not compress, and readers would not find data that is appended.
+        An incomplete frame shows that its writer was killed, or did not compress. Readers would not find data appended
+        to it.
         """
 
         def pieces() -> Iterator[bytes]:

@@ -34,7 +34,7 @@ BUFFER_MAX = 20_000
 """Maximum number of rows held in memory; beyond that, `write` inserts them."""
 
 FLUSHES_KEPT = 64
-"""The crawl may resume from any of this many last flushes."""
+"""Number of latest flushes to which a resumed crawl may return."""
 
 TABLES = (
     f"PRAGMA application_id={APPLICATION_ID}",

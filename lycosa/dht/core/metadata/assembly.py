@@ -23,7 +23,8 @@ Peer = Hashable
 
 
 class _Candidate:
-    """The pieces from all peers that claim one size. `alone`: the only peer that may deliver after a wrong hash."""
+    """The pieces from all peers that claim the same size. `alone` is the only peer that may deliver after a wrong
+    hash."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes, self.count = size_bytes, pieces_of(size_bytes)
@@ -97,8 +98,8 @@ class Assembly:
     def receive(self, peer: Peer, piece: int, data: bytes) -> bytes | None:
         """Add a piece. Return the metadata if it is complete and has the infohash.
 
-        After a wrong hash all pieces are missing again, and pieces that were requested before are dropped. Raises
-        `PeerError` if all pieces were from this peer.
+        After a wrong hash all pieces are missing again. Pieces that were requested earlier are ignored when they
+        arrive. Raises `PeerError` if all pieces were from this peer.
         """
         candidate = self._offers[peer].candidate
         if candidate.asked.get(piece) != peer:
@@ -144,7 +145,7 @@ class Assembly:
         self._forget_candidates()
 
     def _forget_candidates(self) -> None:
-        """Drop the candidates without peers, except the one with the most pieces: they must not fill the memory."""
+        """Drop the candidates without peers to free memory. The one with the most pieces is kept."""
         offered = {offer.candidate.size_bytes for offer in self._offers.values()}
         left = [candidate for size, candidate in self._candidates.items() if size not in offered]
         best = max(left, key=lambda candidate: len(candidate.pieces), default=None)

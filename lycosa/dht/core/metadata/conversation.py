@@ -114,7 +114,8 @@ class Stage(Enum):
 
 
 class Conversation:
-    """The conversation with one peer. `dht_port`: the UDP port of our node, which we send to peers with a node."""
+    """The conversation with one peer. `dht_port` is the UDP port of our DHT node. It is sent to peers that have a DHT
+    node, too."""
 
     def __init__(
         self,
@@ -214,7 +215,7 @@ class Conversation:
         """Collect the handshake. Return the bytes after it."""
         missing = HANDSHAKE_BYTES - len(self._handshake)
         self._handshake += data[:missing]
-        if not PREAMBLE.startswith(self._handshake[: len(PREAMBLE)]):  # do not wait for the rest of something else
+        if not PREAMBLE.startswith(self._handshake[: len(PREAMBLE)]):  # another protocol: do not wait for 68 bytes
             raise PeerError(PeerFailure.PROTOCOL, "no BitTorrent handshake")
         if len(self._handshake) < HANDSHAKE_BYTES:
             return b""
@@ -253,7 +254,7 @@ class Conversation:
         if self.stage is Stage.PIECES:
             return
         size_bytes = theirs.metadata_size_bytes or 0
-        if size_bytes <= 0:  # it is looking for the metadata, too
+        if size_bytes <= 0:  # the peer does not have the metadata yet
             raise PeerError(PeerFailure.NO_METADATA)
         if size_bytes > self._size_bytes_max:
             raise PeerError(PeerFailure.TOO_LARGE, f"metadata of {size_bytes} bytes")

@@ -37,7 +37,7 @@ PAUSED_MAX = 65_536
 
 BLAMES_PEER = frozenset({PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL})
 BLAMES_HOST = frozenset({PeerFailure.WRONG_HASH, PeerFailure.FLOOD})
-"""All other failures concern one torrent, not the peer or its host."""
+"""Failures after which a peer gets a pause, or its whole host a ban. All others concern one torrent only."""
 
 
 class PeerGate:
@@ -63,7 +63,8 @@ class PeerGate:
         return None
 
     def open(self, endpoint: bytes, now: float) -> PeerFailure | None:
-        """Return why this peer may not be connected to; None if it may. The connection is then open until `close`."""
+        """Return why this peer may not be connected to; None if it may. After None, the connection counts as open until
+        `close`."""
         host = site_of(endpoint)
         assert host not in self._connected
         if refused := self.refusal(endpoint, now):

@@ -127,7 +127,10 @@ class Maintenance:
         return [PingChore(contact)]
 
     def _refresh(self, table: RoutingTable, now: float, *, reachable: bool) -> list[Chore]:
-        """Refresh one bucket that has not changed for REFRESH_S or, if no node can reach us, not been searched for."""
+        """Return a search in one bucket that has not changed for REFRESH_S.
+
+        If no node can reach us, the time since the last search in the bucket counts instead of the last change.
+        """
         stale = [
             (changed_at if reachable else self._searched.get(index, changed_at), index)
             for index, changed_at in enumerate(table.changes())

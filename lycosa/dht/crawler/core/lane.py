@@ -14,10 +14,10 @@ from lycosa.dht.core.routing.table import K
 KEY_BITS = 160
 KEY_SPACE = 1 << KEY_BITS
 CANDIDATES_MAX = 5_000
-"""When more than twice this many nodes are ahead, only the nearest of them, this many, are kept. The sweep finds the
+"""Number of nodes ahead that are kept, the nearest ones, once there are more than twice as many. The sweep finds the
 others again on its way."""
 GAP_NODES = 5
-"""A gap of more than this many mean distances needs a lookup. Of random ids, one in 150 gaps is as wide."""
+"""A gap of more than this many mean distances needs a lookup. Between random ids, one gap in 150 is wider."""
 JUMP_NODES = 12
 """During a lookup, the lane waits at a gap of more than this many mean distances, and passes smaller ones."""
 BEHIND_NODES = 256

@@ -32,7 +32,8 @@ class SamplerTrust:
         self._hosts: RecentDict[bytes, SamplerRecord] = RecentDict(HOSTS_MAX)
 
     def tried(self, endpoint: bytes, now: float, *, fetched: bool) -> None:
-        """Count a try of an infohash that this node returned."""
+        """Count a try of an infohash that the node at `endpoint` returned. `fetched`: whether a peer delivered its
+        metadata."""
         site = site_of(endpoint)
         record = self._hosts.get(site)
         if record is None or now >= record.since + DISTRUST_S:

@@ -98,7 +98,7 @@ class CrawlRates:
 
 
 def rates_between(before: CrawlSnapshot, now: CrawlSnapshot) -> CrawlRates:
-    """Return the mean rates between two moments."""
+    """Return the mean rates between two snapshots."""
     elapsed_s = now.at - before.at
     if elapsed_s <= 0:
         return CrawlRates()

@@ -39,7 +39,8 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
 _UNSAFE_PARTS = ("\n\n", "\n ", " \n", "  ", "\n.\n", "\n..\n", "\\")
-"""`clean_path` would change these in short ASCII paths with each part on a separate line; also drives, such as C:."""
+"""Strings that `clean_path` would change in short ASCII paths, written with one part per line. It would also change
+drives, such as C:."""
 
 
 def clean_text(text: str, max_length: int = NAME_MAX) -> str:
@@ -78,7 +79,7 @@ def clean_stored_paths(paths: Sequence[str]) -> list[str]:
 
 
 def _are_safe(parts: str) -> bool:
-    """Return whether `clean_path` would not change these parts of paths, which are one per line."""
+    """Return whether `clean_path` would leave these parts of paths unchanged. Each part is on a separate line."""
     if not (parts.isascii() and parts.replace("\n", "").isprintable()):
         return False
     lines = f"\n{parts}\n"

@@ -94,7 +94,10 @@ class WordIndex(Generic[T]):
         return found + self._find_hashed(words) if self._hashed and words else found
 
     def _find_hashed(self, words: Sequence[str]) -> list[T]:
-        """Look up each word, joined neighbours, and pieces of runs once.
+        """Return the values of hashed words. Each different text is looked up once.
+
+        The texts are: each word, two and three consecutive words joined, and, in scripts without spaces, pieces of
+        words.
 
         The same words occur in many names, so words that are not listed are cached.
         """
@@ -117,7 +120,11 @@ class WordIndex(Generic[T]):
         return found
 
     def _joined_with_runs(self, words: Sequence[str]) -> set[str]:
-        """Return the words, joined neighbours that are not runs, and pieces of runs of the lengths in the list."""
+        """Return the texts to look up for words of which some are runs (words in scripts without spaces).
+
+        These are the words, two and three consecutive words joined unless one of them is a run, and the pieces of runs
+        whose length some hashed word has.
+        """
         following = [*words[1:], FIRST_RUN]
         joined = set(words)
         joined |= {one + two for one, two in zip(words, following, strict=True) if max(one, two) < FIRST_RUN}
