@@ -20,7 +20,8 @@ import webencodings
 from lycosa.html.page import parse_html
 
 PRESCAN_MAX = 4096
-"""Number of bytes at the start of a page that are searched for a declaration before it is parsed. Browsers: 1024."""
+"""Number of bytes at the start of a page that are searched for a declaration before the page is parsed. Browsers:
+1024."""
 
 SAMPLE_MAX = 65_536
 """Maximum number of bytes that are decoded to check whether a page is UTF-8."""

@@ -53,7 +53,7 @@ class PageLink(NamedTuple):
 
 
 def extract_links(html: bytes | LexborHTMLParser, base_url: str, encoding: str = "utf-8") -> list[PageLink]:
-    """Return the links of a page, including those to itself, unique by URL and in document order.
+    """Return the links of a page, including links to the page itself, unique by URL and in document order.
 
     `base_url` is the URL of the page (after redirects). Raises `BadUrl` if it is invalid.
     """

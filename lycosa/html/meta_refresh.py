@@ -94,7 +94,7 @@ def _base(tree: LexborHTMLParser, url: str) -> str:
 
 @lru_cache(16)
 def _ignored(*tags: str) -> re.Pattern[bytes]:
-    """Return a pattern that matches comments and these elements, even if they are not closed."""
+    """Return a pattern that matches comments and elements with these tags, even if they are not closed."""
     names = "|".join(map(re.escape, tags)) or "(?!)"
     pattern = rf"<!--.*?(?:-->|\Z)|<({names})(?=[\s/>]).*?(?:</\1(?=[\s/>])[^>]*(?:>|\Z)|\Z)"
     return re.compile(pattern.encode(), re.DOTALL | re.IGNORECASE)

@@ -76,9 +76,10 @@ class Tree(LexborHTMLParser):
 
     @property
     def selector(self) -> Any:
-        """The shared engine; a new one while the shared one is in use, since a search from a finalizer would crash it.
+        """The shared engine, or a new engine while the shared one is in use.
 
-        Nothing is called between the check and the return, so no other thread can run in between.
+        A search from a finalizer during another search of the same engine would crash. Nothing is called between the
+        check and the return, so no other thread can run in between.
         """
         return _SHARED if _TELLS_USE and _ENGINE.current_node is None else LexborCSSSelector()  # type: ignore[no-untyped-call]
 

@@ -45,7 +45,7 @@ NOT_FOUND = "host not found"
 
 
 class CachedAnswer(NamedTuple):
-    """The addresses, or why there are none. Valid until `until`, in the loop's time."""
+    """The addresses of a name, or why there are none. Valid until the loop time `until`."""
 
     addresses: Sequence[str]
     failure: str
@@ -128,7 +128,7 @@ def numeric_address(name: str) -> str:
 
 
 def sort_addresses(addresses: Iterable[str]) -> list[str]:
-    """Return the distinct addresses: first those of the first one's family, in ascending order within each family."""
+    """Return the distinct addresses. The family of the first address comes first. Each family is in ascending order."""
     # An address with a zone ("%") is link-local and cannot be crawled.
     found = [ip_address(address) for address in addresses if "%" not in address]
     return [

@@ -42,7 +42,7 @@ DIRECTIVES_MAX_CHARS = 4096
 """Maximum number of characters of Cache-Control that are parsed."""
 
 MEMBER = re.compile(r'(?:[^,"]++|"(?:[^"\\]|\\.)*+\\?"?)+', re.DOTALL)
-"""A member of a list; a comma in quotes does not end it."""
+"""A member of a comma-separated list. A comma in quotes does not end the member."""
 
 ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,1000}"')
 """An entity tag, strong or weak (RFC 9110 §8.8.3), of at most 1000 ASCII characters between the quotes."""
@@ -230,7 +230,7 @@ def to_stored(query: CacheQuery, response: HttpResponse, received_at: float) -> 
 
 
 def headers_to_serve(stored: StoredResponse, now: float) -> Headers:
-    """Return the header fields of a response served from the cache: the stored ones and its current Age (§5.1)."""
+    """Return the header fields of a response served from the cache: the stored fields, and the current Age (§5.1)."""
     age = ("age", str(int(age_s(stored, Headers.of(stored.headers), now))))
     return Headers.of([*(field for field in stored.headers if field[0] != "age"), age])
 

@@ -264,7 +264,7 @@ class CookieJar:
     def _make_room(self, cookies: Mapping[tuple[str, str, bool], Cookie], now: float) -> None:
         """Remove one cookie from a full domain, and several from a full jar."""
         if len(cookies) > DOMAIN_MAX:
-            *others, _newest = cookies.values()  # the new cookie stays, even if it is the only insecure one
+            *others, _newest = cookies.values()  # the new cookie stays, even if no other is insecure
             self._remove(min(others, key=lambda each: (each.expires > now, each.secure, each.used_at)))
         if self._count > JAR_MAX:
             expired = [each for each in self if each.expires <= now]
@@ -316,7 +316,7 @@ def _matches(origin: Origin, cookie: Cookie) -> bool:
 
 
 def default_path(url: str) -> str:
-    """Return the path for a cookie that has none: the path of the URL up to the last slash (RFC 6265 §5.1.4)."""
+    """Return the path for a cookie without `Path`: the path of the URL up to the last slash (RFC 6265 §5.1.4)."""
     path = path_of(url)
     return path[: path.rfind("/")] or "/"
 

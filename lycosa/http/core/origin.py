@@ -18,7 +18,7 @@ ORIGINS_MAX = 4096
 class Origin(NamedTuple):
     """The origin of a URL. `text` omits the default port: `https://example.com`.
 
-    `secure`: whether it is https or the loopback host, so that nobody can eavesdrop.
+    `secure`: whether the scheme is https or the host is loopback, so that nobody can eavesdrop.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Origin(NamedTuple):
 
 
 def url_prefix(url: str) -> str:
-    """Return the part of an absolute URL before its path, which determines the origin."""
+    """Return the part of an absolute URL before the path. This part determines the origin."""
     end = url.find("/", 8)  # the slash after the host
     return url[:end] if end > 0 else url
 

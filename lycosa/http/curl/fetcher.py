@@ -88,12 +88,12 @@ class CurlFetcher:
             handle.prepare(request, undecoded=undecoded, **options)
             self._multi.add_handle(handle.curl)
         except BaseException:
-            handle.curl.close()  # it may have options of this request: do not pool it
+            handle.curl.close()  # the handle may have options of this request: do not pool it
             raise
         self._busy[handle.curl] = handle, future
         try:
             return await future
-        except BaseException:  # cancelled; if the transfer is done, its handle may already serve another one
+        except BaseException:  # cancelled; if the transfer is done, its handle may already serve another
             if not future.done() or future.cancelled():
                 self._forget(handle)
             raise

@@ -38,7 +38,7 @@ CONNECTIONS_MAX = 1024
 BUFFER_BYTES = 128 << 10
 DNS_CACHE_S = 300
 DRAIN_MAX = 64 << 10
-"""Maximum size in bytes of an unwanted body that is read and discarded, which is cheaper than a new connection."""
+"""An unwanted body of at most this many bytes is read and discarded: that is cheaper than a new connection."""
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 """Names of methods and header fields (RFC 9110 §5.6.2)."""
@@ -184,7 +184,7 @@ class Handle:
         if self._received is None and (partial or not code):
             if not head_is_complete(self._head):  # libcurl accepts a truncated head as complete
                 return ConnectionLost("connection lost within the head")
-            self._on_head()  # there was no body
+            self._on_head()  # not called yet, because there was no body
         if self._error is not None:
             return self._error
         if code and (reason := self._guard.reason(code)) is not None:
@@ -251,7 +251,8 @@ class Handle:
     def _set_options(self, request: Request, proxy: Any, *, overrides_proxy: bool) -> None:
         referer = "" if overrides_proxy else request.lone_referer
         if referer and referer.isascii() and referer.isprintable() and not self._has_default_referer:
-            # Nearly all requests of a spider have only this field, and REFERER is cheaper than a list of header lines.
+            # Nearly all requests of a spider have only a Referer. The option REFERER is cheaper than a list of header
+            # lines.
             self._referer_set = True
             self.curl.setopt(pycurl.REFERER, referer)
             return

@@ -23,10 +23,10 @@ from lycosa.infra.shutdown import current_deadline
 VERSION_MIN = (7, 0)
 
 CALL_TIMEOUT_S = 10.0
-"""Seconds to wait for the answer to a call on a loop, before it is repeated."""
+"""Seconds to wait for the answer to a call on a loop, before the call is repeated."""
 
 BLOCKING_TIMEOUT_S = 5.0
-"""Seconds to wait for the answer to a call in a thread, before it is repeated."""
+"""Seconds to wait for the answer to a call in a thread, before the call is repeated."""
 
 RECONNECT_MAX_S = 60.0
 """Maximum seconds to wait for a server that does not answer: it may restart, or a replica may take over."""

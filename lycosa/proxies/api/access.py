@@ -49,7 +49,7 @@ class Guard:
             return _deny(
                 path, 403, "the server has no key, so use it from the same machine, at a loopback address or localhost"
             )
-        # Checked even with a key: a browser that has stored it as a password sends it automatically.
+        # Checked even with a key: a browser that has stored the key as a password sends it automatically.
         if is_change and _is_cross_site(headers):
             return _deny(path, 403, "requests from another site cannot change anything here")
         if not self._key or path in PUBLIC_PATHS or path.startswith("/static/"):

@@ -72,6 +72,6 @@ class Attempts:
         return 0
 
     def forget(self, request: Hashable) -> None:
-        """Forget the failures of a request after any response to it."""
+        """Forget the failures of a request. Call this after any response to the request."""
         if self._failed:
             self._failed.pop(request, None)

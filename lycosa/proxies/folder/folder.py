@@ -131,7 +131,10 @@ class PoolFolder:
         self._size_max += JOURNAL_MIN
 
     def append(self, record: bytes) -> None:
-        """Write a record to the journal. If it is too long or the write fails, the journal is no longer complete."""
+        """Write a record to the journal.
+
+        If the record is too long or the write fails, the journal is no longer complete.
+        """
         if len(record) > RECORD_MAX:
             self._close_journal()
             return

@@ -64,7 +64,7 @@ class ClientConnection(BufferedConnection):
     def on_data(self, data: bytes) -> None:
         if self._closing:
             return
-        if self._tunnel is not None:  # it is not open yet: the data of an open tunnel does not arrive here
+        if self._tunnel is not None:  # not open yet: the data of an open tunnel does not arrive here
             self._early += data
             if len(self._early) > BUFFER_MAX:
                 self.pause()

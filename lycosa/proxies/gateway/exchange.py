@@ -93,7 +93,7 @@ class Exchange:
             out = encode_chunk(payload) + (LAST_CHUNK if self.body.done else b"")
         upstream = self._upstream
         if self._replay is not None:
-            # Until there is a connection to the proxy, all bytes of the body must be kept for it.
+            # Until there is a connection to the proxy, all bytes of the body must be kept.
             if upstream is None or len(self._replay) + len(out) <= BUFFER_MAX:
                 self._replay += out
             else:

@@ -99,7 +99,7 @@ class GatewayLeases:
         return len(self._active)
 
     async def acquire(self, user: GatewayUser, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
-        """Return a lease for one use, which `release` ends. Raises `NoProxy`, `StateError`."""
+        """Return a lease for one use. Call `release` after the use. Raises `NoProxy`, `StateError`."""
         session = self._sticky_sessions.session(user, self._now())
         request = ProxyRequest(user.tags, session, avoid) if user.tags or session or avoid else ANY
         client_session = (user.account, user.session, target)

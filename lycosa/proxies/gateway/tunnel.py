@@ -46,7 +46,7 @@ class Tunnel:
         proxy = lease.proxy_lease.proxy
         to = await destination_for(self._context, route, proxy)
         upstream, received = await self._context.dialer.connect_through(proxy, to)
-        if lease.ended:  # a bad report or the pool ended it during the handshake
+        if lease.ended:  # a bad report or the pool ended the lease during the handshake
             upstream.abort()
             raise ProxyFailed("the lease ended before the tunnel was open", behind=True)
         self._upstream = upstream

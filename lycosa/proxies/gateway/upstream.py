@@ -71,7 +71,7 @@ class Upstream(BufferedConnection):
         self._listener = listener
 
     def set_idle(self, now: float, on_end: Callable[[Upstream], None]) -> None:
-        """Mark the connection as idle. `on_end` is called if it ends before `set_busy`."""
+        """Mark the connection as idle. `on_end` is called if the connection ends before `set_busy`."""
         self._listener = None
         self.idle_since = now
         self.latency_s, self.is_reused = None, True

@@ -14,7 +14,7 @@ LOG_INTERVAL_S = 60.0
 
 
 class LateReleases:
-    """Logs late releases, at most once per LOG_INTERVAL_S. Each warning counts the late releases since the previous."""
+    """Logs late releases, at most once per LOG_INTERVAL_S. Each warning has the number since the previous one."""
 
     def __init__(self) -> None:
         self._logged_at = -LOG_INTERVAL_S

@@ -26,7 +26,7 @@ class Waiter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether this caller accepts any proxy. If it gets none, no later caller can get one either."""
+        """Whether any one proxy is enough for this caller. If it gets none, no later caller can get one either."""
         return self.count == 1 and not (self.request.tags or self.request.session or self.request.avoid)
 
     def grants(self) -> list[Grant]:
@@ -58,7 +58,7 @@ class WaitQueue:
             self._waiting.remove(waiter)
 
     def serve(self) -> None:
-        """Lease free proxies to the callers in order. Set a timer for the time at which more may be free."""
+        """Lease free proxies to the callers in order. Set a timer for the time at which more proxies may be free."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -70,7 +70,7 @@ class WaitQueue:
                 continue
             try:
                 answer = self._acquire(waiter)
-            except LycosaError as error:  # the journal failed: raise it in this caller, not in the one that released
+            except LycosaError as error:  # the journal failed: raise this in the waiting caller
                 waiter.granted.set_exception(error)
                 continue
             if not isinstance(answer, Wait):
@@ -78,7 +78,7 @@ class WaitQueue:
                 continue
             left.append(waiter)
             at = answer.at if at is None else min(at, answer.at or at)
-            if waiter.is_plain:  # it accepts any proxy, so no proxy is free for the callers behind it
+            if waiter.is_plain:  # any proxy is enough for it, so none is free for the callers behind it
                 break
         self._waiting.extendleft(reversed(left))
         if self._waiting and at is not None:

@@ -24,7 +24,7 @@ BATCH_MAX = 32
 batch, the process handles the answers to the previous batch."""
 
 TRIPS_MAX = 2
-"""Maximum number of concurrent round trips for one target. The second one starts only if it has a full batch."""
+"""Maximum number of concurrent round trips for one target. A second round trip starts only with a full batch."""
 
 CONNECTIONS_MAX = 64
 """Maximum number of concurrent round trips of the process."""
@@ -85,7 +85,7 @@ class PoolCalls:
 
 
 class CallBatcher:
-    """Batches the calls for one target. `run` makes a round trip; `on_finished` is called after the last calls."""
+    """Batches the calls for one target. `run` makes a round trip; `on_finished` is called when no calls are left."""
 
     def __init__(
         self, run: Callable[[Sequence[TargetCall]], Awaitable[list[Any]]], on_finished: Callable[[], Any]

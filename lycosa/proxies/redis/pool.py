@@ -1,7 +1,7 @@
 """A pool of proxies on Redis, shared by many processes. Each acquire and each release is one call of a script.
 
-A call whose answer was lost is repeated, although the server may have executed it. If it has, the lease of the first
-acquire belongs to nobody and expires; the second release gets the same answer as a release that came too late.
+A call whose answer was lost is repeated, although the server may have executed it. After a repeated acquire, nobody
+uses the first lease, and it expires. A repeated release gets the same answer as a release that came too late.
 """
 
 from __future__ import annotations

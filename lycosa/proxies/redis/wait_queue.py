@@ -42,7 +42,10 @@ class RedisWaiter(Waiter):
 
     @property
     def is_plain(self) -> bool:
-        """Whether no later caller can get a proxy if this one gets none. All callers in a queue want the same tags."""
+        """Whether any one proxy with the queue's tags is enough for this caller.
+
+        If such a caller gets no proxy, no later caller can get one.
+        """
         return self.count == 1 and not self.request.avoid
 
     def fail(self, error: Exception) -> None:

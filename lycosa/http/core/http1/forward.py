@@ -61,7 +61,7 @@ def is_reusable(head: ResponseHead, body: BodyReader) -> bool:
 
 
 def is_connection_bound(head: RequestHead | ResponseHead) -> bool:
-    """Return whether a message authenticates its connection (NTLM, Negotiate), which then must not be shared."""
+    """Return whether a message authenticates its connection (NTLM, Negotiate). Such a connection must not be shared."""
     read = head.read
     if b"authorization" not in read and b"www-authenticate" not in read:
         return False

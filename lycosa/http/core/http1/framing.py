@@ -26,7 +26,10 @@ WITHOUT_BODY = frozenset({204, 304})
 
 
 class BodyReader(Protocol):
-    """Reads a body to its end. `done`: whether it has ended; `open_ended`: it ends when the connection is closed."""
+    """Reads a body to its end. `done`: whether the end was read.
+
+    `open_ended`: whether closing the connection ends the body.
+    """
 
     done: bool
     open_ended: bool

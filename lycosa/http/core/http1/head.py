@@ -43,7 +43,7 @@ READ = frozenset(
 """Fields whose values are used; all others are only forwarded."""
 
 Field = tuple[bytes, bytes]
-"""The name in lower case, and the original line without its end."""
+"""A field: its name in lower case, and the original line without the line break."""
 
 Values = dict[bytes, list[bytes]]
 """The values of the fields in READ, stripped of blanks."""

@@ -57,7 +57,10 @@ def proxy_authorization(proxy: Proxy) -> bytes:
 
 
 def handshake_for(proxy: Proxy, to: Destination) -> Handshake:
-    """Return the handshake with this proxy. Raises `ProxyFailed` for a destination that its protocol cannot express."""
+    """Return the handshake with a proxy.
+
+    Raises `ProxyFailed` for a destination that the proxy's protocol cannot express.
+    """
     if proxy.scheme in ("http", "https"):
         return ConnectHandshake(to, proxy_authorization(proxy))
     if proxy.scheme in ("socks4", "socks4a"):

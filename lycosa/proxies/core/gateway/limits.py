@@ -10,13 +10,13 @@ BUFFER_MAX = 65_536
 IDLE_CONNECTIONS_MAX = 512
 IDLE_PER_PROXY_MAX = 16
 IDLE_CONNECTION_S = 20.0
-"""Maximum number of idle connections in total and per proxy, and the seconds for which each is kept."""
+"""Maximum number of idle connections, in total and per proxy. Each is kept for IDLE_CONNECTION_S seconds."""
 
 SWEEP_S = 1.0
 """Interval at which timeouts are checked, which is also their precision."""
 
 LINGER_S = 2.0
-"""Time for the client to read the response on a connection that we close. Bytes that it sends are discarded."""
+"""Time for the client to read the response on a connection that we close. Bytes that the client sends are discarded."""
 
 
 @dataclass(frozen=True, slots=True)

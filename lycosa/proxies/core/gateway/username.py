@@ -25,7 +25,8 @@ from lycosa.core.units import parse_duration
 USERNAME_MAX = 512
 STICKY_MAX_S = 86_400.0
 SESSIONS_MAX = 100_000
-"""Maximum number of sessions whose start time is stored. Beyond it the least recently used one starts again."""
+"""Maximum number of sessions whose start time is stored. Beyond it the least recently used session is forgotten, so its
+time starts again."""
 
 TAGS = ("country", "region", "city", "asn", "provider")
 KEYS = ("site", "session", "sticky", *TAGS)
@@ -49,7 +50,8 @@ LOGIN_FAILED = "unknown user name or wrong password"
 class GatewayUser:
     """An account and what its client requests.
 
-    An empty `site` stands for the domain of the requested host, `sticky_s` 0 for the session time of the policy.
+    An empty `site` stands for the domain of the requested host. `sticky_s` is in seconds; 0 stands for the policy's
+    session time.
     """
 
     account: str = ""
@@ -110,7 +112,7 @@ def _parse_sticky(text: str) -> float:
 
 
 class StickySessions:
-    """Sessions with a maximum duration. After it, the pool gets another session name."""
+    """Sessions with a maximum duration. After that time a session gets a new name in the pool."""
 
     def __init__(self, sessions_max: int = SESSIONS_MAX) -> None:
         self._started: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()

@@ -78,9 +78,10 @@ class Blame(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one use of a proxy. `rest_s`: the Retry-After in seconds. `reason`: short, the same for one cause.
+    """The result of one use of a proxy. `rest_s`: the Retry-After in seconds.
 
-    `latency_s`: the seconds for the TCP and TLS connection, without the transfer.
+    `reason`: short, and always the same for one cause. `latency_s`: the seconds for the TCP and TLS connection, without
+    the transfer.
     """
 
     blame: Blame = Blame.NONE
@@ -141,7 +142,10 @@ def judge(
     now: float = 0.0,
     latency_s: float | None = None,
 ) -> Outcome:
-    """Return the outcome of a response. `headers`: by lower-case name; `locations`: its URL and redirect target."""
+    """Return the outcome of a response. `headers`: by lower-case name.
+
+    `locations`: the URL of the response, and the URL to which it redirects.
+    """
     rest_s = parse_retry_after(headers.get("retry-after", ""), now)
     for rule in rules:
         if rule.matches(status, body, locations):

@@ -1,4 +1,4 @@
-"""The latest leases of each target: which proxy was chosen and why, or why none was. In the memory of one process.
+"""The latest leases of each target, in the memory of one process: which proxy was chosen and why, or why none was.
 
 `proxies.core.explain` says what would happen now; this module records what happened in this process.
 """

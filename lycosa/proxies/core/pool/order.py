@@ -129,6 +129,6 @@ def preferred(found: Sequence[ProxyTargetState]) -> int:
 
     Members whose uses have all failed come last, and may be drawn only if there are no others.
     """
-    if not found or not found[-1].half_open:  # the usual case: members that only failed would be last
+    if not found or not found[-1].half_open:  # the usual case: members whose uses all failed are last
         return len(found)
     return next((place for place, member in enumerate(found) if member.only_failed), 0) or len(found)

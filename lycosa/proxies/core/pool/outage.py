@@ -27,7 +27,7 @@ RECENT_WAIT_S = 10.0
 """Seconds to wait for a proxy if the last lease of the target is at most this many seconds old."""
 
 IDLE_WAIT_S = 1.0
-"""Seconds to wait for a proxy otherwise."""
+"""Seconds to wait for a proxy if the last lease of the target is older than RECENT_WAIT_S."""
 
 QUEUE_S = 0.1
 """A target has at most as many waiting requests as it got leases in this many seconds. Other requests retry after half

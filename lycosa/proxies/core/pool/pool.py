@@ -1,4 +1,4 @@
-"""The proxy pool: a global pool of all proxies, sorted by latency, and a pool for each target, filled from it.
+"""The proxy pool: a global pool of all proxies, sorted by latency, from which the pool of each target is filled.
 
 A proxy may be leased for many targets at once. The results of one target do not affect other targets, with one
 exception: whether the proxy can be reached at all matters to all targets.
@@ -23,7 +23,7 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts
 from lycosa.proxies.core.proxy import Proxy
 
 TARGETS_MAX = 10_000
-"""Number of targets above which a new target replaces the least recently used one without leases."""
+"""If there are this many targets, a new one replaces the least recently used target without leases, if there is any."""
 
 PROXIES_MAX = 1_000_000
 FORGOTTEN_MAX = 500
@@ -82,7 +82,7 @@ class GlobalPool:
         return bool(self.remove_all([key], now))
 
     def remove_all(self, keys: Iterable[str], now: float) -> list[str]:
-        """Forget proxies. Return the keys of the forgotten proxies, without the keys that were not in the pool."""
+        """Forget the proxies with these keys. Return the keys that were in the pool."""
         removed = [key for key in dict.fromkeys(keys) if key in self.proxies]
         for key in removed:
             del self.proxies[key]
@@ -109,7 +109,7 @@ class GlobalPool:
     ) -> list[Grant] | Wait:
         """Lease one proxy per draw for a target, or none at all."""
         pool = self.target(target, now)
-        if request.kind not in pool.filled:  # filling walks all proxies, so only after a change
+        if request.kind not in pool.filled:  # filling reads all proxies, so it is done only after a change
             self._fill(target, pool, now, request)
         grants = pool.acquire(now, draws, request, lease_s)
         if self.journal is not None and not isinstance(grants, Wait):
@@ -166,7 +166,7 @@ class GlobalPool:
         """Record that a check has found a proxy working, and its exit address."""
         health, proxy = self.health[key], self.proxies[key]
         for pool in self.targets.values() if health.dead else ():
-            pool.filled.clear()  # targets that lack it may be filled with it
+            pool.filled.clear()  # targets without this proxy may now get it
         health.revive(now)
         health.exit_ip = exit_ip if proxy.tags.get(ROTATING, NO) == NO else ""
         self._update_targets([key], now)

@@ -161,7 +161,7 @@ class TargetPool:
         member = self.members[lease.key]
         self._order.remove(member)
         member.lease_count -= 1
-        member.uses += max(0, len(outcomes) - 1)  # the first one was counted with the lease
+        member.uses += max(0, len(outcomes) - 1)  # the first use was counted when the lease started
         for outcome in outcomes:
             self._record(member, outcome, now, draw)
         if lease.session and self._sessions.key(lease.session, now) == member.key:

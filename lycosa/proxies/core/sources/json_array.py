@@ -121,7 +121,7 @@ class _Scanner:
             at = self._skip(at)
 
     def _skip(self, at: int) -> int:
-        """Skip a value. Return where the next one starts, or where the array or object ends."""
+        """Skip a value. Return where the next value starts, or where the array or object ends."""
         self._count()
         end = at
         if self._text[at] in '"[{':
@@ -160,7 +160,7 @@ def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
 
 
 def _value(window: str, at: int) -> tuple[object, int]:
-    """Return a value and its end, which is -1 if it is not in the window."""
+    """Return a value and the index after it. The index is -1 if the value does not end in the window."""
     try:
         return DECODER.raw_decode(window, at)
     except (ValueError, RecursionError):

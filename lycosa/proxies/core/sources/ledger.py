@@ -35,7 +35,10 @@ class Ledger:
         self._sources = {name: _SourceEntry() for name in names}
 
     def recall(self, name: str, keys: Iterable[str]) -> None:
-        """Record the proxies that a source listed in an earlier run. Those that its next list lacks are missing."""
+        """Record the proxies that a source listed in an earlier run.
+
+        Proxies that its next list lacks count as missing.
+        """
         self._sources[name].recalled.update(keys)
 
     def not_added(self, name: str, proxies: Iterable[Proxy]) -> None:

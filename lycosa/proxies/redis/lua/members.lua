@@ -2,7 +2,7 @@
 -- eligible, and the guard that limits how fast they are used. The script of a target is this file and target.lua.
 -- ARGV[2] is the packed policy.
 
-local FIT_BATCH = 64 -- number of ready members read per step while looking for those that fit a request
+local FIT_BATCH = 64 -- number of ready members read at a time when searching for members that fit a request
 
 -- Redis searches a short sorted set linearly and parses each score from text every time. One element longer than 64
 -- bytes makes Redis use a skip list instead. The sentinel is such an element; its score is greater than all others.
@@ -167,7 +167,7 @@ local function add_tier(tier)
   table.sort(target.tiers)
 end
 
--- Adds a member that is not in the order to the ready or the waiting ones. Does nothing while it must not be leased:
+-- Adds a member that is not in the order to the ready or the waiting members. Does nothing while it must not be leased:
 -- banned, dead, on trial with a lease, or at the limit of leases.
 local function place(member)
   local has_room = policy.concurrency == 0 or member.lease_count < policy.concurrency
