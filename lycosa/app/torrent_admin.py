@@ -26,7 +26,9 @@ from lycosa.storage.rules.installed import install_text, remove_rules, rule_file
 from lycosa.storage.rules.rule_files import compile_pattern
 
 WRITER_WAIT_S = 60
-"""Seconds that a rebuild waits for the process that has locked the index to take the request or release the lock."""
+"""Maximum seconds that a rebuild waits until the process that has locked the index takes the request or releases the
+lock.
+"""
 STALLED_S = 600.0
 """A rebuild by another process counts as failed after this many seconds without progress."""
 

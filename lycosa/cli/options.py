@@ -67,7 +67,7 @@ FLAGS = (
     Flag("timeout", REQUESTS, "S", "Maximum seconds for one transfer."),
     Flag("connect_timeout", REQUESTS, "S", "Maximum seconds for name lookup, connection and TLS."),
     Flag("max_body", REQUESTS, "BYTES", "Maximum size of a page, decompressed: 500000, 10MB, 10MiB.", default="16MiB"),
-    Flag("retries", REQUESTS, "N", "Maximum number of retries after failures; then a URL is dead."),
+    Flag("retries", REQUESTS, "N", "Maximum number of retries of a request; after the last one its URL is dead."),
     Flag("user_agent", REQUESTS, "S", "User-Agent header, and the name looked up in robots.txt."),
     Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", repeatable=True),
     Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
@@ -102,7 +102,7 @@ FLAGS = (
         "expected_urls",
         STORAGE,
         "N",
-        "Expected number of URLs, at most a billion. Sets the first size of the Bloom filter, which grows if needed.",
+        "Expected number of URLs, at most a billion. Sets the initial size of the Bloom filter, which grows if needed.",
     ),
     Flag("sync", STORAGE, "", "Force every commit to the disk, to survive power loss."),
     Flag("commit_every", STORAGE, "S", "Maximum seconds between two commits."),
@@ -138,7 +138,10 @@ ALL_OPTIONS = "lycosa.cli.all_options"
 """The value of `obj` in a click context whose help lists all options."""
 
 NEEDS_VALUE = frozenset({"proxy", "proxy_pool"})
-"""Options whose value must not be empty: with an unset shell variable, the crawl would run without a proxy."""
+"""Options whose value must not be empty.
+
+An empty value is usually an unset shell variable, and the crawl would run without a proxy.
+"""
 
 
 class GroupedOption(click.Option):

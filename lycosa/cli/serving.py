@@ -63,6 +63,6 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _end(self, number: int, _frame: object) -> None:
-        self.force_exit = self.should_exit  # the second signal does not wait for requests
+        self.force_exit = self.should_exit  # after the second signal, the server does not wait for requests
         self.should_exit = True
         self._received = number

@@ -23,8 +23,10 @@ ORDER_STEP = 100
 ORDER = Integer(-1_000_000, 1_000_000)
 EVERYWHERE = "*"
 SIMILARITY_MIN = 0.9
-"""Minimum similarity at which an unknown path counts as a misspelled path of SCRAPY_PARTS. Scrapy's other paths are
-less similar to those."""
+"""Minimum similarity at which an unknown path counts as a misspelled path of SCRAPY_PARTS.
+
+A correct path of another part of Scrapy is less similar to any of SCRAPY_PARTS.
+"""
 
 
 class ListOf(NamedTuple):

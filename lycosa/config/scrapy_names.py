@@ -144,9 +144,10 @@ EQUIVALENTS: Mapping[str, Equivalent] = {
 
 
 class Combination(NamedTuple):
-    """A setting of ours that replaces two of Scrapy's. `read` returns our value (None for no value) for those given.
+    """A setting of ours that replaces two of Scrapy's, `names`.
 
-    `writes` has two functions: each converts our value to the value of one of Scrapy's settings.
+    `read` takes the given values of Scrapy's settings by name, and returns our value (None for no value). `writes` has
+    two functions: each converts our value to the value of one of Scrapy's settings.
     """
 
     names: tuple[str, str]
@@ -164,7 +165,7 @@ def _cache(given: Mapping[str, Any]) -> Any:
 
 
 def _referrer(given: Mapping[str, Any]) -> Any:
-    """Return the policy, which Scrapy names by text or by class."""
+    """Return the policy, which is given as text or as a class in Scrapy."""
     if not _boolean(given.get("REFERER_ENABLED", True)):
         return "no-referrer"
     policy = given.get("REFERRER_POLICY", DEFAULT_POLICY)

@@ -132,7 +132,7 @@ class Settings:
     max_body: Annotated[int, ByteSize(1, BODY_MAX)] = 16 * 1024**2
     """Maximum size of a body after decompression, in bytes."""
     max_callback_bytes: Annotated[int, ByteSize(1, 1 << 60)] = 50_000_000
-    """Fetch no further pages while the bodies of all pages in callbacks have more than this many bytes in total."""
+    """Fetch no pages while the bodies of all pages with running callbacks have more than this many bytes in total."""
     fail_on_dataloss: Annotated[bool, Boolean()] = True
     """Treat a truncated body as a failure and retry. If False, the response has the part that was received."""
     user_agent: Annotated[str, Text("a line of printable ASCII text", PRINTABLE_LINE)] = USER_AGENT
@@ -323,14 +323,14 @@ class Settings:
     """Seconds after which a lease expires unless it is renewed. A worker renews the leases of its pages. Leases of a
     dead worker expire sooner: in a shared crawl after 2 s, otherwise when the crawl is restarted."""
     max_lease: Annotated[float, SecondsWithin(1, DAY_S)] = 3600.0
-    """Maximum time for one page, callback included, in seconds; after that the page is abandoned and retried."""
+    """Maximum time of work on one page, callback included, in seconds; after it the page is abandoned and retried."""
 
     # Messages
 
     metrics: Annotated[str, Text("a port, or ADDRESS:PORT", SHORT, "")] = ""
     """Port of `/metrics` for Prometheus while the crawl runs, by default on loopback; "" for none."""
     allow_remote: Annotated[bool, Boolean()] = False
-    """Servers without a password (`metrics`, `lycosa site`) may listen on addresses that other machines can reach."""
+    """Let servers without a password (`metrics`, `lycosa site`) listen on addresses that other machines can reach."""
     quiet: Annotated[bool, Boolean()] = False
     """Show no progress and no summary."""
     log_level: Annotated[str, Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))] = "WARNING"

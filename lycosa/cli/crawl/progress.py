@@ -26,7 +26,7 @@ from lycosa.storage.core.output import parse_outputs
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
 LEAST_SHOWN_S = 5.0
-"""Delays give the remaining time a lower bound. It is not shown if it is shorter than this."""
+"""The delays of hosts give the remaining time a minimum. It is shown only if it has at least this many seconds."""
 
 REASONS_MAX = 12
 BUGS_SHOWN = 20
@@ -42,7 +42,7 @@ Observe = Callable[[Snapshot], None]
 
 @contextmanager
 def show_progress(settings: Settings) -> Iterator[Observe | None]:
-    """Yield a function that shows snapshots and limits their rate itself; None with `quiet`."""
+    """Yield a function that shows snapshots, but skips those that follow too soon; None with `quiet`."""
     if settings.quiet or sys.stderr is None:
         yield None
     elif _has_live_line(settings):
@@ -129,7 +129,10 @@ def _request_rows(summary: Summary, here: str) -> list[str]:
 
 
 def _dead_rows(summary: Summary, ever: str) -> list[str]:
-    """Return how many URLs are dead and why, and list the first ones; only one URL for each bug."""
+    """Return rows with the number of dead URLs, the reasons, and the first dead URLs.
+
+    If a bug in the user's code failed on several URLs, only the first one is listed.
+    """
     causes: Counter[str] = Counter()
     for reason, number in summary.dead_reasons.items():
         causes[_cause(reason)] += number
@@ -145,7 +148,7 @@ def _dead_rows(summary: Summary, ever: str) -> list[str]:
 
 
 def _cause(reason: str) -> str:
-    """Return the part of a reason that is the same for all pages with this cause, without their messages and URLs."""
+    """Return a reason without messages and URLs, so that it is the same for all pages with this cause."""
     exception = EXCEPTION_IN.match(reason)
     return exception[1] if exception else ROBOTS_URL.sub("", reason)
 
@@ -269,7 +272,7 @@ def _row(name: str, text: str) -> str:
 
 
 def _has_live_line(settings: Settings) -> bool:
-    """Return whether a live line is possible. It would overwrite items that are written to the same terminal."""
+    """Return whether to show a live line. It would overwrite items that are written to the same terminal."""
     items_to_stdout = not all(each.text for each in parse_outputs(settings.output))
     return (
         sys.stderr.isatty()

@@ -72,8 +72,8 @@ def _run(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = module_from_spec(spec)
     folder = path.resolve().parent
-    # dataclasses look up their module in sys.modules. The folder goes last: a queue.py beside the spider must not hide
-    # Python's.
+    # dataclasses look up their module in sys.modules. The folder goes last, because a queue.py beside the spider must
+    # not hide the module of Python.
     sys.modules[name] = module
     sys.path.append(str(folder))
     try:
@@ -91,7 +91,7 @@ def _message(error: BaseException) -> str:
 
 
 def _without_bases(spiders: dict[str, type[Spider]]) -> dict[str, type[Spider]]:
-    """Leave out the base classes of other spiders in the file: they run only if they are named."""
+    """Leave out classes that are base classes of other spiders in the file. They run only if the user names them."""
     bases = {base for each in spiders.values() for base in each.__mro__[1:]}
     return {name: each for name, each in spiders.items() if each not in bases}
 

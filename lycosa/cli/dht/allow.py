@@ -16,7 +16,7 @@ from lycosa.core.units import format_count
 @click.command("allow", short_help="Allow denied or evicted torrents to be stored again.")
 @click.argument("infohashes", nargs=-1, required=True, metavar="FILE|INFOHASH...")
 @records_options
-@click.option("--hashed", is_flag=True, help="Undo entries of `lycosa dht deny --hashed`.")
+@click.option("--hashed", is_flag=True, help="Allow infohashes that `lycosa dht deny --hashed` has denied.")
 def command(infohashes: tuple[str, ...], location: Any, *, hashed: bool) -> int:
     """Allow denied or evicted torrents to be stored again. Removed torrents are not restored, but can be found again.
 

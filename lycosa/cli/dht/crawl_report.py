@@ -12,9 +12,9 @@ from lycosa.dht.core.events import Reachability
 
 PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 10.0, 60.0
 LATER_S = 600.0
-"""After this time there is only a line per minute: a crawl runs for months, and that is 100 MB of log a year."""
+"""Seconds after which only one line per minute is logged. A crawl may run for months, and this is 100 MB a year."""
 SAY_AGAIN_S = 3600.0
-"""Minimum time before the same cause is reported again. Causes may come and go with every line."""
+"""Minimum seconds between two reports of the same cause. A cause may appear and disappear with every line."""
 REFUSED = (CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED_BY_RULES, CrawlOutcome.REFUSED)
 POSTPONED = (CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP)
 FAILED = (CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO, *POSTPONED)

@@ -30,7 +30,7 @@ TYPES = tuple(each.name.lower() for each in ContentType)
 @click.option(
     "--format", "kind", type=click.Choice(FORMATS), help="Format. [default: by the suffix of FILE, else jsonl]"
 )
-@click.option("--since", metavar="AGE|TIME", help="Only torrents discovered since then (7d, 2026-11-21).")
+@click.option("--since", metavar="AGE|TIME", help="Only torrents discovered since this time or age (2026-11-21, 7d).")
 @click.option(
     "--type", "types", multiple=True, type=click.Choice(TYPES), help="Only torrents of this type. May be repeated."
 )

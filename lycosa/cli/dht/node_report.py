@@ -16,7 +16,7 @@ from lycosa.dht.core.events import NodeStatus, Reachability, Traffic
 
 LIVE_EVERY_S = 1.0
 PLAIN_EVERY_S = 60.0
-"""Interval without a terminal. A node runs for months: a line per minute fills a log with 100 MB a year."""
+"""Seconds between two lines without a terminal. A node may run for months: a line per minute is 100 MB a year."""
 
 
 class TrafficRate(NamedTuple):
@@ -35,7 +35,7 @@ class TrafficRates:
         self._last: tuple[float, TrafficRate] | None = None
 
     def update(self, traffic: Traffic, now: float) -> TrafficRate:
-        """Return the rates since the last call; 0 at the first one."""
+        """Return the rates since the last call. The first call returns 0 for each rate."""
         counts = TrafficRate(traffic.queries_in, traffic.queries_out, traffic.bytes_in, traffic.bytes_out)
         at, before = self._last or (now, counts)
         self._last = now, counts

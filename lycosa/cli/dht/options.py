@@ -32,8 +32,8 @@ class NodeOptions(NamedTuple):
 def node_options(*, is_short: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds the options of a node to a command, as the argument `options`.
 
-    `is_short`: the command ends soon. By default its node uses any free port and is read-only, so that other nodes do
-    not remember it.
+    `is_short`: whether the command ends soon. The node of such a command uses any free port and is read-only by
+    default, so that other nodes do not remember it.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

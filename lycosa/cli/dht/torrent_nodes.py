@@ -22,7 +22,8 @@ from lycosa.core.units import format_count
     "--output",
     type=NON_EMPTY,
     metavar="FILE",
-    help="Write a copy to this file, without trackers, with the closest good contacts as nodes. It may replace FILE.",
+    help="Write a copy of the torrent to this file, which may be FILE itself. The copy has no trackers; its nodes are "
+    "the closest good contacts.",
 )
 @node_options(is_short=True)
 def command(file: str, options: NodeOptions, output: str | None) -> int:

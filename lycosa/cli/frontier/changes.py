@@ -60,7 +60,7 @@ INVALID_SHOWN = 20
 @crawl_options
 @click.option("--dead", is_flag=True, help="Requeue dead URLs. [default]")
 @click.option("--done", is_flag=True, help="Requeue done URLs, to fetch them again.")
-@click.option("--into", metavar="S", help="Queue copies in this segment instead.")
+@click.option("--into", metavar="S", help="Queue copies in this segment, and leave the URLs themselves unchanged.")
 @filter_options
 @json_option
 def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, as_json: bool, **selected: Any) -> None:
@@ -332,7 +332,7 @@ class Importer:
             try:
                 self._add(number, line.strip())
             except UsageError:
-                await self._push()  # the message says that the lines before are imported
+                await self._push()  # the message says that the lines before the invalid one are imported
                 raise
             if len(self._batch) >= BATCH_ROWS or size >= BATCH_BYTES:
                 await self._push()

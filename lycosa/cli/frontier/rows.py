@@ -150,7 +150,7 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
 
 
 async def check_segment(operations: FrontierOperations, selection: Selection) -> None:
-    """Raise `UsageError` if the selected segment does not exist. No output would suggest that the segment is empty."""
+    """Raise `UsageError` if the selected segment does not exist. An empty output would mean an empty segment."""
     if selection.segment is not None:
         find_segment(selection.segment, await operations.segments())
 

@@ -26,7 +26,7 @@ from lycosa.frontier.core.telemetry import CrawlView, Rates
 
 EVERY_S = 1.0
 RATE_AFTER_S = 1.5
-"""Time between the two views of --once. By then every worker has reported again, so rates can be calculated."""
+"""Seconds between the two views of --once. In this time every worker reports again, so rates can be calculated."""
 
 
 @click.command("top")

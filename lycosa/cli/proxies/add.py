@@ -47,7 +47,7 @@ class ParsedList(NamedTuple):
     type=click.Choice(list(PORTS)),
     default="http",
     show_default=True,
-    help="Scheme of addresses that have none.",
+    help="Scheme of addresses without a scheme.",
 )
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Add this tag to all proxies of the sources.")
 @click.option("--strict", is_flag=True, help="Add nothing if a line is invalid.")

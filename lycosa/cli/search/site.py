@@ -96,7 +96,10 @@ def command(
 
 
 def _guard(address: str, names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return a wrapper that makes a site refuse other host names. A site open to other machines may have any name."""
+    """Return a wrapper that makes a site refuse requests under names other than `names`.
+
+    If a site is open to other machines and `names` is empty, any name is accepted.
+    """
     from lycosa.infra.web.host_guard import HostGuard
     from lycosa.infra.web.listening import is_remote
 

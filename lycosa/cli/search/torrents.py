@@ -22,7 +22,10 @@ BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
 
 class IndexOptions(NamedTuple):
-    """The folder, engine and analysis of an index; None keeps those that it has."""
+    """The folder, engine and analysis of an index.
+
+    None means those of the existing index, or the default for a new one.
+    """
 
     index_dir: str | None
     engine: str | None
