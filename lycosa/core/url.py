@@ -5,7 +5,7 @@ dropped, dots in the path resolved, query order kept, pure ASCII. Only http and 
 name or password are refused, because the canonical URL is stored, logged and written to the output, where no secret
 belongs.
 
-Both functions take any text. If it is not such a URL, `canonicalize` raises `BadUrl`, and `join` returns None.
+Both functions take any text. For text that is not accepted, `canonicalize` raises `BadUrl`, and `join` returns None.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class Description(msgspec.Struct):
 
     `seeds` are the canonical start URLs of all runs, in order. `spider` is the name of the spider, "" without one;
     `key` holds the `--fingerprint-rules`, empty for the default. `imported` marks a state that an import created and no
-    crawl has used yet, so it has no name. The other fields are the options of the last run, for `explain`; with several
-    spiders, `members` has the options of each.
+    crawl has used yet, so `name` is empty. The other fields are the options of the last run, for `explain`; with
+    several spiders, `members` has the options of each.
     """
 
     format: str = FORMAT

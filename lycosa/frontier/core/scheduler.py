@@ -359,8 +359,8 @@ class HostScheduler:
     def update_clock(self, now: float) -> None:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
-        A pause that was set since the previous call may have been computed by the old or by the new time. It is moved
-        back, but then lasts at least until the end that was given, cut to PAUSE_MAX_S from now.
+        A pause that was set since the previous call may have been computed by the old or by the new time. So its end
+        is moved back, but not to before min(given end, now + PAUSE_MAX_S).
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)

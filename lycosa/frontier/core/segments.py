@@ -105,10 +105,11 @@ class SegmentNaming:
         return self.resolver(first, now)
 
     def of_request(self, request: Request, inherited: str) -> str:
-        """Return the segment of a new request: `inherited`, that of its own period, or the later one when it is due.
+        """Return the segment of a new request. Raises `BadSpider` if a resolver fails.
 
         `inherited` is the segment of the page on which the request was found, or of the run. A request with the same
-        period inherits it, even if a later segment has begun. Raises `BadSpider` if a resolver fails.
+        period inherits it, even if a later segment has begun. A request with another period gets the segment of its
+        own period. If the request is due in a later segment, it gets that segment instead.
         """
         if self.period is not None and self.run_at:
             period = self.period(request)

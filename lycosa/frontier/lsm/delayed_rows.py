@@ -9,8 +9,10 @@ from lycosa.frontier.lsm.done_rows import packed
 from lycosa.frontier.lsm.rows import decode_record, encode
 
 SHORT = (b"\x98\0", b"\x97\0")
-"""The first bytes of a short row: an array of 8 (earlier 7) that begins with 0. A record begins with its
-version, which is at least 1."""
+"""The first bytes of a short row: an array of 8 values (7 in older rows) whose first value is 0.
+
+The first value of a record is its version, which is at least 1.
+"""
 
 
 class ShortRow(msgspec.Struct, array_like=True, frozen=True):

@@ -5,7 +5,7 @@ writing to a mapped page would kill the process with SIGBUS, while a write call 
 lock file for writing, so LMDB's locking is switched off; the lock of the state directory replaces it. The number of a
 table combines its kind and its segment.
 
-    QUEUE        QUEUE_KEY          -> record        host id, inverted priority, arrival number
+    QUEUE        QUEUE_KEY          -> record
     SEEN_L1      fingerprint        -> arrival number, or "s" + DELAYED_KEY while delayed
     SEEN_L0A/B                         newer rows that are not in SEEN_L1 yet: see `levels`
     DONE         arrival number     -> row           see `rows.DoneRow`
@@ -16,7 +16,8 @@ table combines its kind and its segment.
     DELAYED      DELAYED_KEY        -> record, or `delayed_rows.ShortRow`
     FACTS        host key           -> `HostFacts`
 
-DELAYED_KEY is the due time in milliseconds, then the arrival number.
+QUEUE_KEY is the host id, the inverted priority and the arrival number; DELAYED_KEY the due time in milliseconds and the
+arrival number.
 """
 
 from __future__ import annotations

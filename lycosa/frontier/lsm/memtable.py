@@ -1,6 +1,6 @@
 """The tables of an embedded frontier: recent changes in memory and in the write-ahead log, all other rows in LMDB.
 
-    put      -> memory (`active`) and the list of the next frame
+    put      -> the row is stored in memory (`active`) and in the list of writes for the next frame
     commit   -> the frame is appended to the log: the changes are now durable
     freeze   -> once `active` is large enough, it becomes `frozen`, and a new log begins
     flush    -> `frozen` is written to LMDB in sorted slices, one per commit; then its log is deleted

@@ -132,7 +132,7 @@ class Key(StrEnum):
     REPORTS = "reports"
     """hash: worker -> its last report, also of workers that have ended; see telemetry.lua."""
     ENDED = "ended"
-    """zset: workers that have ended or expired, by the time at which they did."""
+    """zset: workers that have ended or expired, by the time of their end."""
     TOTALS = "totals"
     """hash: name -> sum over all workers, past and present."""
     RUN_TOTALS = "run_totals"

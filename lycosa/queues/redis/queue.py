@@ -24,7 +24,7 @@ RECONNECT_MAX_S = 30.0
 
 
 class RedisQueue(BlockingQueue):
-    """See `queues.folder.queue.FolderQueue`. `sync` refuses a server that replies before a call is on its disk."""
+    """See `queues.folder.queue.FolderQueue`. `sync` requires a server that writes each call to disk before it replies."""
 
     def __init__(
         self,

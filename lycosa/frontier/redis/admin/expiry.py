@@ -24,7 +24,7 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 WORKERS_MAX_S = SILENT_S + 0.5
-"""Maximum seconds to wait until killed workers have expired. A worker that is alive lets the crawl expire later."""
+"""Maximum seconds to wait for killed workers to expire. A live worker lets the crawl expire when it ends."""
 
 WORKERS_CHECK_S = 0.1
 

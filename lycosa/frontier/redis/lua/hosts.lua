@@ -151,7 +151,7 @@ local function work_s_of(host)
   return host.queued * math.max(least_pace_s, host.crawl_delay, host.throttle or start_delay_s)
 end
 
--- Returns the seconds of work of a group: of all its hosts together, or of its first host alone if that is more.
+-- Returns the seconds of work of a group: of all its hosts together, but at least those of its first host alone.
 local function work_s_of_group(group, first)
   local places = meta('ip_places') > 0 and meta('ip_places') or meta('places')
   return math.max(group.queued * math.max(meta('ip_delay'), TRANSFER_S / places), work_s_of(first))

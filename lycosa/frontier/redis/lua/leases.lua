@@ -1,6 +1,6 @@
--- Leases: which worker holds which record. They do not expire by time, but with their worker: a worker checks the
--- expiry of its own leases, and a worker that is silent for SILENT_S loses all of them. So when a lease is ended too
--- late, the server no longer knows its worker.
+-- Leases: which worker holds which record. The server does not end a lease because of its age: each worker ends its own
+-- overdue leases, and a worker that is silent for SILENT_S loses all its leases. So if a worker ends a lease too late,
+-- the server no longer knows this worker.
 
 local OUTAGE_S = 1 -- if all workers are silent for longer, the server was down, or no worker ran: none is expired
 
@@ -233,8 +233,8 @@ end
 local sharing = { waits = false } -- `waits`: hosts are ready, but this worker has used its part of their slots
 do -- the main function of a script may have at most 200 local variables
 
--- Returns the number of starved workers including this one, the leases of this one while sharing, and the fewest leases
--- of any other; nil if no other worker is starved.
+-- Returns the number of starved workers including this one, the number of leases that this one got while sharing, and
+-- the lowest such number of the others; nil if no other worker is starved.
 function sharing.of(worker)
   if meta('wanted') == 0 or now - meta('wanted') > LEASES_WANTED_S then return nil end
   local starved = call('ZRANGEBYSCORE', key.starved, text(now - LEASES_WANTED_S), '+inf')
@@ -270,8 +270,8 @@ function sharing.count(share, host)
   if share.transfers then share.transfers[host.name] = (share.transfers[host.name] or 0) + 1 end
 end
 
--- Records whether the worker is starved after this call. A worker that begins to share starts with the fewest leases of
--- any other.
+-- Records whether the worker is starved after this call. When a worker begins to share, its number of leases starts at
+-- the lowest number of the other starved workers.
 function sharing.record_starved(worker, share, is_starved)
   if is_starved then
     note_leases_wanted()
@@ -287,8 +287,8 @@ end
 
 end
 
--- Leases up to `limit` records, and up to `ahead` more of hosts with neither a delay nor a group: the worker may start
--- those at any time.
+-- Leases up to `limit` records, and up to `ahead` more from hosts with neither a delay nor a group: the worker may
+-- start their transfers at any time.
 local function lease_records(worker, limit, ahead)
   local leases, denied = {}, {}
   promote_due()

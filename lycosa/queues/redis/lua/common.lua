@@ -2,7 +2,7 @@
 --
 -- KEYS, all with the hash tag of the queue (the names in Redis are in server.py):
 --   STATE       hash  version era order packing maxsize shut next unfinished; seen since: see beat.lua
---   WAITING     zset  place -> its number; in a PriorityQueue 0, because there the places themselves are in order
+--   WAITING     zset  place -> its number, or 0 in a PriorityQueue, where the names of the places are in order
 --   VALUES      hash  place -> packed item, if it waits, is leased, or was sent in a reply that is not yet confirmed
 --   ATTEMPTS    hash  place -> how often it was leased without an ack
 --   LEASED      zset  member:token:place, in lexical order: the leases of a member are adjacent
