@@ -9,8 +9,8 @@
     metadata = await fetch.result()
 
 The rules are in `core/metadata`. This module has the sockets, the timers and the bounds of all fetches together.
-Connections are `asyncio.Protocol`s, which take two thirds of the time of streams, and no more than bare sockets
-(measured on uvloop).
+Connections are `asyncio.Protocol`s. They need two thirds of the time that streams need, and no more time than bare
+sockets (measured on uvloop).
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class DhtSession:
         self._joined = asyncio.Event()
         self._joining: set[int] = set()
         self.is_isolated = True
-        """Whether the node knew no other node when it was opened."""
+        """Whether our nodes knew no other node when the session was opened."""
         self.is_read_only = False
         """Whether the nodes answer no queries (BEP 43), so no other node should query them."""
 
@@ -326,9 +326,9 @@ async def open_node(
     state          folder for the node ids and the contacts, saved every five minutes and at the end
     read_only      send queries, but answer none (BEP 43)
     allow_private  networks that may be contacted although they are not public, such as 127.0.0.0/8
-    report_infohashes  report each infohash that other nodes announce or look up to `DhtSession.listeners`
+    report_infohashes  report to `DhtSession.listeners` the infohashes that other nodes announce or look up
     limits         limits of queries, bytes and new addresses, for all nodes together
-    fetch_limits   of connections to peers
+    fetch_limits   limits of connections to peers
 
     Raises `UsageError` and `StateError`.
     """

@@ -161,7 +161,8 @@ def is_outdated(marker: Marker, wanted: Marker) -> bool:
 
 
 def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
-    """Return the marker of the index in this place. Raises `IndexFailure` for another one than wanted."""
+    """Return the marker of the index in this place. Raises `IndexFailure` if it describes another kind of index than
+    `wanted`."""
     if marker.version > VERSION:
         raise IndexFailure(
             f"the index {place} has version {marker.version}, this Lycosa reads {VERSION}: update Lycosa"

@@ -56,8 +56,8 @@ class TorrentRequest:
 class FoundTorrents(NamedTuple):
     """A page of results. `exact` is False if `total` may count torrents that were removed after they were indexed.
 
-    `partial`: no torrent has all words; the results have most of them. `suggestion`: a spelling of the query with
-    more results, if this one has few; else "".
+    `partial`: no torrent has all words; the results have most of them. `suggestion`: another spelling of the query that
+    has more results, if the query has few; else "".
     """
 
     total: int

@@ -53,7 +53,7 @@ BEP 5: "typically 2 characters are enough".
 TOKEN_BYTES_MAX = 128
 """Maximum size of a token that is stored, to be sent back. Most tokens have 4 to 20 bytes."""
 MESSAGE_BYTES_MAX = 200
-"""Maximum number of bytes that are kept of the text of an error."""
+"""Maximum number of bytes of an error text that are kept."""
 FILTER_BYTES = 256
 
 

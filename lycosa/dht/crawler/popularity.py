@@ -21,7 +21,7 @@ from lycosa.storage.ports import RecordStore
 START_S = 30.0
 """Delay of the first count, so that a new crawl can store torrents first."""
 BATCH = 16
-"""Maximum number of concurrent scrapes. One takes some seconds."""
+"""Maximum number of concurrent scrapes. Each takes some seconds."""
 RECOUNT_S = 6 * 3600.0
 """Minimum age of a count before the torrent is counted again."""
 IDLE_S = 30.0

@@ -71,12 +71,13 @@ def keyword_token(field: str, value: str) -> str:
 
 
 def value_code(value: str) -> int:
-    """Return the number for a counted value: 1 and the value, in base 36; for a long value, a hash."""
+    """Return the number that stands for a counted value: the digit 1 and the value, read in base 36. For a value that
+    is too long for this, return a hash."""
     return int("1" + value, 36) if _SHORT_VALUE.fullmatch(value) else _HASHED | _hash(value) >> 2
 
 
 def value_of(code: int) -> str:
-    """Return the value for a number of `value_code`; "" for a hash."""
+    """Return the value that a number from `value_code` stands for; "" for a hash."""
     found = ""
     while code < _HASHED and code:
         code, digit = divmod(code, 36)

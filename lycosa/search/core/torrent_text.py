@@ -51,7 +51,8 @@ def torrent_words(text: str) -> list[str]:
 
 
 def title_words(name: str) -> list[str]:
-    """Return the words of a name before its season, year or resolution. Other releases have the same ones."""
+    """Return the words of a name before its season, year or resolution. Other releases of the same work have the same
+    words there."""
     found = torrent_words(name[:NAME_MAX])
     end = next((place for place, word in enumerate(found) if place and _AFTER_TITLE.fullmatch(word)), None)
     return found[: TITLE_WORDS_MAX if end is None else end]

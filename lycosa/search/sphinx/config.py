@@ -8,7 +8,8 @@ from lycosa.search.core.schema import Schema
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.core.sphinxql import CHARSET, columns
 
-# binlog_flush = 2: a change is in the log of the server before it answers. With 1, Sphinx 2.2 loses it by kill -9.
+# binlog_flush = 2: a change is in the log of the server before it answers. With 1, kill -9 of Sphinx 2.2 loses the
+# change.
 SEARCHD = """searchd
 {{
     listen = {listen}:mysql41
@@ -38,7 +39,10 @@ def searchd_config(address: SphinxAddress, folder: Path) -> str:
 
 
 def index_config(name: str, schema: Schema, folder: Path, memory: str) -> str:
-    """Return the sections of the real-time indexes of an index. Each holds up to `memory` before it writes."""
+    """Return the sections of the real-time indexes of an index.
+
+    Each collects up to `memory` (a size such as 128M) of documents in memory before it writes them to the disk.
+    """
     kinds = dict.fromkeys([*schema.texts, "pairs", "keywords"], "rt_field") | {
         "length": "rt_attr_uint",
         "stored": "rt_attr_string",

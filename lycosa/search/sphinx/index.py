@@ -263,7 +263,7 @@ def erase_sphinx(address: SphinxAddress) -> None:
 
 
 def _statements(rows: Iterable[str]) -> Iterator[str]:
-    """Yield the values of several statements."""
+    """Divide the rows into statements of about STATEMENT_BYTES. Yield the values of each statement."""
     some: list[str] = []
     size = 0
     for row in rows:

@@ -59,7 +59,8 @@ class TableRecordStore(ChangesTable, PopularityTable):
         """See `used_bytes`."""
 
     async def _make_room(self, content_bytes: int, now: float) -> None:
-        """Evict torrents until this much more content can be stored. Does nothing if the size is not limited."""
+        """Evict torrents until `content_bytes` more bytes of content can be stored. Does nothing if the size is not
+        limited."""
         return
 
     # ------------------------------------------------------------------------------------------------------ the port

@@ -14,8 +14,8 @@ from lycosa.dht.core.routing.table import K
 KEY_BITS = 160
 KEY_SPACE = 1 << KEY_BITS
 CANDIDATES_MAX = 5_000
-"""Number of nodes ahead that are kept, the nearest ones, once there are more than twice as many. The sweep finds the
-others again on its way."""
+"""When more than twice this many nodes are ahead, only this many are kept: the nearest ones. The sweep finds the others
+again on its way."""
 GAP_NODES = 5
 """A gap of more than this many mean distances needs a lookup. Between random ids, one gap in 150 is wider."""
 JUMP_NODES = 12

@@ -12,15 +12,16 @@ import math
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 
 RETRY_DELAYS_S = (60.0, 15 * 60.0, 3600.0, 6 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
-"""Delay after the first failure, the second, and so on; then always the last. Peers return within hours or hardly ever.
+"""Delay after the first failure, the second, and so on; then always the last delay. Peers return within hours or hardly
+ever.
 """
 
 JITTER = 0.2
 """Maximum share of the delay that is added at random, so that retries do not bunch up."""
 
 POSTPONED_S, POSTPONED_MAX_S = 60.0, 6 * 3600.0
-"""Delay after a failure caused by our own limits, which may be over in a minute. After POSTPONED_SOON such failures,
-each one adds POSTPONED_S, up to the maximum: a host with thousands of torrents takes days for all of them."""
+"""Delay after a failure caused by our own limits: a minute later they may allow a try. After POSTPONED_SOON such
+failures, each one adds POSTPONED_S, up to the maximum: a host with thousands of torrents takes days for all of them."""
 POSTPONED_SOON = 10
 COUNTED_MAX = 999
 OUR_OWN = {CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP}

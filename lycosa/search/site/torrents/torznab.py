@@ -1,5 +1,5 @@
-"""Torznab for Prowlarr, Sonarr and Radarr. An empty search returns the newest; a category includes its subcategories.
-
+"""Torznab for Prowlarr, Sonarr and Radarr. An empty search returns the newest torrents. A search in a
+category includes its subcategories.
 
 t=caps                          the supported searches
 t=search    q cat limit offset
