@@ -183,7 +183,7 @@ async def expire_finished(crawl: CrawlSpec, *, finished: bool) -> None:
 async def _leave(frontier: Frontier) -> None:
     """Leave a shared crawl.
 
-    Waits at most LEAVE_MAX_S, because the other workers also notice a worker that just ends.
+    Waits at most LEAVE_MAX_S, because the other workers also notice a worker that ends without leaving.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(LEAVE_MAX_S):

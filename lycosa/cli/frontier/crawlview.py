@@ -28,7 +28,7 @@ from lycosa.frontier.core.telemetry import (
 )
 
 WIDTH = 120
-"""The width in columns if there is no terminal."""
+"""Width of the table in characters if there is no terminal."""
 
 FORMER_SHOWN = 5
 STYLES = {"crawling": "green", PAUSED: "yellow", LOST: "red", "ending": "cyan"}

@@ -71,7 +71,7 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
 @_limit("--idle", "tunnel_idle_s", "Maximum seconds without data in a tunnel.")
 @_limit("--clients", "clients", "Maximum number of client connections.", 1, 1_000_000)
 @_limit("--per-client", "per_client", "Maximum number of connections from one client address.", 1, 1_000_000)
-@_limit("--grace", "grace_s", "Maximum seconds for open requests and tunnels to end after a signal.", 0.0, 3600.0)
+@_limit("--grace", "grace_s", "Maximum seconds to wait for open requests and tunnels after a signal.", 0.0, 3600.0)
 @click.option(
     "--proxy-ca", type=NON_EMPTY, metavar="FILE", help="Trusted certificates for connections to proxies over TLS."
 )
@@ -97,8 +97,8 @@ def command(
 ) -> int:
     """Run a forward proxy: HTTP, CONNECT and SOCKS 5 on one port. Each request goes through the best proxy of the pool.
 
-    The user name contains options: NAME-site-shop.example-session-WORD-country-de-sticky-10m. Without accounts only
-    this machine has access, and only loopback addresses can be bound.
+    The user name contains options: NAME-site-shop.example-session-WORD-country-de-sticky-10m. Without accounts, only
+    clients on this machine have access, and --bind must be a loopback address.
 
     \b
     lycosa proxies serve --pool pool

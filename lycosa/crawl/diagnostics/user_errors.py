@@ -194,7 +194,10 @@ def check_start(spider: object) -> str:
 
 
 def check_start_requests(spider: object) -> str:
-    """Check that no `start_requests` is defined without `start`: it is never called, so a login there is skipped."""
+    """Check that `start_requests` is not defined without `start`.
+
+    It is never called, so a login in it would be skipped.
+    """
     owner = type(spider)
     # Only the first class in the MRO that defines one of the two counts: its `start` overrides an inherited
     # `start_requests`.
@@ -241,7 +244,7 @@ def check_allowed_domains(domains: object, owner: str) -> str:
 
 
 def check_attributes(spider: object) -> str:
-    """Find an attribute that looks like a misspelled or former option and that the spider's code never uses."""
+    """Find an attribute with no effect: a misspelled or former option that the spider's code itself never uses."""
     known = ("start_urls", "allowed_domains", "custom_settings")
     owner = type(spider)
     for name in vars(owner):
@@ -255,7 +258,7 @@ def check_attributes(spider: object) -> str:
 
 
 def check_methods(part: object, known: Iterable[str]) -> str:
-    """Find a method of a middleware or pipeline that looks like a misspelled or former one and is never called."""
+    """Find a misspelled or former method of a middleware or pipeline, which is never called."""
     known = list(known)
     owner = part if isinstance(part, type) else type(part)
     for name in dir(owner):

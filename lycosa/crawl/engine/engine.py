@@ -36,28 +36,40 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 5.0
-"""Time for running visits to finish after a stop; then they are cancelled and their leases released."""
+"""Seconds that running visits have to finish after a stop. After that, they are cancelled and their leases released."""
 
 FAST_SHUTDOWN_S = 0.7
-"""Time for servers to answer the final calls after a second stop."""
+"""Seconds that servers have to answer the final calls after a second stop."""
 
 CLOCK_CHECK_S = 60.0
-"""Maximum sleep. Timers do not notice that the clock was set or the machine was suspended, so read the clock again."""
+"""Maximum seconds of one sleep of the engine, which reads the clock after each sleep.
+
+A timer does not notice that the clock was set or the machine was suspended.
+"""
 
 IDLE_NOTICE_S = 10.0
-"""A longer sleep without running visits is shown to the user; shorter ones are ordinary crawl delays."""
+"""The user is told about a sleep without running visits if it takes more than this many seconds.
+
+Shorter sleeps are ordinary crawl delays.
+"""
 
 LEASE_EXPIRED = "lease expired"
 """The reason of a record whose visit exceeded `lease_max_s`. Frontiers use the same text for expired leases."""
 
 CANCELLED_ITSELF = "the callback, or what it called, cancelled its own task"
-"""The reason of a record whose visit cancelled its own task. The record is not retried: the same would happen again."""
+"""The reason of a record whose visit cancelled its own task.
+
+The record is not retried, because a retry would end the same.
+"""
 
 IDLE_AFTER_S = 60.0
-"""With `exit_when_idle`, the crawl still waits if a record is due within this time."""
+"""With `exit_when_idle`, the crawl waits for records that are due within this many seconds."""
 
 IDLE_AGAIN_S = 5.0
-"""While a receiver keeps the crawl alive, `spider_idle` is sent again after this time, or after the next visit."""
+"""If a receiver of `spider_idle` keeps the crawl alive, the signal is sent again after this many seconds.
+
+It is sent earlier if a visit has started and the crawl is idle again.
+"""
 
 RETRIES = Selection(states=(State.RETRY,))
 

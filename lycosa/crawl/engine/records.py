@@ -110,8 +110,8 @@ def replacement_record(
 ) -> UrlRecord:
     """Return the record of a request that replaces the request of `record`, such as a redirect: same depth and segment.
 
-    Both records may have the same fingerprint, for example if a site adds a slash or a middleware adds a header. Then
-    the new record gets `dont_filter`, so that it is fetched. Raises `BadUrl` or `BadSpider`.
+    Both records may have the same fingerprint, for example if a site adds a slash or a middleware adds a header. In
+    this case the new record gets `dont_filter`, so that it is fetched. Raises `BadUrl` or `BadSpider`.
     """
     target = _inheriting_record(request, spider, None, naming, record.segment, guarded=guarded)
     target = _with_segment(target, naming.segments.when_due(record.segment, request.not_before))

@@ -118,7 +118,7 @@ def _key(segment: str) -> str:
 def _previous(segment: str, views: Sequence[SegmentView]) -> SegmentView | None:
     """Return the latest earlier segment of the same period that has URLs, or None.
 
-    For a segment without a period in its name, the unnamed segment is an earlier one, too.
+    For a segment without a period in its name, the unnamed segment counts as earlier, too.
     """
     mine, period = segment_order(segment), period_of(segment)
     periods = (period,) if period else (period, NONE)

@@ -35,7 +35,7 @@ class Settler:
     async def settle(self, lease: Lease, outcome: Outcome) -> None:
         """Apply the outcome. If this fails, the committer refuses all further commits, and the exception is raised."""
         if self._committer.settle_lock.is_exclusive and isinstance(outcome, Completed):
-            # End the transfer first, so that the host need not wait for a commit in progress.
+            # End the transfer first, so that the next request to the host need not wait for a commit in progress.
             self._frontier.end_transfer(lease, self._clock.now(), contacted=outcome.contacted)
         async with self._committer.settle_lock:
             try:

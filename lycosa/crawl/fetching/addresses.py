@@ -1,9 +1,10 @@
 """Looks up the addresses of hosts if the frontier has limits per IP address.
 
 Before the pages of a host, the frontier leases a look-up (`RecordKind.RESOLVE`). Then it counts the host for the limits
-of that address, and adds the address to each lease, so that the fetcher connects only there. A host that cannot be
-resolved has no address for UNRESOLVED_S. Its requests fail with the error of the look-up, and the retry policy applies
-as for any unreachable host. The fetcher must not resolve such a host, because the frontier would not count the address.
+of that address, and adds the address to each lease, so that the fetcher connects only to this address. A host that
+cannot be resolved has no address for UNRESOLVED_S. Its requests fail with the error of the look-up, and the retry
+policy applies as for any unreachable host. The fetcher must not resolve such a host, because the frontier would not
+count the address.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 UNRESOLVED_S = 1.0
-"""Seconds after which a failed look-up is repeated. About then the retries of the host's requests are due."""
+"""Seconds after which a failed look-up is repeated. At about that time, the retries of the host's requests are due."""
 
 TTL_MIN_S = 10.0
 """Minimum seconds for which an address is used. With a TTL of 0 there would be a look-up before every page."""

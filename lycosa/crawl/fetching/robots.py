@@ -50,7 +50,7 @@ UNREACHABLE_REASONS = "cannot fetch *"
 """A glob for the reasons of `RobotsGate.why_unreachable`."""
 
 WithClaim = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
-"""Takes a host and `transfer`: waits for a slot of the host, then awaits `transfer(address)`."""
+"""A function that takes a host and `transfer`, waits for a slot of the host, and then awaits `transfer(address)`."""
 
 
 class HostFactsListener(Protocol):

@@ -44,9 +44,9 @@ WARNINGS_MAX = 20
 
 
 class Cookies:
-    """The cookie jars of one spider, the `owner`, in `store`. `debug` logs the cookies sent and received.
+    """The cookie jars of one spider, saved in `store`. `owner` is the name of the spider.
 
-    Raises `StorageError`.
+    `debug`: whether the cookies sent and received are logged. Raises `StorageError`.
     """
 
     def __init__(

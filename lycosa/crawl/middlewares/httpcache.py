@@ -91,7 +91,7 @@ class HttpCache:
         return None
 
     async def process_response(self, request: Request, response: Response) -> Response:
-        """Store the response if allowed. Return the stored one if the host confirmed it with a 304, or failed."""
+        """Store the response if allowed. After a 304, or an error if the rules allow it, return the stored one."""
         if CACHED in response.flags:
             return response
         pending = self._take_pending(request)

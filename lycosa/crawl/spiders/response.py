@@ -106,7 +106,7 @@ class Response:
 
     @property
     def record(self) -> UrlRecord | None:
-        """The frontier's record of the request; None if it does not come from a frontier."""
+        """The frontier's record of the request; None if the request does not come from a frontier."""
         return self.request.record  # type: ignore[no-any-return]
 
     @property

@@ -39,7 +39,7 @@ SITEMAP_TRANSFER_MAX = 64 * 2**20
 """Maximum size of a sitemap in bytes; the limit for pages is smaller."""
 
 NO_ROBOTS = [401, 403, 404, 410]
-"""Statuses of a missing or forbidden robots.txt. `/sitemap.xml` is tried then."""
+"""Statuses of a missing or forbidden robots.txt. With such a status, `/sitemap.xml` is fetched instead."""
 
 Since = str | float | date | None
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 REPORT_TIMEOUT_S = 30.0
-"""A request whose start is not reported within this time no longer blocks the next request."""
+"""Maximum seconds that a request whose start is not reported blocks the next request."""
 
 KEYS_MAX = 10_000
 """Maximum number of remembered keys. Beyond it, the least recently used key without a pending start is forgotten."""

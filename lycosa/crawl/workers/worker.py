@@ -36,7 +36,7 @@ from lycosa.storage.ports import KeyStore
 log = logging.getLogger(__name__)
 
 CANCEL_TIMEOUT_S = 10.0
-"""A worker that has not confirmed the cancellation of a visit within this time is killed."""
+"""Maximum seconds that a worker has to confirm the cancellation of a visit. After that it is killed."""
 
 
 @dataclass(slots=True)

@@ -79,7 +79,7 @@ class WorkerPool:
         start = await self._pacer.acquire(intervals) if intervals else None
         try:
             if self._deaths.get(lease.record.fingerprint, 0) >= DEATHS_MAX:
-                async with self._isolation:  # one at a time, otherwise suspects could reserve all workers
+                async with self._isolation:  # one suspect at a time, because several could reserve all workers
                     return await self._visit_alone(lease, start)
             return await self._visit(await self._least_loaded(), lease, start)
         finally:

@@ -136,7 +136,10 @@ def _key(request: Request) -> Hashable:
 
 
 def _retry_after(response: HttpResponse) -> Mapping[str, str]:
-    """Return the Retry-After field, the only one that `judge` uses. Does not parse the header if it has none."""
+    """Return the Retry-After field, the only header field that `judge` uses.
+
+    Does not parse the header if it has none.
+    """
     headers = response.headers
     return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NO_HEADERS
 

@@ -101,7 +101,7 @@ class ImagesPipeline(MediaPipeline):
                 each.discard()
 
     def _convert(self, file: PartialFile, converted: dict[str, PartialFile], url: str) -> None:
-        """Write the thumbnails to new files in `converted`; also the image, unless it is stored unchanged."""
+        """Add new files to `converted`: the thumbnails, and the image unless it is stored unchanged."""
         from PIL import Image
 
         try:

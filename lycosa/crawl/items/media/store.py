@@ -28,7 +28,7 @@ from lycosa.infra.durable_files import sync_folder
 PARTIAL_FOLDER = ".parts"
 NAME_MAX = 255
 PATH_MAX = 1024
-"""NAME_MAX and PATH_MAX are the maximum bytes of one name, and of a whole path within the store."""
+"""NAME_MAX is the maximum number of bytes of one name, PATH_MAX that of a whole path within the store."""
 
 OPEN_TRIES = 100
 NAME_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ, errno.ELOOP})
@@ -122,7 +122,7 @@ class FolderStore:
             self._root = Path(os.path.realpath(self._root))
             partial = self._root / PARTIAL_FOLDER
             for _ in range(OPEN_TRIES):
-                # Not exist_ok: it checks the folder again, which another run may have removed in the meantime.
+                # With exist_ok, mkdir would check the folder again, which another run may have removed meanwhile.
                 with suppress(FileExistsError):
                     partial.mkdir()
                 if self._create_run_folder(partial / secrets.token_hex(8)):
