@@ -24,7 +24,7 @@ RECONNECT_MAX_S = 30.0
 
 
 class RedisQueue(BlockingQueue):
-    """See `queues.folder.queue.FolderQueue`. `sync` requires a server that writes each call to disk before its reply."""
+    """See `queues.folder.queue.FolderQueue`. `sync` needs a server that writes each call to disk before replying."""
 
     def __init__(
         self,
