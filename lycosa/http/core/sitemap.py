@@ -1,4 +1,4 @@
-"""Parse sitemaps (sitemaps.org): bytes in, entries out. Also sitemap indexes, lists of URLs, RSS and Atom feeds.
+"""Parse sitemaps (sitemaps.org), sitemap indexes, lists of URLs, RSS and Atom feeds: bytes in, entries out.
 
 This is a lexer for the dozen elements that matter, not an XML parser: it expands no entities, and a sitemap that is not
 well-formed (a bare `&`, an end tag missing 50,000 times, a truncated file) still yields its entries. lxml's `iterparse`

@@ -93,7 +93,7 @@ class CurlFetcher:
         self._busy[handle.curl] = handle, future
         try:
             return await future
-        except BaseException:  # cancelled; if the transfer is done, its handle may already serve another
+        except BaseException:  # cancelled; if this transfer is done, the handle may already serve another
             if not future.done() or future.cancelled():
                 self._forget(handle)
             raise

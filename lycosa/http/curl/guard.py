@@ -80,7 +80,7 @@ class AddressGuard:
 
 
 class _Socket(socket.socket):
-    """A socket that pycurl duplicates immediately, so this one closes itself without a ResourceWarning."""
+    """A socket that pycurl duplicates immediately. The original closes itself without a ResourceWarning."""
 
     def __del__(self) -> None:
         self.close()

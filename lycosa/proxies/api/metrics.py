@@ -18,7 +18,7 @@ def pool_metrics(stats: PoolStats, targets: Sequence[TargetView], api_leases: in
     median_s = stats.latency_median_s
     latency: Samples = [] if median_s is None else [({}, median_s)]
     return [
-        Metric("lycosa_proxies", "gauge", "Proxies, by their state everywhere.", _by_state(stats.states, {})),
+        Metric("lycosa_proxies", "gauge", "Proxies, by their state across all targets.", _by_state(stats.states, {})),
         Metric("lycosa_proxy_latency_median_seconds", "gauge", "Median latency of the proxies.", latency),
         _pool_metric("uses_total", "counter", "Requests through proxies of the pool.", stats.uses),
         _pool_metric("good_total", "counter", "Requests that succeeded.", stats.good),

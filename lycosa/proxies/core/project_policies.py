@@ -126,7 +126,7 @@ def policies_from(values: Mapping[str, Any]) -> Policies:
         if not 0 < len(name) <= TARGET_MAX or "://" in name:
             raise BadSetting(f'{place}: not a target: write a domain, "shop.example", or a pattern, "*.example"')
         if name.lower() in named:
-            raise BadSetting(f"{place}: another table is for the same target, in different capitals")
+            raise BadSetting(f"{place}: another table is for the same target (upper and lower case are equal)")
         named[name.lower()] = _settings(read_table(value, TargetTable, place), place, default)
     return Policies(default, named)
 

@@ -134,7 +134,7 @@ def test_the_cache_of_targets_is_limited() -> None:
         ),
         (
             'targets."a.example".members = 1\ntargets."A.example".members = 2',
-            'proxies.targets."A.example": another table is for the same target, in different capitals',
+            'proxies.targets."A.example": another table is for the same target (upper and lower case are equal)',
         ),
         (
             'targets."a.example".delay_s = "2s"',

@@ -14,7 +14,8 @@ UNKNOWN_LATENCY_S = 0.5
 
 DOWN_S = 10.0
 DOWN_MAX_S = 3600.0
-"""The cool-down after a failed connection. It doubles with each further failure in a row, up to DOWN_MAX_S."""
+"""Maximum cool-down, in seconds, after a failed connection. It doubles with each further failure in a row, up to
+DOWN_MAX_S."""
 
 DOWNS_MAX = 5
 """Number of failures in a row after which a proxy is dead, until a check revives it.

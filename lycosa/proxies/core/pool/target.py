@@ -22,7 +22,7 @@ from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxySt
 
 DOWN_S = 10.0
 DOWN_MAX_S = 60.0
-"""The cool-down on this target of an unreachable proxy; the global pool may set a longer one."""
+"""Bounds of the cool-down of an unreachable proxy on this target, in seconds. The global pool may set a longer one."""
 
 NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
 """Module-level names, because looking up the members of the enum would take as long as the rest of `_record`."""
