@@ -205,7 +205,7 @@ class PoolLocation(FilePath):
 
 
 class BadElement(ValueError):
-    """One of several values is invalid; the argument is that value."""
+    """An element of a setting with several values is invalid. The argument is this element."""
 
 
 def is_none(value: object) -> bool:

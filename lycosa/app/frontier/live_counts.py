@@ -20,7 +20,7 @@ from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import CRAWLING, PAUSED, WAITING, CrawlView, WorkerReport, WorkerView, pages_done
 
 HOSTS_SCANNED = 500
-"""Maximum number of hosts, in order of name, that are searched for the busiest ones."""
+"""Maximum number of hosts that are read to find the busiest ones. They are read in order of name."""
 
 HOSTS_SLICE = 50
 HOSTS_SHOWN = 10

@@ -63,7 +63,7 @@ class OpenState:
         return stored_fingerprint(self.description.key)
 
     async def look_up(self, url: str) -> list[tuple[str, UrlFacts]]:
-        """Return (spider, facts about a canonical URL) for each spider; the name is "" if there is only one spider.
+        """Return (spider, facts about a canonical URL) for each spider. The spider is "" if there is only one.
 
         Raises `BadSetting` if only a run of the spider can compute fingerprints.
         """

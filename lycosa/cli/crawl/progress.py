@@ -35,7 +35,7 @@ EXCEPTION_IN = re.compile(r"([A-Za-z_]\w* in \w+): ")
 """The start of a page's reason if the user's code failed on the page: `ValueError in parse: ...`."""
 
 ROBOTS_URL = re.compile(r"(?<=^cannot fetch )\S+/(?=robots\.txt: )")
-"""The part that differs between hosts in the reason of a page whose robots.txt cannot be fetched."""
+"""The host in the reason of a page whose robots.txt cannot be fetched. Reasons are counted without it."""
 
 Observe = Callable[[Snapshot], None]
 

@@ -35,7 +35,10 @@ def project_texts(module: str, words: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_new(texts: Mapping[Path, str]) -> None:
-    """Write the files. Raises `UsageError`, without writing any, if one exists; `StorageError` if a write fails."""
+    """Write the files.
+
+    If one of them exists, writes none and raises `UsageError`. Raises `StorageError` if a write fails.
+    """
     existing = next((path for path in texts if path.exists()), None)
     if existing is not None:
         raise UsageError(f"{existing} already exists and is not overwritten: remove it, or choose another name")

@@ -67,7 +67,7 @@ class CrawlOptions(NamedTuple):
     type=Size(),
     metavar="SIZE",
     help="Maximum size of torrents.sqlite with its log, such as 10G. Above it, torrents with the fewest seeders are "
-    "removed, those unseen for longest first. They are not stored again for 90 days. [default: no limit]",
+    "removed, first those not seen for the longest time. They are not stored again for 90 days. [default: no limit]",
 )
 @click.option("--max-time", type=Number(1), metavar="S", help="Stop after this many seconds. [default: no limit]")
 @click.option(

@@ -50,9 +50,10 @@ def command(
 
     \b
     SOURCE is
-    a file of lines       JSON written by `lycosa dht export`, magnet links, infohashes; also .gz, .zst
-    -                     the same on standard input
-    a folder              all .torrent files in it and its subfolders; or one .torrent file
+    a text file           lines of JSON from `lycosa dht export`, magnet links or infohashes; also .gz, .zst
+    -                     such lines on standard input
+    a .torrent file       one torrent
+    a folder              all .torrent files in it and its subfolders
     database.sqlite3      the database of magnetico or of its forks
     postgresql://...      a restored database of bitmagnet
 

@@ -76,7 +76,9 @@ def _names(text: str) -> tuple[str, ...]:
     help="Folder of the index, or sphinx://HOST:PORT/NAME.  [default: the folder index in --state]",
 )
 @click.option("--follow", is_flag=True, help="Keep indexing what a crawl stores, until Ctrl-C.")
-@click.option("--rebuild", is_flag=True, help="Build a new index; the old one is searched until then.")
+@click.option(
+    "--rebuild", is_flag=True, help="Build a new index; searches use the old one until the new one is complete."
+)
 @click.option("--engine", type=click.Choice(ENGINES), help="Engine of a new index.  [default: tantivy]")
 @analysis_option
 @click.pass_context
