@@ -20,7 +20,7 @@ import webencodings
 from lycosa.html.page import parse_html
 
 PRESCAN_MAX = 4096
-"""Number of bytes at the start of a page that are searched for a declaration before the page is parsed. Browsers:
+"""Number of bytes at the start of a page that are searched for a declaration before the page is parsed. Browsers search
 1024."""
 
 SAMPLE_MAX = 65_536

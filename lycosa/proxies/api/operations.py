@@ -108,7 +108,7 @@ OPERATIONS = (
         f"Add a list of proxies: one per line, or JSON. Invalid lines are skipped; the first {FAULTS_SHOWN} are listed",
         schemas.AddResponse,
         parameters=(
-            Parameter("scheme", "The scheme of addresses that have none", {
+            Parameter("scheme", "The scheme of addresses without a scheme", {
                 "type": "string", "enum": list(PORTS), "default": "http",
             }),
         ),

@@ -27,7 +27,8 @@ REFRESH_S = 10.0
 """Interval between two reads of the pool's proxies."""
 
 REFRESH_FACTOR = 20
-"""The interval is extended by this many times the duration of the read, because reading a large pool takes long."""
+"""The interval REFRESH_S is extended by this many times the duration of the read, because reading a large pool takes
+long."""
 
 IDLE_MIN_S = 0.01
 JUDGE_S = 10.0

@@ -1,8 +1,8 @@
 """Count the failed attempts of requests through proxies, until a response arrives or too many have failed.
 
-A request whose proxy failed or was banned is retried through another proxy, up to a maximum number of proxies. Such an
-attempt does not count as a retry of the request: it says something about the proxy, not about the page. If all of these
-proxies fail, the page has failed.
+A request whose proxy failed or was banned is retried through another proxy, up to a maximum number of proxies. These
+attempts do not use up the retries of the request, because the failures say something about the proxies, not about the
+page. If all of these proxies fail, the page has failed.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class ClientConnection(BufferedConnection):
                 self._protocol.on_timeout()
 
     def stop(self) -> None:
-        """Close the connection now, or after the running task."""
+        """Close the connection now or, if a task is running, after the task."""
         if self._task is None:
             self.transport.close()
 

@@ -30,14 +30,14 @@ IDLE_WAIT_S = 1.0
 """Seconds to wait for a proxy if the last lease of the target is older than RECENT_WAIT_S."""
 
 QUEUE_S = 0.1
-"""A target has at most as many waiting requests as it got leases in this many seconds. Other requests retry after half
-of this time."""
+"""The number of requests that wait for a target is limited to the number of leases that the target gets in this many
+seconds. Further requests retry after half of this time."""
 
 QUEUE_MIN = 8
 """Number of requests that may always wait for one target, because a pool on a server takes a while to respond."""
 
 RATE_S = 1.0
-"""Duration of the window in which leases are counted, in seconds."""
+"""Duration of the window in which the leases of a target are counted, in seconds."""
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 30.0
 """Bounds of the time until a retry after a failed wait. It is a quarter of the time since the target's last lease."""

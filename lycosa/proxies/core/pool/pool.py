@@ -39,7 +39,8 @@ RECORD_MAX = 1_000
 """Maximum number of proxies in one record of the journal."""
 
 ROTATING, NO = "rotating", "no"
-"""A proxy with this tag changes its exit address, so no other proxy shares its bans, unless the tag's value is "no"."""
+"""A proxy with this tag changes its exit address, so no other proxy shares its bans. The value "no" means the
+opposite."""
 
 
 class GlobalPool:
@@ -339,7 +340,7 @@ def _note_filled(pool: TargetPool, kind: frozenset[tuple[str, str]]) -> None:
 
 
 def _is_same(known: Proxy | None, proxy: Proxy) -> bool:
-    """Return whether the proxies are equal and have the same tags and prices."""
+    """Return whether the proxies have the same address, login, tags and prices."""
     return known is not None and (proxy, *_extras(proxy)) == (known, *_extras(known))
 
 
