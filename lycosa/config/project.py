@@ -23,7 +23,10 @@ def find_project(folder: Path) -> Path | None:
 
 
 def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
-    """Return the tables of settings in a folder with their places. A later table overrides an earlier one. Raises `BadSetting`."""
+    """Return the tables of settings in a folder with their places; later ones override earlier ones.
+
+    Raises `BadSetting`.
+    """
     shared: object = read_toml(folder / SHARED_FILE)
     for key in ("tool", "lycosa"):
         shared = shared.get(key, {}) if isinstance(shared, Mapping) else {}

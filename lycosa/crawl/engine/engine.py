@@ -48,7 +48,7 @@ A timer does not notice that the clock was set or the machine was suspended.
 """
 
 IDLE_NOTICE_S = 10.0
-"""The user is told about a sleep without running visits if it takes more than this many seconds.
+"""The progress shows a sleep without running visits if it takes more than this many seconds.
 
 Shorter sleeps are ordinary crawl delays.
 """
