@@ -30,7 +30,8 @@ RESOLVE_TIMEOUT_S = 10.0
 async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> list[bytes]:
     """Return the endpoints of the nodes that a user wrote. DEFAULT is skipped.
 
-    A node is written as HOST:PORT. The name of a torrent file stands for the nodes in it.
+    A node is written as HOST:PORT. The name of a torrent file can be given instead: it stands for the nodes in the
+    file.
 
     Raises `UsageError` for any other form, and for a private address that is not allowed; `LycosaError` if no name can
     be resolved.

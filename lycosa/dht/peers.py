@@ -40,7 +40,7 @@ from lycosa.dht.core.metadata.peer_gate import PeerGate
 from lycosa.dht.core.metadata.wire import PIECE_BYTES
 
 PEERS_MAX = 200
-"""Maximum number of peers of one fetch: those of a few DHT answers. Most torrents have fewer."""
+"""Maximum number of peers of one fetch: as many as a few DHT answers have. Most torrents have fewer peers."""
 
 PEER_ID_PREFIX = b"-LY0001-"
 """Client and version in the format of BEP 20."""
@@ -213,7 +213,7 @@ class PeerConnection(asyncio.Protocol):
         self._owner.receive_closed(self, failure)
 
     def keep_time(self) -> None:
-        """Set the timer. If it fires too early, it only sets the next one."""
+        """Set the timer. A timer that fires too early only sets the next timer."""
         at = self.conversation.next_timer()
         if self._timer is None or self._timer.when() > at:
             if self._timer is not None:

@@ -48,7 +48,7 @@ from lycosa.dht.udp import DatagramShell, bind_udp, pack_address
 logger = logging.getLogger(__name__)
 
 SAVE_INTERVAL_S = 300.0
-"""Interval at which contacts are saved. A killed process loses those of the last five minutes at most."""
+"""Seconds between two saves of the contacts. A killed process loses at most the changes of the last five minutes."""
 
 
 class PeerAddress(NamedTuple):
@@ -371,7 +371,8 @@ def _open_shell(
 
 
 def _fetcher(session: DhtSession, config: NodeConfig, limits: FetchLimits | None) -> MetadataFetcher:
-    """Return the fetcher. It connects from the node's address, if there is only one, and tells peers about the node."""
+    """Return the fetcher. If all nodes have the same IP address, it connects from this address. It tells peers the port
+    of our IPv4 node, unless the node is read-only."""
 
     def meet(endpoint: bytes) -> None:
         with suppress(NodeBusy):

@@ -224,7 +224,8 @@ def _remove_folders(folders: Sequence[Path]) -> None:
 
 
 def _claim(path: Path, new: Marker | None) -> int:
-    """Lock the index in this folder for writing. Creates an index in a new or empty folder, except to erase it."""
+    """Lock the index in this folder for writing. With `new`, creates an index with this marker if the folder is new or
+    empty. Without, any index may be there."""
     with failures(path, "cannot be created"):
         path.mkdir(parents=True, exist_ok=True)
         is_new = not {entry.name for entry in path.iterdir()} - UNFINISHED

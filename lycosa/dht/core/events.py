@@ -133,7 +133,7 @@ class Reachability(enum.Enum):
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts since the start. Bytes are those of the payloads of datagrams."""
+    """Counts since the start. Numbers of bytes are of payloads, without the headers of datagrams."""
 
     datagrams_in: int = 0
     bytes_in: int = 0

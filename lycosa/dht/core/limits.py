@@ -1,4 +1,4 @@
-"""Limits on what a node sends and answers: messages per host, bytes, and addresses that it newly contacts.
+"""Limits what a node sends: messages per host, bytes, and newly contacted addresses.
 
 libtorrent answers a host 50 messages in 10 seconds and then bans it for 5 minutes. Home routers drop connections when a
 node contacts too many addresses at once. All tables are bounded, and a check takes about a microsecond.
@@ -34,7 +34,7 @@ minutes."""
 QUERY_BYTES = 120
 """Typical size of a query."""
 REFUSED_WAIT_S = 1.0
-"""Seconds until a query is tried again, after a full table or the limit of new addresses refused it."""
+"""Seconds until a query is tried again after it was refused, by a full table or by the limit of new addresses."""
 BANDWIDTH_BURST_S = 2.0
 """Maximum burst after an idle time: the bytes that the full rate allows in this many seconds."""
 QUERIES_RESERVE = 0.25

@@ -43,7 +43,8 @@ class StoredPeer(NamedTuple):
 
 
 class Swarm:
-    """The peers of an infohash, by IP address, and values computed from them, which a change invalidates."""
+    """The peers of an infohash, by IP address, with values computed from them. A change of the peers invalidates these
+    values."""
 
     __slots__ = ("endpoints", "filters", "filters_until", "leechers", "peers")
 

@@ -71,7 +71,8 @@ class OutgoingQuery:
 
 
 class QueryListener(Protocol):
-    """Is notified when its queries are answered or have failed, and possibly when they are stalled before that."""
+    """Is notified when one of its queries is answered or has failed. If the query is stalled first, it is notified of
+    that, too."""
 
     is_over: bool
 
@@ -155,11 +156,12 @@ class Transactions:
 
     @property
     def round_trip_s(self) -> float | None:
-        """The mean round trip; None before the first one."""
+        """The mean round trip in seconds; None before the first answer."""
         return None if math.isnan(self._mean_s) else self._mean_s
 
     def overdue(self, now: float) -> list[Overdue]:
-        """Return the queries that have passed a deadline since the last call. Forget those that have failed."""
+        """Return the queries that have passed a deadline since the last call. Queries that passed the second deadline
+        are forgotten."""
         passed = []
         while self._stalling and self._stalling[0][0] <= now:
             query = self._queries.get(heapq.heappop(self._stalling)[1])

@@ -14,7 +14,8 @@ from lycosa.frontier.core.model import Lease
 from lycosa.storage.core.torrent_record import TorrentRecord
 
 INLINE_BYTES_MAX = 32 * 1024
-"""Metadata up to this size is parsed in the event loop, which takes about 1 ms; larger metadata in a thread."""
+"""Metadata of up to this size is parsed in the event loop, which takes about 1 ms. Larger metadata is parsed in a
+thread."""
 
 
 class MetadataStage:

@@ -1,5 +1,7 @@
-"""Stage 3: leases infohashes and finds their peers: first those that announced it or that its samplers return, then by
-an iterative lookup.
+"""Stage 3: leases infohashes and finds their peers.
+
+First it tries the peers that announced the infohash, or that nodes return which sampled it. Only then it starts an
+iterative lookup.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ SAMPLERS_ASKED_MAX = 3
 LOOKUPS_MAX = 100
 """Maximum number of concurrent lookups. The node allows 1,000 operations."""
 LOOKUP_WAIT_MAX_S = 30.0
-"""Maximum seconds that a try waits for a lookup. After that it ends, to let in other infohashes, which may need no
-lookup."""
+"""Maximum seconds that a try waits for a lookup. After that the try ends and makes room for other infohashes, which may
+need no lookup."""
 CLOSER_MAX = 16
 """Maximum number of contacts from samplers with which the lookup starts."""
 BATCH = 200

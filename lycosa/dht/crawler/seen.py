@@ -1,4 +1,5 @@
-"""Records when stored torrents were last seen in the network. A full store uses this to choose what it evicts."""
+"""Records when stored torrents were last seen in the network. A full store uses these times to choose which torrents it
+evicts."""
 
 from __future__ import annotations
 

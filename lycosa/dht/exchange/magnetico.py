@@ -3,8 +3,9 @@
     torrents   id, info_hash, name, total_size, discovered_on; from version 2 on updated_on, n_seeders, n_leechers
     files      id, torrent_id, size, path; without an index on torrent_id before version 2
 
-Two cursors go through the ids in parallel, so memory does not grow with the database, and a missing index costs one
-sort. The database has no piece lengths. For a torrent of version 2, it has only the first 20 bytes of the infohash.
+Two cursors go through the ids in parallel, so the memory does not grow with the database. If the index is missing,
+`files` is sorted once. The database has no piece lengths. For a torrent of version 2, it has only the first 20 bytes of
+the infohash.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _rows(cursor: sqlite3.Cursor) -> Iterator[Any]:
 
 
 def _entry(where: str, row: tuple[Any, ...], files: list[OwnedFile] | None, done: int) -> Entry:
-    """Return the row as a line of JSON, which is then checked like any other line."""
+    """Return the entry of a row: a line of JSON, which is checked later like any other line."""
     _, infohash, name, discovered, updated, seeders, leechers = row
     if not isinstance(infohash, bytes):
         return Entry(where, EntryKind.BAD, b"its infohash is no blob", done)

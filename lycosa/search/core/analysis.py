@@ -1,4 +1,4 @@
-"""Optional steps of text analysis, which an operator chooses: they unify words that differ only in form.
+"""Optional steps of text analysis, chosen by the operator. They make forms of the same word equal.
 
     simplified        traditional Chinese characters are read as simplified ones
     stem-english      words without their endings, by the Snowball stemmer of a language

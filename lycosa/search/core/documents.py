@@ -1,4 +1,5 @@
-"""Convert an item to a document: the fields of a page (`PageItem`) are known, those of other items named or guessed."""
+"""Convert an item to a document. The fields of a page (`PageItem`) are known. The fields of other items are named by
+the user, or guessed."""
 
 from __future__ import annotations
 

@@ -94,7 +94,8 @@ class Highlighter:
 
 
 def _pattern(found: tuple[str, ...], analysis: Analysis) -> re.Pattern[str]:
-    """Return a pattern that finds these words, adjacent, in folded text. It begins with a literal, which is fast."""
+    """Return a pattern that finds these words next to each other in folded text. It begins with a literal, so that `re`
+    searches fast."""
     pieces = [analysis.pattern(found[0])]
     for before, word in pairwise(found):
         touching = is_unspaced(before) or is_unspaced(word) or len(before) == WORD_MAX

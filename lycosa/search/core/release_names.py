@@ -36,7 +36,7 @@ _NUMBERED = re.compile(r"第\s*0*(\d{1,3})\s*(?=[集話话回期季章卷巻部�
 
 
 def one_spelling(text: str) -> str:
-    """Replace the spellings that mean the same by one of them."""
+    """Replace different spellings of the same word by one spelling."""
     if not text.isascii():
         text = _NUMBERED.sub(r"第\1", text)
     return _SPELLING.sub(_spelled, text)

@@ -8,7 +8,7 @@ from lycosa.search.core.query import LooseQuery, SearchQuery
 
 
 class ValueFilter(NamedTuple):
-    """Selects documents whose number is within the bounds (inclusive), or whose keyword is one of the values.
+    """Selects documents by a field: its number is within the bounds (inclusive), or its keyword is one of the values.
 
     Documents without a value are left out.
     """

@@ -1,4 +1,4 @@
-"""Simplified forms of traditional Chinese characters, one for one: those of the table TSCharacters of OpenCC.
+"""The simplified form of each traditional Chinese character, from the table TSCharacters of OpenCC.
 
 Copyright of the table: Carbo Kuo and the contributors of OpenCC, https://github.com/BYVoid/OpenCC, Apache License 2.0.
 If a character has several simplified forms, the first one is used.

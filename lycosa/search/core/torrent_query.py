@@ -61,7 +61,7 @@ _VALUES = re.compile(r"[a-z0-9]{2,12}(?:,[a-z0-9]{2,12})*", re.IGNORECASE)
 
 
 class TorrentQuery(NamedTuple):
-    """A parsed query. `query` is None if it has no words, which all torrents match."""
+    """A parsed query. `query` is None if the text has filters only: then all torrents match the words."""
 
     query: SearchQuery | None
     filters: tuple[ValueFilter, ...] = ()

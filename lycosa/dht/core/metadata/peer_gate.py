@@ -27,13 +27,14 @@ A full table refuses unknown hosts.
 
 PAUSE_S = 60.0
 PAUSE_MAX_S = 3600.0
-"""Pause after a failure, which doubles with each further failure, and its maximum."""
+"""Seconds of the pause after the first failure of a peer, and the maximum. Each further failure doubles the pause."""
 
 BAN_S = 3600.0
-"""Pause for a host that sent metadata with a wrong hash, or a flood."""
+"""Seconds of the ban of a host that sent metadata with a wrong hash, or a flood."""
 
 PAUSED_MAX = 65_536
-"""Maximum number of peers, and of hosts, whose pause is remembered. The oldest are forgotten and tried too early."""
+"""Maximum number of peers whose pause is remembered, and of hosts whose ban is. The oldest are forgotten, so these
+peers are tried too early."""
 
 BLAMES_PEER = frozenset({PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL})
 BLAMES_HOST = frozenset({PeerFailure.WRONG_HASH, PeerFailure.FLOOD})

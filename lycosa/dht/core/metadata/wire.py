@@ -18,11 +18,13 @@ from lycosa.dht.core.metadata.failures import PeerError, PeerFailure
 PORT = 9
 EXTENDED = 20
 SENT_IDS = frozenset({PORT, EXTENDED})
-"""The messages that we send. In particular never 2 (interested) or 6 (request), which ask for content."""
+"""The ids of the messages that we send. The ids 2 (interested) and 6 (request), which ask for content, are never
+sent."""
 
 EXTENSION_HANDSHAKE = 0
 METADATA_ID = 1
-"""The id of metadata messages that peers send us. The id of those we send is in the peer's extension handshake."""
+"""The id of the metadata messages that peers send to us. Each peer chooses the id of those that we send, in its
+extension handshake."""
 
 REQUEST, DATA, REJECT = 0, 1, 2
 

@@ -21,8 +21,8 @@ NODES_MAX = 64
 
 
 class AnswerReader:
-    """Reads contacts and peers from answers, except those that must not be contacted. `contacts` also leaves out those
-    known to be silent.
+    """Reads contacts and peers from answers, except those that must not be contacted. `contacts` also leaves out
+    contacts with a silent endpoint (`SilentEndpoints`).
     """
 
     def __init__(self, family: int, allowed: AllowedNetworks, silent: SilentEndpoints) -> None:

@@ -207,11 +207,11 @@ class Lookup:
         return candidate
 
     def _may_ask(self, endpoint: bytes) -> bool:
-        """Whether the limit of queries per host allows another one. Local networks have no limit."""
+        """Whether the limit of queries per host allows another query. Local networks have no limit."""
         return self._asked_of.get(site_of(endpoint), 0) < HOST_ASKED_MAX or self._is_local(endpoint)
 
     def _may_count(self, endpoint: bytes) -> bool:
-        """Whether the limits of counted answers per address and per network allow another one."""
+        """Whether the limits of counted answers per address and per network allow another answer."""
         if site_of(endpoint) in self._counted_sites:
             return False
         return self._counted_networks.get(network_key(endpoint), 0) < NETWORK_COUNTED_MAX

@@ -90,7 +90,8 @@ class Bucket:
         return self.check_next(now) if self.checked is None else None
 
     def check_next(self, now: float) -> Contact | None:
-        """Return the next contact to ping, which a newcomer might replace. If there is none, drop the newcomers."""
+        """Return the questionable contact to ping next; a newcomer replaces it if it does not answer. Without a
+        questionable contact, drop the newcomers."""
         if not self.replacements:
             return None
         entry = self.least_recent(entry for entry in self.entries if entry.is_questionable(now))

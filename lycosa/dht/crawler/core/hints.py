@@ -1,5 +1,5 @@
-"""Remembers the samplers of an infohash, which are queried for its peers first, and the peers that announced it.
-Hints are in memory only.
+"""Remembers for each infohash the nodes that sampled it, and the peers that announced it. These nodes are queried for
+its peers before a lookup. Hints are in memory only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PEERS_MAX = 4
 
 
 class Hint(NamedTuple):
-    """The samplers of an infohash, the latest first, and the peers that announced it."""
+    """The nodes that sampled an infohash, the latest first, and the peers that announced the infohash."""
 
     samplers: tuple[Contact, ...] = ()
     peers: tuple[bytes, ...] = ()

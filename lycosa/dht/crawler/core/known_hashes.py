@@ -1,11 +1,10 @@
 """An in-memory cache of the fingerprints of all infohashes that were ever queued.
 
 Nearly all sampled infohashes are known. Without this cache, each would cost a random disk read. The first 20 bits of a
-fingerprint select a list, and the list holds its last 6 bytes. A list is a `bytes` object, whose content is next to its
+fingerprint select a list, and the list holds its last 6 bytes. A list is a `bytes` object: its content follows its
 length in memory, so a look-up has few cache misses. The 16 lists whose fingerprints share the first 2 bytes are a part.
-A part is read from the store when one of its lists is first needed.
-A fingerprint that is found was queued. One that is not found is new, or was queued so recently that the store still
-has it in memory.
+A part is read from the store when one of its lists is first needed. A fingerprint that is found was queued. One that is
+not found is new, or was queued so recently that the store still has it in memory.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ class KnownHashes:
         return missing
 
     def add(self, fingerprints: Iterable[int]) -> None:
-        """Add queued fingerprints. Skips those of parts that are not loaded: reading the part will load them."""
+        """Add queued fingerprints. Those that belong to a part not in memory are skipped: they are read with the
+        part."""
         for fingerprint in fingerprints:
             number = fingerprint >> SHIFT
             known = self._lists[number]

@@ -97,7 +97,7 @@ class SweepLane:
         return bool(self.passing) and now < self._asked_at + PATIENCE_S
 
     def pop(self) -> tuple[int, Contact] | None:
-        """Move to the next node and return it. Without one, move to the end and return None."""
+        """Move to the next node and return it. If there is no node ahead, move to the end and return None."""
         if not self.ahead:
             self.position = self.end
             return None

@@ -46,7 +46,8 @@ AGAIN_OF_SITE_MAX = 32
 """Maximum number of waiting nodes per host. A host with more is a provider, or one node with many ids."""
 SILENT_MAX = 1000
 SITES_MAX = 10_000
-"""Maximum number of hosts whose last query is remembered. After a few seconds it no longer limits the host."""
+"""Maximum number of hosts whose last query is remembered. A query limits further queries to the host for a few seconds
+only."""
 CLOSER_MAX = 2 * K
 """Maximum number of contacts taken from a response, the closest to the target. Limits the cost of dead contacts."""
 AHEAD_NODES = (5, -2)
@@ -54,14 +55,14 @@ AHEAD_NODES = (5, -2)
 these values alternately. The first nodes of a subtree are known best by the nodes behind them: if all targets were
 ahead, one node in 60 would be missed."""
 SPACINGS_KEPT = 31
-"""Number of responses whose median gives the mean distance between nodes. A few false ones change little."""
+"""Number of responses whose median gives the mean distance between nodes. A few false responses change little."""
 SAMPLES_KEPT = 2000
 """Number of nodes whose last samples are used to estimate the usual interval and the share of known infohashes."""
 SAMPLE_AGE_MAX_S = 1800.0
 """Maximum age of a sample in the estimate of the known share. A node with a long interval (up to six hours) may have an
 older one, which is outdated."""
 AGAIN_MIN_S = 5.0
-"""Minimum interval between two queries to a node, even if the node allows a shorter one."""
+"""Minimum seconds between two queries to a node, even if the node allows a shorter interval."""
 POLL_S = 0.5
 """Interval of the checks whether a lane has waited long enough for a response."""
 RETRY_S = 60.0
@@ -142,7 +143,7 @@ class Sweep:
         self._site_ready_at: RecentDict[bytes, float] = RecentDict(SITES_MAX)
         self._in_flight: set[bytes] = set()
         self._silent: deque[Contact] = deque(maxlen=SILENT_MAX)
-        """Nodes that did not answer in this sweep. They are queried again if there is a rest before the next one."""
+        """Nodes that did not answer in this sweep. They are queried again if the sweep rests before the next sweep."""
         self._samples: RecentDict[bytes, LastSample] = RecentDict(SAMPLES_KEPT)
         self._rests_until = now
 
