@@ -47,7 +47,10 @@ __all__ = [
 ]
 
 LOCAL_BATCHES = 2
-"""Number of batches before the worker processes start. Starting them takes half a second, which small imports save."""
+"""Number of batches that an import handles before it starts worker processes.
+
+Starting them takes half a second, which small imports save.
+"""
 
 
 class TorrentImport:

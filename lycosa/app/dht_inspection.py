@@ -20,7 +20,7 @@ from lycosa.storage.core.torrent_record import key_of
 from lycosa.storage.ports import RecordStore
 
 RATE_OVER_S = 1.0
-"""Time over which the rate of a running crawl is measured."""
+"""Seconds over which the rate of a running crawl is measured."""
 
 
 class Explanation(NamedTuple):

@@ -30,7 +30,7 @@ from lycosa.storage.rules.rule_files import inspector_of, load_rules, make_inspe
 __all__ = ["Applied", "apply_rules", "change_denied", "check_name", "hashed_word", "read_infohashes", "test_rules"]
 
 PAGE_ROWS = 500
-"""Number of torrents read at a time."""
+"""Number of torrents that a scan reads from the store at a time."""
 DENIED_AT_ONCE = 10_000
 LINE_MAX = 64 * 1024
 MARGIN_S = 1.0

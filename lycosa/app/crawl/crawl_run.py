@@ -46,7 +46,7 @@ OBSERVE_EVERY_S, OBSERVE_SHARED_S = 0.25, 1.0
 """Seconds between two progress snapshots. A snapshot of a shared frontier takes a round trip to each partition."""
 
 BLOCKED_AFTER_S = 0.5
-"""If the event loop has not handled a signal within this time (seconds), a callback is blocking it."""
+"""If the event loop has not handled a signal within this many seconds, a callback is blocking it."""
 
 DEAD_SHOWN = 10
 CLOSED = (SegmentState.ARCHIVED, SegmentState.DROPPED)

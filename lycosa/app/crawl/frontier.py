@@ -35,7 +35,7 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 LEAVE_MAX_S = 5.0
-"""Timeout for a worker to leave a shared crawl."""
+"""Maximum seconds that a worker waits for the server when it leaves a shared crawl."""
 
 
 @dataclass(frozen=True, slots=True)

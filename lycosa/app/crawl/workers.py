@@ -48,7 +48,10 @@ RESTARTS_MAX = 3
 """Maximum number of restarts in a row of a worker that dies before it has visited a page. Then the crawl fails."""
 
 RESTART_DELAY_S = 0.1
-"""The n-th consecutive restart of a worker that died before it visited a page is delayed by this times 2**n."""
+"""Factor of the delay before a worker is restarted that died before it visited a page.
+
+The delay of the n-th consecutive restart is this many seconds times 2**n.
+"""
 
 END_TIMEOUT_S = 5.0
 """Maximum seconds from the time when a worker closes its socket until it exits.
@@ -57,7 +60,7 @@ Also the maximum seconds for all workers to exit after a failed crawl.
 """
 
 GC_THRESHOLD = 20_000
-"""Number of new objects after which the garbage collector looks for cycles."""
+"""Number of newly allocated objects after which the garbage collector looks for cycles."""
 
 Result = TypeVar("Result")
 

@@ -30,7 +30,7 @@ from lycosa.frontier.state_dir import DESCRIPTION, SOCKET, WORKER, StateDir, own
 from lycosa.infra.clock import Clock
 
 START_MAX_S = 3.0
-"""Maximum time for a starting owner to listen on its socket, and for an exiting owner to release the state."""
+"""Maximum seconds until a starting owner listens on its socket, or an exiting owner releases the state."""
 
 RETRY_EVERY_S = 0.05
 NAMES_SHOWN = 10

@@ -35,7 +35,7 @@ REPORTS_MAX = 10_000
 """Maximum number of reports on one lease."""
 
 TEXT_MAX = 255
-"""Maximum characters of a target, a session or a tag; a longer reason is cut off."""
+"""Maximum number of characters of a target, a session, a tag or a reason. A longer reason is cut off."""
 
 
 class LeaseOptions(TypedDict, total=False):

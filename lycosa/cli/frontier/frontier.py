@@ -48,7 +48,7 @@ from lycosa.frontier.core.model import HostView, SegmentState
 from lycosa.frontier.ports import FrontierOperations
 
 RATE_OVER_S = 1.0
-"""Time over which the rate of a running crawl is measured."""
+"""Seconds over which the rate of a running crawl is measured."""
 
 DROPPED_SHOWN = 10
 """Maximum number of dropped segments that are listed: a crawl with hourly segments may drop one each hour."""

@@ -22,7 +22,7 @@ BUGS_MAX = 100
 """Maximum number of bugs that are counted separately; further bugs are counted together."""
 
 REPEAT_EVERY_S = 30.0
-"""Minimum time between two log lines about the repeats of a bug."""
+"""Minimum seconds between two log lines about the repeats of a bug."""
 
 DETAIL_MAX = 200
 """Maximum number of characters of the message of a bug, and of its URL. The rest is cut off."""

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 BLOCKED_AFTER_S = 1.0
 BEAT_S = 0.2
-"""Maximum interval at which the loop records the time."""
+"""Maximum seconds until the loop records the time again."""
 
 WARNINGS_MAX = 20
 """Maximum number of lines of code that a run reports as blocking the loop."""

@@ -26,7 +26,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 log = logging.getLogger(__name__)
 
 MEMORY_CHECK_S = 60.0
-"""Default interval between memory measurements (MEMUSAGE_CHECK_INTERVAL_SECONDS)."""
+"""Seconds between memory measurements by default (MEMUSAGE_CHECK_INTERVAL_SECONDS)."""
 
 STATM = Path("/proc/self/statm")
 MIB = 1024 * 1024

@@ -13,7 +13,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.telemetry import RunProgress
 
 POLL_EVERY_S = 1.0
-"""Interval at which the counters of the other workers of a shared crawl are read."""
+"""Seconds between two reads of the counters of the other workers of a shared crawl."""
 
 ERRORS = "spider_exceptions/count"
 

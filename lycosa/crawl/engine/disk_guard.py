@@ -30,7 +30,7 @@ RESUME_FACTOR = 1.1
 """A shortage ends when this multiple of the floor is free, so that the crawl does not keep pausing and resuming."""
 
 SHORTAGE_CHECK_S = 3.0
-"""Interval between checks whether a shortage is over."""
+"""Seconds between checks whether a shortage is over."""
 
 
 class DiskSpace(NamedTuple):

@@ -14,7 +14,7 @@ from lycosa.frontier.core.segments import CurrentSegments
 from lycosa.frontier.ports import FrontierOperations
 
 POLL_EVERY_S = 1.0
-"""Interval at which the pages of other workers are counted."""
+"""Seconds between two counts of the pages of other workers."""
 
 
 class PageQuota:

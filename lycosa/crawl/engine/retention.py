@@ -19,7 +19,7 @@ from lycosa.frontier.ports import FrontierOperations
 from lycosa.infra.durable_files import make_folder, storage_errors, sync_folder
 
 SLICE = 1000
-"""Number of rows that are exported at a time."""
+"""Number of rows that an export reads at a time."""
 
 EXPORT_SUFFIX = ".jsonl"
 

@@ -17,7 +17,7 @@ from lycosa.frontier.ports import FrontierOperations
 log = logging.getLogger(__name__)
 
 DROP_EVERY_S = 600.0
-"""Interval at which a long run checks for segments to drop."""
+"""Seconds between two checks of a run for segments to drop."""
 
 
 class SegmentOptions(NamedTuple):

@@ -20,7 +20,7 @@ from lycosa.frontier.core import telemetry
 log = logging.getLogger(__name__)
 
 WAITING_AFTER_S = 2.5
-"""A worker without running visits is reported as waiting if it has had no new lease for this time."""
+"""A worker without running visits is reported as waiting if it has had no new lease for this many seconds."""
 
 
 class WorkerReporter:

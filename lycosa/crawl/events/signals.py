@@ -39,7 +39,7 @@ TASKS_MAX = 1000
 """Maximum number of async receivers of `post` that run at a time. Further calls are dropped; the first is logged."""
 
 SETTLE_GRACE_S = 5.0
-"""Time for async receivers to finish at the end of the crawl."""
+"""Maximum seconds that the end of a crawl waits for async receivers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from lycosa.crawl.diagnostics.bug_log import Bug, BugLog
 from lycosa.frontier.core.model import FrontierStats
 
 RATE_WINDOW_S = 5.0
-"""The rate is the average over this time."""
+"""Seconds over which the shown rate is averaged."""
 
 ETA_WINDOW_S, ETA_AFTER_S = 30.0, 3.0
 """The remaining time is estimated from the last ETA_WINDOW_S seconds, and only after ETA_AFTER_S seconds."""

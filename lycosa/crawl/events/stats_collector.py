@@ -18,8 +18,11 @@ from typing import Any
 from lycosa.core.public import public
 
 NAMES_MAX = 10_000
-"""Maximum number of names, because parts of names are read from the network. Updates of further names are dropped, and
-counted as `LEFT_OUT`."""
+"""Maximum number of stats of a run.
+
+Parts of their names come from the network, so the number must be limited. Updates of further stats are dropped, and
+counted as `LEFT_OUT`.
+"""
 
 LEFT_OUT = "stats/left_out"
 

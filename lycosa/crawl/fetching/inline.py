@@ -28,7 +28,10 @@ from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 
 WAIT_MAX_S = 600.0
-"""Maximum seconds to wait for a retry. A retry due later is dropped, because the waiting page must keep its lease."""
+"""Maximum seconds that an inline fetch waits for its retry, because the waiting page must keep its lease.
+
+A retry that is due later is dropped.
+"""
 
 
 class BodyWriter(Protocol):

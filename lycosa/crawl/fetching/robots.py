@@ -37,10 +37,13 @@ REFETCH_AFTER_ERROR_S = 3600.0
 """Seconds after which robots.txt is fetched again if the host cannot be reached. Meanwhile the old one stays valid."""
 
 REREAD_S = 3600.0
-"""Minimum time between two reads of an expired robots.txt from the frontier. Another worker may have refetched it."""
+"""Minimum seconds between two reads of an expired robots.txt from the frontier.
+
+It is read again because another worker may have fetched it.
+"""
 
 PARSED_MAX = 2000
-"""Maximum number of parsed robots.txt files kept in memory."""
+"""Maximum number of parsed robots.txt files that a gate keeps in memory."""
 
 NOT_FETCHED = b"# not asked: a public page led there"
 """Stored for a private host as long as only guarded requests (see `guard`) need its robots.txt: they cannot fetch it.

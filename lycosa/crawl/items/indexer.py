@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 COMMIT_S = 1.0
 """Maximum seconds between adding a document and committing it."""
 RETRY_S = 5.0
-"""Pause before the next attempt if a search server does not answer."""
+"""Seconds before the next attempt if a search server does not answer."""
 BATCH_DOCS = 200
 BATCH_BYTES = 8 * 1024**2
 LINE_MAX = 64 * 1024**2

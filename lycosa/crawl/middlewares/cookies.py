@@ -40,7 +40,7 @@ TABLE = "cookies"
 """The table of the key store. A key is JSON: the owner of the jar and its `cookiejar`."""
 
 WARNINGS_MAX = 20
-"""Maximum number of warnings about invalid cookies of requests."""
+"""Maximum number of warnings per spider about invalid cookies of requests."""
 
 
 class Cookies:

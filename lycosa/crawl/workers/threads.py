@@ -34,7 +34,7 @@ T = TypeVar("T")
 THREADS_DEFAULT = 8
 
 CLOSE_GRACE_S = 5.0
-"""Maximum time that the end of a crawl waits for running callbacks. After that, their threads are abandoned."""
+"""Maximum seconds that the end of a crawl waits for running callbacks. After that, their threads are abandoned."""
 
 
 class _ThreadCall:

@@ -22,7 +22,7 @@ from lycosa.infra.rpc.connection import Connection, Handlers, Message
 log = logging.getLogger(__name__)
 
 REPORT_INTERVAL_S = 0.25
-"""Maximum delay before new counts are sent to the owner."""
+"""Maximum seconds before new counts are sent to the owner."""
 
 
 class VisitRunner:

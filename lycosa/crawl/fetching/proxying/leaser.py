@@ -27,7 +27,7 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool
 log = logging.getLogger(__name__)
 
 CLOSE_MAX_S = 5.0
-"""Maximum seconds to release proxies when the crawl ends. Leases that are not released by then expire."""
+"""Maximum seconds that the end of a crawl waits until all leases are released. The remaining leases expire."""
 
 RENEW_MIN_S = 0.05
 
