@@ -267,7 +267,7 @@ class SharedCrawl(Protocol):
     async def description(self) -> Description:
         """Return the description of the crawl with the seeds of all workers; an empty one before the first worker.
 
-        Raises `NewerState` for a description of a later version of Lycosa.
+        Raises `NewerState` if a later version of Lycosa wrote the description.
         """
 
     async def describe(self, description: Description, *, keep_existing: bool = False) -> None:
