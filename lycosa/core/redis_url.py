@@ -106,7 +106,7 @@ def _node(text: str, host: str, port: int) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{host}")
         if parts.hostname and "," not in host:
-            parts.hostname.encode("idna")  # the resolver does the same later, with a worse message
+            parts.hostname.encode("idna")  # the resolver would raise a less clear error later
             return parts.hostname, parts.port or port
     except ValueError:
         pass
