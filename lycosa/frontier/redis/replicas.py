@@ -15,7 +15,10 @@ REPLICATED_MAX_S = 1.0
 
 
 class Replicas:
-    """Waits for `count` replicas. `client` is a blocking client. The first time too few answer, `report` is called."""
+    """Waits for `count` replicas. `client` is a blocking client.
+
+    `report` is called once: the first time that fewer replicas answer in time.
+    """
 
     def __init__(self, client: Any, count: int, report: Callable[[str], None]) -> None:
         self._client = client
