@@ -75,7 +75,7 @@ class DocumentIndex(Protocol):
 
     @property
     def fields(self) -> Mapping[str, Sequence[str]]:
-        """The fields of items in which parts of documents are; {} to guess them."""
+        """The parts of documents, each with the fields of items that hold it; {} to guess the fields."""
 
     def add(self, documents: Sequence[Document]) -> None:
         """Add or replace documents by key; visible after `commit`."""

@@ -125,7 +125,7 @@ class TorrentSearch:
         return None
 
     async def completions(self, text: str, limit: int = 8) -> list[str]:
-        """Return texts that complete the last word of this one, from words in names."""
+        """Return the text with its last word completed in different ways, to words in names of torrents."""
         head, _, prefix = text.rpartition(" ")
         folded = fold(normalize(prefix)).strip()
         if self._speller is None or len(folded) < COMPLETION_MIN or " " in folded:

@@ -3,8 +3,8 @@
 DIR/words/words.sqlite   words (word, frequency), counted (the highest key that was counted)
 
 The size of the list is limited: rare words are removed. Frequencies are approximate: removed documents stay counted
-until the index is rebuilt, and of many documents only a sample is counted. A kill loses uncommitted counts, which is
-harmless.
+until the index is rebuilt, and if there are many documents, only a sample of them is counted. A kill loses uncommitted
+counts, which is harmless.
 """
 
 from __future__ import annotations

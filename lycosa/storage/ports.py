@@ -135,7 +135,7 @@ class RecordStore(Protocol):
         """
 
     async def removed(self, limit: int) -> list[int]:
-        """Return ids of removed rows that an index may still have: those of removals that were not acknowledged."""
+        """Return ids of removed rows that an index may still have, because their removal was not acknowledged."""
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         """Return the next torrents after this id as changes, to fill an index. Token 0 means no pending change."""

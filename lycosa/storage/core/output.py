@@ -71,7 +71,8 @@ def parse_output(text: str) -> OutputTarget:
 
 
 def _suffix(path: str) -> str:
-    """Return the text after the last dot of a file name; with the suffix of a codec, also the word before it."""
+    """Return the text after the last dot of a file name. If that is the suffix of a codec, include the word before
+    it."""
     words = path.rpartition("/")[2].lstrip(".").split(".")[1:]
     return ".".join(words[-2:] if words and words[-1].lower() in CODECS else words[-1:])
 

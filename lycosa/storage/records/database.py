@@ -134,5 +134,5 @@ def marks(count: int) -> str:
 
 
 def slices(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """Divide the values into parts of at most this size."""
+    """Divide the values into parts of at most `size` values."""
     return (values[start : start + size] for start in range(0, len(values), size))

@@ -46,7 +46,7 @@ SEARCHED = "SELECT t.id, t.content, p.worth, p.counted FROM torrents t JOIN torr
 OFFSET = 1 << 47
 SECONDS_MAX = (1 << 32) - 2
 NEVER = -OFFSET
-"""`counted` of a torrent whose peers were never counted."""
+"""The value of the column `counted` for a torrent whose peers were never counted."""
 PREFIX_BYTES = 6
 
 

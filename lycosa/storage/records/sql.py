@@ -77,7 +77,8 @@ class SqlRecordStore(TableRecordStore):
 
     @abstractmethod
     def _lock_creation(self) -> None:
-        """Wait for the lock that a process holds while it creates the tables. Closing the connection releases it."""
+        """Acquire the lock that a process holds while it creates the tables. Closing the connection releases the
+        lock."""
 
     @abstractmethod
     def _is_full(self, error: Exception) -> bool:

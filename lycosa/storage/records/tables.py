@@ -39,7 +39,7 @@ PUT_ROWS = 250
 EVICT_ROWS = 100
 """Maximum numbers of records stored and evicted in a transaction. They limit the size of the log."""
 SCAN_ROWS = 20_000
-"""Number of infohashes read at once, to find those in a hashed deny-list."""
+"""Number of infohashes read at once by the scan for entries of a hashed deny-list."""
 FOREVER = 2**62
 
 
@@ -134,7 +134,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
     async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
         keys = _denied_keys(infohashes, hashed)
         removed = await self._run(lambda: self._deny(keys, reason), write=True)
-        # From now on none of these is stored. A scan, which locks nothing, finds the torrents of the hashed ones.
+        # From now on none of these infohashes is stored. A scan without locks finds the torrents of hashed infohashes.
         names = {key for key in keys if len(key) == HASHED_BYTES}
         last = 0
         while names and (some := await self.infohashes(last, SCAN_ROWS)):
@@ -294,7 +294,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return len(changed)
 
     def _remove(self, ids: Iterable[int]) -> dict[int, tuple[bytes, ...]]:
-        """Remove torrents. Return the infohashes, 20 bytes each, of those that were stored."""
+        """Remove torrents. Return the ids of the removed ones, each with its infohashes of 20 bytes."""
         rows = self._select("SELECT id, v1, v2 FROM torrents WHERE", "id", ids)
         removed = {number: _keys(hashes) for number, *hashes in rows}
         self._forget_hashes(removed)

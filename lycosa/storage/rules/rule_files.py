@@ -105,7 +105,7 @@ def _read(path: Path) -> str:
 
 
 def _with_file(section: S, path: Path) -> S:
-    """Return the section with the words of its file, which has one per line."""
+    """Return the section with the words of its file added. The file has one word per line."""
     if not section.file:
         return section
     lines = [line.strip() for line in _read(path.parent / section.file).splitlines()]

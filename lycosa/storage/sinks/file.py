@@ -109,7 +109,8 @@ class FileSink:
         self._pending_bytes = 0
 
     def _end_of_records(self, start: int) -> int:
-        """Return where the next record starts. A last line without a newline, left by another program, gets one."""
+        """Return where the next record starts. If another program left a last line without a newline, append a
+        newline."""
         with storage_errors(self._shown):
             end = os.fstat(self._fd).st_size
             if end and not self._codec.suffix and os.pread(self._fd, 1, end - 1) != b"\n":

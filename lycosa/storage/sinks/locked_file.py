@@ -19,7 +19,8 @@ RESTORE_ADVICE = "restore the file, or start afresh with -O"
 
 
 def open_locked(path: str | Path, shown: str, *, must_exist: bool = False, sync: bool = False) -> int:
-    """Return the descriptor of a locked file, which is created if it does not exist. Messages call it `shown`."""
+    """Open and lock a file, and return its descriptor. Creates the file if it does not exist. `shown` is its name in
+    messages."""
     if must_exist and not os.path.lexists(path):
         raise StorageError(f"{shown} no longer exists, but the crawl wrote items to it: {RESTORE_ADVICE}")
     parent = _folder(path, shown)

@@ -27,7 +27,7 @@ BUFFER_MAX = 8 * 1024**2
 """Number of unsent bytes in memory at which `write` blocks the crawl until the server has taken them."""
 
 SENT_MAX = 8 * 1024**2
-"""Maximum bytes of batches that are kept after the server has taken them."""
+"""Maximum bytes of batches that are kept after the server has taken them, to send them again if it loses them."""
 
 ITEM_MAX = 256 * 1024**2
 """Maximum bytes of an item; the limit of Redis is twice as high."""
@@ -41,7 +41,8 @@ CLOSE_MAX_S = 0.3
 
 WRITERS = 1 << 26
 ENTRIES_BITS = 37
-"""A position contains the number of entries in this many low bits, and the number of the writer above them."""
+"""Number of low bits of a position that hold the number of entries. The bits above them hold the number of the
+writer."""
 
 
 class EntryBatch(NamedTuple):

@@ -44,7 +44,7 @@ class StreamServer(RedisServer):
         return [reply[0].decode(), *reply[1:]]
 
     def disconnect(self) -> None:
-        """Close the connections while another thread uses them, which makes its call fail."""
+        """Close the connections while another thread uses them. The call of that thread then fails."""
         if self._client is not None:
             self._client.close()
 

@@ -18,7 +18,8 @@ IPV6_PREFIX = 64
 """Prefix length of the network of one customer. All of its addresses count as one client."""
 
 LOOPBACKS = {"127.0.0.1", "::/64"}
-"""The clients on this machine. Reverse proxies that do not forward the client's address are among them."""
+"""The clients on this machine. Reverse proxies on it that do not forward the client's address count as such a
+client."""
 
 TooMany = Callable[[Request, float], Response]
 """Responds to a request over the limit; the number is the seconds until it is allowed."""

@@ -62,7 +62,7 @@ def search_params(values: QueryParams) -> SearchParams:
 
 
 def number(values: QueryParams, name: str, default: int, most: int) -> int:
-    """Return a parameter as a whole number. Raises `BadQuery` unless it is one, and at most `most`."""
+    """Return a parameter as a whole number. Raises `BadQuery` if it is not a whole number, or is above `most`."""
     text = values.get(name, "") or str(default)
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
         raise BadQuery(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")

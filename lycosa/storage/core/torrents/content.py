@@ -29,7 +29,7 @@ EXTENSION_MAX = 6
 YEARS = ("1900", "2039")
 SEASON_MAX, EPISODE_MAX = 2100, 9999
 RESOLUTIONS = (240, 360, 480, 540, 576, 720, 1080, 1440, 2160, 4320)
-"""Other numbers of lines are rounded up to the next of these."""
+"""Known resolutions, in lines. Any other number of lines is rounded up to the next known one."""
 EPISODIC = "tv"
 """The tag of torrents with a season or an episode."""
 

@@ -18,7 +18,7 @@ from lycosa.search.site.torrents.params import infohash_of
 BODY_MAX_BYTES = 64 * 1024
 FIELDS_MAX = 20
 FORM_MAX_S = 30.0
-"""Maximum seconds that a client may take to send a form: slow clients must not take the places of others."""
+"""Maximum seconds that a client may take to send a form: slow clients must not block the requests of others."""
 _INFOHASH = re.compile(
     r"(?<![0-9a-zA-Z])(?:(?:1220)?([0-9a-fA-F]{64})|([0-9a-fA-F]{40})|(?<=btih:)([a-zA-Z2-7]{32}))(?![0-9a-zA-Z])"
 )
