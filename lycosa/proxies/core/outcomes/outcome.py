@@ -1,4 +1,4 @@
-"""What a response or an error says about a proxy: who is to blame, and where the proxy cools down.
+"""The outcome of one use of a proxy: who is to blame for a failure, and where the proxy has to cool down.
 
     blame     what happened                                           consequence
     -----     --------------------------------------------------      ---------------------------------------------
@@ -9,11 +9,11 @@
     PROXY     no connection to the proxy, 407                         the proxy cools down everywhere
     UNFIT     a check found that it alters pages or reveals us        the proxy is dead until a check finds it working
 
-If a page fails although the proxy was reached, the proxy is only a suspect: a site that is slow, down, or has a bad
-certificate must not make all proxies unusable for other sites. A proxy that causes the errors is banned for the site
-after a few misses in a row.
+A page that fails behind a proxy counts only as a miss: a site that is slow, down, or has a bad certificate must not
+make its proxies unusable for other sites. After a few misses in a row, the proxy is banned for this site only.
 
-A site that uses a status with an unusual meaning needs a rule. The first rule that matches decides.
+Some sites use a status in an unusual way: 200 for a block page, for instance. `OutcomeRule` handles them; the first
+rule that matches a response decides.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class Blame(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one use of a proxy. `rest_s`: the Retry-After in seconds.
+    """The result of one use of a proxy.
 
-    `reason`: short, and always the same for one cause. `latency_s`: the seconds for the TCP and TLS connection, without
-    the transfer.
+    `reason`: a short text, always the same for the same cause. `rest_s`: the Retry-After in seconds. `latency_s`: the
+    seconds that the TCP and TLS handshakes took, without the transfer.
     """
 
     blame: Blame = Blame.NONE
@@ -92,11 +92,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRule:
-    """Says who is to blame for certain responses of a site. A rule matches if every condition that it sets is met.
+    """Assigns the blame for some responses of a site. All conditions of a rule must hold; unset ones always do.
 
-    `statuses`: the status is one of these. `body`: this pattern is found in the first SEARCHED_MAX bytes. `location`:
-    this pattern is found in the URL of the response or of its redirect. `shorter`, `longer`: the body has fewer or more
-    bytes than this.
+    `statuses`: the response has one of these. `body`: a pattern that occurs in the first SEARCHED_MAX bytes of the
+    body. `location`: a pattern that occurs in the URL of the response, or in the URL to which it redirects. `shorter`,
+    `longer`: the body has fewer, or more, bytes than this.
     """
 
     blame: Blame
