@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from lycosa.dht.core.bencode import Value, decode
 from lycosa.dht.core.endpoints import Contact, pack
-from lycosa.dht.core.ids import distance
+from lycosa.dht.core.ids import ID_BITS, ID_BYTES, distance
 from lycosa.dht.core.krpc import (
     PING,
     Query,
@@ -98,3 +98,14 @@ def run_until(node: DhtNode, end: float, *, answering: list[Contact]) -> list[tu
 
 def closest(contacts: list[Contact], target: bytes) -> set[Contact]:
     return set(sorted(contacts, key=lambda contact: distance(contact.id, target))[:8])
+
+
+def common_prefix_bits(one: bytes, other: bytes) -> int:
+    """Return how many leading bits two ids share: 0 to 160."""
+    return ID_BITS - distance(one, other).bit_length()
+
+
+def id_with_prefix(prefix: bytes, bits: int, rest: bytes) -> bytes:
+    """Return an id: the first `bits` bits from `prefix`, the remaining ones from `rest` (20 random bytes)."""
+    mask = (1 << (ID_BITS - bits)) - 1
+    return (int.from_bytes(prefix) & ~mask | int.from_bytes(rest) & mask).to_bytes(ID_BYTES)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from lycosa.dht.core.endpoints import Contact, pack, pack_contacts, split_contacts
-from lycosa.dht.core.ids import distance, id_with_prefix
+from lycosa.dht.core.ids import distance
 from lycosa.dht.core.krpc import (
     ANNOUNCE_PEER,
     FIND_NODE,
@@ -30,6 +30,7 @@ from tests.dht.remotes import (
     answer,
     ask,
     closest,
+    id_with_prefix,
     meet,
     queries,
     remote,

@@ -8,7 +8,6 @@ import pytest
 
 from lycosa.dht.core.bencode import Value
 from lycosa.dht.core.endpoints import IPV4, IPV6, Contact, pack, split_contacts
-from lycosa.dht.core.ids import common_prefix_bits
 from lycosa.dht.core.krpc import (
     ANNOUNCE_PEER,
     FIND_NODE,
@@ -31,7 +30,19 @@ from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.core.responder import Neighbourhood
 from lycosa.dht.core.scrape_filter import ScrapeFilter
 from lycosa.dht.core.secure_id import is_secure, secure_id
-from tests.dht.remotes import ASKER, INFOHASH, a_node, ask, meet, queries, remote, returned, run_until, sent
+from tests.dht.remotes import (
+    ASKER,
+    INFOHASH,
+    a_node,
+    ask,
+    common_prefix_bits,
+    meet,
+    queries,
+    remote,
+    returned,
+    run_until,
+    sent,
+)
 
 ASKER6 = Contact(b"6" * 20, pack("2a00:1::1", 6881))
 BOTH = WANT_NODES | WANT_NODES6

@@ -63,6 +63,18 @@ def run(certificate: Certificate | None, scenario: Callable[[Judge, Checker], Aw
     asyncio.run(main())
 
 
+@asynccontextmanager
+async def checker_with_two_judges() -> AsyncIterator[tuple[Checker, Proxy, JudgeAddress, AsyncExitStack]]:
+    """Run a checker and a working proxy. Yields both, the address of the first judge, and what stops that judge."""
+    async with AsyncExitStack() as stack, AsyncExitStack() as first_judge:
+        first = await first_judge.enter_async_context(run_judge())
+        second = await stack.enter_async_context(run_judge())
+        settings = Checks((first.address, second.address), timeout_s=TIMEOUT_S)
+        checker = await stack.enter_async_context(open_checker(settings))
+        proxy = await stack.enter_async_context(proxying(exit=new_address()))
+        yield checker, parse_proxy(proxy.url), first.address, first_judge
+
+
 async def check_proxies(checker: Checker, *proxies: Proxy) -> dict[str, Finding]:
     return {finding.proxy.key: finding async for finding in checker.check_all(proxies)}
 
@@ -261,43 +273,30 @@ def test_a_judge_with_another_key_or_certificate_is_refused(
     asyncio.run(main())
 
 
-def test_proxies_are_not_blamed_for_a_stopped_judge(certificate: Certificate) -> None:
+def test_proxies_are_not_blamed_for_a_stopped_judge() -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), AsyncExitStack() as stack:
-            ends = AsyncExitStack()
-            first = await ends.enter_async_context(run_judge())
-            second = await stack.enter_async_context(run_judge())
-            settings = Checks((first.address, second.address), timeout_s=TIMEOUT_S)
-            checker = await stack.enter_async_context(open_checker(settings))
-            proxy = await stack.enter_async_context(proxying(exit=new_address()))
+        async with asyncio.timeout(60), checker_with_two_judges() as (checker, proxy, _, first_judge):
             await checker.ready()
-            await ends.aclose()
+            await first_judge.aclose()
             for _ in range(4):  # enough for both judges
-                assert (await checker.check(parse_proxy(proxy.url))).alive
-            await stack.aclose()
+                assert (await checker.check(proxy)).alive
 
     asyncio.run(main())
 
 
 def test_the_error_page_for_a_judge_that_stops_in_mid_check_is_no_altered_page() -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), AsyncExitStack() as stack:
-            ends = AsyncExitStack()
-            first = await ends.enter_async_context(run_judge())
-            second = await stack.enter_async_context(run_judge())
-            settings = Checks((first.address, second.address), timeout_s=TIMEOUT_S)
-            checker = await stack.enter_async_context(open_checker(settings))
-            proxy = await stack.enter_async_context(proxying(exit=new_address()))
+        async with asyncio.timeout(60), checker_with_two_judges() as (checker, proxy, first, first_judge):
             fetch_page = checker._judges.page
 
             async def page(address: JudgeAddress, through: Proxy) -> Any:
-                if address == first.address:
-                    await ends.aclose()
+                if address == first:
+                    await first_judge.aclose()
                 return await fetch_page(address, through)
 
             checker._judges.page = page  # type: ignore[method-assign]
             for _ in range(2):  # one check with each judge
-                finding = await checker.check(parse_proxy(proxy.url))
+                finding = await checker.check(proxy)
                 assert (finding.alive, finding.changes) == (True, ())
 
     asyncio.run(main())
