@@ -94,7 +94,7 @@ FLAGS = (
         "fingerprint_rules",
         STORAGE,
         "WORD,...",
-        "What deduplication ignores in URLs: tracking, sort, drop:NAME...",
+        "What deduplication ignores in URLs: tracking, sort (parameter order), drop:NAME...",
         True,
     ),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
@@ -114,10 +114,10 @@ FLAGS = (
         "Pause when free disk space is below this; 0: never.",
         default="512MiB, at most 1% of disk",
     ),
-    Flag("lease", STORAGE, "S", "Seconds until a lease that is not renewed expires."),
+    Flag("lease", STORAGE, "S", "Seconds until the lease of a page expires if its worker does not renew it."),
     Flag("max_lease", STORAGE, "S", "Maximum seconds of work on a page; beyond that it is abandoned and retried."),
     Flag("metrics", DISPLAY, "[ADDRESS:]PORT", "Serve /metrics for Prometheus while the crawl runs."),
-    Flag("allow_remote", DISPLAY, "", "Allow an address for --metrics that other machines can reach."),
+    Flag("allow_remote", DISPLAY, "", "Allow --metrics to use an address that other machines can reach."),
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
     Flag("log_level", DISPLAY, "L", "Minimum severity of log messages: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
@@ -133,7 +133,7 @@ COMMON_OPTIONS = frozenset(
 )
 """The options of a crawl that `--help` lists, by parameter name; `--help-all` lists the others too."""
 
-SET_HELP = "Set a setting, by Lycosa's or Scrapy's name."
+SET_HELP = "Change a setting, by its name in Lycosa or Scrapy."
 ALL_OPTIONS = "lycosa.cli.all_options"
 """The value of `obj` in a click context whose help lists all options."""
 
@@ -185,8 +185,8 @@ def crawl_options(command: F) -> F:
         _grouped("-s", "sets", SPIDER, "NAME=VALUE", SET_HELP + " May be repeated.", "--set", multiple=True),
     ]
     append = (
-        "Append the items to a file (.jsonl, .json, .csv, .sqlite, also .gz or .zst; else FILE:FORMAT), or to a stream"
-        " in Redis. May be repeated. [default: standard output]"
+        "Append the items to a file (.jsonl, .json, .csv, .sqlite, also .gz or .zst; other names: FILE:FORMAT), or to a"
+        " stream in Redis. May be repeated. [default: standard output]"
     )
     afresh = "Start afresh: delete the state and overwrite the file."
     output = [

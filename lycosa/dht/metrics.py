@@ -47,7 +47,7 @@ def node_metrics(nodes: Sequence[tuple[int, NodeStatus]]) -> list[Metric]:
         _gauge("peers", "Announced peers that are stored.", [(labels, s.peers) for labels, s in labelled]),
         _gauge("infohashes", "Infohashes with a stored peer.", [(labels, s.infohashes) for labels, s in labelled]),
         _gauge("outstanding_queries", "Queries without an answer yet.", [(ls, s.outstanding) for ls, s in labelled]),
-        _gauge("waiting_queries", "Queries that wait for a limit.", [(labels, s.waiting) for labels, s in labelled]),
+        _gauge("waiting_queries", "Queries delayed by a limit.", [(labels, s.waiting) for labels, s in labelled]),
         _gauge("operations", "Lookups and announces that are running.", [(ls, s.operations) for ls, s in labelled]),
         _gauge(
             "reachable",

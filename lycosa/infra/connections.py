@@ -1,4 +1,4 @@
-"""Writes to a connection that may be closed. On a closed one, a write raises OSError, as a read does.
+"""Writes to a connection that may be closed. A write to a closed connection raises OSError, as a read does.
 
 The writers of asyncio itself drop the data silently, and those of uvloop raise RuntimeError.
 """

@@ -2,7 +2,8 @@
 
     DIR/lycosa-index.json   {format, version, kind, words, engine, generation, ...}: written first, so that an
                             unfinished creation is recognized, and replaced when a rebuilt index is adopted
-    DIR/positions.json      source -> position; replaced after each commit of the engine: not ahead of the documents
+    DIR/positions.json      source -> position; replaced after each commit of the engine, so a position is never ahead
+                            of the indexed documents
     DIR/writer.lock         locked (flock) by the writing process, and contains its id; unlocked when the process ends
     DIR/tantivy/            the files of the engine; tantivy.1/ for the second generation, and so on
     DIR/tantivy.erased/     the files of the engine while they are being removed
@@ -185,7 +186,7 @@ def schema_of(marker: Marker | None, schema: Schema, analysis: tuple[str, ...] |
 
 @contextlib.contextmanager
 def only_writer(path: Path) -> Iterator[None]:
-    """Lock the local folder of an index on a search server. Raises `IndexLocked`."""
+    """Lock the local folder that belongs to an index on a search server. Raises `IndexLocked`."""
     with failures(path, "cannot be created"):
         path.mkdir(parents=True, exist_ok=True)
     lock = _lock(path)
@@ -224,8 +225,10 @@ def _remove_folders(folders: Sequence[Path]) -> None:
 
 
 def _claim(path: Path, new: Marker | None) -> int:
-    """Lock the index in this folder for writing. With `new`, creates an index with this marker if the folder is new or
-    empty. Without, any index may be there."""
+    """Lock the index in this folder for writing.
+
+    With `new`, create an index with this marker if the folder is new or empty. Without `new`, accept any index.
+    """
     with failures(path, "cannot be created"):
         path.mkdir(parents=True, exist_ok=True)
         is_new = not {entry.name for entry in path.iterdir()} - UNFINISHED
@@ -248,7 +251,7 @@ def _check(path: Path, wanted: Marker | None) -> Marker:
         marker = msgspec.json.decode((path / MARKER).read_bytes(), type=Marker)
     except FileNotFoundError:
         what = "is not a search index" if path.exists() else "does not exist"
-        raise IndexFailure(f"{path} {what}: give --index the folder of an index, or a new one to build") from None
+        raise IndexFailure(f"{path} {what}: give --index the folder of an index, or a new folder") from None
     except (msgspec.MsgspecError, OSError) as error:
         raise IndexFailure(f"{path}/{MARKER} cannot be read ({error}): this is not an index of Lycosa") from error
     if marker.format != FORMAT:

@@ -23,7 +23,7 @@ from lycosa.search.index_folder import failures
 
 FOLDER, FILE = "words", "words.sqlite"
 WORDS_MAX = 300_000
-"""Number of words that are kept when rare ones are removed. That happens when the list has a quarter more words."""
+"""When the list has a quarter more words than this, rare words are removed until at most this many are left."""
 PENDING_MAX = 200_000
 """Maximum number of words counted in memory."""
 WORD_MIN, WORD_MAX = 2, 24
@@ -43,7 +43,7 @@ class WordList:
         self._file = index / FOLDER / FILE
 
     def completions(self, prefix: str, limit: int) -> list[str]:
-        """Return frequent words that begin with these letters, folded."""
+        """Return frequent words that begin with this folded prefix."""
         found = self._read(
             "SELECT word, frequency FROM words WHERE word >= ? AND word < ? ORDER BY frequency DESC, word LIMIT ?",
             [prefix, prefix + "\U0010ffff", limit],
@@ -88,7 +88,7 @@ class WordList:
 
 
 class WordCounter:
-    """Counts the words of documents that are added to an index. One process writes. Raises `IndexFailure`."""
+    """Counts the words of documents added to an index. Only one process may use it. Raises `IndexFailure`."""
 
     def __init__(self, index: Path, schema: Schema) -> None:
         self._path, self._texts = index, schema.listed

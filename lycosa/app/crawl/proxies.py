@@ -33,7 +33,7 @@ async def open_pool_leaser(stack: AsyncExitStack, settings: Settings, clock: Clo
     is_list = _is_file(place)
     if settings.processes > 1 and (is_list or place == MEMORY):
         advice = "with several processes use a folder, or redis://..."
-        raise BadSetting(f"proxy_pool: {place} would be in the memory of one process: {advice}")
+        raise BadSetting(f"proxy_pool: {place} is held in memory, where only one process can use it: {advice}")
     policies = project_policies(Path.cwd())
     if is_list:
         pool = await _pool_of_list(Path(place), policies)

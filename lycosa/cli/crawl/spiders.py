@@ -56,7 +56,7 @@ class ProjectSpiders:
 
 
 def enter_project() -> None:
-    """Make the modules of the project importable; if there is no project, the modules in the current folder."""
+    """Make the modules of the project importable. Without a project, use the current folder."""
     root = str(_root())
     if root not in sys.path:
         sys.path.append(root)  # last: a queue.py in it must not hide Python's

@@ -12,9 +12,9 @@ from lycosa.dht.core.events import Reachability
 
 PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 10.0, 60.0
 LATER_S = 600.0
-"""Seconds after which only one line per minute is logged. A crawl may run for months, and this is 100 MB a year."""
+"""Seconds after which only one line per minute is logged: a crawl may run for months. Even this is 100 MB a year."""
 SAY_AGAIN_S = 3600.0
-"""Minimum seconds between two reports of the same cause. A cause may appear and disappear with every line."""
+"""Minimum seconds between two reports of the same brake. A brake may come and go with every line."""
 REFUSED = (CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED_BY_RULES, CrawlOutcome.REFUSED)
 POSTPONED = (CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP)
 FAILED = (CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO, *POSTPONED)
@@ -51,7 +51,7 @@ def live_lines(view: Any, width: int = 200) -> list[str]:
 
 
 class PlainReport:
-    """Lines for a log: the figures, and what limits the crawl. Each cause is reported at once, then once an hour."""
+    """Lines for a log: the figures, and the brakes, which limit the crawl. A brake is reported at once, then hourly."""
 
     def __init__(self) -> None:
         self.every_s = PLAIN_EVERY_S

@@ -39,7 +39,7 @@ RATE_AFTER_S = 1.5
 @click.option(
     "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus; without a terminal, show nothing else."
 )
-@click.option("--allow-remote", is_flag=True, help="Allow an address for --metrics that other machines can reach.")
+@click.option("--allow-remote", is_flag=True, help="Allow --metrics to use an address that other machines can reach.")
 def command(
     where: str | None,
     frontier: str | None,

@@ -79,7 +79,7 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
 @click.option(
     "--allow-remote",
     is_flag=True,
-    help="Allow an address for --metrics that other machines can reach.",
+    help="Allow --metrics to use an address that other machines can reach.",
 )
 def command(
     address: str | None,

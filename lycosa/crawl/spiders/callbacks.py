@@ -22,7 +22,10 @@ def compile_regex(regex: Any, where: str) -> re.Pattern[str]:
 def apply_process_results(
     process_results: Callable[[Response, list[Any]], Any], response: Response, results: Results
 ) -> Results:
-    """Return the results after the user's `process_results` changed them. A `CloseSpider` of the callback is kept."""
+    """Return the results after the user's `process_results` changed them.
+
+    If the callback or `process_results` raised `CloseSpider`, the results still end with it.
+    """
     found: Results = collect_now(lambda: process_results(response, results.elements()), "process_results")
     return found._replace(closing=found.closing or results.closing)
 

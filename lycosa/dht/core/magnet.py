@@ -89,7 +89,7 @@ def _topic(topics: list[str], prefix: str, text: str, size: int, mistakes: list[
     if len(hashes) == 1 and len(next(iter(hashes))) == size:
         return hashes.pop()
     if hashes:
-        mistakes.append(BadMagnet(f"{_short(text)}: not one infohash of {size} bytes after {prefix}"))
+        mistakes.append(BadMagnet(f"{_short(text)}: write exactly one infohash of {size} bytes after {prefix}"))
     return None
 
 

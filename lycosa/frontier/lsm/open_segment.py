@@ -1,4 +1,4 @@
-"""A segment of an embedded frontier that was not dropped: its counts, queue windows and Bloom filter.
+"""One segment of an embedded frontier, unless dropped: its counts, queue windows and Bloom filter.
 
 The Bloom filter recognizes most new fingerprints without disk access. If it says "maybe known", `knows` looks into the
 cache of recent disk hits, then into the changes that wait for a checkpoint, then into LMDB. A false positive of the
@@ -34,9 +34,9 @@ class OpenSegment:
 
     `pending` is the number of URLs queued or leased; `row.pending` is its value at the last commit. `admitted`
     fingerprints are added to the filter by the next commit; until then they are found in the memtable. `certain` counts
-    the look-ups that the filter answered alone, `maybes` all others. `false_positives` counts the maybes since the last
-    commit whose fingerprint turned out to be new. `has_unused_file`: whether the segment is archived, but the files of
-    its filter still exist.
+    the look-ups that the filter answered alone, `maybes` all others. `false_positives` counts those of the `maybes` for
+    which the fingerprint was new after all; it restarts at 0 with each commit. `has_unused_file`: whether the segment
+    is archived, but the files of its filter still exist.
     """
 
     def __init__(self, row: SegmentRow, memtable: Memtable, *, sync: bool, expected: int) -> None:

@@ -1,8 +1,8 @@
 """The segments of an embedded frontier: which exist, which are served, when they start and end.
 
-The oldest segment is served first; one that has not started yet is not served at all. A finished time segment is
-archived once a later one of its period has started. Dropping a segment deletes whole tables, never row by row; tables
-left over by a crash are deleted when the state is next opened.
+The oldest segment is served first. A segment that has not started yet is not served at all. With daily segments, the
+finished segment of one day is archived once a later day has started; likewise for other periods. Dropping a segment
+deletes whole tables, never row by row; tables left over by a crash are deleted when the state is next opened.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class SegmentRegistry:
         return min(starts, default=None)
 
     def archive_finished(self, run_at: float) -> bool:
-        """Archive finished time segments if a later one of their period has started. Return whether there were any.
+        """Archive each finished time segment if a later segment with the same period has started.
 
-        See `FrontierStore.run_at`.
+        Return whether any segment was archived. See `FrontierStore.run_at`.
         """
         finished = [each for each in self.serving if each.rank > 0 and not each.unfinished]
         if not finished or len(self.live) == 1:  # the usual case; every commit calls this method

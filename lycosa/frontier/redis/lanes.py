@@ -1,4 +1,4 @@
-"""How records are encoded for Redis: their lane, their bytes, the rows of ended records. Pure.
+"""How records are encoded for Redis: the names of lanes, records as bytes, and the rows of ended records. Pure.
 
 A lane is RANK|PRIORITY|SEGMENT. Sorted by name, lanes are in the order in which they are served: the oldest segment
 first, then the best priority.
@@ -23,7 +23,7 @@ PRIORITY_TOP = 5 * 10**18
 
 FINGERPRINT_CHARS, STAMP_CHARS = 16, 14
 ROW_START = FINGERPRINT_CHARS + STAMP_CHARS
-"""Position of the row in a member of the dead or done records: FINGERPRINT STAMP ROW, without spaces."""
+"""Dead and done records are stored in sorted sets as FINGERPRINT STAMP ROW, without spaces. ROW starts here."""
 
 
 class EndedRow(msgspec.Struct, array_like=True, frozen=True):
@@ -66,7 +66,7 @@ def done_row(record: UrlRecord, reason: str, at: float, validators: Validators |
 
 
 def row_of(state: str, member: bytes) -> Row:
-    """Decode a member of the dead or done records."""
+    """Decode a member of the sorted set of dead or done records."""
     ended = decode_ended(memoryview(member)[ROW_START:])
     return Row(state, ended.record, ended.at, ended.reason)
 
@@ -77,7 +77,10 @@ def needle_of(fingerprint: int) -> bytes:
 
 
 def leased_record(kind: RecordKind, host: str, page: bytes, attempts: int) -> UrlRecord:
-    """Return a leased record: the page, or a prerequisite of the host. A robots.txt is guarded if the page is."""
+    """Return a leased record: a page, or a prerequisite of its host.
+
+    A robots.txt is `guarded` if the page that waits for it is, or if that page is not known.
+    """
     if kind is RecordKind.PAGE:
         return decode(page)
     return prerequisite(host, kind, attempts, guarded=kind is RecordKind.ROBOTS and (not page or decode(page).guarded))

@@ -32,9 +32,9 @@ class RpcServer:
     purpose: str = field(kw_only=True)
     """The purpose of the socket, for the warning if it cannot be created."""
     refusal: str = field(kw_only=True)
-    """The text of the `StateLocked` for a client above `limits.clients_max`."""
+    """The text of the `StateLocked` for a client that is refused because `limits.clients_max` are connected."""
     evict_idle: bool = field(kw_only=True, default=False)
-    """Whether a client above `limits.clients_max` replaces the longest idle client, if any is idle."""
+    """Whether a new client replaces the longest idle one, if any is idle, when `limits.clients_max` are connected."""
     _server: asyncio.Server | None = field(init=False, default=None)
     _connections: list[Connection] = field(init=False, default_factory=list)
     _is_closed: bool = field(init=False, default=False)
@@ -58,7 +58,7 @@ class RpcServer:
         await self._server.start_serving()
 
     async def close(self) -> None:
-        """Disconnect all clients, and wait for their calls. Calls to a service that `cancels` are cancelled."""
+        """Disconnect all clients, and wait for their calls. Calls are cancelled if `Service.cancels` is true."""
         self._is_closed = True
         if self._server is not None:
             self._server.close()
@@ -74,7 +74,7 @@ class RpcServer:
         return Connection(self.limits, service=self.make_service(), on_connect=self._admit, on_disconnect=self._forget)
 
     def _admit(self, connection: Connection) -> None:
-        if self._is_closed:  # accepted just before the close: the data may belong to another process by now
+        if self._is_closed:  # accepted just before the close: another process may own the state by now
             connection.abort()
         elif len(clients := self.clients) < self.limits.clients_max or self._evict(clients):
             self._connections.append(connection)

@@ -11,7 +11,7 @@ import xxhash
 from lycosa.search.core.results import Document
 
 PARTS = ("title", "text", "headings", "url", "lang", "date", "key")
-"""The parts of a document for which fields of items can be named."""
+"""The parts of a document that the user can map to fields of an item."""
 DEPTH_MAX = 20
 """Maximum nesting depth at which strings are collected."""
 
@@ -30,8 +30,8 @@ def to_document(item: Mapping[str, Any], line: bytes, fields: Fields | None = No
     `fields` maps parts of the document to fields of the item, such as {"title": ["name"], "text": ["maker.name"]}. The
     other parts are guessed.
 
-    The key is its fingerprint, else its URL, else a hash of the line. The title is its `title` or `name`. The text of a
-    page is its `text`; the text of other items is every string outside the known fields.
+    The guesses: the key is the item's fingerprint, else its URL, else a hash of the line. The title is its `title` or
+    `name`. The text of a page is its `text`; the text of other items is every string outside the known fields.
     """
     fields = fields or {}
     named = {part: "\n".join(_named(item, paths)) for part, paths in fields.items()}

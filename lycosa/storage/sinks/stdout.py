@@ -1,4 +1,6 @@
-"""Writes items as JSON lines to standard output, at least once: output cannot be cut off, so the position is always 0.
+"""Writes items as JSON lines to standard output, at least once.
+
+Printed items cannot be removed when a crawl resumes, so it may print some of them again. The position is always 0.
 
 A slow reader slows the crawl down: `flush` waits for it without blocking the event loop. If the reader closes the pipe,
 the crawl ends with a `StorageError`.
@@ -21,7 +23,7 @@ from lycosa.storage.sinks.formats import ItemFormat, JsonLines, encoded_size
 from lycosa.storage.sinks.json_lines import not_open_error, write_error
 
 BUFFER_MAX = 1024**2
-"""Number of buffered bytes at which `write` blocks the crawl until the reader has taken them."""
+"""When this many bytes are buffered, `write` blocks the crawl until the reader has taken them."""
 
 CHUNK_BYTES = select.PIPE_BUF
 """A pipe that is ready takes this many bytes without blocking."""
@@ -95,7 +97,8 @@ class StdoutSink:
         if not (self._never_blocks and fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_APPEND):
             return b""
         try:
-            with Path(f"/proc/self/fd/{self._fd}").open("rb") as file:  # the descriptor itself may only write
+            # Opened again: the descriptor itself may be write-only.
+            with Path(f"/proc/self/fd/{self._fd}").open("rb") as file:
                 return file.read(BEGINNING_MAX)
         except OSError:
             return b""

@@ -48,8 +48,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("infohash", "code", "said"),
     [
         (STORED, 0, "stored at "),
-        (FAILED, 1, "1 failed try, the last one because no peer delivered the metadata"),
-        (QUEUED, 1, "found in a sample, and waiting for a try"),
+        (FAILED, 1, "1 failed try, most recently because no peer delivered the metadata"),
+        (QUEUED, 1, "found in a sample, waiting for a try"),
         (UNSEEN, 1, "never seen"),
     ],
 )

@@ -82,9 +82,9 @@ def test_peers_are_bounded():
         ("https://example.org/", "not an infohash"),
         ("", "not an infohash"),
         (f"magnet:?xt=urn:btih:{V1.hex()[1:]}", "not an infohash"),
-        (f"magnet:?xt=urn:btih:{V2.hex()}", "not one infohash of 20 bytes"),
-        (f"magnet:?xt=urn:btmh:{V1.hex()}", "not one infohash of 32 bytes"),
-        (f"{BTIH}&xt=urn:btih:{bytes(20).hex()}", "not one infohash"),
+        (f"magnet:?xt=urn:btih:{V2.hex()}", "exactly one infohash of 20 bytes"),
+        (f"magnet:?xt=urn:btmh:{V1.hex()}", "exactly one infohash of 32 bytes"),
+        (f"{BTIH}&xt=urn:btih:{bytes(20).hex()}", "exactly one infohash"),
         ("x" * (TEXT_MAX + 1), "longer than"),
     ],
 )

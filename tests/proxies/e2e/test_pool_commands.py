@@ -95,7 +95,7 @@ def test_without_a_working_proxy_the_crawl_ends_with_3_and_resumes_later(tmp_pat
     [
         (["--proxy-pool", "http://127.0.0.1:1"], "is not a pool of proxies: write memory:, a folder, or redis://"),
         (["--proxy-pool", "proxies.txt", "--proxy", "http://127.0.0.1:1"], "proxy and proxy_pool"),
-        (["--proxy-pool", "proxies.txt", "--processes", "2"], "would be in the memory of one process"),
+        (["--proxy-pool", "proxies.txt", "--processes", "2"], "only one process can use it"),
         (["--proxy-pool", "memory:"], "memory: stays empty: write [[proxies.sources]] into lycosa.toml"),
         (["--proxy-pool", "a" * 300], "is not a pool of proxies: the name is too long"),
         (["--proxy-pool", "."], "there is no pool in .: lycosa proxies add FILE --pool . creates one"),

@@ -1,4 +1,7 @@
-"""Explains why a torrent is not in the store, or since when it is there. `when` formats unix seconds."""
+"""Explains why a torrent is not in the store, or when it was stored.
+
+In all functions, the argument `when` formats a time in unix seconds.
+"""
 
 from __future__ import annotations
 
@@ -103,14 +106,14 @@ def _store_lines(facts: HashFacts, when: FormatTime) -> Iterator[str]:
 def _queue_lines(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
     tries = format_count(row.record.attempts, "failed try")
     if (failure := last_failure_of(row)) is not None:
-        tries += f", the last one because {FAILURE_TEXTS.get(failure, failure.name.lower().replace('_', ' '))}"
+        tries += f", most recently because {FAILURE_TEXTS.get(failure, failure.name.lower().replace('_', ' '))}"
     match row.state:
         case State.QUEUED | State.DELAYED if row.record.attempts:
             yield f"in the queue, to be tried again: {tries}"
         case State.QUEUED | State.DELAYED:
-            first = f", first at about {when(at)}" if (at := queued_at(row.record)) else ""
-            # It may have been queued again, for example after an eviction: then it was tried before.
-            yield f"in the queue{first}: {ORIGINS.get(row.record.priority, 'found')}, and waiting for a try"
+            first = f" (first queued at about {when(at)})" if (at := queued_at(row.record)) else ""
+            # Not "the first try": after an eviction, an infohash that was tried before is queued again.
+            yield f"in the queue{first}: {ORIGINS.get(row.record.priority, 'found')}, waiting for a try"
         case State.LEASED:
             yield "being tried now" + (f"; before that, {tries}" if row.record.attempts else "")
         case State.RETRY:

@@ -49,7 +49,7 @@ async def _check_partition(session: Session, partition: Partition, report: Calla
 async def _check_hosts(
     session: Session, partition: Partition, report: Callable[[str], None]
 ) -> tuple[list[str], dict[str, tuple[int, int]]]:
-    """Return the faults, and by segment the number of queued URLs and the stored count, if the two differ."""
+    """Return the faults, and the segments whose stored count differs: {segment: (queued URLs, stored count)}."""
     faults: list[str] = []
     queued: dict[str, int] = {}
     host: Any = ""
@@ -65,7 +65,7 @@ async def _check_hosts(
             break
         report(f"partition {partition.number}: {steps * HOSTS_AT_ONCE:,} hosts")
     if steps == 1:
-        return faults, {}  # the script has compared them itself
+        return faults, {}  # after a single step, the script has already compared the sums with the counts
     counted = _pairs(counts)
     differences = {
         name: (queued.get(name, 0), count) for name, count in counted.items() if queued.get(name, 0) != count

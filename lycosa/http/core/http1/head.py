@@ -3,7 +3,7 @@
 Parsing is strict, because the next server may be lenient in a different way and see a request that we do not see
 (request smuggling): lines end in CRLF, no field is folded, no blank precedes a colon, there are no control characters.
 One regular expression defines a head. llhttp would be no faster from Python, since it calls back for each field. It
-does not keep the original lines either, and it is as lenient as servers must be.
+does not keep the original lines either, and it is more lenient than we want to be.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from lycosa.http.core.destination import Destination
 from lycosa.http.core.private_addresses import AllowedPrivate
 
 DEFAULT_PORTS = "80,443,1024-65535"
-"""Web ports and unprivileged ports. This excludes mail in particular."""
+"""Web ports and unprivileged ports: no mail, no SSH."""
 
 
 class NamePolicy(StrEnum):

@@ -7,8 +7,8 @@
         HALF_OPEN <----------- COOLING ----------> HALF_OPEN
                      time                 one lease at a time, until one is released without a ban
 
-BANNED: until a person lifts the ban, which was set by hand or after many bans in a row. DEAD: unreachable or unfit, for
-all targets.
+BANNED: a person banned the proxy, or the target banned it many times in a row. It stays banned until a person lifts the
+ban. DEAD: unreachable or unfit, for all targets.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class ProxyTargetState:
     """A proxy as a member of the pool of a target. Times in unix seconds.
 
     `rank`: its position in the order of use (`UseOrder`). `paced_until`: no lease before this time, because of the
-    target's delay. `half_open`: it cools down until `rests_until`, or has not been proven to work since then. `bans`,
-    `misses`: the number of bans and of misses in a row. `queued`: whether it is ready. `waiting`: whether it becomes
-    ready at `eligible_at`.
+    target's delay. `half_open`: it cools down until `rests_until`, or has not yet worked again since then. `bans`,
+    `misses`: the number of bans and of misses in a row. `queued`: whether it is in the order of ready proxies.
+    `waiting`: whether it is among those that become ready at their `eligible_at`.
     """
 
     key: str

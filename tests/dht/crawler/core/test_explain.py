@@ -40,17 +40,17 @@ CASES = [
     (
         HashFacts(Row(State.QUEUED, RECORD), runs=True),
         Answer.QUEUED,
-        ["in the queue: found in a sample, and waiting for a try"],
+        ["in the queue: found in a sample, waiting for a try"],
     ),
     (
         HashFacts(Row(State.QUEUED, to_record(INFOHASH, ANNOUNCED, 1_700_007_300.0))),
         Answer.QUEUED,
-        ["in the queue, first at about <1700007200>: announced to our node, and waiting for a try", STOPPED],
+        ["in the queue (first queued at about <1700007200>): announced to our node, waiting for a try", STOPPED],
     ),
     (
         HashFacts(Row(State.QUEUED, FAILED), runs=True),
         Answer.QUEUED,
-        ["in the queue, to be tried again: 3 failed tries, the last one because no node returned a peer"],
+        ["in the queue, to be tried again: 3 failed tries, most recently because no node returned a peer"],
     ),
     (
         HashFacts(Row(State.LEASED, RECORD, 2000.0), runs=True),
@@ -60,12 +60,12 @@ CASES = [
     (
         HashFacts(Row(State.RETRY, replace(FAILED, attempts=1), AT), runs=True),
         Answer.RETRY,
-        [f"next try at <{AT:.0f}>: 1 failed try, the last one because no node returned a peer"],
+        [f"next try at <{AT:.0f}>: 1 failed try, most recently because no node returned a peer"],
     ),
     (
         HashFacts(Row(State.DEAD, FAILED, 1500.0, "lease expired"), runs=True),
         Answer.ENDED,
-        ["given up at <1500>: lease expired (3 failed tries, the last one because no node returned a peer)"],
+        ["given up at <1500>: lease expired (3 failed tries, most recently because no node returned a peer)"],
     ),
     (
         HashFacts(Row(State.DONE, RECORD, 1500.0, "bad info: no name")),
