@@ -40,7 +40,8 @@ bench: ## compare with other crawlers; writes docs/benchmarks.md
 	$(bin)/python bench/dht.py --write || failed=$$?; \
 	$(bin)/python bench/dht_crawl.py --write || failed=$$?; \
 	$(bin)/python bench/dht_crawlers.py --write || failed=$$?; \
-	$(bin)/python bench/records.py --write || failed=$$?; exit $$failed
+	$(bin)/python bench/records.py --write || failed=$$?; \
+	$(bin)/python bench/search_load.py --write || failed=$$?; exit $$failed
 
 lint: ## ruff, import contracts, shellcheck where it is installed
 	@scripts/venv dev

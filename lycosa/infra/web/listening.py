@@ -52,12 +52,16 @@ def open_listener(host: str, port: int, where: str, access: Access, backlog: int
     if not access.allowed and is_remote(str(resolved[0])):
         raise UsageError(f"{where} would be open to other machines: {access.remedy}, or listen on {LOOPBACK}")
     try:
-        return socket.create_server(resolved[:2], family=family, backlog=backlog)
+        listener = socket.create_server(resolved[:2], family=family, backlog=backlog)
     except OSError as error:
         problem = PortInUse if error.errno == errno.EADDRINUSE else StateError
         # Python's message repeats the address.
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise problem(f"{where}: cannot listen there: {reason.lower()}") from None
+    # Connections inherit this. asyncio sets it only for sockets with a protocol number, which this one lacks. Without
+    # it, the body of a response waits up to 40 ms for the client to acknowledge the headers.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def is_remote(address: str) -> bool:

@@ -69,3 +69,12 @@ def test_an_address_of_another_machine_cannot_be_used():
     with pytest.raises(StateError, match=r"^--host x: cannot listen there: cannot assign requested address$") as raised:
         open_listener("203.0.113.7", 0, "--host x", WITH_WORD)
     assert not isinstance(raised.value, PortInUse)
+
+
+def test_connections_send_each_part_of_a_response_at_once():
+    with (
+        open_listener("127.0.0.1", 0, "--host", without_password(allow_remote=False)) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
