@@ -1,5 +1,5 @@
-"""Lycosa: a crawler platform. The names here are public, and those of `lycosa.dht`, `pool`, `processors`, `queue` and
-`signals`; all other names may change.
+"""Lycosa: a crawler platform. The names in this module are public, and so are the names in `lycosa.dht`, `lycosa.pool`,
+`lycosa.processors`, `lycosa.queue` and `lycosa.signals`. All other names may change.
 
 Each name is imported on first use, so `lycosa --help` does not import the crawler.
 """

@@ -1,6 +1,7 @@
 """Old names of settings and command-line options, which are refused with a message that gives the new name.
 
-Until 1.0 a renamed setting keeps no alias. `layers` looks up unknown settings here; the command line, unknown options.
+Until 1.0 a renamed setting keeps no alias. `layers` looks up unknown settings here, and the command line looks up
+unknown options.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SETTINGS: Mapping[str, str] = {
     "redirects_max": "max_redirects",
     "url_length_max": "max_url_length",
 }
-"""Old name -> new name, or "" if the setting was removed. A setting's option needs no entry in `OPTIONS`."""
+"""Old name -> new name, or "" if the setting was removed. The option of a setting needs no entry in `OPTIONS`."""
 
 OPTIONS: Mapping[str, str] = {
     "--state-of": "--status",

@@ -1,4 +1,4 @@
-"""Parse the URL of a Redis. Pure: no connection is made, no file is opened, and files named in the URL need not exist.
+"""Parse a Redis URL. Pure: no connection is made, no file is opened, and files named in the URL need not exist.
 
     redis://[USER:PASSWORD@]HOST[:PORT][/DB]                          one server, or any node of a cluster
     unix://[USER:PASSWORD@]/PATH.sock[?db=N]                          the same through a Unix socket
@@ -59,7 +59,7 @@ class RedisAddress(NamedTuple):
 
 
 def is_redis_url(path: object) -> bool:
-    """Return whether this is the URL of a Redis rather than the path of a folder."""
+    """Return whether this is a Redis URL rather than the path of a folder."""
     return isinstance(path, str) and "://" in path and path.partition("://")[0] in MODES
 
 
@@ -79,7 +79,7 @@ def parse_redis_url(url: str, extra: Collection[str] = ()) -> RedisAddress:
     if parts.scheme != "unix" and any(
         "@" in rest for rest in (parts.path, parts.fragment, parts.query.partition("=")[0])
     ):
-        raise UsageError("in the password of a Redis, write %2F for /, %3F for ?, %23 for #, %40 for @")
+        raise UsageError("in the password of a Redis URL, write %2F for /, %3F for ?, %23 for #, %40 for @")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     socket = unquote(parts.path) if parts.scheme == "unix" else ""
     tls = parts.scheme.startswith("rediss")
@@ -128,6 +128,7 @@ def _master_and_database(text: str, parts: SplitResult, mode: RedisMode, options
     if not path:
         return unquote(master), 0
     if mode is RedisMode.CLUSTER or not (path.isascii() and path.isdigit() and len(path) <= DIGITS_MAX):
-        what = "none: a cluster has one" if mode is RedisMode.CLUSTER else "a number"
-        raise UsageError(f"{text}: /{path} is not a database; write {what}")
+        if mode is RedisMode.CLUSTER:
+            raise UsageError(f"{text}: a cluster has only one database; leave out /{path}")
+        raise UsageError(f"{text}: /{path} is not a database; write a number")
     return unquote(master), int(path)

@@ -31,7 +31,7 @@ def test_urls_of_every_mode():
         ("redis+sentinel://:secret@a,b", "name the master that the Sentinels watch: redis.sentinel://a,b/NAME"),
         ("redis+sentinel://a/shop/x", "/x is not a database; write a number"),
         ("redis://host/9999999999", "is not a database; write a number"),
-        ("redis+cluster://a,b/1", "/1 is not a database; write none: a cluster has one"),
+        ("redis+cluster://a,b/1", "a cluster has only one database; leave out /1"),
         ("redis://a,b", "'a,b' is not a host; write HOST or HOST:PORT .several with redis.cluster"),
         ("redis://host:99999", "is not a host"),
         ("redis://a..b:6379/0", "'a..b:6379' is not a host"),

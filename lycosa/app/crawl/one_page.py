@@ -50,5 +50,7 @@ async def _fetch(settings: Settings, request: Request, spider_class: type[Any]) 
         except IgnoreRequest as ignored:
             if str(ignored) != "robots":
                 raise
-            raise IgnoreRequest(f"robots.txt forbids {request.url}: if you may, write -s robots=false") from None
+            raise IgnoreRequest(
+                f"robots.txt forbids {request.url}: if you have permission, write -s robots=false"
+            ) from None
         return response

@@ -16,12 +16,14 @@ from lycosa.core.units import format_count
 @click.command("allow", short_help="Allow denied or evicted torrents to be stored again.")
 @click.argument("infohashes", nargs=-1, required=True, metavar="FILE|INFOHASH...")
 @records_options
-@click.option("--hashed", is_flag=True, help="Allow infohashes that `lycosa dht deny --hashed` has denied.")
+@click.option(
+    "--hashed", is_flag=True, help="Entries are SHA-256 hashes of infohashes, as for `lycosa dht deny --hashed`."
+)
 def command(infohashes: tuple[str, ...], location: Any, *, hashed: bool) -> int:
     """Allow denied or evicted torrents to be stored again. Removed torrents are not restored, but can be found again.
 
     FILE has an infohash or a magnet link per line, or lines as written by `lycosa dht rules apply`. To make a crawl try
-    a finished infohash again: `lycosa frontier requeue --done --url 'dht:INFOHASH' --state DIR/queue`.
+    an infohash again that it has finished: `lycosa frontier requeue --done --url 'dht:INFOHASH' --state DIR/queue`.
 
     \b
     lycosa dht allow 0123456789abcdef0123456789abcdef01234567 --state torrents

@@ -59,7 +59,7 @@ class CrawlOptions(NamedTuple):
     type=click.Choice(PROFILES),
     default=PROFILES[0],
     show_default=True,
-    help="Limits of the crawl: `home`, at most 600 new addresses a minute, or `server`, for a machine without NAT.",
+    help="Limits of the crawl. home: at most 600 new addresses a minute; server: for a machine without NAT.",
 )
 @rules_option
 @click.option(
@@ -67,7 +67,7 @@ class CrawlOptions(NamedTuple):
     type=Size(),
     metavar="SIZE",
     help="Maximum size of torrents.sqlite with its log, such as 10G. Above it, torrents with the fewest seeders are "
-    "removed, first those not seen for the longest time. They are not stored again for 90 days. [default: no limit]",
+    "removed; among equals, those last seen longest ago. They are not stored again for 90 days. [default: no limit]",
 )
 @click.option("--max-time", type=Number(1), metavar="S", help="Stop after this many seconds. [default: no limit]")
 @click.option(

@@ -27,7 +27,9 @@ PROCESSES = min(4, os.cpu_count() or 1)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @records_options
 @rules_option
-@click.option("--private", "store_private", is_flag=True, help="Also store torrents of closed trackers.")
+@click.option(
+    "--private", "store_private", is_flag=True, help="Also store private torrents, which belong to closed trackers."
+)
 @click.option(
     "--processes",
     type=click.IntRange(1, PROCESSES_MAX),

@@ -58,7 +58,8 @@ def _options(*, is_short: bool) -> list[Callable[[Any], Any]]:
             default=(BIND_ANY_PORT if is_short else BIND,),
             show_default=True,
             metavar="ADDR:PORT",
-            help="UDP address of the node; 0.0.0.0:6881 on the public network. Repeat for IPv6. Port 0: any free port.",
+            help="UDP address of the node; use 0.0.0.0:6881 for the public network. Repeat for IPv6. Port 0: any free "
+            "port.",
         ),
         click.option(
             "--bootstrap",

@@ -42,7 +42,7 @@ def test(files: tuple[Path, ...]) -> int:
     return DEAD if failed else DONE
 
 
-@command.command("check")
+@command.command("check", short_help="Check a rule file, and try it on names.")
 @click.argument("file", type=_FILE)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def check(file: Path, names: tuple[str, ...]) -> int:
@@ -64,12 +64,12 @@ def check(file: Path, names: tuple[str, ...]) -> int:
     return DONE
 
 
-@command.command("apply")
+@command.command("apply", short_help="Apply rules to the stored torrents.")
 @click.argument("file", type=_FILE, required=False)
 @records_options
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 def apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
-    """Remove and deny the stored torrents that the rules in FILE refuse, and update the content facts of the others.
+    """Remove and deny the stored torrents that the rules in FILE refuse, and classify the content of the others again.
 
     Both infohashes of a torrent are denied. The rules then apply to crawls and imports with this --state: the file is
     copied to DIR/rules, and a running crawl loads it within seconds. Without FILE, the current rules, such as those of
@@ -95,7 +95,7 @@ async def _apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
     return DONE
 
 
-@command.command("hash")
+@command.command("hash", short_help="Hash words for a list of hashed words.")
 def hash_words() -> int:
     """Read words from standard input, one per line, and write their hashes for a list of hashed words."""
     from lycosa.app.dht_rules import hashed_word

@@ -20,7 +20,7 @@ REASON_MAX = 200
 @target_argument
 @click.argument("proxies", nargs=-1, required=True, metavar="PROXY...")
 @pool_option
-@click.option("--for", "span", metavar="TIME", help="Duration: 90s, 30m, 2h, 1d. [default: until it is lifted]")
+@click.option("--for", "span", metavar="TIME", help="Duration: 90s, 30m, 2h, 1d. [default: until the ban is lifted]")
 @click.option("--reason", default="by hand", show_default=True, metavar="TEXT", help="Shown by `explain`.")
 def command(target: str, proxies: Sequence[str], address: str | None, span: str | None, reason: str) -> None:
     """Stop leasing proxies for a target, for a time or until the ban is lifted. Other targets still use them.
@@ -34,7 +34,7 @@ def command(target: str, proxies: Sequence[str], address: str | None, span: str 
         for proxy in find_proxies(proxies, await pool.proxies()):
             if not await pool.ban(target, proxy.key, until, one_line(reason)[:REASON_MAX]):
                 raise UsageError(f"{proxy.name} has just been removed")
-            ends = "it is lifted" if until is None else format_time(until, time.time())
+            ends = "the ban is lifted" if until is None else format_time(until, time.time())
             print(f"{proxy.name} is banned on {one_line(target)} until {ends}")
 
     run(address, action)

@@ -97,7 +97,7 @@ def command(
 ) -> int:
     """Run a forward proxy: HTTP, CONNECT and SOCKS 5 on one port. Each request goes through the best proxy of the pool.
 
-    The user name contains options: NAME-site-shop.example-session-WORD-country-de-sticky-10m. Without accounts, only
+    The user name may contain options: NAME-site-shop.example-session-WORD-country-de-sticky-10m. Without accounts, only
     clients on this machine have access, and --bind must be a loopback address.
 
     \b

@@ -111,7 +111,7 @@ class LinkExtractor:
         self._allow_domains, self._deny_domains = _domains(allow_domains), _domains(deny_domains)
         extensions = IGNORED_EXTENSIONS if deny_extensions is None else _as_list(deny_extensions)
         self._extensions = tuple("." + each.lower().removeprefix(".") for each in extensions)
-        self._places = _make_search(  # stored pickles have this name
+        self._places = _make_search(  # pickles of earlier versions use this name
             _as_list(restrict_css),
             _as_list(restrict_xpaths),
             _NameFilter(tags, deny_tags),
@@ -209,7 +209,7 @@ class _NameFilter:
 
 
 def _selector(tags: _NameFilter, attrs: _NameFilter) -> str:
-    """Return a CSS selector that selects each element that passes the filters once; it may also select others."""
+    """Return a CSS selector that selects, once each, all elements that pass the filters; it may also select others."""
     if tags.are_plain and attrs.only and attrs.are_plain:
         return ",".join(f"{tag}[{attrs.only}]" for tag in sorted(tags.allowed))  # faster than :is()
     by_tag = f":is({','.join(sorted(tags.allowed))})" if tags.are_plain else ""
@@ -250,7 +250,7 @@ class _LexborSearch:
 
 
 class _XPathSearch:
-    """Searches the regions that XPath selects, with parsel. Raises `BadSpider` for XPath that selects no elements."""
+    """Searches the regions that XPath selects, with parsel. Raises `BadSpider` if XPath selects text or attributes."""
 
     def __init__(self, regions: Sequence[str], tags: _NameFilter, attrs: _NameFilter) -> None:
         self._regions = regions

@@ -1,7 +1,7 @@
 """Stage 3: leases infohashes and finds their peers.
 
-First it tries the peers that announced the infohash, or that nodes return which sampled it. Only then it starts an
-iterative lookup.
+It first tries the peers that announced the infohash, and peers that it gets from nodes that sampled the infohash. Only
+if these fail does it start an iterative lookup.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOKUP_WAIT_MAX_S = 30.0
 """Maximum seconds that a try waits for a lookup. After that the try ends and makes room for other infohashes, which may
 need no lookup."""
 CLOSER_MAX = 16
-"""Maximum number of contacts from samplers with which the lookup starts."""
+"""Maximum number of contacts, returned by samplers, that the lookup starts from."""
 BATCH = 200
 """Maximum number of infohashes leased, and looked up in the store, at a time."""
 TRY_MAX_S = 240.0

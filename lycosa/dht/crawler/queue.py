@@ -30,7 +30,7 @@ class HashQueue:
         self._changed = asyncio.Event()
 
     async def sweep_position(self) -> int:
-        """Return the position of the last commit."""
+        """Return the sweep position of the last commit."""
         return (await self._frontier.positions()).get(SWEEP, 0)
 
     def unknown(self, infohashes: Iterable[bytes]) -> list[bytes]:
@@ -50,7 +50,7 @@ class HashQueue:
     async def push_again(self, infohashes: Collection[bytes]) -> None:
         """Queue infohashes, even if they were done before. They are durable when this returns."""
         await self._frontier.requeue([fingerprint(each) for each in infohashes])
-        await self.push(infohashes, SAMPLED)  # drops those that are queued now
+        await self.push(infohashes, SAMPLED)  # adds those that were never queued, and drops the others
         await self.save()
         self._changed.set()
 

@@ -49,7 +49,7 @@ class ClaimQueue:
     def claim(self, host: Host, wake: Callable[[], None]) -> Claim:
         """Queue a claim on the host. Raises `UsageError` if WAITING_MAX claims wait."""
         if self._waiting >= WAITING_MAX:
-            raise UsageError(f"{WAITING_MAX:,} transfers wait for their turn already: fetch fewer at a time")
+            raise UsageError(f"{WAITING_MAX:,} transfers already wait for their turn: fetch fewer at a time")
         self._waiting += 1
         self._number += 1
         claim = Claim(host, wake, self._number)

@@ -1,5 +1,5 @@
-"""Reports outcomes of one process to the pool script, in batches. This script only stores what concerns a proxy on all
-targets: latency and failed connections.
+"""Reports the outcomes of one process to the pool script, in batches. The pool script stores only what concerns a proxy
+on all targets: latency and failed connections.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PROXIES_MAX = 10_000
 """Maximum number of proxies with unsent outcomes. Outcomes of further proxies are dropped."""
 
 OUTCOMES_MAX = 16
-"""Maximum number of latest outcomes sent for a proxy. In addition, at most as many older outcomes are sent that have a
-latency: only the first request of a connection has one, and the outcomes of later requests must not displace it."""
+"""Of each proxy, the latest OUTCOMES_MAX outcomes are sent, and of the older outcomes with a latency the latest
+OUTCOMES_MAX. Only the first request of a connection has a latency, and many later requests may follow it."""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
 """When a proxy has this many unsent outcomes, those that OUTCOMES_MAX excludes are dropped."""

@@ -2,8 +2,8 @@
 
 A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, even while the main thread is blocked. A member
 that is silent for SILENT_MAX_S is declared dead by other members, and its leased items are returned. If it is in fact
-alive, it continues as a new member. Each call has a slot and a number. By these the server recognises a call that is
-repeated because its reply was lost, and does not run it twice.
+alive, it continues as a new member. Each call has a slot and a number, by which the server recognises a call that
+is repeated because its reply was lost. It does not run such a call twice.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class QueueMember:
             token = f"{slot.index}.{slot.number + 1}"
             if lease:
                 self._held.add(token)
-            slot.number += 1  # only now: a call that `_held_leases` counts must have its token in `_held`
+            slot.number += 1  # after `_held`: a heartbeat that counts this call must report its lease, too
             kept = False
             try:
                 reply = self._server.run(script, name, slot.index, slot.number, slot.arrived, *arguments)

@@ -24,9 +24,10 @@ _ALPHABETS = (("a", "z"), ("а", "я"), ("α", "ω"), ("א", "ת"), ("ء", "ي")
 
 
 def respell(query: str, choose: Callable[[str], str]) -> str:
-    """Replace each word of a query that may be mistyped by `choose(folded word)`, unless that is "".
+    """Return the query with mistyped words replaced.
 
-    Filters, exclusions, words with digits and short words are not changed.
+    `choose` is called with each word that may be mistyped, in folded form. It returns the replacement, or "" to keep
+    the word. Filters, exclusions, words with digits and short words are not changed.
     """
 
     def replaced(found: re.Match[str]) -> str:

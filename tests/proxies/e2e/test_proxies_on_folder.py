@@ -282,7 +282,7 @@ def test_proxies_are_banned_and_unbanned_by_hand(run: Run) -> None:
     key = parse_proxy("10.0.0.1:8080").key
     assert (
         run("ban", SITE, key[:6], "--reason", "complaint").out
-        == f"http://10.0.0.1:8080 is banned on {SITE} until it is lifted\n"
+        == f"http://10.0.0.1:8080 is banned on {SITE} until the ban is lifted\n"
     )
     result = run("ban", SITE, "10.0.0.2:8080", "10.0.0.3:1080", "--for", "2h")
     assert result.out.count("(in 2 h)") == 2

@@ -450,7 +450,7 @@ def test_a_name_with_other_content_is_refused(redis, url):
         ("redis://:secret@host?queue={a}", "name the queue"),
         ("redis://:secret@host?queue=a&db=7", "unknown option 'db'"),
         ("redis://:secret@host/name?queue=a", "/name is not a database; write a number"),
-        ("redis+cluster://host:1/1?queue=a", "/1 is not a database; write none"),
+        ("redis+cluster://host:1/1?queue=a", "a cluster has only one database; leave out /1"),
         ("redis://host:port?queue=a", "'host:port' is not a host"),
         ("redis://?queue=a", "'' is not a host"),
     ],

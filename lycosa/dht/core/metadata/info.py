@@ -1,6 +1,6 @@
 """The info dict of a torrent: version 1 (BEP 3), version 2 (BEP 52), or both (hybrid).
 
-Names and paths stay bytes: a torrent may use any encoding. Its UTF-8 variants (name.utf-8, path.utf-8) are preferred.
+Names and paths stay bytes: a torrent may use any encoding. The fields name.utf-8 and path.utf-8 are preferred.
 The infohashes are computed from the received bytes, not from a decoded and encoded copy.
 """
 
@@ -94,7 +94,7 @@ def _files_v1(fields: dict[bytes, Any], name: bytes) -> tuple[TorrentFileEntry, 
     if files is None:
         return (TorrentFileEntry((name,), _length(fields.get(b"length"))),)
     if not isinstance(files, list):
-        raise BadInfo("files that are no list")
+        raise BadInfo("files that are not a list")
     return tuple(_file_v1(each) for each in files)
 
 
@@ -113,7 +113,7 @@ def _files_v2(fields: dict[bytes, Any]) -> tuple[TorrentFileEntry, ...]:
 
     def walk(tree: Any, path: tuple[bytes, ...]) -> None:
         if not isinstance(tree, dict):
-            raise BadInfo("a tree of files that is no dict")
+            raise BadInfo("a tree of files that is not a dict")
         for part, below in tree.items():
             if part:
                 walk(below, (*path, part))
@@ -141,5 +141,5 @@ def _is_padding(file: dict[bytes, Any]) -> bool:
 
 def _length(value: Any) -> int:
     if not isinstance(value, int) or not 0 <= value <= LENGTH_MAX:
-        raise BadInfo("a length that is no number of bytes")
+        raise BadInfo("a length that is not a number of bytes")
     return value

@@ -14,7 +14,8 @@ SCANNED_AT_ONCE = 1000
 """Approximate number of keys that one call examines, including keys of other crawls and programs."""
 
 CHECK, UNLESS_IT_HAS_WORKERS, ALWAYS = range(3)
-"""When the operation `delete` marks a partition as being deleted: never, if no worker is left, or always."""
+"""Modes of the operation `delete`: CHECK only reads, ALWAYS marks the partition as being deleted, and
+UNLESS_IT_HAS_WORKERS marks it if no worker is left."""
 
 SPECIAL = re.compile(r"([\\*?\[])")
 

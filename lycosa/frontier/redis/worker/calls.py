@@ -36,7 +36,8 @@ NO_LEASES = LeaseDemand()
 class ExchangeRequest(NamedTuple):
     """A request to a partition for `demand` leases; None means as many as the worker will want next.
 
-    Unless `always` is set, the request is skipped if no verbs wait for the partition any more.
+    With `always` False, the request is sent only if verbs still wait for the partition: another exchange may have sent
+    them.
     """
 
     partition: Partition
@@ -47,8 +48,8 @@ class ExchangeRequest(NamedTuple):
 class PartitionCalls:
     """The calls of one worker. `now` returns the time for the script, "" for the server's time.
 
-    `next_demand` returns the demand that the worker will have next. Exchanges for other purposes request it, too.
-    `on_leases` is called with a partition and its new leases.
+    `next_demand` returns the demand that the worker will have next. Exchanges for other purposes, such as a commit,
+    request these leases as well. `on_leases` is called with a partition and its new leases.
     """
 
     def __init__(self, client: Any, retry: Retry, now: Callable[[], str]) -> None:
@@ -124,7 +125,7 @@ class PartitionCalls:
             if not first:
                 if (taken := await self._last_taken(source, target, servers)) < int(start):
                     lost = f"partition {target.number} of the crawl has lost records that were delivered to it"
-                    raise StateError(f"{lost}, and no copy of them is left: its server lost more than its last writes")
+                    raise StateError(f"{lost}, and no copy of them is left: its server lost older writes, too")
                 start = taken + 1  # other workers were faster, and the records that they delivered were removed
                 continue
             if not entries:

@@ -32,7 +32,7 @@ class WorkerClaims:
     def claim(self, host: str, wake: Callable[[], None]) -> Claim:
         """Queue a claim for the host. Raises `UsageError` if `claims.WAITING_MAX` claims wait."""
         if self._waiting >= claims.WAITING_MAX:
-            raise UsageError(f"{claims.WAITING_MAX:,} transfers wait for their turn already: fetch fewer at a time")
+            raise UsageError(f"{claims.WAITING_MAX:,} transfers already wait for their turn: fetch fewer at a time")
         self._waiting += 1
         self._last_number += 1
         claim = Claim(Host(key=host), wake, self._last_number)
@@ -41,7 +41,7 @@ class WorkerClaims:
         return claim
 
     async def try_start(self, claim: Claim, now: float) -> StartAnswer:
-        """Ask the server whether the transfer may start. `at` is 0 if it may, else when to ask again (our clock)."""
+        """Ask the server whether the transfer may start: `at` of the answer is 0, or when to ask again (our clock)."""
         host = claim.host.key
         if claim.granted:
             return StartAnswer(0.0)

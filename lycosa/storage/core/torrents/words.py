@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def normalized(text: str) -> str:
-    """Return the form of a text in which words and patterns are searched."""
+    """Return the normalized form of a text, in which words and patterns are searched."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).casefold()
     return text.lower().translate(_SEPARATORS)
@@ -97,9 +97,7 @@ class WordIndex(Generic[T]):
         """Return the values of hashed words. Each different text is looked up once.
 
         The texts are: each word, two and three consecutive words joined, and, in scripts without spaces, pieces of
-        words.
-
-        The same words occur in many names, so words that are not listed are cached.
+        words. The same words occur in many names, so words that are not listed are cached.
         """
         if words and max(words) < FIRST_RUN:
             pairs = [*map(add, words, words[1:])]
@@ -120,10 +118,10 @@ class WordIndex(Generic[T]):
         return found
 
     def _joined_with_runs(self, words: Sequence[str]) -> set[str]:
-        """Return the texts to look up for words of which some are runs (words in scripts without spaces).
+        """Return the texts to look up if some words are runs. A run is a word in a script without spaces.
 
-        These are the words, two and three consecutive words joined unless one of them is a run, and the pieces of runs
-        whose length some hashed word has.
+        The texts are: each word; two and three consecutive words joined, unless one of them is a run; and each piece of
+        a run that is as long as some hashed word.
         """
         following = [*words[1:], FIRST_RUN]
         joined = set(words)
@@ -144,7 +142,7 @@ class WordIndex(Generic[T]):
             self._inside.setdefault(parts[0], []).append(value)
         else:
             raise UsageError(
-                f"{word!r} begins with Chinese, Japanese or Korean characters: write it without spaces, or a pattern"
+                f"{word!r} begins with Chinese, Japanese or Korean characters: remove the spaces, or use a pattern"
             )
 
     def _add_hashed(self, word: str, value: T) -> None:
