@@ -17,7 +17,7 @@ __all__ = ["DhtSession", "load_torrent", "open_node", "serve_node_metrics"]
 
 @asynccontextmanager
 async def serve_node_metrics(session: DhtSession, where: str | None, *, allow_remote: bool) -> AsyncIterator[str]:
-    """Serve the metrics of the nodes at `where` (`[ADDRESS:]PORT`), and yield the URL.
+    """Serve the metrics of the session's nodes on a page at `where` (`[ADDRESS:]PORT`). Yield its URL.
 
     If `where` is None, serve nothing, and yield "".
     """

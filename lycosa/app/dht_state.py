@@ -68,7 +68,7 @@ async def open_records(
     max_bytes: int | None = None,
     outage_wait: OutageWait | None = None,
 ) -> AsyncIterator[RecordStore]:
-    """Open the store of torrents. Raises `UsageError`, also if the folder has no store and `create` is false.
+    """Open the store of torrents. Raises `UsageError`, for example if there is no store and `create` is false.
 
     `outage_wait` waits while the open store is down or full. Opening does not wait, since the URL may be wrong.
     """
@@ -97,7 +97,9 @@ def _records(
         raise UsageError("which torrents? Write --state DIR, or --store URL for a database server")
     path = Path(location.state) / TORRENTS
     if not create and not path.exists():
-        raise UsageError(f"{location.state} has no torrents: is it the --state of a dht crawl? Or add its --store URL")
+        raise UsageError(
+            f"{location.state} has no torrents: is it the --state of a dht crawl? If they are on a server, add --store"
+        )
     if not path.parent.parent.is_dir():
         raise UsageError(f"{path.parent.parent} does not exist: --state DIR is created only in an existing folder")
     return SqliteRecordStore(path, policy, max_bytes=max_bytes, sync=True)

@@ -26,7 +26,7 @@ def fast_shutdown(lost: str = PROXIES, report: Callable[[str], None] = log.warni
             yield deadline
         finally:
             for problem in deadline.abandoned.values():
-                report(f"{problem}: no longer waiting for it: {lost}")
+                report(f"{problem}; stopped waiting: {lost}")
 
 
 def lost_by_fast_shutdown(settings: Settings) -> str:

@@ -3,7 +3,8 @@
     0 all done   1 finished, but some requests are dead   2 bad usage or settings
     3 cannot start or continue   130 interrupted (the same command resumes)
 
-The traceback of an internal error is written to a file that the line names; with LYCOSA_DEBUG=1, to standard error.
+The traceback of an internal error is written to a file, and the line names the file. With LYCOSA_DEBUG=1 it is written
+to standard error.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _refuse_stale_modules() -> None:
     """
     root = Path(__file__).parents[2]
     if (root / "scripts/compile").exists() and _is_stale(root):
-        raise UsageError("compiled modules are older than their sources: make compiled, or make interpreted")
+        raise UsageError("compiled modules are older than their sources: run `make compiled` or `make interpreted`")
 
 
 def _is_stale(root: Path) -> bool:

@@ -5,7 +5,8 @@ dropped, dots in the path resolved, query order kept, pure ASCII. Only http and 
 name or password are refused, because the canonical URL is stored, logged and written to the output, where no secret
 belongs.
 
-Both functions take any text. For text that is not accepted, `canonicalize` raises `BadUrl`, and `join` returns None.
+`canonicalize` and `join` take any text. If a text is not accepted, `canonicalize` raises `BadUrl`, and `join` returns
+None.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ PARTS_KEY = 0x4C79_636F_7361_0002
 """Hash keys of the two forms of `fingerprint`. A change makes every stored state unreadable."""
 
 JOINED_MAX = 4096
-"""Maximum number of cached results of `join`: a link that is followed is canonicalized right after it was joined."""
+"""Maximum number of cached results of `join`. `canonicalize` returns them unchanged.
+
+Every link that is followed is first joined, and then canonicalized.
+"""
 
 _joined: set[str] = set()
 
@@ -106,7 +110,7 @@ def add_params(url: str, params: Mapping[str, Any] | None) -> str:
 
 
 def _accepted(href: str) -> str | None:
-    """Return a URL serialised by ada without its fragment; None if it is too long, is not http(s) or has a login."""
+    """Return a URL serialised by ada, but without its fragment; None if it is too long, not http(s) or has a login."""
     if "#" in href:  # ada escapes every other '#'
         href = href[: href.index("#")]
     if len(href) > URL_MAX or not href.startswith(("http://", "https://")):

@@ -1,9 +1,9 @@
 """The folder of an index: its files, the lock of its writer, and its current generation.
 
-    DIR/lycosa-index.json   {format, version, kind, words, engine, generation, ...}: written first, so that an
-                            unfinished creation is recognized, and replaced when a rebuilt index is adopted
-    DIR/positions.json      source -> position; replaced after each commit of the engine, so a position is never ahead
-                            of the indexed documents
+    DIR/lycosa-index.json   {format, version, kind, words, engine, generation, ...}: replaced when a rebuilt index is
+                            adopted. It is written first, so that an unfinished creation is recognized.
+    DIR/positions.json      source -> position: replaced after each commit of the engine, so that the positions are
+                            never ahead of the documents
     DIR/writer.lock         locked (flock) by the writing process, and contains its id; unlocked when the process ends
     DIR/tantivy/            the files of the engine; tantivy.1/ for the second generation, and so on
     DIR/tantivy.erased/     the files of the engine while they are being removed
@@ -62,7 +62,7 @@ def failures(path: Path, what: str) -> Iterator[None]:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         if message := _SYSTEM_MESSAGE.search(reason):
             reason = message[1]
-        # The threads of tantivy do not report the reason of a failure.
+        # An error in a thread of tantivy does not name its reason, so check whether the disk is full.
         reason = "no space left on the device" if is_full(path) else reason[:1].lower() + reason[1:]
         raise IndexFailure(f"the index {path} {what}: {reason}") from error
 

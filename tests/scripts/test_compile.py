@@ -25,7 +25,7 @@ OTHER_SUFFIX = SUFFIX.replace(sys.implementation.cache_tag, "cpython-399")
 """The suffix of modules compiled for another Python."""
 LIBRARY = f"lycosa/compiled__mypyc{SUFFIX}"
 STAMP = f"build/compiled/{SUFFIX.split('.')[1]}/stamp"
-STALE = "lycosa: compiled modules are older than their sources: make compiled, or make interpreted\n"
+STALE = "lycosa: compiled modules are older than their sources: run `make compiled` or `make interpreted`\n"
 
 
 def compiled(home: Path = ROOT) -> list[Path]:

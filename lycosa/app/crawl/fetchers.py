@@ -44,7 +44,7 @@ def make_fetchers(
     stack.push_async_callback(curl.close)
     # Fails at once for a host without an address, unless a proxy resolves hosts.
     fetcher: Fetcher = ResolvedHostFetcher(curl, addresses)
-    # Reports when each transfer starts, if another process measures the delays of hosts: StartReportingFetcher reports
+    # Reports the start of each transfer, if another process enforces the delays of hosts. StartReportingFetcher reports
     # to a shared frontier (`app.crawl.frontier`), OwnerReportingFetcher to the owner of the crawl
     # (`app.crawl.worker_main`).
     fetcher = report_starts(fetcher)

@@ -25,7 +25,9 @@ NAME = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 @click.argument("name", metavar="NAME")
 @click.argument("address", metavar="DOMAIN|URL")
 def command(template: str, name: str, address: str) -> None:
-    """Write a spider from a template, to the project's package of spiders, or without a project to the current folder.
+    """Write a spider from a template.
+
+    The spider goes to the project's package of spiders, or without a project to the current folder.
 
     \b
     lycosa genspider quotes quotes.toscrape.com

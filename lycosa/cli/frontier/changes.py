@@ -216,8 +216,8 @@ def import_(
     their due time. Done URLs are skipped unless --all is given. URLs that the crawl already knows are skipped too, so
     an interrupted import can be repeated. Invalid lines are reported and skipped; the exit code is then 1.
 
-    If the --state folder does not exist, it is created if its parent folder exists; the next crawl with this --state
-    starts with the imported URLs. If a shared crawl does not exist, it is created under its --crawl-name.
+    A missing --state folder is created, but its parent folder must exist. The next crawl with this --state starts with
+    the imported URLs. A missing shared crawl is created under its --crawl-name.
 
     \b
     lycosa frontier import seeds.txt

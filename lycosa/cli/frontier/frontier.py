@@ -64,8 +64,8 @@ TOP_HOSTS = 1000
 def command(ctx: click.Context) -> None:
     """Inspect the frontier of a crawl, and change it from outside the crawl.
 
-    The commands work on stopped and on running crawls. The default --state is the only crawl in .lycosa/. With
-    --frontier, they work on a crawl that several workers share, without joining it as a worker.
+    The commands work on stopped and on running crawls. If .lycosa/ has only one crawl, it is the default --state. With
+    --frontier, they work on a crawl that several workers share, but do not join it as a worker.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -37,7 +37,7 @@ RATE_AFTER_S = 1.5
 @click.option("--once", is_flag=True, help="Show one snapshot.")
 @click.option("--json", "json", is_flag=True, help="Write JSON, one object per second.")
 @click.option(
-    "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus; without a terminal, show nothing else."
+    "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus. Without a terminal, only serve metrics."
 )
 @click.option("--allow-remote", is_flag=True, help="Allow --metrics to use an address that other machines can reach.")
 def command(

@@ -97,12 +97,13 @@ def command(
 ) -> int:
     """Run a forward proxy: HTTP, CONNECT and SOCKS 5 on one port. Each request goes through the best proxy of the pool.
 
-    The user name may contain options: NAME-site-shop.example-session-WORD-country-de-sticky-10m. Without accounts, only
-    clients on this machine have access, and --bind must be a loopback address.
+    A client may add options to its user name, each as -KEY-VALUE. Without accounts, only clients on this machine have
+    access, and --bind must be a loopback address.
 
     \b
     lycosa proxies serve --pool pool
     curl -x http://127.0.0.1:3128 https://shop.example/
+    curl -x http://ann-country-de-session-c7@127.0.0.1:3128 https://shop.example/
     lycosa proxies serve --pool redis://localhost:6379/0 --bind 0.0.0.0:3128 --users users.txt
     """
     import uvloop

@@ -73,7 +73,7 @@ def _names(text: str) -> tuple[str, ...]:
     "--index",
     "index_dir",
     metavar="DIR",
-    help="Folder of the index, or sphinx://HOST:PORT/NAME.  [default: the folder index in --state]",
+    help="Folder of the index, or sphinx://HOST:PORT/NAME.  [default: index in the --state folder]",
 )
 @click.option("--follow", is_flag=True, help="Keep indexing what a crawl stores, until Ctrl-C.")
 @click.option(
@@ -105,7 +105,7 @@ def command(
     return index_torrents(location, IndexOptions(index_dir, engine, analysis), follow=follow, rebuild=rebuild)
 
 
-@command.command("build")
+@command.command("build", short_help="Add items to an index, or create an empty one.")
 @click.argument("files", nargs=-1, metavar="[ITEMS.jsonl...]")
 @index_option
 @click.option("--fresh", is_flag=True, help="Empty the index first.")
@@ -122,8 +122,8 @@ def build(
 
     Each file is read from where the last build stopped. An item replaces an earlier item with the same key (its
     fingerprint, or its URL). The index knows the fields of pages. It guesses the fields of other items unless options
-    name them. The index stores the names of fields and the analysis. Without files it is created empty, for a crawl
-    with --index.
+    name them. The index stores these options and --analysis, so later builds do not need them. Without files, an empty
+    index is created, for a crawl with --index.
 
     \b
     lycosa index build --index index items.jsonl
@@ -150,7 +150,7 @@ def build(
         progress.write([f"{place}: {format_count(index.count(), 'document')}"])
 
 
-@command.command("stats")
+@command.command("stats", short_help="Show the size of an index and the position in each source.")
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
 def stats(index_dir: str | None, as_json: bool) -> None:
@@ -166,7 +166,7 @@ def stats(index_dir: str | None, as_json: bool) -> None:
         print(f"source     {one_line(source)}, read to {position:,} bytes")
 
 
-@command.command("sphinx-config")
+@command.command("sphinx-config", short_help="Print a configuration for Sphinx or Manticore.")
 @click.argument("address", metavar="sphinx://HOST:PORT/NAME")
 @click.option(
     "--folder", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder for the files of searchd."

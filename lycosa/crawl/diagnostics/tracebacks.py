@@ -1,4 +1,4 @@
-"""Finds the user's code in a traceback or stack: not Lycosa, the standard library or an installed package."""
+"""Finds the user's code in a traceback or stack: code outside Lycosa, the standard library and installed packages."""
 
 from __future__ import annotations
 

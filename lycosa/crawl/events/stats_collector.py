@@ -112,7 +112,7 @@ class StatsCollector:
 
     def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
         """Add `count` to the value, or to `start` if it is not set."""
-        try:  # called several times per page: looking up a default each time would cost more
+        try:  # faster than `get` with a default, and this runs several times per page
             self._stats[key] += count
         except KeyError:
             self._set(key, start + count)

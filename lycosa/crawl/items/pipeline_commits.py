@@ -51,7 +51,7 @@ class PipelineCommits:
         self._position = 0
 
     def add(self, spider: str, pipelines: Pipelines) -> None:
-        """Add the pipelines of a spider that have `before_commit`. Raises `BadSpider` for wrong arguments."""
+        """Add those pipelines of a spider that have `before_commit`. Raises `BadSpider` for wrong arguments."""
         steps = pipelines.commit_steps()
         self._steps += [(spider, step) for step in steps]
         if any(step.takes_items for step in steps):

@@ -6,8 +6,8 @@
         elif failure.check(HttpError):
             self.logger.info("%s: %d", failure.request.url, failure.response.status)
 
-`check` and `trap` take Lycosa's exception classes. They also take the exceptions that Scrapy raises, as a name or as
-the class of Twisted or Python with this name. `EXCEPTION_ALIASES` maps these names to Lycosa's classes.
+`check` and `trap` take Lycosa's exception classes. They also take the exceptions that Scrapy raises: the class itself,
+or its name. `EXCEPTION_ALIASES` maps these names to Lycosa's classes.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def decode_with_span(
 
 
 def encode(value: Value) -> bytes:
-    """Return the strict encoding of a value, with sorted keys. Raises `TypeError` for a value of any other type."""
+    """Return the strict encoding of a value, with sorted keys. Raises `TypeError` for a value that is not a `Value`."""
     parts: list[bytes] = []
     _encode(value, parts)
     return b"".join(parts)
@@ -110,12 +110,12 @@ def _encode(value: Value, parts: list[bytes]) -> None:
         parts.append(b"d")
         for key in sorted(value):
             if not isinstance(key, bytes):
-                raise TypeError(f"{key!r}: the keys of a dictionary are bytes")
+                raise TypeError(f"{key!r}: the keys of a dictionary must be bytes")
             parts.append(b"%d:%b" % (len(key), key))
             _encode(value[key], parts)
         parts.append(b"e")
     else:
-        raise TypeError(f"{type(value).__name__} cannot be encoded: bytes, int, list or dict can")
+        raise TypeError(f"{type(value).__name__} cannot be encoded: write bytes, int, list or dict")
 
 
 def _scan(
@@ -141,7 +141,7 @@ def _scan(
                     start, at = _string(data, at, strict)
                 items.append(data[start:at])
             elif in_dict and not len(items) & 1:
-                raise BencodeError(f"byte {at}: the key of a dictionary is a string")
+                raise BencodeError(f"byte {at}: the key of a dictionary must be a string")
             elif byte == 105:
                 number, at = _integer(data, at + 1, strict, max_digits)
                 items.append(number)

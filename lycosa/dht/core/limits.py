@@ -19,8 +19,10 @@ ANSWERS_PER_S = 5.0
 ANSWERS_BURST = 50
 """Maximum rate and burst of answered queries from one host: libtorrent's 50 in 10 seconds."""
 HOSTS_MAX = 131_072
-"""Maximum number of hosts that a rate limit remembers. If it remembers each for 4 s, the hosts of a flood of 2 MB/s (64
-bytes a query) fit."""
+"""Maximum number of hosts that a rate limit remembers.
+
+This is enough for a flood of 2 MB/s: 31,250 queries of 64 bytes per second, each from another host, for 4 seconds.
+"""
 ADDRESSES_MAX = 131_072
 """Maximum number of endpoints that count as known: enough for a minute with 2,000 queries/s to different endpoints."""
 BYTES_PER_S = 100_000.0
@@ -56,10 +58,9 @@ class TokenBucket:
         self._filled_at: float | None = None
 
     def take(self, amount: float, now: float, *, reserve: float = 0.0) -> bool:
-        """Take an amount if at least `reserve` is left after that. If both together exceed the burst, take it from a
-        full bucket.
+        """Take an amount if at least `reserve` is left after that. Return whether the amount was taken.
 
-        Return whether the amount was taken.
+        If `amount` plus `reserve` exceeds the burst, the amount is taken once the bucket is full.
         """
         level = self._fill(now)
         if level + self._rounding < min(amount + reserve, self._burst):
@@ -167,7 +168,7 @@ class NodeLimits:
         return self._bandwidth.take(size_bytes, now, reserve=self._reserve_bytes)
 
     def may_connect(self, endpoint: bytes, now: float) -> bool:
-        """Return whether a TCP connection may be opened; if so, count its address as a new one, like those of UDP.
+        """Return whether a TCP connection may be opened. If so, count its address as a new one, as for UDP.
 
         Connections also have a separate rate limit. Without it they would use up the new addresses that queries need,
         because there are always more peers to try.

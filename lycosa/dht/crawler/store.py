@@ -21,8 +21,9 @@ WAITING_BYTES_MAX = 8 * 1024 * 1024
 
 
 class FetchedTorrent(NamedTuple):
-    """A fetched torrent that is not stored yet. The stage that stores or refuses it calls `release`, which ends its
-    share of the bytes in flight.
+    """A fetched torrent that is not stored yet.
+
+    The stage that stores or refuses the torrent calls `release`. After that its bytes no longer count as in flight.
     """
 
     lease: Lease
@@ -43,7 +44,7 @@ FINISH_MAX_S = 20.0
 
 
 class StoreStage:
-    """See the module. After a crash between store and queue, a torrent is fetched twice but stored once."""
+    """See the module. If a crash comes between store and queue, the torrent is fetched twice but stored once."""
 
     def __init__(self, store: RecordStore, queue: HashQueue, funnel: Funnel) -> None:
         self._store, self._queue, self._funnel = store, queue, funnel

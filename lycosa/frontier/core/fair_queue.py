@@ -9,9 +9,9 @@ k = FAIR_TURN this guarantees:
   whatever the others have queued.
 - A near-optimal crawl time: longest work first is optimal for chains of equal jobs with limited concurrency (Muntz and
   Coffman, 1969). This rule makes (k - 1)/k of the picks, and the fair picks do useful work too. So a crawl takes at
-  most k / (k - 1) times the optimum, plus SHORT_S. The worst case is a few hosts that need (2k - 1)/2k of all picks
-  until the end, next to many tiny hosts. That crawl takes 1 + 1/(4k - 2) times the optimum: 3.3 % more for k = 8, but
-  17 % more if every second pick were fair.
+  most k / (k - 1) times the optimum, plus SHORT_S. The worst known mix of hosts stays below this bound. It has many
+  tiny hosts, and a few hosts that need (2k - 1)/2k of all picks until the end. That crawl takes 1 + 1/(4k - 2) times
+  the optimum: 3.3 % more for k = 8, but 17 % more for k = 2.
 
 Removing an entity leaves a stale entry in its heap. A push rebuilds the heap once it has STALE_MAX more stale entries
 than valid entries.
@@ -45,7 +45,7 @@ class Entity:
 
     ready_at: float = 0.0
     paused_until: float = 0.0
-    """Like `ready_at`, but only with blocks and other pauses, without the delay after a start."""
+    """Like `ready_at`, but for blocks and other pauses only: it ignores the delay after a start."""
     rank: float = NO_WORK
     backlog: int = 0
     record_s: float = 0.0

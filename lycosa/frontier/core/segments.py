@@ -145,8 +145,8 @@ def unnamed(_: Iterable[str]) -> list[str]:
 def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> SegmentNaming:
     """Parse the setting `segment`. Raises `BadSetting`.
 
-    `resolver` is the user's function if `word` is `module:function`. `spider` is the spider's name, which names the
-    segment if `word` is `spider`.
+    `resolver` is the user's function if `word` is `module:function`. `spider` is the name of the spider; if `word` is
+    `spider`, it is the name of the segment, too.
     """
     if resolver is not None:
         return SegmentNaming(_checked(resolver, word))
@@ -162,7 +162,7 @@ def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = No
 
 
 def by_period(resolver: Callable[[Request], object], name: str) -> SegmentNaming:
-    """Return the naming by a user's function, called `name`, which returns a period for each request."""
+    """Return the naming by a user's function that returns a period for each request. Error messages call it `name`."""
 
     def period(request: Request) -> str | None:
         try:
@@ -281,11 +281,11 @@ def _shown(returned: object) -> str:
 def _unknown(word: str) -> str:
     """Return the error message for an unknown word."""
     if _TOO_FINE.fullmatch(word):
-        why = "each segment fetches every page again and is stored separately, so the shortest is an hour"
+        why = "each segment fetches every page again and is stored separately, so the shortest period is an hour"
         return f"segment: {word!r} is too short: {why}: write hour"
     near = get_close_matches(word.lower(), ["none", "hour", "day", "week", "month", "spider"], n=1)
     guess = f"did you mean {near[0]}? Otherwise " if near else ""
-    return f"segment: {word!r} is unknown: {guess}write {', '.join(WORDS)} (at most 999 units)"
+    return f"segment: {word!r} is unknown: {guess}write {', '.join(WORDS)} (numbers up to 999)"
 
 
 @lru_cache(NAMES_CACHED)
@@ -301,7 +301,7 @@ def starts_at(name: str) -> float:
 
 
 def latest_starts(names: Iterable[str], horizon: float = inf) -> dict[str, float]:
-    """Return the start of the latest time segment of each period that starts at `horizon` or before.
+    """Return, by period, the start of the latest time segment that starts at `horizon` or before.
 
     A finished segment that started before the latest one of its period can be archived.
     """

@@ -33,12 +33,12 @@ IMAGE_HEAD = Struct("<4sIQQ")
 
 LOCK, IMAGE, JOURNAL, SOCKET = "lock", "pool", "journal.", "socket"
 JOURNAL_MIN = 4 << 20
-"""A journal is replaced by a new image once it is longer than this, and longer than the current image, in bytes."""
+"""A journal is replaced by a new image once it is longer than this (in bytes), and longer than the current image."""
 
 RECORD_MAX = 4 << 20
 """Maximum number of bytes of a record. Instead of a longer record, a new image is written."""
 
-WHEN_FULL = " for the pool of proxies: free some space, and it continues"
+WHEN_FULL = " for the pool of proxies: it continues when you free some space"
 REPAIR = "restore the folder from a copy, or delete it and add the proxies again"
 
 
@@ -114,7 +114,7 @@ class PoolFolder:
         except OSError as error:
             raise _storage_error(journal, error) from error
         try:
-            # From now on, the new journal is read: its generation is that of the image.
+            # This gives the image the generation of the new journal, which is read from then on.
             replace_file(self.path / IMAGE, head + image, sync=True, mode=0o600)
         except OSError as error:
             os.close(opened)
@@ -233,7 +233,7 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
 
 
 def _has_frame_after(data: bytes, at: int, generation: int) -> bool:
-    """Return whether a valid frame follows the invalid frame at `at`, which is then not the incomplete last record."""
+    """Return whether a valid frame follows the invalid one at `at`. Then the invalid frame is not the last record."""
     return any(frame_at(data, each, generation) is not None for each in range(at + 1, len(data)))
 
 

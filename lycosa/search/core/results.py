@@ -32,8 +32,8 @@ class Hit(NamedTuple):
 class SearchPage(NamedTuple):
     """One page of results: the total number of matches, the hits of this page, and the duration of the search.
 
-    `partial`: no document has all words of the query; the hits have most of them. `suggestion`: another spelling of the
-    query that has more results, if the query has few; else "".
+    `partial`: no document has all words of the query; the hits have most of them. `suggestion`: if the query
+    has few results, another spelling of it that has more; else "".
     """
 
     total: int

@@ -39,7 +39,7 @@ PUT_ROWS = 250
 EVICT_ROWS = 100
 """Maximum numbers of records stored and evicted in a transaction. They limit the size of the log."""
 SCAN_ROWS = 20_000
-"""Number of infohashes read at once by the scan for entries of a hashed deny-list."""
+"""Number of infohashes in each step of the scan for the entries of a hashed deny-list."""
 FOREVER = 2**62
 
 
@@ -148,7 +148,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
         plain, names = {key_of(each) for each in infohashes}, set(hashed)
         keys = plain | names | {hashed_key(key) for key in plain}
         await self._run(lambda: self._delete("torrent_denied", "hash", keys), write=True)
-        # `deny` has also denied the infohashes of the torrents that it found for hashed ones.
+        # For a hashed infohash, `deny` has also denied the infohashes of the torrent that it found.
         last = b""
         while names and (some := await self._run(partial(self._denied_after, last))):
             found = {key for key in some if len(key) == HASH_BYTES and hashed_key(key) in names}
@@ -183,7 +183,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return await self._in_thread(lambda: [row.decoded() for row in rows])
 
     def _ids(self, infohashes: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the ids of the stored ones of these torrents, by the 20 bytes of the infohash."""
+        """Return the ids of those torrents that are stored, by the 20 bytes of the infohash."""
         keys = {key_of(each) for each in infohashes}
         query = "SELECT t.id, t.v1, t.v2 FROM torrent_hashes h JOIN torrents t ON t.id = h.id WHERE"
         rows = self._select(query, "h.prefix", {prefix_of(key) for key in keys})
@@ -294,7 +294,7 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return len(changed)
 
     def _remove(self, ids: Iterable[int]) -> dict[int, tuple[bytes, ...]]:
-        """Remove torrents. Return the ids of the removed ones, each with its infohashes of 20 bytes."""
+        """Remove torrents. Return the infohashes (20 bytes each) of the removed torrents, by id."""
         rows = self._select("SELECT id, v1, v2 FROM torrents WHERE", "id", ids)
         removed = {number: _keys(hashes) for number, *hashes in rows}
         self._forget_hashes(removed)

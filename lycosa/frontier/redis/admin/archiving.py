@@ -48,14 +48,14 @@ class SegmentArchiver:
         self._next_at = 0.0
 
     async def begin_run(self, now: float) -> None:
-        """Keep open the segments into which a run that begins now may push. Finish drops that were interrupted."""
+        """Keep open the segments into which a run that begins now may push. Complete interrupted drops."""
         await _finish_drops(self._session)
         first = self._session.partitions[0]
         first.add("begin_run", repr(now))
         await self._session.send([first])
 
     async def archive_followed(self) -> None:
-        """Archive segments that had no work at the last status. Usually there are none, and no call is made."""
+        """Archive segments that had no work at the last status. Usually there are none: then nothing is sent."""
         session = self._session
         if time.monotonic() < self._next_at or not self._finished(session.now):
             return
@@ -91,7 +91,7 @@ async def clear_dropped(session: Session, segment: str) -> None:
 
 
 async def _finish_drops(session: Session) -> None:
-    """Finish the drops of segments that were interrupted because their process was killed."""
+    """Complete the drops that were interrupted because their process was killed."""
     states = [await stored_states(session, partition) for partition in session.partitions]
     dropped = {name for each in states for name, state in each.items() if state == SegmentState.DROPPED}
     for partition, here in zip(session.partitions, states, strict=True):

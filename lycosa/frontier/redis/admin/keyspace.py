@@ -48,7 +48,7 @@ async def batches(client: Any, retry: Retry, crawl: str) -> AsyncIterator[list[b
 
 
 async def delete_keys(session: Session) -> None:
-    """Delete all keys of a crawl whose partitions are marked."""
+    """Delete all keys of a crawl. Its partitions must be marked as being deleted."""
     client, retry = session.calls.client, session.calls.retry
     metas = [partition.key + Key.META for partition in session.partitions]
     is_empty = False

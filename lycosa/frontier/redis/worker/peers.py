@@ -24,9 +24,10 @@ LIMITS = {
 
 
 async def reject_duplicate_worker(session: Session) -> None:
-    """Raise `ForeignState` if another process has our worker name, because it runs with a copy of our state.
+    """Raise `ForeignState` if another process has our worker name. Such a process runs with a copy of our state.
 
-    Only for a worker that has just expired: two such processes would expire each other for ever.
+    Call this when our worker joins again after it has expired. Otherwise the two processes would expire each other for
+    ever.
     """
     before = await _reports(session)
     for _ in range(CHECKS if before else 0):

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Removes or leases the next items. ARGV 5..: 1 to register for a wake-up, 1 to lease, ZPOPMIN or ZPOPMAX, limit.
--- Returns ok, leases or places, attempts, items.
+-- Removes or leases the next items. ARGV from 5: 1 to register for a wake-up; 1 to lease; ZPOPMIN or ZPOPMAX; limit.
+-- Returns 'ok', then three lists: the leases (or the places of removed items), the attempts, and the items.
 local register, lease, pop, limit = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 local record = earlier_reply()
 if not record then

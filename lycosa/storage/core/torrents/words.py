@@ -94,7 +94,7 @@ class WordIndex(Generic[T]):
         return found + self._find_hashed(words) if self._hashed and words else found
 
     def _find_hashed(self, words: Sequence[str]) -> list[T]:
-        """Return the values of hashed words. Each different text is looked up once.
+        """Return the values of hashed words. Each text is looked up once, even if it occurs several times.
 
         The texts are: each word, two and three consecutive words joined, and, in scripts without spaces, pieces of
         words. The same words occur in many names, so words that are not listed are cached.
@@ -135,7 +135,7 @@ class WordIndex(Generic[T]):
     def _add(self, word: str, value: T) -> None:
         parts = words_of(normalized(word))
         if not 1 <= len(parts) <= PARTS_MAX:
-            raise UsageError(f"{word!r} does not have 1 to {PARTS_MAX} words")
+            raise UsageError(f"{word!r} does not have 1 to {PARTS_MAX} parts: a part is letters and digits")
         if parts[0] < FIRST_RUN:
             self._by_first.setdefault(parts[0], []).append((tuple(parts[1:]), value))
         elif len(parts) == 1:
