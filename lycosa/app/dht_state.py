@@ -48,7 +48,8 @@ async def open_hash_frontier(folder: Path, now: float) -> AsyncIterator[LocalFro
     state = StateDir(folder / QUEUE)
     try:
         state.check_complete()
-        frontier = embedded_frontier(state.frontier, POLICY, now=now)
+        # sync: the store forgets an eviction, durably, once the torrent is in the queue again.
+        frontier = embedded_frontier(state.frontier, POLICY, sync=True, now=now)
         try:
             if not state.description.name:
                 state.describe(Description(name=NAME))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from lycosa.app.dht_state import RecordsLocation, note_store, open_hash_frontier
 from lycosa.core.errors import StateError, UsageError
 from lycosa.dht.core.endpoints import text
 from lycosa.dht.crawler.core.hash_records import to_record
-from lycosa.storage.core.torrent_record import TorrentRecord
+from lycosa.dht.crawler.queue import HashQueue
+from lycosa.dht.crawler.returns import ReturnsStage
+from lycosa.storage.core.torrent_record import EVICTED_S, TorrentRecord
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.dht.crawler.test_stages import INFOHASH, node, sharing
 from tests.loops import LOOPS, run_on
@@ -148,3 +151,37 @@ def test_a_torrent_that_rules_refuse_is_denied_instead_of_stored(tmp_path: Path)
             await asyncio.wait([crawling])
 
     run_on(asyncio.new_event_loop, scenario())
+
+
+class WatchedStore(MemoryRecordStore):
+    """Notes the size that the queue's log had on the disk when evictions were forgotten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced_bytes = self.synced_bytes_before = 0
+
+    async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
+        self.synced_bytes_before = self.synced_bytes
+        await super().forget_lapsed(infohashes, now)
+
+
+def test_an_evicted_torrent_is_forgotten_only_when_the_disk_has_it_in_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fdatasync, store = os.fdatasync, WatchedStore()
+
+    def noting(file: int) -> None:
+        fdatasync(file)
+        store.synced_bytes = os.fstat(file).st_size
+
+    async def scenario() -> None:
+        await store.put([torrent(1)], 1.0)
+        await store.evict(1, 1.0)
+        async with open_hash_frontier(tmp_path, 1.0) as frontier:
+            queue = HashQueue(frontier, lambda: 2.0 + EVICTED_S, lambda: 0.0)
+            assert await ReturnsStage(store, queue).queue_some() == 1
+            [log] = (tmp_path / "queue").rglob("journal.*")
+            assert store.synced_bytes_before == log.stat().st_size > 0
+
+    monkeypatch.setattr(os, "fdatasync", noting)
+    asyncio.run(scenario())
