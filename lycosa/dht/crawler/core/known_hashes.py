@@ -46,22 +46,19 @@ class KnownHashes:
             found = lists[number]
             if found is None:
                 found = self._load(number)
-            rest = key[PREFIX_BYTES:]
-            at = found.find(rest)
-            while at >= 0 and at % REST_BYTES:  # a match across two entries
-                at = found.find(rest, at + 1)
-            if at < 0:
+            if not _has(found, key[PREFIX_BYTES:]):
                 missing.append(infohash)
         return missing
 
     def add(self, fingerprints: Iterable[int]) -> None:
-        """Add queued fingerprints. Those that belong to a part not in memory are skipped: they are read with the
-        part."""
+        """Add queued fingerprints that are not known yet. Those that belong to a part not in memory are skipped: they
+        are read with the part."""
         for fingerprint in fingerprints:
             number = fingerprint >> SHIFT
             known = self._lists[number]
-            if known is not None:
-                self._lists[number] = known + fingerprint.to_bytes(FINGERPRINT_BYTES)[PREFIX_BYTES:]
+            rest = fingerprint.to_bytes(FINGERPRINT_BYTES)[PREFIX_BYTES:]
+            if known is not None and not _has(known, rest):
+                self._lists[number] = known + rest
                 self._bytes += REST_BYTES
 
     def _load(self, number: int) -> bytes:
@@ -82,3 +79,10 @@ class KnownHashes:
     def _drop(self, first: int) -> None:
         self._bytes -= sum(len(each or b"") for each in self._lists[first : first + LISTS])
         self._lists[first : first + LISTS] = [None] * LISTS
+
+
+def _has(entries: bytes, rest: bytes) -> bool:
+    at = entries.find(rest)
+    while at >= 0 and at % REST_BYTES:  # a match across two entries
+        at = entries.find(rest, at + 1)
+    return at >= 0

@@ -55,3 +55,11 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.unknown(HASHES) == []
     assert sum(map(len, filter(None, known._lists))) <= 600
     assert known.unknown(HASHES) == []
+
+
+def test_an_infohash_that_is_added_again_takes_no_more_memory() -> None:
+    known = KnownHashes(Disk(HASHES[:1000]).read)
+    assert known.unknown(HASHES[:200]) == []
+    before = sum(map(len, filter(None, known._lists)))
+    known.add([fingerprint(each) for each in HASHES[:200]])
+    assert sum(map(len, filter(None, known._lists))) == before
