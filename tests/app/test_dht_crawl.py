@@ -16,6 +16,7 @@ from lycosa.app.dht_state import RecordsLocation, note_store, open_hash_frontier
 from lycosa.core.errors import StateError, UsageError
 from lycosa.dht.core.endpoints import text
 from lycosa.dht.crawler.core.hash_records import to_record
+from lycosa.dht.crawler.core.profiles import HOME
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.returns import ReturnsStage
 from lycosa.storage.core.torrent_record import EVICTED_S, TorrentRecord
@@ -179,7 +180,7 @@ def test_an_evicted_torrent_is_forgotten_only_when_the_disk_has_it_in_the_queue(
         await store.evict(1, 1.0)
         async with open_hash_frontier(tmp_path, 1.0) as frontier:
             queue = HashQueue(frontier, lambda: 2.0 + EVICTED_S, lambda: 0.0)
-            assert await ReturnsStage(store, queue).queue_some() == 1
+            assert await ReturnsStage(store, queue, HOME).queue_some() == 1
             [log] = (tmp_path / "queue").rglob("journal.*")
             assert store.synced_bytes_before == log.stat().st_size > 0
 

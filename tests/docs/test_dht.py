@@ -57,6 +57,7 @@ def test_the_limits_of_the_profiles_are_those_of_the_code():
         "connections to peers a minute": [HOME.connections, SERVER.connections],
         "scrapes a minute, to count the peers of stored torrents": [HOME.scrapes, SERVER.scrapes],
         "infohashes a minute that are queued because other nodes requested them": [HOME.harvested, SERVER.harvested],
+        "evicted torrents a minute that are queued again": [HOME.returned, SERVER.returned],
         "queued infohashes above which the sweep rests": [HOME.queued_max, SERVER.queued_max],
         "open connections": [HOME.connections_max, SERVER.connections_max],
         "torrents a day, at most": [HOME.torrents_per_day, SERVER.torrents_per_day],

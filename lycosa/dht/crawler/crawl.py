@@ -81,7 +81,7 @@ class TorrentCrawl:
         metadata = MetadataStage(session.fetcher, queue, content, funnel, profile.peers_per_try)
         self._peers = PeersStage(session, queue, store, hints, metadata, funnel, profile)
         self._popularity = PopularityStage(session, store, now, funnel, profile)
-        self._returns = ReturnsStage(store, queue)
+        self._returns = ReturnsStage(store, queue, profile)
         self._sweep: Sweep | None = None
 
     async def run(self) -> None:

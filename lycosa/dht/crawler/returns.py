@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import asyncio
 
+from lycosa.dht.crawler.core.profiles import Profile
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.storage.ports import RecordStore
 
 LOOK_EVERY_S = 60.0
-BATCH = 500
 
 
 class ReturnsStage:
-    """See the module."""
+    """See the module. The profile limits how many are queued in a minute, since an eviction removes many at once."""
 
-    def __init__(self, store: RecordStore, queue: HashQueue) -> None:
-        self._store, self._queue = store, queue
+    def __init__(self, store: RecordStore, queue: HashQueue, profile: Profile) -> None:
+        self._store, self._queue, self._per_minute = store, queue, profile.returned
 
     async def run(self) -> None:
         """Queue the torrents that are due, until cancelled."""
         while True:
-            if not await self.queue_some():
-                await asyncio.sleep(LOOK_EVERY_S)
+            await self.queue_some()
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def queue_some(self) -> int:
-        """Queue at most BATCH torrents that are due. Return their number."""
+        """Queue torrents that are due, at most those of a minute. Return their number."""
         now = self._queue.now()
-        lapsed = await self._store.lapsed(now, BATCH)
+        lapsed = await self._store.lapsed(now, self._per_minute)
         if lapsed:
             await self._queue.push_again(lapsed)
             await self._store.forget_lapsed(lapsed, now)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from lycosa.dht.crawler.core.hash_records import POLICY, SAMPLED, infohash_of
+from lycosa.dht.crawler.core.profiles import HOME
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.returns import ReturnsStage
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.storage.core.torrent_record import EVICTED_S
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.storage.torrents import torrent
+from tests.virtual import VirtualLoop
 
 NOW = 1_790_000_000.0
 RECORDS = [torrent(number) for number in range(3)]
@@ -27,7 +30,7 @@ class At:
         self.now = now
         self.frontier = embedded_frontier(folder, POLICY, now=now)
         self.queue = HashQueue(self.frontier, lambda: self.now, lambda: 0.0)
-        self.stage = ReturnsStage(store, self.queue)
+        self.stage = ReturnsStage(store, self.queue, HOME)
 
     async def leased(self) -> list[bytes]:
         return sorted(infohash_of(each.record) for each in await self.queue.lease(100))
@@ -88,3 +91,23 @@ def test_a_queue_that_never_had_them_gets_them_too(tmp_path: Path) -> None:
         await other.frontier.close()
 
     asyncio.run(run())
+
+
+def test_a_large_eviction_returns_in_small_parts(tmp_path: Path) -> None:
+    many, minutes = 5 * HOME.returned, 3
+    store = MemoryRecordStore()
+
+    async def run() -> None:
+        at = At(tmp_path, store)
+        await store.put([torrent(number, 1) for number in range(many)], NOW)
+        await store.evict(many, NOW)
+        at.now += EVICTED_S
+        with suppress(TimeoutError):
+            async with asyncio.timeout(minutes * 60.0 - 1.0):
+                await at.stage.run()
+        assert (await at.queue.stats()).queued == minutes * HOME.returned
+        await at.frontier.close()
+
+    loop = VirtualLoop()
+    loop.run_until_complete(run())
+    loop.close()

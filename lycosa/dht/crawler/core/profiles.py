@@ -39,6 +39,8 @@ class Profile:
     """TCP connections to peers."""
     harvested: int
     """Infohashes that are queued because other nodes requested them from ours. Such requests are not verified."""
+    returned: int
+    """Evicted torrents that are queued again: at most 40 % of the tries, so that others are tried too."""
     connections_max: int
     """Maximum number of open connections."""
     in_work_max: int
@@ -74,6 +76,7 @@ HOME = Profile(
     scrapes=1,
     connections=280,
     harvested=20,
+    returned=20,
     connections_max=200,
     in_work_max=100,
     peers_per_try=8,
@@ -89,6 +92,7 @@ SERVER = Profile(
     scrapes=40,
     connections=8_000,
     harvested=600,
+    returned=600,
     connections_max=4_000,
     in_work_max=2_000,
     peers_per_try=20,
