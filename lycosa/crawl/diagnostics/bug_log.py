@@ -50,7 +50,7 @@ class Bug:
     url: str = ""
     count: int = 1
     reason: str = ""
-    """Why the page of the first failure is dead, as the frontier stores it; "" if it is not dead."""
+    """The stored reason for which the page of the first failure is dead; "" if the page is not dead."""
     trace: str = ""
     """The formatted traceback. Set only while a worker process sends the bug to the owner of the crawl."""
 

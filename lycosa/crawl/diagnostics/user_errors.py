@@ -1,8 +1,8 @@
 """Explains mistakes in the user's code, one line each: what is wrong, where, and what to write instead.
 
 Each `check_*` returns such a line, or "" if it finds no mistake. The caller decides whether the line is an error or a
-warning: a callback that cannot be found is an error, a generator that returns a value a warning. The checks run after
-a failure or once at the start, never for each page.
+warning. For example, a callback that cannot be found is an error, and a generator that returns a value is a warning.
+The checks run after a failure or once at the start, never for each page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEPTH_MAX = 50
 """Maximum depth at which nested lists and dicts are searched for a value that cannot be stored."""
 
 SIMILARITY_MIN = 0.8
-"""A name counts as a misspelling of a known name if they are at least this similar (`difflib`)."""
+"""A name counts as a misspelling of a known name if their similarity (`difflib`, 0 to 1) is at least this."""
 
 AWAITED = "await it"
 FETCHABLE = re.compile(r"(?:https?:)?//?\S+", re.IGNORECASE)
@@ -196,7 +196,7 @@ def check_start(spider: object) -> str:
 def check_start_requests(spider: object) -> str:
     """Check that `start_requests` is not defined without `start`.
 
-    It is never called, so a login in it would be skipped.
+    `start_requests` is never called, so a login in it would be skipped.
     """
     owner = type(spider)
     # Only the first class in the MRO that defines one of the two counts: its `start` overrides an inherited

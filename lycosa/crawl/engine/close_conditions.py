@@ -37,7 +37,8 @@ MEMUSAGE_EXCEEDED = "memusage_exceeded"
 class RunCounts(NamedTuple):
     """The counters of a run that conditions depend on. `errors` counts failed callbacks; times are unix seconds.
 
-    `item_at` and `pages_at_item` are the time and the page count at the last item; before the first item, at the start.
+    `item_at` and `pages_at_item` are the time and the page count when the last item was scraped. Until the first item,
+    they are those of the start of the run.
     """
 
     items: int

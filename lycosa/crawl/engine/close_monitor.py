@@ -1,4 +1,4 @@
-"""Decides when a run closes early. It is checked after every page, and whenever a time limit may be reached."""
+"""Decides when a run closes early. The engine asks after every page, and whenever a time limit may be reached."""
 
 from __future__ import annotations
 

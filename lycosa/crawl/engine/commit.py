@@ -135,7 +135,7 @@ class Committer:
         starts = {}
         for sink in self.sinks:
             position = committed.get(sink.name, 0 if afresh else None)
-            # After a clean end, data after the position belongs to another crawl that wrote to the same file.
+            # After a clean end, data after the position is kept: it belongs to another crawl that wrote to this file.
             starts[sink.name] = await sink.open(position, keep=clean)
         await self.frontier.commit({**starts, CLEAN: 0})
         return starts

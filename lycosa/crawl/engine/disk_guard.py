@@ -1,8 +1,8 @@
 """Pauses a crawl before a device that it writes to is full. A paused crawl leases no records.
 
-The crawl pauses when the free space is less than the floor. This space is reserved for the running visits, which
-finish and commit. A check costs a system call per path, so it runs only at every commit, and every SHORTAGE_CHECK_S
-during a shortage.
+The crawl pauses when the free space is less than the floor. The space of the floor is reserved for the running visits,
+which finish and commit. A check costs a system call per path, so it runs only once per commit, and every
+SHORTAGE_CHECK_S during a shortage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FLOOR_SHARE = 0.01
 """The default floor is this share of the device, but at most FLOOR_BYTES."""
 
 FLOOR_MIN = 1 << 20
-"""If the default floor would be below this (bytes), there is no floor: it could not even hold a single commit."""
+"""If the default floor would be below this (bytes), there is none: a floor so low could not hold even one commit."""
 
 RESUME_FACTOR = 1.1
 """A shortage ends when this multiple of the floor is free, so that the crawl does not keep pausing and resuming."""
@@ -41,7 +41,7 @@ class DiskSpace(NamedTuple):
 
 
 class Shortage(NamedTuple):
-    """Too little space on the device of this path. The crawl resumes when `needed_bytes` are free."""
+    """Too little space on the device of `path`. The crawl resumes when `needed_bytes` are free."""
 
     path: str
     free_bytes: int

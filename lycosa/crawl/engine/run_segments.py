@@ -17,7 +17,7 @@ from lycosa.frontier.ports import FrontierOperations
 log = logging.getLogger(__name__)
 
 DROP_EVERY_S = 600.0
-"""Seconds between two checks of a run for segments to drop."""
+"""Seconds after which a running crawl looks again for segments to drop."""
 
 
 class SegmentOptions(NamedTuple):
@@ -91,7 +91,7 @@ class RunSegments:
             log.info("dropped old segments: %s", ", ".join(dropped))
 
     async def drop_regularly(self, now: Callable[[], float], failed: Callable[[BaseException], None]) -> None:
-        """Drop expired segments every DROP_EVERY_S. An error ends this, and is passed to `failed`."""
+        """Drop expired segments every DROP_EVERY_S. An error ends the loop, and is passed to `failed`."""
         try:
             while True:
                 await asyncio.sleep(DROP_EVERY_S)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class Settler:
     """Settles the leases of one crawl. `close(reason)` ends the crawl.
 
-    `retry_until` (unix seconds) is the latest time at which a failed request is retried or a host is unblocked.
+    `retry_until` (unix seconds): by this time all failed requests are due for their retry, and all hosts are unblocked.
     """
 
     def __init__(self, storage: RunStorage, monitor: RunMonitor, clock: Clock, close: Callable[[str], None]) -> None:

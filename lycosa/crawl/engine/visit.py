@@ -150,7 +150,7 @@ class Visitor:
         if isinstance(result, Response):
             outcome = await self._without_slot(lease, request, result, len(result.body), contacted=result.contacted)
         elif request.errback is not None and _is_final(result):
-            # The retry middleware has already blocked the host if it is overloaded.
+            # The errback needs no slot. If the host is overloaded, the retry middleware has already blocked it.
             outcome = await self._without_slot(lease, request, result, 0, contacted=result.contacted)
         else:
             outcome = await self._outcome(record, request, result)
@@ -173,7 +173,8 @@ class Visitor:
     ) -> Outcome:
         """Run the callback of a result, and return the outcome.
 
-        A slow callback frees the host's slot before it ends.
+        If callbacks are slow on average, the slot of the host is freed before the callback begins; else when the
+        callback first awaits something, or ends.
         """
         transfer = (lease, contacted, size)
         loop = asyncio.get_running_loop()

@@ -153,7 +153,7 @@ class Signals:
         self._hooks.get(_signal_of(signal), []).clear()
 
     async def send(self, signal: Signal, **values: Any) -> None:
-        """Call all receivers and wait for the async ones, which run concurrently. Raises only their `answers`."""
+        """Call all receivers, and wait for async ones, which run concurrently. Raises only the signal's `answers`."""
         answers: list[Exception] = []
         awaited = list(self._call_all(signal, values, answers))
         if len(awaited) == 1:  # the most frequent case needs no task

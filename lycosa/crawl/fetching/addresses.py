@@ -1,10 +1,12 @@
 """Looks up the addresses of hosts if the frontier has limits per IP address.
 
-Before the pages of a host, the frontier leases a look-up (`RecordKind.RESOLVE`). Then it counts the host for the limits
-of that address, and adds the address to each lease, so that the fetcher connects only to this address. A host that
-cannot be resolved has no address for UNRESOLVED_S. Its requests fail with the error of the look-up, and the retry
-policy applies as for any unreachable host. The fetcher must not resolve such a host, because the frontier would not
-count the address.
+Before the pages of a host, the frontier leases a look-up of its address (`RecordKind.RESOLVE`). The limits of the
+address that is found then apply to the host. The frontier adds the address to each lease, so that the fetcher connects
+only to this address.
+
+A host that cannot be resolved has no address for UNRESOLVED_S. Its requests fail with the error of the look-up, and the
+retry policy applies as for any unreachable host. The fetcher must not resolve such a host itself: the frontier would
+not know the address, so its limits would not apply.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claims a slot of a host, without polling, for a transfer that has no record (an inline fetch)."""
+"""Claims a slot of a host, without polling, for a transfer that has no lease of its own (an inline fetch)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def claim_host(
     claim = await frontier.claim(host, woken.set, clock.now(), holder)
     try:
         changed()
-        # 0: the claim has its slot. Otherwise the time to try again; infinity means that the frontier calls `wake`.
+        # 0: the claim has its slot. Otherwise the time to try again; infinity means that the frontier sets `woken`.
         while at := await frontier.try_start(claim, now := clock.now()):
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if isinf(at) else max(at - now, 0.0)):

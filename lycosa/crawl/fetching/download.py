@@ -169,7 +169,7 @@ class Downloader:
                 verdict = await _to_verdict(method, request, found)
                 if verdict is None:
                     raise BadMiddleware(_wrong_return(method, None))
-                # The status is not retried again. The other middlewares still get the response, and may replace it.
+                # This status gets no further retry. The other middlewares still get the response, and may replace it.
                 if _is_final(verdict) and verdict.cause is response:
                     failure = failure or verdict
                     continue

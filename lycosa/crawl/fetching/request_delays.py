@@ -1,8 +1,8 @@
 """Delays set by single requests (`download_delay` in meta).
 
-A request reserves the delay of its host before its download. Until the delay is over, other requests of the same batch
-are deferred: they go back to the frontier unchanged, and the host is blocked there. A request that does not reach the
-host cancels its reservation.
+A request reserves the delay of its host before its download. Until the delay is over, other requests to the host that
+are leased already are deferred: they go back to the frontier unchanged, and the host is blocked there. A request that
+does not reach the host cancels its reservation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DELAY_MAX_S = 86_400.0
 """Maximum delay of a request, in seconds."""
 
 HOSTS_MAX = 10_000
-"""Maximum number of reservations. Beyond it the longest ones are dropped; the frontier still blocks their hosts."""
+"""Maximum number of reservations. Beyond it those that end last are dropped; the frontier still blocks their hosts."""
 
 
 class RequestDelays:

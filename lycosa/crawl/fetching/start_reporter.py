@@ -22,7 +22,7 @@ class OwnerStarts(Protocol):
     """Reports request starts to the frontier of the owner process."""
 
     def is_paced(self, host: str) -> bool:
-        """Return whether the owner needs the starts of this host, because it has a delay."""
+        """Return whether the owner needs the starts of requests to this host, because the host has a delay."""
 
     def report_start(self, host: str, ago_s: float = 0.0, *, is_correction: bool = False) -> None:
         """Report a request to the host that started `ago_s` ago, or correct the previous report."""

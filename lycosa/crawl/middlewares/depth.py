@@ -8,7 +8,7 @@ from lycosa.crawl.spiders.results import Results
 
 
 class Depth:
-    """Subtracts `priority` times the depth of a request from its priority."""
+    """Lowers the priority of each request by `priority` (the setting DEPTH_PRIORITY) times the depth of the request."""
 
     def __init__(self, priority: int, stats: StatsCollector) -> None:
         self._priority = priority

@@ -138,7 +138,7 @@ def _key(request: Request) -> Hashable:
 def _retry_after(response: HttpResponse) -> Mapping[str, str]:
     """Return the Retry-After field, the only header field that `judge` uses.
 
-    Does not parse the header if it has none.
+    The header of a response without this field is not parsed.
     """
     headers = response.headers
     return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NO_HEADERS

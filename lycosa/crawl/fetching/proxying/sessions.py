@@ -1,4 +1,4 @@
-"""Stores the last proxy of each session with the crawl, because the cookies of a session are bound to its proxy."""
+"""Stores the last proxy of each session in the crawl's key store: the cookies of a session are bound to its proxy."""
 
 from __future__ import annotations
 
