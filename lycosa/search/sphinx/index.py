@@ -72,7 +72,7 @@ class SphinxIndex:
         if self._writer:
             self._write_marker(marker)
             self._server.ask(f"TRUNCATE RTINDEX {self._name}_{1 - marker.generation}")
-        self._feed = Feed(self, marker.generation)
+        self._feed = self._new_feed(marker.generation)
 
     @property
     def outdated(self) -> bool:
@@ -140,7 +140,7 @@ class SphinxIndex:
         self.check_writer()
         generation = 1 - self._marker.generation
         self._server.ask(f"TRUNCATE RTINDEX {self._name}_{generation}")
-        return Feed(self, generation)
+        return self._new_feed(generation)
 
     def adopt(self, rebuilt: object) -> None:
         assert isinstance(rebuilt, Feed)
@@ -148,7 +148,7 @@ class SphinxIndex:
         rebuilt.flush()
         before = self._marker.generation
         self._write_marker(msgspec.structs.replace(self._new, generation=rebuilt.generation))
-        self._feed = Feed(self, rebuilt.generation)
+        self._feed = self._new_feed(rebuilt.generation)
         self._server.ask(f"TRUNCATE RTINDEX {self._name}_{before}")
 
     def close(self) -> None:
@@ -165,6 +165,9 @@ class SphinxIndex:
             raise IndexFailure(f"the index {at} is not open for writing")
         if self._state(MARKER_ROW)[1:] != (self._writer,):
             raise IndexFailure(f"the index {at} was opened or emptied by another process: only one may write it")
+
+    def _new_feed(self, generation: int) -> Feed:
+        return Feed(self, f"{self._name}_{generation}", generation)
 
     def _read_marker(self) -> Marker | None:
         found = self._state(MARKER_ROW)
@@ -210,10 +213,8 @@ class SphinxIndex:
 class Feed:
     """Sends documents to the server, into one generation of an index. See `search.ports.NewIndex`."""
 
-    def __init__(self, index: SphinxIndex, generation: int) -> None:
-        self.generation = generation
-        self._index = index
-        self._name = f"{index._name}_{generation}"  # noqa: SLF001
+    def __init__(self, index: SphinxIndex, name: str, generation: int) -> None:
+        self._index, self._name, self.generation = index, name, generation
         self._waiting: dict[int, str] = {}
         self._bytes = 0
 

@@ -20,10 +20,9 @@ SEARCH_MAX_S = 30
 
 
 class SphinxAnswer(NamedTuple):
-    """The rows of an answer, the number of changed rows, and the total number of matches if it was requested."""
+    """The rows of an answer, and the total number of matches if it was requested."""
 
     rows: list[tuple[Any, ...]]
-    changed: int
     total: int
 
 
@@ -123,13 +122,13 @@ def _open_socket(address: SphinxAddress) -> socket.socket:
 
 def _send(connection: Any, statement: str, *, counted: bool) -> SphinxAnswer:
     with connection.cursor() as cursor:
-        changed = cursor.execute(statement)
+        cursor.execute(statement)
         rows = list(cursor.fetchall())
         total = 0
         if counted:
             cursor.execute("SHOW META")
             total = int(dict(cursor.fetchall())["total_found"])
-    return SphinxAnswer(rows, changed, total)
+    return SphinxAnswer(rows, total)
 
 
 def _was_too_slow(failure: IndexUnavailable) -> bool:
