@@ -15,6 +15,7 @@ from lycosa.search.core.schema import PAGES, TORRENTS
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.index_folder import Marker
 from lycosa.search.pages import PageIndex
+from lycosa.search.place import IndexPlace
 from lycosa.search.ports import DocumentIndex
 from lycosa.search.speller import Speller
 from lycosa.search.sphinx.config import index_config, searchd_config
@@ -23,7 +24,7 @@ from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.word_list import WordCounter, WordList
 
 
-def open_index(place: Path | SphinxAddress, *, write: bool = False) -> DocumentIndex:
+def open_index(place: IndexPlace, *, write: bool = False) -> DocumentIndex:
     """Open the index of pages at this place. With `write`, it is created if missing, and locked for other writers."""
     schema = index_folder.schema_of(marker_of(place), PAGES)
     if isinstance(place, SphinxAddress):
@@ -34,9 +35,7 @@ def open_index(place: Path | SphinxAddress, *, write: bool = False) -> DocumentI
     return PageIndex(index, speller=Speller(WordList(place)))
 
 
-def declare_index(
-    place: Path | SphinxAddress, analysis: tuple[str, ...], fields: Mapping[str, tuple[str, ...]]
-) -> None:
+def declare_index(place: IndexPlace, analysis: tuple[str, ...], fields: Mapping[str, tuple[str, ...]]) -> None:
     """Create an index of items with this analysis and these fields, unless the index exists.
 
     Raises `IndexFailure` if it exists with a different analysis or different fields.
@@ -53,7 +52,7 @@ def declare_index(
         raise IndexFailure(f"the index {place} has other fields or another analysis: build it again with --fresh")
 
 
-def index_stats(place: Path | SphinxAddress) -> tuple[int, int, dict[str, int]]:
+def index_stats(place: IndexPlace) -> tuple[int, int, dict[str, int]]:
     """Return the number of documents, the size in bytes, and the indexed position in each source.
 
     An index of torrents has no positions.
@@ -73,12 +72,12 @@ def index_stats(place: Path | SphinxAddress) -> tuple[int, int, dict[str, int]]:
         return pages.count(), size_bytes, pages.positions()
 
 
-def marker_of(place: Path | SphinxAddress) -> Marker | None:
+def marker_of(place: IndexPlace) -> Marker | None:
     """Return the marker of the index at this place; None if there is no index."""
     return sphinx_marker(place) if isinstance(place, SphinxAddress) else index_folder.marker_of(place)
 
 
-def erase_index(place: Path | SphinxAddress) -> None:
+def erase_index(place: IndexPlace) -> None:
     """Empty an index, even if another version of Lycosa wrote it, so that it can be built again."""
     if isinstance(place, SphinxAddress):
         erase_sphinx(place)

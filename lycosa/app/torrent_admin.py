@@ -12,10 +12,10 @@ from pathlib import Path
 
 from lycosa.app.dht_rules import RuleScan, scan_installed
 from lycosa.app.dht_state import RecordsLocation, open_records
-from lycosa.app.torrent_search import local_folder, torrent_indexer
+from lycosa.app.torrent_search import torrent_indexer
 from lycosa.core.errors import IndexLocked, LycosaError, UsageError
 from lycosa.infra.child_process import end_with_parent
-from lycosa.search.core.sphinx_address import SphinxAddress
+from lycosa.search.place import IndexPlace, local_folder
 from lycosa.search.rebuilds import RebuildRequests, TaskProgress
 from lycosa.search.site.torrents.admin.parts import EXAMPLES_MAX, InstalledRule, RuleDraft, RuleTrial
 from lycosa.storage.core.torrent_record import TorrentRecord
@@ -109,9 +109,9 @@ class StoredNameRules:
 class IndexRebuildProcess:
     """Implements `IndexRebuild`. The process that already writes the index rebuilds it, or else a new process."""
 
-    def __init__(self, location: RecordsLocation, place: Path | SphinxAddress) -> None:
+    def __init__(self, location: RecordsLocation, place: IndexPlace) -> None:
         self._location, self._place = location, place
-        self._requests = RebuildRequests(local_folder(location, place))
+        self._requests = RebuildRequests(local_folder(place, location.state))
         self._process: SpawnProcess | None = None
 
     async def start(self) -> None:
@@ -138,16 +138,16 @@ class IndexRebuildProcess:
             await asyncio.to_thread(self._process.join)
 
 
-def _rebuild_in_process(location: RecordsLocation, place: Path | SphinxAddress) -> None:
+def _rebuild_in_process(location: RecordsLocation, place: IndexPlace) -> None:
     end_with_parent()
-    requests = RebuildRequests(local_folder(location, place))
+    requests = RebuildRequests(local_folder(place, location.state))
     try:
         asyncio.run(_rebuild(location, place, requests))
     except LycosaError as error:
         requests.fail(str(error))
 
 
-async def _rebuild(location: RecordsLocation, place: Path | SphinxAddress, requests: RebuildRequests) -> None:
+async def _rebuild(location: RecordsLocation, place: IndexPlace, requests: RebuildRequests) -> None:
     async with open_records(location) as store:
         for _ in range(WRITER_WAIT_S):
             progress = requests.progress()

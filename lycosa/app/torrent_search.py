@@ -12,9 +12,10 @@ from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.search import fts5, tantivy
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.schema import TORRENTS
-from lycosa.search.core.sphinx_address import SphinxAddress, sphinx_address
+from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.fts5 import Fts5Index
 from lycosa.search.index_folder import marker_of, only_writer, schema_of
+from lycosa.search.place import IndexPlace, index_place, local_folder
 from lycosa.search.ports import Index
 from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.sphinx.index import SphinxIndex, sphinx_marker
@@ -28,22 +29,17 @@ INDEX = "index"
 ENGINES: dict[str, Callable[..., Index]] = {tantivy.ENGINE: TantivyIndex, fts5.ENGINE: Fts5Index}
 
 
-def torrent_index_place(location: RecordsLocation, index: str | None) -> Path | SphinxAddress:
+def torrent_index_place(location: RecordsLocation, index: str | None) -> IndexPlace:
     """Return the place of `index`, by default the index folder in the state folder. Raises `UsageError`."""
     if index is not None:
-        return sphinx_address(index) or Path(index)
+        return index_place(index)
     if location.state is None:
         raise UsageError("which index? Give --index DIR")
     return Path(location.state) / INDEX
 
 
-def local_folder(location: RecordsLocation, place: Path | SphinxAddress) -> Path:
-    """Return the folder of an index. For an index on a search server, return the folder of its word list."""
-    return place if isinstance(place, Path) else Path(location.state or ".") / f"sphinx-{place.name}"
-
-
 def open_torrent_index(
-    place: Path | SphinxAddress,
+    place: IndexPlace,
     *,
     write: bool = False,
     engine: str | None = None,
@@ -71,13 +67,13 @@ def open_torrent_index(
 async def torrent_indexer(
     store: RecordStore,
     location: RecordsLocation,
-    place: Path | SphinxAddress,
+    place: IndexPlace,
     engine: str | None = None,
     analysis: tuple[str, ...] | None = None,
 ) -> AsyncIterator[TorrentIndexer]:
     """Open the indexer of an open store. It is the only writer of the index. Raises `IndexFailure`."""
     analysis_of(analysis or ())
-    folder = local_folder(location, place)
+    folder = local_folder(place, location.state)
     with only_writer(folder) if isinstance(place, SphinxAddress) else nullcontext():
         index = await asyncio.to_thread(open_torrent_index, place, write=True, engine=engine, analysis=analysis)
         indexer = TorrentIndexer(index, store, WordCounter(folder, TORRENTS), RebuildRequests(folder))

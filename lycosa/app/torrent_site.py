@@ -8,9 +8,10 @@ from pathlib import Path
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_admin import IndexRebuildProcess, StoredNameRules
-from lycosa.app.torrent_search import local_folder, open_torrent_index
+from lycosa.app.torrent_search import open_torrent_index
 from lycosa.infra.clock import Clock
 from lycosa.search.core.sphinx_address import SphinxAddress
+from lycosa.search.place import IndexPlace, local_folder
 from lycosa.search.site.torrents.admin.parts import AdminOptions, AdminParts
 from lycosa.search.site.torrents.admin.passwords import hash_password
 from lycosa.search.site.torrents.admin.site_store import SiteStore
@@ -25,7 +26,7 @@ SITE_FILE = "site.sqlite"
 @asynccontextmanager
 async def open_torrent_site(
     location: RecordsLocation,
-    place: Path | SphinxAddress,
+    place: IndexPlace,
     title: str,
     *,
     base: str = "",
@@ -33,7 +34,7 @@ async def open_torrent_site(
     over_http: bool = False,
 ) -> AsyncIterator[object]:
     """Open the site, as an ASGI application. Raises `UsageError` if there are no torrents or no index."""
-    folder = local_folder(location, place)
+    folder = local_folder(place, location.state)
     if isinstance(place, SphinxAddress):
         folder.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from lycosa.app import NOTICES
@@ -30,7 +29,7 @@ from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import StateDir
 from lycosa.infra.shutdown import ShutdownDeadline
 from lycosa.infra.web.metrics_page import serve_metrics
-from lycosa.search.core.sphinx_address import SphinxAddress, sphinx_address
+from lycosa.search.place import IndexPlace, index_place
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +130,7 @@ async def _check_outputs(settings: Settings, state: StateDir) -> None:
     if settings.index:
         from lycosa.app.search import open_index  # slow to import, and seldom needed
 
-        open_index(sphinx_address(settings.index) or Path(settings.index), write=True).close()
+        open_index(index_place(settings.index), write=True).close()
 
 
 async def _metrics(run: CrawlRun) -> bytes:
@@ -159,14 +158,14 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()
     if settings.index:
-        _forget_indexed(settings, state, sphinx_address(settings.index) or Path(settings.index))
+        _forget_indexed(settings, state, index_place(settings.index))
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.open(0)
         await sink.close()
     state.clear()
 
 
-def _forget_indexed(settings: Settings, state: StateDir, place: Path | SphinxAddress) -> None:
+def _forget_indexed(settings: Settings, state: StateDir, place: IndexPlace) -> None:
     """Reset the indexed position of the items file to 0. Empty the index if it has no other source.
 
     An index of several crawls keeps its pages, even those that this crawl may no longer find.

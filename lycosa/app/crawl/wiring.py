@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 from lycosa.app.crawl.crawl_run import CrawlRun, RunHooks
 from lycosa.app.crawl.description import log_start, remember_seeds
@@ -50,7 +49,7 @@ from lycosa.crawl.workers.remote import CookieBroadcast
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.resolver import SystemResolver
 from lycosa.infra.clock import Clock
-from lycosa.search.core.sphinx_address import sphinx_address
+from lycosa.search.place import index_place
 from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from lycosa.storage.ports import Sink
 
@@ -222,7 +221,7 @@ def _open_indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) ->
         return None
     from lycosa.app.search import open_index  # slow to import, and seldom needed
 
-    index = open_index(sphinx_address(settings.index) or Path(settings.index), write=True)
+    index = open_index(index_place(settings.index), write=True)
     stack.callback(index.close)
     return indexer_of(settings, state.items, index)
 

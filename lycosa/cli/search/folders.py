@@ -11,7 +11,7 @@ import click
 
 from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
-from lycosa.search.core.sphinx_address import SphinxAddress, sphinx_address
+from lycosa.search.place import IndexPlace, index_place
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,12 +23,12 @@ def index_option(command: F) -> F:
     )
 
 
-def chosen_index(index_dir: str | None) -> Path | SphinxAddress:
+def chosen_index(index_dir: str | None) -> IndexPlace:
     """Return the index that the option names, or else the settings (lycosa.toml, LYCOSA_INDEX). Raises `UsageError`."""
     folder = index_dir or folder_settings().index
     if not folder:
         raise UsageError("which index? Give --index DIR")
-    return sphinx_address(folder) or Path(folder)
+    return index_place(folder)
 
 
 def folder_settings() -> Settings:

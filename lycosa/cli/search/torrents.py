@@ -126,13 +126,14 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, 
 
 def add_admin(location: Any, index_dir: str | None, name: str) -> int:
     """Ask for the password of an administrator, or read it from the first line of a pipe. Store it."""
-    from lycosa.app.torrent_search import local_folder, torrent_index_place
+    from lycosa.app.torrent_search import torrent_index_place
     from lycosa.app.torrent_site import set_admin_password
+    from lycosa.search.place import local_folder
 
     if sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
         password = sys.stdin.readline().rstrip("\n")
-    set_admin_password(local_folder(location, torrent_index_place(location, index_dir)), name, password)
+    set_admin_password(local_folder(torrent_index_place(location, index_dir), location.state), name, password)
     print(f"{name} can log in at /admin", file=sys.stderr)
     return DONE

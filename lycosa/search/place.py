@@ -1,0 +1,23 @@
+"""The place of an index: a folder, or an index on a search server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+from lycosa.search.core.sphinx_address import SphinxAddress, sphinx_address
+
+IndexPlace: TypeAlias = Path | SphinxAddress
+
+
+def index_place(text: str) -> IndexPlace:
+    """Return the place that a user gives. Raises `UsageError` for an invalid URL."""
+    return sphinx_address(text) or Path(text)
+
+
+def local_folder(place: IndexPlace, state: str | Path | None = None) -> Path:
+    """Return the folder of an index. An index on a search server has a folder in `state`, for its words and requests.
+
+    Without `state` it is in the working folder.
+    """
+    return place if isinstance(place, Path) else Path(state or ".") / f"sphinx-{place.name}"
