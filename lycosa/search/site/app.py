@@ -32,6 +32,7 @@ from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
 from lycosa.search.core.query import LIMIT_MAX, OFFSET_MAX, QUERY_MAX, check_page, page_as_json, parse_query
 from lycosa.search.core.results import Hit
 from lycosa.search.ports import DocumentIndex
+from lycosa.search.site.failure_texts import TEXTS
 
 PAGE_SIZE = 10
 PAGE_MAX = OFFSET_MAX // PAGE_SIZE
@@ -41,8 +42,6 @@ SHOWN_URL_MAX = 120
 API_LIMIT = 10
 API_LIMIT_MAX = min(100, LIMIT_MAX)
 
-FAILED = "the search does not work now: try again in a minute; the log of the site says why"
-"""Shown to visitors instead of the reason, which names paths."""
 _log = logging.getLogger(__name__)
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -148,7 +147,7 @@ class _Site:
             found = self._index.search(query, limit=limit, offset=offset)
         except IndexFailure as failure:
             _log.error("%s", failure)
-            return JSONResponse({"error": FAILED}, 503)
+            return JSONResponse({"error": TEXTS[503].line}, 503)
         return JSONResponse(page_as_json(query, found, limit, offset))
 
     def health(self, request: Request) -> Response:
@@ -156,27 +155,26 @@ class _Site:
             return JSONResponse({"ok": True, "documents": self._index.count()})
         except IndexFailure as failure:
             _log.error("%s", failure)
-            return JSONResponse({"ok": False, "error": FAILED}, 503)
+            return JSONResponse({"ok": False, "error": TEXTS[503].line}, 503)
 
     def http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if request.url.path.startswith("/api/"):
             return JSONResponse({"error": error.detail}, error.status_code)
-        if error.status_code == 404:
-            return self._message(404, "This page does not exist", "Try the search box.")
-        return self._message(error.status_code, error.detail, "")
+        return self._message(error.status_code)
 
     def crash(self, request: Request, error: Exception) -> Response:
         """Show one line to the visitor. Starlette logs the traceback on the server."""
-        return self._message(500, "Internal error", "The error has been logged.")
+        return self._message(500)
 
     def _failed(self, failure: IndexFailure) -> Response:
         """Return a page that says that the search does not work. The reason contains paths, so it is only logged."""
         _log.error("%s", failure)
-        return self._message(503, "The search does not work", "Try again in a minute. The log of the site says why.")
+        return self._message(503)
 
-    def _message(self, status: int, heading: str, text: str) -> Response:
-        return self._page("message.html", status, heading=heading, text=text)
+    def _message(self, status: int) -> Response:
+        said = TEXTS.get(status, TEXTS[404])
+        return self._page("message.html", status, heading=said.heading, text=said.text)
 
     def _page(self, template: str, status: int = 200, **values: Any) -> Response:
         return HTMLResponse(self._templates.get_template(template).render(values), status)

@@ -11,7 +11,8 @@ from starlette.responses import JSONResponse, Response
 from lycosa import __version__
 from lycosa.core.errors import BadQuery, LycosaError
 from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
-from lycosa.search.site.torrents.failures import TEXTS, Failures
+from lycosa.search.site.failure_texts import TEXTS
+from lycosa.search.site.torrents.failures import Failures
 from lycosa.search.site.torrents.feeds import base_url, search_json, torrent_json
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.search.site.torrents.params import (

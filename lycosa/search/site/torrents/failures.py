@@ -9,44 +9,18 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from lycosa.infra.web.pages import HEADERS
-from lycosa.search.site.app import FAILED
+from lycosa.search.site.failure_texts import TEXTS
 from lycosa.search.site.torrents.pages import TorrentPages
 
 LOGGED_EVERY_S = 60.0
 """Minimum seconds between two log lines for the same failure."""
 FOR_PROGRAMS = ("/api/", "/search.", "/torznab/", "/suggest", "/healthz")
-
-
-class FailureText(NamedTuple):
-    """The heading and text of the page, and the line for programs."""
-
-    heading: str
-    text: str
-    line: str
-
-
-TEXTS = {
-    404: FailureText("This page does not exist", "Try the search box.", "Not Found"),
-    405: FailureText(
-        "This is not possible here", "Go back, and use the links and buttons of the page.", "Method Not Allowed"
-    ),
-    408: FailureText("This took too long", "Go back, and send the form again.", "Request Timeout"),
-    413: FailureText("This is too large", "Go back, and send less text.", "Content Too Large"),
-    429: FailureText("Too many requests", "Try again in {seconds} s.", "too many requests: try again in {seconds} s"),
-    500: FailureText("Internal error", "The error has been logged.", "Internal error"),
-    503: FailureText(
-        "The search does not work",
-        "Try again in a minute. The log of the site says why.",
-        FAILED,
-    ),
-}
 
 _log = logging.getLogger(__name__)
 
