@@ -5,7 +5,8 @@
     api_keys    hash of the key, name, time of creation
     takedowns   time, infohashes, reason, contact (until the decision), decision, time of the decision
 
-The methods block. Nothing else about visitors is stored. Only the user of the site can read the file.
+The methods block. Nothing else about visitors is stored. Only the user of the site can read the file. What is deleted
+is overwritten.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from lycosa.infra.sqlite import DatabaseHeader, open_database, storage_error, tr
 FORMAT = int.from_bytes(b"LySi")
 VERSION = 1
 SESSION_S = 12 * 3600
+PRIVATE = 0o600
+"""Mode of the file: only the user of the site can read it."""
 WAITING_MAX = 1000
 """Maximum number of undecided takedown requests. Further requests are refused."""
 DECIDED_SHOWN = 50
@@ -67,9 +70,12 @@ class SiteStore:
         self._path = path
         self._turn = threading.Lock()
         with suppress(OSError):  # if this fails, so does SQLite, which says why
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+        for suffix in ("", "-wal", "-shm"):  # an earlier version of Lycosa, or a copy, may have opened them to others
+            with suppress(OSError):
+                path.with_name(path.name + suffix).chmod(PRIVATE)
         try:
-            self._database = open_database(path, self._refuse, TABLES, sync=True)
+            self._database = open_database(path, self._refuse, TABLES, sync=True, settings=["secure_delete=ON"])
         except sqlite3.Error as error:
             raise self._error(error) from error
 
@@ -157,6 +163,11 @@ class SiteStore:
         """Store the first decision, and delete the contact."""
         query = "UPDATE takedowns SET decision = ?, decided = ?, contact = '' WHERE id = ? AND decision = ''"
         self._run(query, [decision, int(now), number])
+
+    def forget_decided(self, before: float) -> None:
+        """Delete the requests that were decided before this time."""
+        if self._run("DELETE FROM takedowns WHERE decision != '' AND decided < ? RETURNING 1", [before]):
+            self._run("PRAGMA wal_checkpoint(TRUNCATE)")  # the log has the deleted texts
 
     def close(self) -> None:
         """Release the file."""
