@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from lycosa.app.index_places import IndexPlace
 from lycosa.core.errors import IndexFailure
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.search import index_folder
@@ -15,7 +16,6 @@ from lycosa.search.core.schema import PAGES, TORRENTS
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.index_folder import Marker
 from lycosa.search.pages import PageIndex
-from lycosa.search.place import IndexPlace
 from lycosa.search.ports import DocumentIndex
 from lycosa.search.speller import Speller
 from lycosa.search.sphinx.config import index_config, searchd_config

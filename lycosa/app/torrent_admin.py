@@ -12,10 +12,10 @@ from pathlib import Path
 
 from lycosa.app.dht_rules import RuleScan, scan_installed
 from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.index_places import IndexPlace, local_folder
 from lycosa.app.torrent_search import torrent_indexer
 from lycosa.core.errors import IndexLocked, LycosaError, UsageError
 from lycosa.infra.child_process import end_with_parent
-from lycosa.search.place import IndexPlace, local_folder
 from lycosa.search.rebuilds import RebuildRequests, TaskProgress
 from lycosa.search.site.torrents.admin.parts import EXAMPLES_MAX, InstalledRule, RuleDraft, RuleTrial
 from lycosa.storage.core.torrent_record import TorrentRecord

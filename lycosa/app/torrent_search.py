@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 from lycosa.app.dht_state import RecordsLocation
+from lycosa.app.index_places import IndexPlace, index_place, local_folder
 from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.search import fts5, tantivy
 from lycosa.search.core.analysis import analysis_of
@@ -15,7 +16,6 @@ from lycosa.search.core.schema import TORRENTS
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.fts5 import Fts5Index
 from lycosa.search.index_folder import marker_of, only_writer, schema_of
-from lycosa.search.place import IndexPlace, index_place, local_folder
 from lycosa.search.ports import Index
 from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.sphinx.index import SphinxIndex, sphinx_marker

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.index_places import IndexPlace, local_folder
 from lycosa.app.torrent_admin import IndexRebuildProcess, StoredNameRules
 from lycosa.app.torrent_search import open_torrent_index
+from lycosa.core.errors import StateError
 from lycosa.infra.clock import Clock
 from lycosa.search.core.sphinx_address import SphinxAddress
-from lycosa.search.place import IndexPlace, local_folder
 from lycosa.search.site.torrents.admin.parts import AdminOptions, AdminParts
 from lycosa.search.site.torrents.admin.passwords import hash_password
 from lycosa.search.site.torrents.admin.site_store import SiteStore
@@ -21,6 +25,11 @@ from lycosa.search.torrents import TorrentSearch
 from lycosa.search.word_list import WordList
 
 SITE_FILE = "site.sqlite"
+DAY_S = 86_400
+FORGOTTEN_EVERY_S = 3600.0
+"""Seconds between two deletions of old takedown requests."""
+
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -32,8 +41,12 @@ async def open_torrent_site(
     base: str = "",
     hide_at_once: bool = False,
     over_http: bool = False,
+    keep_requests_days: int,
 ) -> AsyncIterator[object]:
-    """Open the site, as an ASGI application. Raises `UsageError` if there are no torrents or no index."""
+    """Open the site, as an ASGI application. Raises `UsageError` if there are no torrents or no index.
+
+    Takedown requests are deleted `keep_requests_days` after their decision.
+    """
     folder = local_folder(place, location.state)
     if isinstance(place, SphinxAddress):
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,6 +54,9 @@ async def open_torrent_site(
         store = await stack.enter_async_context(open_records(location))
         index = stack.enter_context(closing(open_torrent_index(place)))
         site = stack.enter_context(closing(open_site_store(folder)))
+        forgetting = asyncio.create_task(_forget_requests(site, keep_requests_days * DAY_S))
+        stack.push_async_callback(asyncio.wait, [forgetting])
+        stack.callback(forgetting.cancel)
         search = TorrentSearch(index, store, Clock().now, Speller(WordList(folder)))
         rules = StoredNameRules(store, Path(location.state) if location.state else None)
         stack.push_async_callback(rules.close)
@@ -48,6 +64,15 @@ async def open_torrent_site(
         stack.push_async_callback(rebuild.close)
         admin = AdminParts(site, store, AdminOptions(hide_at_once, over_http), rules, rebuild)
         yield build_torrent_site(search, title=title, base=base, admin=admin)
+
+
+async def _forget_requests(site: SiteStore, kept_s: float) -> None:
+    while True:
+        try:
+            await asyncio.to_thread(site.forget_decided, time.time() - kept_s)
+        except StateError as error:
+            log.warning("old takedown requests were not deleted: %s", error)
+        await asyncio.sleep(FORGOTTEN_EVERY_S)
 
 
 def open_site_store(folder: Path) -> SiteStore:

@@ -19,6 +19,7 @@ from lycosa.app.crawl.wiring import open_run
 from lycosa.app.crawl.workers import refuse_processes, run_process
 from lycosa.app.fast_shutdown import fast_shutdown, lost_by_fast_shutdown
 from lycosa.app.imports import import_class
+from lycosa.app.index_places import IndexPlace, index_place
 from lycosa.config import Settings
 from lycosa.core.errors import StateError, UsageError, WorkerLost
 from lycosa.core.metrics import exposition
@@ -29,7 +30,6 @@ from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import StateDir
 from lycosa.infra.shutdown import ShutdownDeadline
 from lycosa.infra.web.metrics_page import serve_metrics
-from lycosa.search.place import IndexPlace, index_place
 
 log = logging.getLogger(__name__)
 

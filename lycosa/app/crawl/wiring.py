@@ -26,6 +26,7 @@ from lycosa.app.crawl.runtime import (
 )
 from lycosa.app.crawl.spec import CrawlSpec
 from lycosa.app.crawl.workers import WorkerProcesses, open_workers
+from lycosa.app.index_places import index_place
 from lycosa.config import Settings
 from lycosa.core.errors import BadSetting, StateError
 from lycosa.crawl.engine.close_monitor import CloseMonitor
@@ -49,7 +50,6 @@ from lycosa.crawl.workers.remote import CookieBroadcast
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.resolver import SystemResolver
 from lycosa.infra.clock import Clock
-from lycosa.search.place import index_place
 from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from lycosa.storage.ports import Sink
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from lycosa.app.index_places import IndexPlace, index_place
 from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
-from lycosa.search.place import IndexPlace, index_place
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -46,6 +46,15 @@ PORT = 8080
 )
 @click.option("--add-admin", metavar="NAME", help="Set the password of an administrator of the torrent site, and exit.")
 @click.option("--hide-at-once", is_flag=True, help="Remove a torrent as soon as a visitor requests its removal.")
+@click.option(
+    "--keep-requests",
+    "keep_requests_days",
+    type=click.IntRange(0, 36_500),
+    default=365,
+    show_default=True,
+    metavar="DAYS",
+    help="Delete takedown requests this many days after their decision.",
+)
 @click.option("--admin-over-http", is_flag=True, help="Allow administration from other machines without HTTPS.")
 def command(
     location: Any,
@@ -55,6 +64,7 @@ def command(
     title: str,
     base_path: str,
     add_admin: str | None,
+    keep_requests_days: int,
     *,
     server_names: tuple[str, ...],
     allow_remote: bool,
@@ -86,7 +96,9 @@ def command(
         guarded = _guard(address[0], server_names)
         line = f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})"
         if location.state or location.store:
-            options = torrents.SiteOptions(index_dir, title, base_path, hide_at_once, admin_over_http)
+            options = torrents.SiteOptions(
+                index_dir, title, base_path, hide_at_once, admin_over_http, keep_requests_days
+            )
             return torrents.serve_torrents(location, options, listener, line, guarded)
         with closing(open_index(chosen_index(index_dir))) as index:
             print(line, flush=True)

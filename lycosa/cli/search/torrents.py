@@ -100,6 +100,7 @@ class SiteOptions(NamedTuple):
     base_path: str
     hide_at_once: bool
     admin_over_http: bool
+    keep_requests_days: int
 
 
 def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str, guarded: Callable[[Any], Any]) -> int:
@@ -116,8 +117,15 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, 
     base = options.base_path.rstrip("/")
     if base and not BASE_PATH.fullmatch(base):
         raise UsageError(f"--base-path {options.base_path}: write a path such as /torrents")
-    decided = {"hide_at_once": options.hide_at_once, "over_http": options.admin_over_http}
-    async with open_torrent_site(location, place, options.title, base=base, **decided) as site:
+    async with open_torrent_site(
+        location,
+        place,
+        options.title,
+        base=base,
+        hide_at_once=options.hide_at_once,
+        over_http=options.admin_over_http,
+        keep_requests_days=options.keep_requests_days,
+    ) as site:
         print(line, flush=True)
         server = Server(guarded(site))
         await server.serve(sockets=[listener])
@@ -126,9 +134,9 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, 
 
 def add_admin(location: Any, index_dir: str | None, name: str) -> int:
     """Ask for the password of an administrator, or read it from the first line of a pipe. Store it."""
+    from lycosa.app.index_places import local_folder
     from lycosa.app.torrent_search import torrent_index_place
     from lycosa.app.torrent_site import set_admin_password
-    from lycosa.search.place import local_folder
 
     if sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)

@@ -7,10 +7,10 @@ from starlette.requests import Request
 
 from lycosa.app import torrent_admin
 from lycosa.search.site.app import TEMPLATES
+from lycosa.search.site.failure_texts import TEXTS
 from lycosa.search.site.torrents import pages
 from lycosa.search.site.torrents.admin import parts
 from lycosa.search.site.torrents.admin.parts import SAID
-from lycosa.search.site.torrents.failures import TEXTS
 from lycosa.search.site.torrents.language import ENGLISH, LANGUAGES_OF_SITE, language_of
 from lycosa.search.site.torrents.pages import CHOICES, LABELS, LANGUAGE_NAMES, TYPE_NAMES
 from lycosa.search.site.torrents.statistics import SIZE_LABELS

@@ -1,4 +1,4 @@
-"""The place of an index: a folder, or an index on a search server."""
+"""Where an index is: in a folder, or on a search server."""
 
 from __future__ import annotations
 
