@@ -45,10 +45,10 @@ PAGES = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xh
 class Rule:
     """Selects the links to follow, and says how to handle their pages. Methods are given by name or as functions.
 
-    `callback(response, **cb_kwargs)` returns items and requests of a page. `follow`: whether the links of that page are
-    followed too; the default is True if there is no callback. `process_links(links)` returns the links to keep.
-    `process_request(request, response)` returns the request for a link of that page, or None to skip the link.
-    `errback(failure)` is the errback of the requests.
+    `callback(response, **cb_kwargs)` returns items and requests of a page that the rule led to. `follow`: whether the
+    links of such a page are followed too; the default is True if there is no callback. `process_links(links)` returns
+    the links to keep. `process_request(request, response)` returns the request for a link that was found on the page
+    `response`, or None to skip the link. `errback(failure)` is the errback of the requests.
     """
 
     link_extractor: Any = None

@@ -1,10 +1,11 @@
 """The spider's side of a visit: passes a response through the spider middlewares to the callback, and its results back.
 
-    process_spider_input, upwards          an exception goes to the errback, if the request has one
-    callback, on the loop or in a thread   or the errback, for an earlier failure
-    process_results / process_spider_output, downwards
-    process_spider_exception, downwards    for an exception in any of these: the first method to return results handles
-                                           it, and its results continue through the middlewares below it
+    process_spider_input (lowest number first)        an exception goes to the errback, if the request has one
+    callback, on the loop or in a thread              or the errback, for an earlier failure
+    process_results / process_spider_output (highest number first)
+    process_spider_exception (highest number first)   for an exception in any of these: the first method that returns
+                                                      results handles it, and its results continue through the
+                                                      middlewares with lower numbers
 
 `RetryRequest` is a command, not a failure: it is not passed to `process_spider_exception`. If a callback or middleware
 raises `CloseSpider`, the results that it yielded before are kept. If `process_spider_input` raises it, the visit ends.

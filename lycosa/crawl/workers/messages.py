@@ -196,7 +196,7 @@ class CloseCrawlRequest(Message):
 
 
 class WorkerStats(Message):
-    """The counts since the last message. The keys of stats may be any hashable values, because users choose them."""
+    """The counts since the previous WorkerStats. Users choose the keys of stats, so a key may be any hashable value."""
 
     sums: dict[Any, Any] = {}
     maxima: dict[Any, Any] = {}

@@ -50,7 +50,7 @@ class CrawlOutcome(IntEnum):
     COUNTED = 70
     """The peers of a stored torrent were counted."""
     NOT_COUNTED = 71
-    """No node answered its scrape."""
+    """No node answered the scrape of a stored torrent, so its peers were not counted."""
 
 
 class Funnel:

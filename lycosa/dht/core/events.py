@@ -24,7 +24,7 @@ class LookupProgress:
 @dataclass(frozen=True, slots=True)
 class LookupFinished:
     """A lookup has ended. The event has the closest nodes that answered and the number of peers found. After a scrape
-    it also has the estimates."""
+    it also has the estimated numbers of seeds and leechers."""
 
     operation_id: int
     target: bytes

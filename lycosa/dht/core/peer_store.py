@@ -18,7 +18,7 @@ from lycosa.dht.core.scrape_filter import ScrapeFilter
 EXPIRY_S = 2700.0
 """A peer is forgotten this long after its announce, as in libtorrent. Clients announce every 15 to 30 minutes."""
 PEERS_MAX = 100_000
-"""Maximum number of peers: about 40 MB. With eight million nodes, each one is expected to store a few thousand."""
+"""Maximum number of peers: about 40 MB. In a network of eight million nodes, each should store a few thousand peers."""
 INFOHASHES_MAX = 20_000
 """Maximum number of infohashes: about 20 MB (libtorrent: 2,000)."""
 SWARM_MAX = 6000

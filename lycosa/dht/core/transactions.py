@@ -42,7 +42,7 @@ STALLED_INITIAL_S = 2.0
 
 
 class OutgoingQuery:
-    """A query of ours, from its request until it is answered or has failed.
+    """A query of ours, from the call of `send` until it is answered or has failed.
 
     `arguments` are encoded. `expected_id` is None if only the endpoint is known. `operation` is notified of the result.
     """
@@ -127,7 +127,7 @@ class Transactions:
         return len(self._queries)
 
     def open(self, query: OutgoingQuery, now: float) -> bytes | None:
-        """Return a transaction id for a query that is sent now, or None if there are too many."""
+        """Return a transaction id for a query that is sent now; None if too many queries are outstanding."""
         if len(self._queries) >= self._outstanding_max:
             return None
         transaction_id = self._random_bytes(TRANSACTION_ID_BYTES)

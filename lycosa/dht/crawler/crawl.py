@@ -121,5 +121,5 @@ class TorrentCrawl:
 
     @property
     def stored_listeners(self) -> list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]]:
-        """Called with each batch of stored records. The next batch waits until they return."""
+        """Functions that are called with each batch of stored records. The next batch waits until all have returned."""
         return self._store.listeners

@@ -27,7 +27,7 @@ RECOUNT_S = 6 * 3600.0
 IDLE_S = 30.0
 """Delay of the next check if no torrent is due."""
 SILENT_S = 3600.0
-"""Delay of the next scrape of a torrent if no node answered the last one."""
+"""Delay of the next scrape of a torrent if no node answered the previous scrape."""
 SILENT_MAX = 5_000
 
 

@@ -41,10 +41,13 @@ from lycosa.dht.core.metadata.wire import (
 )
 
 METADATA_BYTES_MAX = 10 * 1024 * 1024
-"""Maximum size of an info dict: half a million pieces, or 100,000 files. bitmagnet: the same; libtorrent: 3 MiB."""
+"""Maximum size of an info dict: enough for a torrent of half a million pieces, or of 100,000 files.
+
+bitmagnet has the same limit, libtorrent 3 MiB.
+"""
 
 REQUESTS_MAX = 8
-"""Maximum number of open requests: 128 KiB. libtorrent sends 2 at a time, and answers hundreds."""
+"""Maximum number of open requests. Their pieces have 128 KiB. libtorrent sends 2 at a time, and answers hundreds."""
 
 REQUEST_COST_BYTES = PIECE_BYTES + 256
 """Maximum number of bytes that a peer may send for one request."""

@@ -22,7 +22,8 @@ from lycosa.dht.core.routing.table import K, network_key
 ALPHA = 3
 """Maximum number of queries in flight (Kademlia)."""
 ASKED_MAX = 200
-"""Maximum number of queries of a lookup. With eight million nodes about 20 are usual; losses and lies need more."""
+"""Maximum number of queries of a lookup. In a network of eight million nodes about 20 are usual. Lost datagrams and
+false answers need more."""
 CANDIDATES_MAX = 400
 """Maximum number of candidates of a lookup; the farthest are forgotten."""
 CONTACTS_PER_ANSWER_MAX = 2 * K

@@ -290,8 +290,8 @@ class RoutingTable:
     def closest_compact(self, target: bytes, now: float) -> bytes:
         """Return the compact form of the K good contacts closest to the target, in any order.
 
-        The contacts in the target's bucket are closer to it than all others. If all K are good, they are the answer for
-        every target in this bucket, until one of them becomes questionable.
+        The contacts in the target's bucket are closer to it than all others. If the bucket has K contacts and all are
+        good, they are the answer for every target in this bucket, until one of them becomes questionable.
         """
         index = ID_BITS - (int.from_bytes(target) ^ self._own).bit_length()
         bucket = self._buckets[index] if index < len(self._buckets) else self._buckets[-1]
@@ -449,8 +449,8 @@ class RoutingTable:
     def _closest_good(self, target: bytes, count: int, now: float) -> list[TableEntry]:
         index = min(ID_BITS - (int.from_bytes(target) ^ self._own).bit_length(), len(self._buckets) - 1)
         found: list[TableEntry] = []
-        # In order of distance: the target's bucket, then all later buckets together (their ids share as many bits with
-        # the target), then each earlier bucket.
+        # In order of distance: the target's bucket; then all later buckets together, because all their ids share the
+        # same number of leading bits with the target; then each earlier bucket.
         rings = [self._buckets[index : index + 1], self._buckets[index + 1 :]]
         rings += [self._buckets[number : number + 1] for number in range(index - 1, -1, -1)]
         for ring in rings:

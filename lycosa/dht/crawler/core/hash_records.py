@@ -15,8 +15,9 @@ EMPTY_DIGEST = blake2b(digest_size=FINGERPRINT_BYTES)
 LEASED_MAX = 2000
 """Maximum number of leased infohashes, in the largest profile."""
 LEASE_S = 365 * 86_400.0
-"""Practically no expiry: the only process that uses the queue ends each lease itself, and a restart drops the leases
-of a crashed one. The clock may jump when a machine wakes up, and an expired lease counts as a failed try."""
+"""Practically no expiry: the only process that uses the queue ends each lease itself, and after a crash the restart
+drops the leases. Shorter leases would do harm: the clock may jump when a machine wakes up, and an expired lease counts
+as a failed try."""
 POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, robots=False)
 EPOCH, HOUR_S = 1_700_000_000, 3600
 """Infohashes have no depth. Their records use this field for the hour when they were queued, counted from EPOCH."""

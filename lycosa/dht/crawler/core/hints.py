@@ -1,5 +1,6 @@
-"""Remembers for each infohash the nodes that sampled it, and the peers that announced it. These nodes are queried for
-its peers before a lookup. Hints are in memory only.
+"""Remembers, for each infohash, its samplers (the nodes that returned it in a sample) and the peers that announced it.
+
+Before a lookup, the samplers are queried for peers of the infohash. Hints are in memory only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PEERS_MAX = 4
 
 
 class Hint(NamedTuple):
-    """The nodes that sampled an infohash, the latest first, and the peers that announced the infohash."""
+    """The samplers of an infohash, the latest first, and the peers that announced the infohash."""
 
     samplers: tuple[Contact, ...] = ()
     peers: tuple[bytes, ...] = ()

@@ -19,7 +19,7 @@ again on its way."""
 GAP_NODES = 5
 """A gap of more than this many mean distances needs a lookup. Between random ids, one gap in 150 is wider."""
 JUMP_NODES = 12
-"""During a lookup, the lane waits at a gap of more than this many mean distances, and passes smaller ones."""
+"""During a lookup, the lane waits at a gap of more than this many mean distances, and passes smaller gaps."""
 BEHIND_NODES = 256
 """Nodes that are found late are still queried if they are at most this many mean distances behind the position: a
 lookup takes seconds, and the lane goes on meanwhile."""
@@ -113,7 +113,10 @@ class SweepLane:
 
 
 def lanes(count: int, progress: int = 0, progress_bits: int = 0) -> list[SweepLane]:
-    """Divide the key space into `count` equal lanes (a power of two), each at `progress` / 2**`progress_bits`."""
+    """Divide the key space into `count` (a power of two) equal lanes.
+
+    Each lane has completed the share `progress` / 2**`progress_bits`.
+    """
     width = KEY_SPACE // count
     done = width * progress >> progress_bits
     return [SweepLane(start, start + width, start + done) for start in range(0, KEY_SPACE, width)]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from lycosa.core.errors import UsageError
 
 LOOKUP_ADDRESSES = 25
-"""New addresses of a lookup or a scrape. A scrape queries each node that it finds once more."""
+"""Number of new addresses that a lookup or a scrape contacts. After its lookup, a scrape queries the closest nodes a
+second time, which contacts no new address."""
 UPKEEP_ADDRESSES = 40
 """New addresses per minute for the routing table: 160 contacts checked every 15 minutes, and bucket refreshes."""
 BURST_SHARE = 1 / 6

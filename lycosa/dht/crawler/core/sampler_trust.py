@@ -1,6 +1,6 @@
 """Decides which hosts return real infohashes. Invented ones never lead to metadata, because the hash would not match.
 
-`now` is seconds of any one clock.
+`now` is in seconds; all calls must use the same clock.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class CrawlSnapshot:
     counts: Mapping[CrawlOutcome, int] = field(default_factory=dict)
     queued: int = 0
     queued_max: int = 0
-    """The sweep rests while more are queued."""
+    """The sweep rests while more infohashes than this are queued."""
     delayed: int = 0
     done: int = 0
     in_work: int = 0

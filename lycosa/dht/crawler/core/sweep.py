@@ -69,11 +69,11 @@ RETRY_S = 60.0
 """Delay before a node that answered earlier is queried again after a time-out."""
 BARREN_MAX = 4
 """After this many responses in a row with nothing new, or time-outs, a node gets one query per sweep. If 95 % of its
-infohashes are known, a sample of 20 has nothing new with a probability of one in three, and four such samples follow
-each other with one in 60."""
+infohashes are known, a sample of 20 has nothing new with a probability of 1/3, and four samples in a row with a
+probability of 1/60."""
 SWEEP_MIN_S, SWEEP_MAX_S = 10.0, 21_600.0
-"""Bounds of the time between the starts of two sweeps. Within them it is the median interval of the nodes, for which
-BEP 51 allows six hours at most."""
+"""Bounds of the time between the starts of two sweeps. Within these bounds, the time is the median of the nodes'
+intervals. BEP 51 allows intervals of up to six hours."""
 
 
 class Ask(NamedTuple):
@@ -99,8 +99,8 @@ Step: TypeAlias = Ask | Search | Rest
 
 
 class SampledNode(NamedTuple):
-    """A queried node: in which sweep, when it may be queried again, and its number of queries in a row without new
-    infohashes.
+    """A queried node: the sweep in which it was last queried, when it may be queried again, and how many queries in a
+    row have returned no new infohashes.
     """
 
     sweep: int
