@@ -76,7 +76,7 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     """Stores records by state. A key identifies a queued record, also while it is leased."""
 
     run_at: float
-    """When the run began; infinity for no run. A segment that was then the latest of its period is not archived."""
+    """When the run began; infinity for no run. The segment that was the latest with its period then is not archived."""
 
     def add(self, record: UrlRecord) -> float | None:
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
@@ -127,7 +127,7 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """Discard uncommitted changes, and close the store."""
 
     def segments(self) -> list[SegmentView]:
-        """Return the segments as served, then the dropped segments. Leased records count as queued."""
+        """Return the segments in the order in which they are served, then the dropped ones. Leased counts as queued."""
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
         """Return the stored views of at most `limit` hosts whose keys follow `after`."""

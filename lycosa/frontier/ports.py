@@ -129,15 +129,15 @@ class Frontier(VisitFrontier, Protocol):
         """
 
     async def begin_run(self, now: float) -> None:
-        """Begin a run. Until it ends, do not archive segments that are now the latest of their period.
+        """Begin a run. It may push into the segments that are the latest with their period now (say, the latest day).
 
-        The run may push into them.
+        These segments are not archived until the run ends.
         """
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         """Make all changes durable, together with the committed positions of the sinks, in one step.
 
-        Finished time segments are archived once a later one of their period has started.
+        A finished time segment is archived once a later segment with the same period has started.
         """
 
     async def positions(self) -> dict[str, int]:
@@ -306,8 +306,8 @@ class SharedFrontier(Frontier, Protocol):
     async def check_membership(self) -> None:
         """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
 
-        Asks the server only if this process was blocked for several seconds, after which it may have been removed. A
-        removed worker must not contact the host: another worker may be contacting it.
+        Asks the server only if this process was blocked for several seconds, because only then the server may have
+        removed it. A removed worker must not contact the host: another worker may be contacting it.
         """
 
     def report_start(self, host: str, now: float) -> None:

@@ -2,9 +2,9 @@
 
 A partition reports how many of its URLs are `live` (queued, leased, uncommitted, delayed, or on the way to another
 partition) and how many have `arrived` so far (from other partitions or from outside). Partitions are read in any order
-or concurrently, while work moves between them. A partition without live URLs gets work only by arrivals. If two
-successive rounds find nothing live anywhere, and nothing arrived between them, then there was an instant between them
-at which nothing was live at all: the crawl is finished for good.
+or concurrently, while work moves between them. A partition without live URLs gets new work only when URLs arrive. If
+two successive rounds find nothing live anywhere, and nothing arrived between them, then there was an instant between
+them at which nothing was live at all: the crawl is finished for good.
 
 `docs/models/finish.pml` is the proof, by exhaustive search within its bounds.
 """
@@ -32,7 +32,7 @@ class RoundResult(Enum):
 
 
 class TerminationDetector:
-    """Detects in one worker the end of a crawl with this many partitions, numbered from 0."""
+    """Detects the end of a crawl with this many partitions, numbered from 0. Each worker has its own detector."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = frozenset(range(partitions))

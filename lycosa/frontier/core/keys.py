@@ -61,8 +61,8 @@ TRACKING = frozenset({
 # fmt: on
 """Parameters that tell where a visitor came from, in lower case: from the lists of AdGuard (TrackParamFilter,
 general_url) and Brave (query-filter), and from the documentation of the services named beside them. Names that some
-sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). If a name is added, URLs with
-this parameter count as new once; existing states stay valid."""
+sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). If a name is added here, URLs with
+this parameter get new fingerprints, so an existing crawl fetches them once more; its state stays valid."""
 
 CALLBACKS = frozenset({"callback", "jsonp", "jsoncallback", "jsonpcallback", "jsonp_callback", "json_callback"})
 BUSTERS = frozenset(

@@ -1,10 +1,11 @@
 """Chooses the host to contact next, so that all limits hold. Scans all hosts only if the clock was set back.
 
-A host is *ready* if it has work and a free slot and its delay is over; until then it waits (`frontier.core.fair_queue`
-orders both kinds). So two starts on a host are never closer together than its delay, and a host with a million URLs
-costs as much as a host with one URL. If the policy limits IP addresses, the hosts of one address form a group with its
-own fair queue. The group competes with other hosts and groups as one entity, so every host that is picked can be
-contacted at once. (Modelled on the workbench of BUbiNG, Boldi et al. 2014.)
+A host is *ready* if it has work and a free slot and its delay is over; until its delay is over it waits.
+`frontier.core.fair_queue` orders the ready and the waiting hosts. So two starts on a host are never closer together
+than its delay, and choosing a host with a million URLs costs as much as choosing a host with one URL. If the policy
+limits IP addresses, the hosts of one address form a group with its own fair queue. The group competes with other hosts
+and groups as one entity, so every host that is picked can be contacted at once. (Modelled on the workbench of BUbiNG,
+Boldi et al. 2014.)
 
 Transfers without a record hold claims (`frontier.core.claims`): if the next turn of a host or group is for a claim, the
 host or group gets no lease until the claim has started.
@@ -239,7 +240,7 @@ class HostScheduler:
             group.in_flight += 1
             group.ready_at = max(group.ready_at, now + self.policy.delay_per_ip_s)
             self.reschedule(host)
-        # Otherwise the host stays where it is, as it does after most starts on hosts without a delay.
+        # Otherwise the host keeps its place in the queue, as after most starts on hosts without a delay.
         elif host.delay_s or host.claims or host.in_flight >= self.concurrency or not lane or lane.rank != next_rank:
             self.reschedule(host)
         if host.claims_in_row or (group is not None and group.claims_in_row):
@@ -337,7 +338,7 @@ class HostScheduler:
             host.group.backlog += host.backlog
             if host.claims is not None:
                 host.group.claiming_hosts[host] = None
-            # The last start was in an earlier process, or before the address was known.
+            # The group did not count the last start: it was in an earlier process, or the address was not known yet.
             if old is None and host.started_at:
                 pause_group(host.group, host.started_at + self.policy.delay_per_ip_s)
         self.reschedule(host)
@@ -359,8 +360,9 @@ class HostScheduler:
     def update_clock(self, now: float) -> None:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
-        A pause that was set since the previous call may have been computed by the old or by the new time. So its end
-        is moved back, but not to before min(given end, now + PAUSE_MAX_S).
+        A pause that was set since the previous call may have been computed with the old or with the new time. Its end
+        moves back too, but the pause lasts at least until the end it was given or for PAUSE_MAX_S from now, whichever
+        comes first.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)

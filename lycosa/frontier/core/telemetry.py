@@ -48,7 +48,7 @@ RATE_WINDOW_S = 5.0
 class WorkerReport(msgspec.Struct, frozen=True):
     """The report of one worker: where it runs, its state, and its counters since its start `uptime_s` ago.
 
-    `under_way` of at most `concurrency` requests are being processed. `why` explains the state.
+    `under_way` requests are being processed, at most `concurrency` at once. `why` explains the state.
     """
 
     machine: str

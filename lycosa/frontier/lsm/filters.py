@@ -3,9 +3,10 @@
     filter.S.N   layer N of segment S, as written by `core.bloom.Layer.dump`
     filter.S     frames of [length, checksum, payload], one for each checkpoint after the layers were written
 
-The first frame records the generation up to which the layers are complete. Each later frame continues the previous one.
-If the frames do not reach the generation in LMDB, or if a file is damaged, the filter is rebuilt from the table of
-fingerprints: an incomplete filter is never used. Archived segments need no filter, and their files are deleted.
+The first frame records the log generation (see `memtable`) up to which the layers are complete. Each later frame
+continues the previous one. If the last frame ends before the generation that LMDB has, or if a file is damaged, the
+filter is rebuilt from the table of fingerprints: an incomplete filter is never used. Archived segments need no filter,
+and their files are deleted.
 """
 
 from __future__ import annotations

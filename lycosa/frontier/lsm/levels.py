@@ -31,7 +31,10 @@ META_TABLE = table_number(META)
 
 
 class Levels:
-    """The levels of all segments, which rotate together. A segment is identified by the number of its SEEN_L1 table."""
+    """The levels of all segments. A segment is identified by the number of its SEEN_L1 table.
+
+    All segments switch between their two L0 tables at the same time.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -44,7 +44,7 @@ QUEUE, SEEN_L1, DONE, DEAD, META, HOSTS, NAMES, DELAYED, FACTS, SEEN_L0A, SEEN_L
 SEGMENT_KINDS = (QUEUE, SEEN_L1, DONE, DEAD, SEEN_L0A, SEEN_L0B)
 
 READ_AHEAD = 100
-"""Number of rows read at a time; their prefix is checked only after that."""
+"""Number of rows in a batch. The prefix is checked after the whole batch has been read."""
 
 DATA = "data.mdb"
 QUEUE_KEY = Struct(">IIQ")

@@ -155,7 +155,7 @@ class LmdbCrawlStore:
         segment = self.registry.live.get(record.segment)
         if segment is None:
             return NOT_READY
-        if record.attempts:  # an expiry may have changed them
+        if record.attempts:  # an expired lease may have increased the attempts
             self.memtable.put(segment.queue, key, record)
         self._window(segment, record.host).put_back(key, record, self.memtable)
         return segment.rank if segment.started else NOT_READY

@@ -21,7 +21,7 @@ _decode_facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
 async def read_stats(session: Session, offered: int = 0, hosts: int = 0) -> FrontierStats:
-    """Return the counts of the last status, with the reasons. `offered` is the number of records that we pushed."""
+    """Return the counts that `Session.status` read last, and the reasons. We pushed `offered` records."""
     total = session.total
     return FrontierStats(
         total("queued") + total("outgoing"),

@@ -4,7 +4,8 @@
 2. If the announcement of the first partition still holds, the keys get their time to live in small steps. Each step
    requires that its partition still announces the expiry. The key with the announcement comes last.
 3. A worker that joins, or a process that pushes URLs, withdraws the announcements, beginning with the first partition,
-   and makes all keys permanent. If this was too late, it deletes the rest of the crawl; otherwise it continues.
+   and makes all keys permanent. If fewer than `revival.MARGIN_S` seconds were left until the expiry, it deletes what is
+   left of the crawl; otherwise it continues.
 
 So a crawl with unfinished URLs keeps all of its keys, even if any of these processes dies at any point.
 """
@@ -24,7 +25,10 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 WORKERS_MAX_S = SILENT_S + 0.5
-"""Maximum seconds to wait for killed workers to expire. A live worker lets the crawl expire when it ends."""
+"""Maximum seconds to wait for killed workers to expire.
+
+Workers that are still there after that are alive. The last one of them to end lets the crawl expire.
+"""
 
 WORKERS_CHECK_S = 0.1
 

@@ -1,7 +1,7 @@
 """Opens crawls in Redis from outside, without a worker, a policy or leases.
 
-The names of all crawls on a Redis server are in one set. If a name has no keys, its crawl has expired or was being
-deleted; listing the crawls removes the name.
+The names of all crawls on a Redis server are in one set. If a name has no keys, its crawl has expired, or its deletion
+was interrupted; listing the crawls removes the name.
 """
 
 from __future__ import annotations

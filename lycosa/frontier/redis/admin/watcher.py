@@ -13,7 +13,7 @@ from lycosa.frontier.redis.worker.partition import STATES
 from lycosa.frontier.redis.worker.session import Session
 
 HOSTS_SAMPLED = 200
-"""Number of hosts of each kind (ready, waiting, leased) to sample, besides the busiest hosts of the last view."""
+"""Number of hosts of each kind (ready, waiting, leased) to sample, besides the busiest hosts of the previous view."""
 
 HOSTS_SHOWN = 10
 

@@ -104,7 +104,7 @@ local function is_free(host)
   return host.next_at <= now and host.in_flight < meta('places') and host.unconfirmed == ''
 end
 
--- Returns the free host of a group whose claim came first; nil if there is none.
+-- Returns the host whose claim came first, among the hosts of the group that may be contacted now; nil if there is none.
 local function first_claiming_host(group)
   for _, name in ipairs(call('ZRANGE', key.claims .. group.name, 0, CLAIMING_HOSTS_MAX - 1)) do
     local host = entity(name)
@@ -155,7 +155,7 @@ function try_start(worker, claim, host)
   return at
 end
 
--- Sets another address of the host and moves the host and its claims to the group of that address.
+-- Sets a new address of the host, and moves the host and its claims to the group of that address.
 function move_to_address(host, address)
   local ready, waiting, group = queues_of(host)
   leave_ready(host, ready)

@@ -37,8 +37,8 @@ commands['exchange'] = function(worker)
   return { 'ok', new, refused, leases, status(), start_answers }
 end
 
--- Reads shared cookies. Argument: the number of the last change that the worker knows. Returns the number of the last
--- change, and the cookies that changed in between.
+-- Reads shared cookies. Argument: the number of the last change that the worker knows. Returns the number of the latest
+-- change, and the cookies that have changed since the one that the worker knows.
 commands['cookies'] = function()
   local last = call('HGET', key.meta, 'cookies') or '0'
   local known, cookies = argument(), {}
