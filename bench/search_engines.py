@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--torrents", type=int, default=200_000)
     rows = Rows(parser.parse_args().torrents)
     print(f"{rows.count:,} torrents\n")
-    print("| engine | build, CPU s | of it Python | ratio | size, MB | ratio | search, CPU ms | filtered and sorted |")
+    print("| engine | build, CPU s | in Python | ratio | size, MB | ratio | search, CPU ms | filtered and sorted |")
     print("|---|---|---|---|---|---|---|---|")
     for files in (False, True):
         compare(rows, files=files)

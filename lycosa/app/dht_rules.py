@@ -137,7 +137,7 @@ class RuleScan:
             self._show(self.refused, self.read)
 
     def _inspect(self, record: TorrentRecord) -> tuple[str, ContentFacts | None]:
-        """Return the reason why a record is refused, or "", and its content facts, if they are to be updated."""
+        """Return why a record is refused ("" if it is not), and its new content facts (None if they are not needed)."""
         reason = self._refusal(record)
         return reason, None if reason or self._facts is None else self._facts(record)
 

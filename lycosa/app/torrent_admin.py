@@ -34,7 +34,7 @@ STALLED_S = 600.0
 
 
 class StoredNameRules:
-    """Implements `NameRules` for a store. Rules are installed in the state folder, if given: its crawls obey them."""
+    """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given; its crawls obey them."""
 
     def __init__(self, store: RecordStore, state: Path | None) -> None:
         self._store, self._state = store, state

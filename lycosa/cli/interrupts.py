@@ -24,7 +24,7 @@ def repeat_lost_interrupts() -> Iterator[None]:
         if ignored.exc_type is KeyboardInterrupt:
             from threading import Thread
 
-            # A thread sends it after this hook has returned: an exception in the hook would be ignored, too.
+            # A thread sends SIGINT after this hook has returned: an exception in the hook would be ignored, too.
             Thread(target=_interrupt, name="repeat-interrupt", daemon=True).start()
         else:
             report(ignored)

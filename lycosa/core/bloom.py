@@ -62,7 +62,7 @@ def too_large(expected: int) -> str:
     takes, most = format_size(memory_bytes(expected)), format_size(memory_bytes(EXPECTED_MAX))
     return (
         f"a Bloom filter for {expected:,} URLs takes {takes} of memory in every segment: "
-        f"write at most {EXPECTED_MAX:,} ({most}); it grows by itself when there are more"
+        f"write at most {EXPECTED_MAX:,} ({most}); the filter grows by itself for more URLs"
     )
 
 

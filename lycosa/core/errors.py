@@ -4,7 +4,7 @@
     |-- UsageError            the user wrote something wrong: exit 2, one line says what to write instead
     |   |-- BadUrl            not an absolute http(s) URL
     |   |-- BadSetting        an unknown setting, or a value out of range
-    |   |-- BadProxy          not the address of a proxy, or a list with lines that are not
+    |   |-- BadProxy          not the address of a proxy, or a list with invalid lines
     |   |-- BadMagnet         not a magnet link or an infohash
     |   |-- BadTorrentFile    not a torrent file
     |   `-- BadSpider         a spider file or class that cannot run
@@ -16,7 +16,7 @@
     |   |-- StorageFull       no room left on the device
     |   |-- WorkerLost        a worker of a shared crawl missed too many heartbeats
     |   `-- StorageError      any other failure of the disk or the database
-    |       `-- StorageUnavailable   no connection to the database, or it is locked: may end by itself
+    |       `-- StorageUnavailable   no connection to the database, or the database is locked; this may end by itself
     |-- NoProxy               the pool had no proxy for this target within the timeout
     |   `-- NoProxyYet        the request waits, and is then sent through another proxy
     |-- NoJudge               no judge answers: proxies cannot be checked

@@ -70,7 +70,7 @@ def test_too_large_bloom_filter_is_refused_with_its_memory(tmp_path):
     for text in ("10000000000", "1e10", "10_000_000_000"):
         assert complaint(tmp_path, {"expected_urls": text}) == (
             "--expected-urls: a Bloom filter for 10,000,000,000 URLs takes 12 GB of memory in every segment: "
-            "write at most 1,000,000,000 (1.2 GB); it grows by itself when there are more"
+            "write at most 1,000,000,000 (1.2 GB); the filter grows by itself for more URLs"
         )
     assert complaint(tmp_path, toml="expected_urls = 1_000_000_001").startswith(
         "lycosa.toml: expected_urls: a Bloom filter for 1,000,"

@@ -227,7 +227,7 @@ def _open_indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) ->
 
 
 async def _close_indexer(indexer: Indexer) -> None:
-    """Let the indexer finish. If this is cancelled, stop the indexer before its index is closed."""
+    """Wait until the indexer is finished. If the wait is cancelled, stop the indexer before its index is closed."""
     try:
         await asyncio.to_thread(indexer.close)
     except asyncio.CancelledError:

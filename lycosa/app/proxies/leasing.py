@@ -111,8 +111,8 @@ class LeasedProxy:
         Each report counts as one use. `body` is searched for captchas and by the rules of the target; it is needed only
         if the response object has not read its body. `blame` ("none", "nobody", "miss", "site", "proxy") overrides the
         outcome found in the result; `reason` is then a short text, and `rest_s` the cool-down in seconds. `latency_s`
-        is the time to connect, in seconds; the default is the `elapsed` of the response, and for the first report of a
-        lease the time since the lease began. Raises `UsageError` for a result of any other kind.
+        is the time to connect, in seconds. By default it is the `elapsed` of the response. Without `elapsed`, the first
+        report of a lease counts the time since the lease began. Raises `UsageError` for a result of any other kind.
         """
         if len(self.outcomes) >= REPORTS_MAX:
             raise UsageError(f"more than {REPORTS_MAX:,} reports on one lease: take another lease")

@@ -26,7 +26,7 @@ from lycosa.storage.core.output import parse_outputs
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
 LEAST_SHOWN_S = 5.0
-"""The delays of hosts give the remaining time a minimum. It is shown only if it has at least this many seconds."""
+"""The minimum remaining time, which follows from the delays of hosts, is shown if it is at least this many seconds."""
 
 REASONS_MAX = 12
 BUGS_SHOWN = 20

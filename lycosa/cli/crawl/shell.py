@@ -1,9 +1,11 @@
-"""`lycosa shell [URL|FILE]`: a prompt with a response: IPython if installed, else Python's prompt with `await`.
+"""`lycosa shell [URL|FILE]`: a prompt with a response.
+
+The prompt is IPython if it is installed, else Python's own with `await`. Its names:
 
 response request sel    the page, its request, its selector
 fetch(url_or_request)   fetches another page through the engine, and sets these three
 view(response)          opens the page in the browser
-spider settings         of --spider; without it, defaults
+spider settings         the spider that --spider names, and its settings; without --spider, defaults
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`lycosa dht crawl`: find torrents in the DHT and store their metadata, until SIGINT (130), SIGTERM (0) or a limit."""
+"""`lycosa dht crawl`: find torrents in the DHT and store their metadata.
+
+Runs until SIGINT (exit 130), SIGTERM (exit 0) or a limit.
+"""
 
 from __future__ import annotations
 

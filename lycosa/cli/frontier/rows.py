@@ -150,7 +150,7 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
 
 
 async def check_segment(operations: FrontierOperations, selection: Selection) -> None:
-    """Raise `UsageError` if the selected segment does not exist. An empty output would mean an empty segment."""
+    """Raise `UsageError` if the selected segment does not exist. Without this check it would look like an empty one."""
     if selection.segment is not None:
         find_segment(selection.segment, await operations.segments())
 

@@ -71,7 +71,7 @@ def command(
     for name, value in extra_tags.items():
         if not NAME.fullmatch(name) or len(value) > VALUE_MAX:
             raise UsageError(
-                f"--tag {one_line(name)}=...: write a name in lower case, and at most {VALUE_MAX} characters"
+                f"--tag {one_line(name)}=...: write a lower-case name, and a value of at most {VALUE_MAX} characters"
             )
     lists = [_read(source, scheme) for source in sources]
     for each in lists:

@@ -34,7 +34,7 @@ DESCRIBED = {
     "url": "URL",
     "lang": "language",
     "date": "date",
-    "key": "key; an item replaces the one with the same key",
+    "key": "key; an item replaces the earlier item with the same key",
 }
 F = TypeVar("F", bound=Callable[..., Any])
 
