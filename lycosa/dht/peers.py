@@ -233,7 +233,8 @@ class PeerConnection(asyncio.Protocol):
 class MetadataFetcher:
     """All fetches of one process.
 
-    `dht_port` is the port of our DHT node, which is sent to peers. `on_dht_node` is called with their nodes' endpoints.
+    `dht_port` is the port of our DHT node, which is sent to peers. `on_dht_node` is called with the endpoint of each
+    DHT node that a peer reports.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""Reads the database of bitmagnet, restored on a PostgreSQL server, by its URL. Writes nothing to it.
+"""Reads a database of bitmagnet, such as a restored dump, from a PostgreSQL server. Writes nothing to it.
 
     torrents                   info_hash, name, size, private, files_status, created_at
-    torrent_files              info_hash, index, path, size: of torrents with several files, at most 100 by default
+    torrent_files              info_hash, index, path, size: only of torrents with several files; at most 100 rows
+                               per torrent by default
     torrents_torrent_sources   info_hash, source, seeders, leechers, updated_at
     torrent_pieces             info_hash, piece_length: only if bitmagnet saves pieces
 

@@ -1,11 +1,11 @@
 """Reads the database of magnetico and its forks: `database.sqlite3`.
 
-    torrents   id, info_hash, name, total_size, discovered_on; from version 2 on updated_on, n_seeders, n_leechers
-    files      id, torrent_id, size, path; without an index on torrent_id before version 2
+    torrents   id, info_hash, name, total_size, discovered_on; from schema 2 on updated_on, n_seeders, n_leechers
+    files      id, torrent_id, size, path; before schema 2 without an index on torrent_id
 
 Two cursors go through the ids in parallel, so the memory does not grow with the database. If the index is missing,
-`files` is sorted once. The database has no piece lengths. For a torrent of version 2, it has only the first 20 bytes of
-the infohash.
+`files` is sorted once. The database has no piece lengths. For a torrent of BitTorrent version 2, it has only the first
+20 bytes of the infohash.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _row(row: Row, known: UrlFacts, now: float, when: FormatTime, *, name_segmen
         case State.LEASED:
             yield f"being fetched{where}: leased until {at}"
         case State.DELAYED:
-            yield f"delayed{where} until {at}, as requested"
+            yield f"delayed{where} until {at}, the not_before of its request"
             yield from _also_waits_for(row, known, now, when)
         case State.RETRY:
             yield f"will be retried{where} at {at}, after {attempts}"
@@ -173,7 +173,7 @@ def _address(shared: AddressView, now: float, when: FormatTime) -> Iterator[str]
     sharing = f"; {shared.hosts:,} hosts share it and take turns" if shared.hosts > 1 else ""
     next_at = when(shared.ready_at) if shared.ready_at > now else ""
     if 0 < shared.concurrency <= shared.in_flight:
-        rest = f", and the next one not before {next_at}" if next_at else ""
+        rest = f", and the next transfer not before {next_at}" if next_at else ""
         yield f"{name} is busy: {shared.in_flight:,} in flight, at most {shared.concurrency:,} at a time{rest}{sharing}"
     elif next_at:
         yield f"{name} is contacted next at {next_at} (delay {shared.delay_s:g} s per address){sharing}"

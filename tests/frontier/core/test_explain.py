@@ -35,7 +35,7 @@ def bounds(kind: str = "host", seeds=("http://b.example/",), **more) -> CrawlBou
     ("row_", "expected"),
     [
         (row("leased", 1300.0), "being fetched: leased until <1300>"),
-        (row("delayed", 1500.0), "delayed until <1500>, as requested"),
+        (row("delayed", 1500.0), "delayed until <1500>, the not_before of its request"),
         (row("retry", 1200.0, attempts=1), "will be retried at <1200>, after 1 failed attempt"),
         (row("retry", 1200.0, attempts=3), "after 3 failed attempts"),
         (row("dead", 990.0, "timeout", attempts=3), "marked dead at <990>: timeout (3 failed attempts)"),
@@ -88,7 +88,7 @@ def test_a_queued_url_waits_for_its_host(host, expected):
             AddressView("10.0.0.1", 0.0, 2, 2, 0.0, 1, 9e9),
             "its IP address 10.0.0.1 is busy: 2 in flight, at most 2 at a time",
         ),
-        (AddressView("10.0.0.1", 1003.0, 2, 2, 5.0, 1, 9e9), "and the next one not before <1003>"),
+        (AddressView("10.0.0.1", 1003.0, 2, 2, 5.0, 1, 9e9), "and the next transfer not before <1003>"),
         (AddressView("10.0.0.1", 900.0, 1, 2, 5.0, 1, 9e9), "its IP address 10.0.0.1 may be contacted now"),
         (AddressView("", concurrency=2), "its IP address is looked up first"),
         (AddressView("10.0.0.1", until=999.0), "its IP address is looked up first"),

@@ -264,7 +264,7 @@ def test_limits_of_an_ip_address_are_shown(frontier):
     with by_address(Path("s")):
         explanation = frontier("explain", "http://a.example/2", "--state", "s").out
         assert (
-            "its IP address 10.0.0.1 is busy: 2 in flight, at most 2 at a time, and the next one not before 20"
+            "its IP address 10.0.0.1 is busy: 2 in flight, at most 2 at a time, and the next transfer not before 20"
             in explanation
         )
         assert "2 hosts share it" in explanation

@@ -160,7 +160,7 @@ def _connections(span: Span) -> Iterator[str]:
 
 def _lookups(span: Span) -> Iterator[str]:
     if span.now.all_lookups_used:
-        yield "all lookups are used, at once or in this minute: other tries wait or are postponed"
+        yield "the maximum number of lookups, at a time or per minute, is reached: other tries wait or are postponed"
 
 
 def _tries(span: Span) -> int:

@@ -90,7 +90,7 @@ SLOW = {
     ),
     Brake.LOOKUPS: (
         replace(FREE, all_lookups_used=True),
-        "all lookups are used, at once or in this minute: other tries wait or are postponed",
+        "the maximum number of lookups, at a time or per minute, is reached: other tries wait or are postponed",
     ),
     Brake.NO_PEERS: (
         replace(FREE, counts=counting(FETCHED_AFTER_LOOKUP=10, NO_PEERS=80, NO_METADATA=10)),
