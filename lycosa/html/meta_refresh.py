@@ -1,8 +1,8 @@
 """Find the meta refresh of a page: `<meta http-equiv=refresh content="5; url=...">`, as in the HTML standard.
 
-Pure. Only the first bytes of a page are searched. In nearly every page they contain no letter q, so the search ends
-after 0.4 µs. A refresh inside a comment or an element of `ignore_tags` is ignored, as in a browser that runs scripts.
-The element ends at its end tag, even if a quote is open.
+Pure. Only the first bytes of a page are searched. In nearly all pages these bytes contain no letter q (of
+`http-equiv`), so the search ends after 0.4 µs. A refresh inside a comment or an element of `ignore_tags` is ignored, as
+in a browser that runs scripts. Such an element ends at its end tag, even if a quote is open.
 """
 
 from __future__ import annotations

@@ -126,9 +126,10 @@ class Key(StrEnum):
     COMMITS = "commits"
     """hash: worker -> number of its last commit (in the first partition)."""
     EXPIRED = "expired"
-    """hash: expired worker -> its last commit, until all partitions know (in the first partition)."""
+    """hash: expired worker -> number of its last commit, until all other partitions have removed the worker (in the
+    first partition)."""
     REFUSED = "refused"
-    """zset: workers that may no longer join here, by their number (in the other partitions)."""
+    """zset: expired workers, which may not join here again, by the number in their id (in the other partitions)."""
     REPORTS = "reports"
     """hash: worker -> its last report, also of workers that have ended; see telemetry.lua."""
     ENDED = "ended"

@@ -4,8 +4,8 @@ A replica that takes over may lack the last writes: its whole partition goes bac
 partitions do not. Workers whose reports were lost are refused there, and join again. The rest is repaired here:
 
 - Lost records that came from outboxes of other partitions are delivered again.
-- A worker that other partitions know and the first one does not is expired in the first one: it has lost the entry
-  that the worker joined, or that the worker expired.
+- A worker that other partitions know and the first one does not is expired in the first one. The worker has joined or
+  expired, but the failover has undone that in the first partition.
 """
 
 from __future__ import annotations

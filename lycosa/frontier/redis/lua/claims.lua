@@ -104,7 +104,7 @@ local function is_free(host)
   return host.next_at <= now and host.in_flight < meta('places') and host.unconfirmed == ''
 end
 
--- Returns the host whose claim came first, among the hosts of the group that may be contacted now; nil if there is none.
+-- Returns the host with the oldest claim, among the hosts of the group that may be contacted now; nil if there is none.
 local function first_claiming_host(group)
   for _, name in ipairs(call('ZRANGE', key.claims .. group.name, 0, CLAIMING_HOSTS_MAX - 1)) do
     local host = entity(name)

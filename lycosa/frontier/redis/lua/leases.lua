@@ -2,7 +2,7 @@
 -- overdue leases, and a worker that is silent for SILENT_S loses all its leases. So if a worker ends a lease too late,
 -- the server no longer knows this worker.
 
-local OUTAGE_S = 1 -- if all workers are silent for longer, the server was down, or no worker ran: none is expired
+local OUTAGE_S = 1 -- if all workers were silent for longer, the server was down or no worker ran: then none expires
 
 local function packed_lease(lease)
   return cmsgpack.pack({
@@ -127,8 +127,8 @@ end
 local NEVER = 2 ^ 53 -- a serial number that no exchange reaches
 
 -- Refuses all further exchanges of a worker. Only the first partition knows what the worker has committed; the other
--- partitions remove the worker when they get the command 'expire'. Until then these keep the worker in their lists: if
--- the first partition has lost it, 'expire_unknown' needs the entry.
+-- partitions remove the worker when they get the command 'expire'. Until then they keep the worker in their lists: if
+-- the first partition has lost the worker, 'expire_unknown' needs the entry.
 local function give_up(worker)
   if meta('number') > 0 then return call('HSET', key.serials, worker, NEVER) end
   expire_worker(worker)

@@ -39,7 +39,7 @@ commands['join'] = function(worker)
   local name, partitions, keep_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
   local found = begin_crawl(argument(), argument(), argument(), argument(), argument())
   local crawl, found_spider, layout = found[1], found[3], found[4]
-  local adopts = found_spider == '' and crawl ~= '' -- it was created for seeds, without a spider
+  local adopts = found_spider == '' and crawl ~= '' -- the crawl was created for seeds, without a spider
   if adopts then found[3] = spider end
   if crawl == '' or found[2] ~= partitions or found[3] ~= spider or layout ~= LAYOUT or found[6] ~= keep_done then
     return { 'ok', '', LAYOUT, unpack(found) }
@@ -123,8 +123,8 @@ commands['expired_everywhere'] = function()
   return { 'ok' }
 end
 
--- Runs in the first partition. Expires the workers that only other partitions know: this partition has lost the entry
--- that they joined, or that they expired. Arguments: the number of workers that the others know, and their names.
+-- Runs in the first partition. Expires the workers that only other partitions know: they have joined or expired, but a
+-- failover has undone that here. Arguments: the number of workers that the other partitions know, and their names.
 -- Returns all expired workers with their last commits.
 commands['expire_unknown'] = function()
   for _ = 1, number() do

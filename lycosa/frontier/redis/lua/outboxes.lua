@@ -2,8 +2,8 @@
 -- delivering a record twice does no harm. Delivered records stay in the outbox for a while, because a replica that
 -- takes over the other partition may not have them. A replica that takes over this partition may have lost the last
 -- records, and uses their numbers again. So a number is valid only with the server that assigned it, identified by its
--- replication ID. Numbers that were delivered before a failover are valid for both servers. A server is stored only
--- once a worker has read its numbers.
+-- replication ID. Numbers that were delivered before a failover are valid for both servers. A server is stored (in
+-- `outbox_servers`) only once a worker has read numbers that it assigned.
 
 local RETAINED = 1000       -- number of last delivered records that always stay in the outbox
 local RETAINED_S = 5        -- minimum time for which other delivered records stay; the maximum is twice as long
@@ -50,7 +50,7 @@ local function forget_old_servers(to)
 end
 
 -- Returns the number up to which delivered records may be removed. Every RETAINED_S the number of the last delivered
--- record is stored. Records up to the number stored before that were delivered at least RETAINED_S ago.
+-- record is stored, and the previous stored number is kept: records up to it were delivered at least RETAINED_S ago.
 local function expired_upto(to, delivered)
   local noted = call('HGET', key.outbox_retained, to)
   local at, before, since = unpack(noted and cmsgpack.unpack(noted) or { 0, 0, 0 })

@@ -1,5 +1,5 @@
--- The verbs of an exchange: the reports of a worker. Each verb is followed by its arguments, which the comments below
--- list. `new` counts new records; `refused` lists the tokens of leases that the worker no longer holds.
+-- The verbs of an exchange: what a worker tells the server. Each verb is followed by its arguments, which the comments
+-- below list. `new` counts new records; `refused` lists the tokens of leases that the worker no longer holds.
 
 local verbs, new, refused, start_answers = {}, 0, {}, {}
 
@@ -184,8 +184,8 @@ verbs['cookie'] = function()
 end
 
 -- Commits. With one partition a commit is one step. With several, the acked records of the other partitions are first
--- prepared there, under the number of the commit. Then the first partition commits. The other partitions commit what
--- they have prepared afterwards, or when the worker is removed.
+-- prepared there, under the number of the commit. Then the first partition commits. After that, or when the worker is
+-- removed, the other partitions commit what they have prepared.
 
 local function set_positions(positions_key)
   for _ = 1, number() do

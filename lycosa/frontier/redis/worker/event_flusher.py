@@ -25,14 +25,14 @@ class EventFlusher:
 
     def flush_soon(self) -> None:
         """Send the queued verbs after the delay."""
-        if self._session.callers_clock:  # does not advance by itself: the next exchange sends the verbs
+        if self._session.callers_clock:  # this clock does not advance by itself: the next exchange sends the verbs
             return
         self._requested = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush_later())
 
     async def flush_facts(self, host: str = "") -> None:
-        """Send the new facts of this host after the delay; with `callers_clock` immediately, as it may not advance."""
+        """Send the new facts of this host after the delay. With `callers_clock` send now: the clock may not advance."""
         if host:
             self._unsent_hosts.add(host)
         if self._session.callers_clock:

@@ -55,7 +55,7 @@ WAITING_VERBS_MAX = 1000
 
 WAITING_ARGUMENTS_MAX = 100_000
 """Maximum number of arguments of queued verbs: at this number they are sent at once. Each link of a page has six
-arguments. The server takes half a second for this number."""
+arguments. The server takes half a second to process this many."""
 
 
 class RedisFrontier:

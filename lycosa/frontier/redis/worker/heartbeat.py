@@ -26,8 +26,8 @@ REPORT_S = 1.0
 class WorkerHeartbeat:
     """Beats for one worker, in a thread with a separate blocking client.
 
-    `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds), which counts
-    as a beat. `report` builds the worker's report. Both are called in the thread of the heartbeat.
+    `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds): such a call
+    counts as a beat. `report` builds the worker's report. Both are called in the thread of the heartbeat.
     """
 
     def __init__(self, client: Any, key: str, worker: str, answered_at: Callable[[], float]) -> None:

@@ -73,7 +73,8 @@ async def redis_frontier(
         await session.refresh()
         if session.has_begun:
             (on_created or report)(await created_message(session, server.text))
-        with suppress(StorageFull):  # only a worker that joined before gets here: the set has the crawl already
+        # If the server is full, only a worker that has joined before gets here, so the set has the name already.
+        with suppress(StorageFull):
             await server.retry(lambda: clients.loop.sadd(CRAWLS, name))
     except BaseException:
         clients.blocking.close()

@@ -13,6 +13,7 @@ STATES = ("queued", "leased", "delayed", "done", "dead", "uncommitted", "outgoin
 """The counters of a partition."""
 
 LIVE = ("queued", "leased", "delayed", "uncommitted", "outgoing")
+"""The counters of live records: those still to be fetched, committed, or delivered to another partition."""
 
 CLOCK_SAMPLES = 50
 """Number of recent exchanges used to compare our clock with the script's."""

@@ -61,7 +61,7 @@ class CrawlStatus(NamedTuple):
 
 
 class Session:
-    """The session of one worker in a crawl of `spider`. If `worker` is "", it never joins, and only runs operations.
+    """One worker's session in a crawl of `spider`. If `worker` is "", the session never joins; it only runs operations.
 
     With `callers_clock` (for simulations), the script uses the time of the caller (`now`). `report` returns the last
     report of the worker. Raises `UsageError` for an invalid crawl name.
@@ -247,7 +247,7 @@ class Session:
         return RunProgress(now - float(run_at or now), now - float(item_at or now), pages_at_item, counts)
 
     def is_live(self) -> bool:
-        """Whether any record was live at the last status: neither done nor dead."""
+        """Whether any record was live at the last status (see `partition.LIVE`)."""
         return any(partition.live for partition in self.partitions)
 
     async def is_finished(self) -> bool:
