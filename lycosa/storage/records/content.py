@@ -3,7 +3,8 @@
     version, flags (1 byte each), numbers (varints), text (a frame of zstd, see `frames`), sizes of the files (bits)
 
 The last number is the total size of the files, so a list of torrents needs no sums. The size of the last file is not
-stored: it is the total less the other sizes. Version 1 stores the sizes of all files, but no total.
+stored: it is the total less the other sizes. Version 1 stores the sizes of all files, but no total. Version 3 is
+written for texts with an `alphabet`: the last two numbers are its length and that of its packed form, which follows.
 
 The text contains the name, the comment, and the paths in columns (`path_columns`). If a name or path has a line end or
 the control character 1, the paths are stored one by one. zstd uses a dictionary of common parts of names (`names.dict`,
@@ -23,11 +24,12 @@ from typing import NamedTuple
 from lycosa.core.errors import StorageError
 from lycosa.storage.core.content_facts import FACT_NUMBERS, ContentFacts, facts_of
 from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
+from lycosa.storage.records import alphabet
 from lycosa.storage.records.frames import FrameError, compress, decompress
 from lycosa.storage.records.path_columns import from_columns, to_columns
 from lycosa.storage.records.size_bits import pack_sizes, unpack_sizes
 
-VERSION = 2
+VERSION, WITH_ALPHABET = 2, 3
 EPOCH = 1_700_000_000
 NUMBERS = 1 << 64
 PIECE_BITS_MAX = 63
@@ -50,11 +52,12 @@ class EncodedText(NamedTuple):
     flags: int
     lengths: list[int]
     text: bytes
+    alphabet: str = ""
 
 
 def encode_content(record: TorrentRecord) -> bytes:
     """Encode the record without its infohashes."""
-    flags, lengths, text = encode_text(record)
+    flags, lengths, text, letters = encode_text(record)
     power_of_two = record.piece_bytes.bit_count() == 1
     numbers = [record.piece_bytes.bit_length()] if power_of_two else [0, record.piece_bytes]
     numbers.append((record.discovered - EPOCH) % NUMBERS)
@@ -67,8 +70,10 @@ def encode_content(record: TorrentRecord) -> bytes:
         numbers += [sum(bool(each) << place for place, each in enumerate(facts)), *filter(None, facts)]
     sizes = [file.size_bytes for file in record.files]
     total = [sum(sizes)] if sizes else []
-    head = bytes([VERSION, flags | PRIVATE * record.private]) + _varints(numbers + lengths + total)
-    return head + compress(text) + pack_sizes(sizes[:-1])
+    packed = alphabet.pack(letters)
+    in_use = [len(letters), len(packed)] if letters else []
+    head = [WITH_ALPHABET if letters else VERSION, flags | PRIVATE * record.private]
+    return bytes(head) + _varints(numbers + lengths + total + in_use) + packed + compress(text) + pack_sizes(sizes[:-1])
 
 
 def encode_text(record: TorrentRecord) -> EncodedText:
@@ -81,11 +86,12 @@ def encode_text(record: TorrentRecord) -> EncodedText:
         name_bytes, comment_bytes, *path_bytes = map(len, parts)
         lengths = [name_bytes, *([comment_bytes] if comment else ()), len(paths), *path_bytes]
         return EncodedText(flags | PLAIN, lengths, b"".join(parts))
-    encoded = _to_bytes(lines)
+    letters = alphabet.alphabet_of(lines)
+    encoded = alphabet.encode(lines, letters) if letters else _to_bytes(lines)
     changes = _changes(encoded)
     name, *changed = _changed(encoded, changes).split(b"\n")
     lengths = [len(name), *([len(comment)] if comment else ()), len(paths)]
-    return EncodedText(flags | changes, lengths, name + comment + to_columns(changed))
+    return EncodedText(flags | changes, lengths, name + comment + to_columns(changed), letters)
 
 
 class ContentReader:
@@ -96,7 +102,7 @@ class ContentReader:
 
     def __init__(self, content: bytes) -> None:
         version, flags = content[:2]
-        if version not in {1, VERSION}:
+        if version not in {1, VERSION, WITH_ALPHABET}:
             raise ValueError(f"unknown version {version}")
         rest = iter(content)
         next(rest), next(rest)
@@ -112,9 +118,12 @@ class ContentReader:
         self.count = next(numbers)
         self._lengths = list(islice(numbers, self.count)) if flags & PLAIN else []
         self._total = next(numbers) if version > 1 and self.count else None
-        text, self._packed_sizes = decompress(content[len(content) - length_hint(rest) :])
+        letters, packed_bytes = (next(numbers), next(numbers)) if version == WITH_ALPHABET else (0, 0)
+        at = len(content) - length_hint(rest)
+        self._alphabet = alphabet.unpack(content[at : at + packed_bytes], letters)
+        text, self._packed_sizes = decompress(content[at + packed_bytes :])
         name, self._columns = text[:name_bytes], text[name_bytes + comment_bytes :]
-        self.name = _to_text(name if flags & PLAIN else _changed(name, flags))
+        self.name = self._to_text(name if flags & PLAIN else _changed(name, flags))
         self.comment = _to_text(text[name_bytes:][:comment_bytes]) if comment_bytes else ""
 
     def paths(self) -> Iterator[str]:
@@ -124,7 +133,10 @@ class ContentReader:
             return
         paths = from_columns(self._columns, self.count)
         while some := list(islice(paths, PATHS_AT_ONCE)):
-            yield from _to_text(_changed(b"\n".join(some), self._flags)).split("\n")
+            yield from self._to_text(_changed(b"\n".join(some), self._flags)).split("\n")
+
+    def _to_text(self, data: bytes) -> str:
+        return alphabet.decode(data, self._alphabet) if self._alphabet else _to_text(data)
 
     def sizes(self, files_max: int | None = None) -> list[int]:
         """Return the sizes of all files, or of the first `files_max` files."""

@@ -29,7 +29,8 @@ FrameError = zstd.ZstdError
 MAGIC = b"\x28\xb5\x2f\xfd"
 TEXT_MAX_BYTES = 1 << 26
 """Maximum size of the decompressed text in bytes. A frame with a larger text is treated as damaged."""
-LEVEL = 19
+LEVEL = 6
+"""Level 19 takes five times as long and saves 3 %."""
 DICTIONARY = "names.dict"
 REUSED_BYTES = 1 << 16
 """Texts of at most this size are decompressed with the context that each thread keeps."""

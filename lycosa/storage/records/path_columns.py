@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import cycle, repeat
+
+from lycosa.storage.records.database import slices
 
 NEXT = b"\x01"
 LINE = b"\n"
@@ -16,6 +20,10 @@ SHARED_MAX = 255
 """Maximum length of a shared beginning or end: one byte holds it."""
 SHARED_MIN = 4
 """Minimum length of a shared beginning or end: writing the length of a shorter one would not save space."""
+DIGITS_MAX = 9
+PATHS_AT_ONCE = 500
+"""Number of paths that are compared together. It limits the memory for them."""
+_RUN = re.compile(rb"[0-9]+")
 _NUMBERS = re.compile(rb"[0-9]{1,9}")
 _SLOTS = re.compile(rb"[0-9]{1,9}|\x01")
 
@@ -24,17 +32,42 @@ def to_columns(paths: list[bytes]) -> bytes:
     """Return the paths in columns: the lengths of the shared beginnings, the lengths of the shared ends, and the
     middles."""
     starts, ends, middles = bytearray(), bytearray(), []
-    last_template, last_numbers = b"", list[bytes]()
-    start = end = 0
-    for path in paths:
-        numbers = _NUMBERS.findall(path)
-        template = _template(path, numbers, last_numbers)
-        start = _shared(template, last_template, start)
-        end = _shared(template[start:][::-1], last_template[start:][::-1], end)
+    last, following = b"", NEXT
+    # `head` bytes of an encoded path end with NEXT, and `tail` bytes follow. Without NEXT, they are 0 and the length.
+    last_head = last_tail = start = end = first = stop = 0
+    for path, forward, backward in _shared_bytes(paths):
+        head, tail = 0, len(path)
+        if path.startswith(following, first) and forward >= first and not path[stop : stop + 1].isdigit():
+            head = first + 1
+        elif path[forward : forward + 1].isdigit() and (number := _next_number(path, last, forward)):
+            first, stop = number
+            head = first + 1
+        if head:
+            tail -= stop
+            following = _following(path[first:stop])
+        else:
+            following = NEXT
+        if head and head == last_head:
+            shared = head + _equal_bytes(path[stop:], last[len(last) - last_tail :])
+        elif head or last_head:
+            shared = min(forward, (head or last_head) - 1, (last_head or head) - 1)
+        else:
+            shared = forward
+        if not start <= shared < start + SHARED_MIN:
+            start = min(shared, SHARED_MAX) if shared >= SHARED_MIN else 0
+        most = tail if start < head else head + tail - start
+        last_most = last_tail if start < last_head else last_head + last_tail - start
+        shared = min(backward, most, last_most)
+        if not end <= shared < end + SHARED_MIN:
+            end = shared if shared >= SHARED_MIN else 0
+        at = len(path) - tail
+        if start < head:
+            middles.append(path[start:first] + NEXT + path[at : len(path) - end])
+        else:
+            middles.append(path[at + start - head : len(path) - end])
         starts.append(start)
         ends.append(end)
-        middles.append(template[start : len(template) - end])
-        last_template, last_numbers = template, numbers
+        last, last_head, last_tail = path, head, tail
     return bytes(starts) + bytes(ends) + LINE.join(middles)
 
 
@@ -52,34 +85,58 @@ def from_columns(columns: bytes, count: int) -> Iterator[bytes]:
         yield path
 
 
-def _template(path: bytes, numbers: list[bytes], last: list[bytes]) -> bytes:
-    """Return the path with NEXT for each number that is one more than the number at the same place in the last path."""
-    if not any(map(_is_next, numbers, last)):
-        return path
-    before = iter(last)
-    return _NUMBERS.sub(lambda number: NEXT if _is_next(number[0], next(before, b"")) else number[0], path)
-
-
-def _is_next(number: bytes, last: bytes) -> bool:
-    return bool(last) and (number[-1] - last[-1]) % 10 == 1 and number == _following(last)
-
-
 def _filled(slot: bytes, last: bytes) -> bytes:
     return _following(last) if slot == NEXT else slot
 
 
+@lru_cache(1 << 10)
 def _following(number: bytes) -> bytes:
     """Return the number plus one, in at least as many digits; b"" if that has more than 9 digits."""
     following = b"%0*d" % (len(number), int(number) + 1) if number else b""
-    return following if len(following) <= 9 else b""
+    return following if len(following) <= DIGITS_MAX else b""
 
 
-def _shared(one: bytes, other: bytes, last: int) -> int:
-    """Return the shared length to write. It is the length `last` of the previous path if the true one is less than
-    SHARED_MIN longer: zstd stores repeated lengths in almost no space."""
-    if last and one[:last] == other[:last] and one[: last + SHARED_MIN] != other[: last + SHARED_MIN]:
-        return last
-    if one[:SHARED_MIN] != other[:SHARED_MIN] or len(one) < SHARED_MIN:
-        return 0
-    most = min(len(one), len(other), SHARED_MAX)
-    return next((at for at in range(SHARED_MIN, most) if one[at] != other[at]), most)
+def _next_number(path: bytes, last: bytes, at: int) -> tuple[int, int] | None:
+    """Return the place of the number at the first difference from the last path, if it is one more than there."""
+    if not last[at : at + 1].isdigit():
+        return None
+    first = at
+    while first and path[first - 1 : first].isdigit():
+        first -= 1
+    number, before = (_RUN.match(each, first)[0] for each in (path, last))  # type: ignore[index]
+    if len(before) > DIGITS_MAX or number != _following(before):
+        return None
+    return first, first + len(number)
+
+
+def _shared_bytes(paths: list[bytes]) -> Iterator[tuple[bytes, int, int]]:
+    """Yield each path, and the lengths of the beginning and the end that it shares with the previous path: at most
+    SHARED_MAX."""
+    last = b""
+    for some in slices(paths, PATHS_AT_ONCE):
+        rows = [last, *some]
+        width = min(max(map(len, rows)), SHARED_MAX)
+        # A path is padded with another byte than the next one. Paths contain neither.
+        starts = b"".join(map(bytes.ljust, (path[:width] for path in rows), repeat(width), cycle((NEXT, LINE))))
+        ends = b"".join(map(bytes.rjust, (path[-width:] for path in rows), repeat(width), cycle((NEXT, LINE))))
+        places = range(width, len(starts), width) if width else ()
+        changed, changed_end = _changes(starts, width), _changes(ends, width)
+        forward = [width - len(changed[at : at + width].lstrip(b"\0")) for at in places]
+        backward = [width - len(changed_end[at : at + width].rstrip(b"\0")) for at in places]
+        yield from zip(some, forward or repeat(0), backward or repeat(0), strict=False)
+        last = some[-1]
+
+
+def _changes(rows: bytes, width: int) -> bytes:
+    """Return the bytes of rows of this width, each xor the byte above it. Faster than a loop."""
+    number = int.from_bytes(rows)
+    return (number ^ number >> 8 * width).to_bytes(len(rows))
+
+
+def _equal_bytes(one: bytes, other: bytes) -> int:
+    if one == other:
+        return len(one)
+    for at, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return at
+    return min(len(one), len(other))

@@ -20,7 +20,7 @@ def pack_sizes(sizes: list[int]) -> bytes:
     order = max(sorted(map(int.bit_length, sizes))[len(sizes) // 2] - 1, 0)
     repeated = sum(one == other for one, other in pairwise(sizes))
     has_repeats = repeated * order > len(sizes)
-    bits = "".join(_repeats(sizes, order) if has_repeats else (_code(size, order) for size in sizes))
+    bits = "".join(_repeats(sizes, order) if has_repeats else [_code(size, order) for size in sizes])
     length = (len(bits) + 7) // 8
     return bytes([order | REPEATS * has_repeats]) + int(bits.ljust(length * 8, "0"), 2).to_bytes(length)
 

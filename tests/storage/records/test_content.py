@@ -19,6 +19,9 @@ from tests.storage.torrents import torrent
 VERSION_1 = (
     b"0lXD}mGvqGe*v&3xCrVG0RjOT0RsR4Z2<sybZBKTcmNat015zPVRvo{{Dnw|ZrcQBvFcrM82(FaB#rY91o!KugG6a99Z9(-0ZAZ`fPeyV00"
 )
+VERSION_2 = (
+    b"0=yM~mGvqGe*v&3xCrVG0RjOT0RzFO>6Qfm0Br#PcywrGFn9nI000UAWMOx13jBpghi=;hXR+#CaTxwfY$T2I4g~k>rGrFiEgea@Cjm(ykbn"
+)
 
 
 def test_a_record_is_read_as_it_was_written():
@@ -32,7 +35,8 @@ def test_a_record_is_read_as_it_was_written():
         assert decode_content(encode_content(record), record.infohash_v1, record.infohash_v2) == record
 
 
-def test_a_blob_of_an_older_release_is_read():
+@pytest.mark.parametrize("blob", [VERSION_1, VERSION_2])
+def test_a_blob_of_an_older_release_is_read(blob):
     """A new form or dictionary gets a new version, and the old ones stay readable."""
     paths = ("The.Quiet.River.S01E01.Dawn.1080p.mkv", "The.Quiet.River.S01E02.第二集.1080p.mkv", "Subs/English.srt")
     sizes = (700_000_001, 690_000_000, 40_000)
@@ -47,8 +51,8 @@ def test_a_blob_of_an_older_release_is_read():
         created=5,
         content=ContentFacts(ContentType.VIDEO, 5040, 1080, 2026, 0, 1, ("en",)),
     )
-    assert decode_content(b85decode(VERSION_1), bytes(20), None) == record
-    assert ContentReader(b85decode(VERSION_1)).size_bytes() == sum(sizes)
+    assert decode_content(b85decode(blob), bytes(20), None) == record
+    assert ContentReader(b85decode(blob)).size_bytes() == sum(sizes)
 
 
 def test_a_damaged_piece_length_is_an_error_and_takes_no_memory():
@@ -89,6 +93,42 @@ def test_paths_of_any_characters_are_read_as_they_were_written():
         name = "".join(rng.choices(parts, k=3))
         record = replace(torrent(1, 1), name=name, files=tuple(StoredFile(path, 0) for path in paths))
         assert decode_content(encode_content(record), record.infohash_v1, None) == record, (name, paths)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "春夏秋冬山川",
+        "Волшебный лес",
+        "Déjà vu",
+        "😀😁😂",
+        "\ufffe\uffff",
+        "\ud800",
+        "".join(map(chr, range(160, 900))),
+    ],
+)
+def test_names_in_any_script_are_read_as_they_were_written(name):
+    rng = random.Random(len(name))
+    names = [f"{name}.{number:02} {''.join(rng.choices(name, k=9))}.mkv" for number in range(1, 30)]
+    record = replace(torrent(1, 1), name=name, comment=name, files=tuple(StoredFile(path, 7) for path in names))
+    assert decode_content(encode_content(record), record.infohash_v1, None) == record
+
+
+def test_a_character_of_another_script_takes_a_byte_at_most():
+    kanji = "".join(map(chr, range(0x4E00, 0x4E00 + 700, 10)))
+    titles = ["".join(random.Random(number).choices(kanji, k=20)) for number in range(60)]
+    blob = encode_content(replace(torrent(1, 1), files=tuple(StoredFile(title, 0) for title in titles)))
+    assert len(blob) < 60 * 20
+
+
+def test_an_alphabet_that_is_damaged_is_refused():
+    blob = encode_content(replace(torrent(1, 1), files=(StoredFile("春夏秋冬" * 9, 0),)))
+    for at in range(2, len(blob)):
+        for byte in (0, 0x7F, 0xFF):
+            try:
+                decode_content(blob[:at] + bytes([byte]) + blob[at + 1 :], bytes(20), None)
+            except StorageError as error:
+                assert bytes(20).hex() in str(error)
 
 
 def test_the_values_for_an_index_are_read_without_the_rest():

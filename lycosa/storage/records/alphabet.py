@@ -1,0 +1,59 @@
+"""Encodes texts with one byte for each character: ASCII, and the alphabet of the text, its up to 128 other characters.
+
+UTF-8 takes 2 to 4 bytes for such a character, and zstd leaves about half of them. An alphabet is stored with each text,
+as the differences of its sorted characters, so it is used if its characters occur often enough.
+"""
+
+from __future__ import annotations
+
+import codecs
+from itertools import accumulate, pairwise
+
+from lycosa.storage.records.size_bits import pack_sizes, unpack_sizes
+
+LETTERS_MAX = 128
+USES_MIN = 3
+"""Minimum mean number of occurrences of a character."""
+UNDEFINED = "\ufffe"
+"""What Python's tables of characters contain for bytes without a character."""
+_ASCII = bytes(range(128)).decode()
+
+
+def alphabet_of(text: str) -> str:
+    """Return the characters that are not ASCII; "" if UTF-8 is better."""
+    if text.isascii():
+        return ""
+    letters = set(text).difference(_ASCII)
+    uses = len(text) - len(text.encode("ascii", "ignore"))
+    few = len(letters) <= LETTERS_MAX and len(letters) * USES_MIN <= uses
+    return "".join(sorted(letters)) if few and UNDEFINED not in letters else ""
+
+
+def encode(text: str, alphabet: str) -> bytes:
+    """Return the text, with a byte for each character."""
+    return codecs.charmap_encode(text, "strict", codecs.charmap_build(_table(alphabet)))[0]
+
+
+def decode(data: bytes, alphabet: str) -> str:
+    """Return the text. Raises `ValueError` if a byte has no character."""
+    return codecs.charmap_decode(data, "strict", _table(alphabet))[0]
+
+
+def pack(alphabet: str) -> bytes:
+    """Return the stored form of an alphabet."""
+    return pack_sizes([ord(letter) - ord(last) for last, letter in pairwise(_ASCII[-1] + alphabet)])
+
+
+def unpack(packed: bytes, letters: int) -> str:
+    """Return an alphabet of so many letters. Raises `ValueError`."""
+    if letters > LETTERS_MAX:
+        raise ValueError(f"an alphabet of {letters} letters")
+    steps = accumulate(unpack_sizes(packed, letters), initial=ord(_ASCII[-1]))
+    try:
+        return "".join(map(chr, steps))[1:]
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+
+
+def _table(alphabet: str) -> str:
+    return _ASCII + alphabet.ljust(LETTERS_MAX, UNDEFINED)
