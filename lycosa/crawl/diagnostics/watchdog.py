@@ -6,8 +6,8 @@ record, the thread inspects the stack of the loop's thread and reports the inner
     Quotes.parse has blocked the crawl for 1.1 s at quotes.py:12 (time.sleep): use await asyncio.sleep(...)
 
 Each line of code is reported once, and again with its duration when the call has ended. A call that holds the
-interpreter lock (such as a regular expression that backtracks) is reported only when it ends, at its line or the next
-one. Works with any event loop.
+interpreter lock (such as a regular expression that backtracks) is reported only when it ends, with its line or the line
+after it. Works with any event loop.
 """
 
 from __future__ import annotations

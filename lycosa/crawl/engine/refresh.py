@@ -29,8 +29,8 @@ SLICE = 1000
 """Maximum number of rows examined between two commits."""
 
 CARRIED = "carried"
-"""A key in the frontier's positions. Its value is a hash of the name of the last segment that has taken over all URLs
-of its previous segment. For a segment with a period in its name, the key ends with the period: `carried:3d`.
+"""A key in the frontier's positions. Its value is a hash of the name of the latest segment that has taken over all URLs
+of the segment before it. For a segment with a period in its name, the key ends with the period: `carried:3d`.
 """
 
 

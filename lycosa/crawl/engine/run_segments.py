@@ -76,7 +76,7 @@ class RunSegments:
             log.info("queued again: %d URLs by age, %d of the previous segment, %d dead", old, carried, dead)
 
     def current(self, stored: Iterable[str]) -> list[str]:
-        """Return the segments of this run. If requests have periods, there is one for each period in `stored`."""
+        """Return the segments of this run. If requests have periods, there is a segment for each period in `stored`."""
         names = list(stored)
         return list(dict.fromkeys(name for each in self._namings for name in each.current(self.first, names)))
 

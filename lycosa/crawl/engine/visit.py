@@ -114,8 +114,8 @@ class PageRules:
 class Visitor:
     """Visits the records of one spider.
 
-    `prepare(item)` returns the data that each sink will write. `known(segment, fingerprints)` returns those of the
-    fingerprints that are certainly in the frontier.
+    `prepare(item)` returns the data that each sink will write. `known(segment, fingerprints)` returns the fingerprints
+    that are certainly in the frontier.
     """
 
     spider: Spider

@@ -13,7 +13,7 @@ REDIRECT_URLS = "redirect_urls"
 """The key of `meta` for the URLs of the redirects that led to this request, oldest first (as in Scrapy)."""
 
 REDIRECT_REASONS = "redirect_reasons"
-"""The key of `meta` for the statuses of these redirects, or "meta refresh"."""
+"""The key of `meta` for the status of each of these redirects ("meta refresh" for a meta refresh)."""
 
 REPLACEMENTS_MAX = 20
 """Maximum number of consecutive replacements of a request by middlewares."""

@@ -1,8 +1,8 @@
 """Reports request starts to a frontier in another process, which counts crawl delays from the reported times.
 
 Each start is reported twice. The first report is sent before the transfer, so that other workers need not wait for the
-end of the transfer. The second one is sent after it, and corrects the first by the time that libcurl measured, because
-a busy event loop sends requests late.
+end of the transfer. The second report is sent after the transfer. It corrects the first report by the time that libcurl
+measured, because a busy event loop sends requests late.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Response:
 
     @cached_property
     def encoding(self) -> str:
-        """The encoding by its name in Python: `response_encoding` in meta, else detected as browsers do."""
+        """Python's name of the encoding: `response_encoding` in meta, else detected as browsers do."""
         label = self.request.get_meta("response_encoding")
         return detect_encoding(self.body, self.headers.get("content-type")) if label is None else _codec_name(label)
 

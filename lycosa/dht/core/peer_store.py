@@ -22,7 +22,8 @@ PEERS_MAX = 100_000
 INFOHASHES_MAX = 20_000
 """Maximum number of infohashes: about 20 MB (libtorrent: 2,000)."""
 SWARM_MAX = 6000
-"""Maximum number of peers per infohash: the filters of BEP 33 are then full. Beyond it no tokens are issued."""
+"""Maximum number of peers per infohash: with more, the filters of BEP 33 would be too full. For an infohash with this
+number of peers no tokens are issued."""
 HOST_ANNOUNCES_MAX = 500
 """Maximum number of entries of one host (an IPv4 address or an IPv6 /64). Of a million torrents that one host seeds,
 a node is among the eight closest for one or two."""

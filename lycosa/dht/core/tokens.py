@@ -1,4 +1,4 @@
-"""The tokens in answers to get_peers. An announce needs one (BEP 5).
+"""The tokens in answers to get_peers. An announce is accepted only with such a token (BEP 5).
 
 A token is valid for 5 to 10 minutes, for one IP address and one infohash. Tokens are not stored: a token is a keyed
 hash, and the key changes every 5 minutes.

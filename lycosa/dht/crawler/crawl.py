@@ -4,7 +4,7 @@
                    announces and lookups that reach our node                        discover.py
      2 triage      drop known infohashes                                            triage.py
          the queue: durable infohashes with due times                               queue.py
-     3 peers       from the nodes that sampled the infohash, else from a lookup     peers.py samplers.py
+     3 peers       from the nodes whose samples had the infohash, else by a lookup  peers.py samplers.py
      4 metadata    from several peers at a time; one limit for all connections      metadata.py
      5 content     clean names, classify contents, apply rules                      content.py
      6 store       write batches; then the infohash is done                         store.py

@@ -16,7 +16,10 @@ LOOK_EVERY_S = 60.0
 
 
 class ReturnsStage:
-    """See the module. The profile limits how many are queued in a minute, since an eviction removes many at once."""
+    """See the module. The profile limits how many torrents are queued per minute.
+
+    Without this limit there would be bursts, because an eviction removes many torrents at once.
+    """
 
     def __init__(self, store: RecordStore, queue: HashQueue, profile: Profile) -> None:
         self._store, self._queue, self._per_minute = store, queue, profile.returned
@@ -28,7 +31,7 @@ class ReturnsStage:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def queue_some(self) -> int:
-        """Queue torrents that are due, at most those of a minute. Return their number."""
+        """Queue torrents that are due, at most as many as the profile allows per minute. Return their number."""
         now = self._queue.now()
         lapsed = await self._store.lapsed(now, self._per_minute)
         if lapsed:

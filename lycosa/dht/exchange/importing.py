@@ -111,7 +111,7 @@ class RecordImporter:
     async def _new_records(
         self, read: list[tuple[Entry, ImportedTorrent]], standing: dict[bytes, Standing], counts: ImportCounts
     ) -> list[TorrentRecord]:
-        """Return the new records after inspection. Count the others, and deny torrent files that rules refuse."""
+        """Return the new records after inspection. Count the others. Deny the infohashes of refused torrent files."""
         new: list[TorrentRecord] = []
         denied: dict[str, list[bytes]] = defaultdict(list)
         for entry, torrent in read:

@@ -23,8 +23,8 @@ sent."""
 
 EXTENSION_HANDSHAKE = 0
 METADATA_ID = 1
-"""The id of the metadata messages that peers send to us. Each peer chooses the id of those that we send, in its
-extension handshake."""
+"""The id of the metadata messages that peers send to us. The extension handshake of each peer has the id of the
+metadata messages that we send to the peer."""
 
 REQUEST, DATA, REJECT = 0, 1, 2
 

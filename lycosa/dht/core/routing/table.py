@@ -7,12 +7,13 @@ Bucket i has ids that share exactly i leading bits with ours. The last bucket, o
 only one that splits. A contact is
 
 - good: it sent an answer or a query within 15 minutes (and has answered a query of ours at least once);
-- questionable: the last message is older, or the contact was restored from a file;
+- questionable: its last message is older, or the contact was restored from a file;
 - bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and it is the first to be replaced.
 
 A newcomer to a full bucket waits as a replacement, while the questionable contact that has been silent longest is
 pinged up to CHECKS_MAX times. So that one party cannot fill the table, it has one contact per IPv4 address or IPv6
-/64, and at most NETWORK_CONTACTS_MAX per network. Contacts with secure ids (BEP 42) replace others.
+/64, and at most NETWORK_CONTACTS_MAX per network. In a full bucket that cannot split, a contact with a secure id (BEP
+42) replaces one without.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, r
 EPOCH, HOUR_S = 1_700_000_000, 3600
 """Infohashes have no depth. Their records use this field for the hour when they were queued, counted from EPOCH."""
 WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
-"""Priorities: an announced infohash has a live peer; for a wanted one neither a peer nor a sampler is known."""
+"""Priorities: an announced infohash has a live peer; for a wanted infohash neither a peer nor a sampler is known."""
 
 
 def fingerprint(infohash: bytes) -> int:

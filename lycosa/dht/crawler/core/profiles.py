@@ -41,7 +41,7 @@ class Profile:
     harvested: int
     """Infohashes that are queued because other nodes requested them from ours. Such requests are not verified."""
     returned: int
-    """Evicted torrents that are queued again: at most 40 % of the tries, so that others are tried too."""
+    """Evicted torrents that are queued again: at most 40 % of the tries, so that other infohashes are tried too."""
     connections_max: int
     """Maximum number of open connections."""
     in_work_max: int

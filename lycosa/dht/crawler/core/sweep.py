@@ -31,8 +31,8 @@ from lycosa.dht.crawler.core.lane import KEY_BITS, KEY_SPACE, SweepLane, lanes
 
 POSITION_BITS = 62
 LANES_BITS = 4
-"""The low bits of a stored position, which encode the number of lanes. The other bits are precise enough: a step of one
-is less than the distance between two nodes of the public network, about 2^137."""
+"""Number of low bits of a stored position that encode the number of lanes. The other bits are precise enough: their
+smallest step is less than the distance between two nodes of the public network, about 2^137."""
 PROGRESS_BITS = POSITION_BITS - LANES_BITS
 LANES_MAX = 8
 """Maximum number of lanes. One lane queries 30 nodes a second: it waits for responses, and a third never come."""
@@ -159,7 +159,7 @@ class Sweep:
         return sum(lane.progress for lane in self._lanes) / len(self._lanes)
 
     def known_share(self, now: float) -> float:
-        """Estimate the share of the network's infohashes that is known, from the share in the last sample of each node.
+        """Estimate the known share of the network's infohashes from the known share of the last sample of each node.
 
         In the first sweep the share is multiplied by the coverage. While samples have many new infohashes, the estimate
         is too low, because these still count as unknown.
