@@ -32,7 +32,7 @@ from lycosa.search.sphinx.index import SphinxIndex  # noqa: E402
 from lycosa.search.tantivy import TantivyIndex  # noqa: E402
 from lycosa.search.torrent_entry import torrent_entry  # noqa: E402
 from lycosa.storage.records.content import encode_content  # noqa: E402
-from lycosa.storage.records.rows import NEVER, searched_torrent, worth  # noqa: E402
+from lycosa.storage.records.rows import NEVER, searched_torrents, worth  # noqa: E402
 from tests.servers.sphinx import SphinxProcess, sphinx_process  # noqa: E402
 
 MEMORY = "256M"
@@ -74,7 +74,7 @@ class Rows:
             numbers = range(start, min(start + BATCH, self.count))
             contents = (self._contents[number % len(self._contents)] for number in numbers)
             rows = zip(numbers, contents, strict=True)
-            stored = [searched_torrent((number + 1, content, worth(9, 0), NEVER)) for number, content in rows]
+            stored = searched_torrents([(number + 1, content, worth(9, 0), NEVER) for number, content in rows])
             entries = [torrent_entry(each) for each in stored]
             yield entries if files else [entry._replace(texts={**entry.texts, "files": ""}) for entry in entries]
 

@@ -34,7 +34,7 @@ from lycosa.search.word_list import WordCounter, WordList  # noqa: E402
 from lycosa.storage.core.content_facts import ContentFacts, ContentType  # noqa: E402
 from lycosa.storage.core.torrent_record import TorrentRecord  # noqa: E402
 from lycosa.storage.records.content import encode_content  # noqa: E402
-from lycosa.storage.records.rows import NEVER, searched_torrent, worth  # noqa: E402
+from lycosa.storage.records.rows import NEVER, searched_torrents, worth  # noqa: E402
 from tests.storage.torrents import torrent  # noqa: E402
 
 BATCH = 2000
@@ -69,9 +69,9 @@ def measure(count: int, folder: Path) -> dict[str, object]:
     for start in range(0, count, BATCH):
         numbers = range(start, min(start + BATCH, count))
         mark = time.thread_time()
-        stored = [
-            searched_torrent((number, contents[number % len(contents)], worth(9, 0), NEVER)) for number in numbers
-        ]
+        stored = searched_torrents(
+            [(number, contents[number % len(contents)], worth(9, 0), NEVER) for number in numbers]
+        )
         steps["decode"] += time.thread_time() - mark
         mark = time.thread_time()
         entries = [torrent_entry(each) for each in stored]

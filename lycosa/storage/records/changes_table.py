@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lycosa.storage.core.torrent_record import Change
 from lycosa.storage.records.database import DatabaseThread
-from lycosa.storage.records.rows import SEARCHED, Row, searched_torrent
+from lycosa.storage.records.rows import SEARCHED, Row, searched_torrents
 
 UNCHANGED, NEW = 0, 1
 """The tokens of an indexed torrent, and of one that is not indexed and has not changed since it was stored."""
@@ -26,9 +26,11 @@ class ChangedRow(NamedTuple):
     token: int
     row: Row | None
 
-    def decoded(self) -> Change:
-        """Return the change. Raises `StorageError`."""
-        return Change(self.id, self.token, None if self.row is None else searched_torrent(self.row))
+
+def decoded(changed: Sequence[ChangedRow]) -> list[Change]:
+    """Return these changes. Raises `StorageError`."""
+    torrents = {each.id: each for each in searched_torrents([each.row for each in changed if each.row is not None])}
+    return [Change(each.id, each.token, torrents.get(each.id)) for each in changed]
 
 
 class ChangesTable(DatabaseThread):

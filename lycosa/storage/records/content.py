@@ -15,10 +15,9 @@ lower-case words between spaces, so that more of them match the dictionary. Read
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, islice
-from operator import length_hint
 from typing import NamedTuple
 
 from lycosa.core.errors import StorageError
@@ -36,6 +35,8 @@ PIECE_BITS_MAX = 63
 PATHS_AT_ONCE = 16
 """Number of paths that are decoded together. A caller that needs only the first paths does not wait for the others."""
 PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
+FRAME_HEAD_BYTES, BLOCK_HEAD_BYTES, REPEATED_BYTE = 2, 3, 1
+"""Sizes in a frame of zstd without its magic number, and the type of a block that repeats one byte."""
 
 SHIFT = 0x20
 """The difference between the codes of a small letter and its capital."""
@@ -95,36 +96,65 @@ def encode_text(record: TorrentRecord) -> EncodedText:
 
 
 class ContentReader:
-    """Reads what `encode_content` wrote. Paths and sizes are decoded when they are requested.
+    """Reads what `encode_content` wrote. The name and the paths can be read after `open`, which gets the text.
 
-    Raises `ValueError`, `IndexError` or `FrameError` if the blob is damaged.
+    Paths and sizes are decoded when they are requested. Raises `ValueError`, `IndexError` or `FrameError` if the blob
+    is damaged.
     """
 
     def __init__(self, content: bytes) -> None:
-        version, flags = content[:2]
+        version, flags = content[0], content[1]
         if version not in {1, VERSION, WITH_ALPHABET}:
             raise ValueError(f"unknown version {version}")
-        rest = iter(content)
-        next(rest), next(rest)
-        numbers = _read_varints(rest)
-        if (piece_bits := next(numbers)) > PIECE_BITS_MAX:
+        piece_bits, at = _varint(content, 2)
+        if piece_bits > PIECE_BITS_MAX:
             raise ValueError(f"unknown piece length 2^{piece_bits - 1}")
-        self._flags = flags
-        self.piece_bytes = 1 << piece_bits - 1 if piece_bits else next(numbers)
-        self.discovered = (next(numbers) + EPOCH) % NUMBERS
-        self.created = next(numbers) if flags & CREATED else None
-        self.facts = _read_facts(numbers) if flags & FACTS else None
-        name_bytes, comment_bytes = next(numbers), next(numbers) if flags & COMMENTED else 0
-        self.count = next(numbers)
-        self._lengths = list(islice(numbers, self.count)) if flags & PLAIN else []
-        self._total = next(numbers) if version > 1 and self.count else None
-        letters, packed_bytes = (next(numbers), next(numbers)) if version == WITH_ALPHABET else (0, 0)
-        at = len(content) - length_hint(rest)
-        self._alphabet = alphabet.unpack(content[at : at + packed_bytes], letters)
-        text, self._packed_sizes = decompress(content[at + packed_bytes :])
-        name, self._columns = text[:name_bytes], text[name_bytes + comment_bytes :]
-        self.name = self._to_text(name if flags & PLAIN else _changed(name, flags))
-        self.comment = _to_text(text[name_bytes:][:comment_bytes]) if comment_bytes else ""
+        self._content, self._flags = content, flags
+        if piece_bits:
+            self.piece_bytes = 1 << piece_bits - 1
+        else:
+            self.piece_bytes, at = _varint(content, at)
+        discovered, at = _varint(content, at)
+        self.discovered = (discovered + EPOCH) % NUMBERS
+        self.created: int | None = None
+        if flags & CREATED:
+            self.created, at = _varint(content, at)
+        self.facts: ContentFacts | None = None
+        if flags & FACTS:
+            self.facts, at = _read_facts(content, at)
+        self._name_bytes, at = _varint(content, at)
+        self._comment_bytes = 0
+        if flags & COMMENTED:
+            self._comment_bytes, at = _varint(content, at)
+        self.count, at = _varint(content, at)
+        self._lengths = list[int]()
+        for _ in range(self.count if flags & PLAIN else 0):
+            length, at = _varint(content, at)
+            self._lengths.append(length)
+        self._total: int | None = None
+        if version > 1 and self.count:
+            self._total, at = _varint(content, at)
+        self._alphabet = ""
+        if version == WITH_ALPHABET:
+            letters, at = _varint(content, at)
+            packed_bytes, at = _varint(content, at)
+            self._alphabet = alphabet.unpack(content[at : at + packed_bytes], letters)
+            at += packed_bytes
+        self._frame_at, self._frame_end = at, _frame_end(content, at)
+        self.name, self.comment, self._columns = "", "", b""
+
+    @property
+    def frame(self) -> bytes:
+        """The compressed text."""
+        return self._content[self._frame_at : self._frame_end]
+
+    def open(self, text: bytes) -> ContentReader:
+        """Take the decompressed text."""
+        name, path_start = text[: self._name_bytes], self._name_bytes + self._comment_bytes
+        self.name = self._to_text(name if self._flags & PLAIN else _changed(name, self._flags))
+        self.comment = _to_text(text[self._name_bytes : path_start]) if self._comment_bytes else ""
+        self._columns = text[path_start:]
+        return self
 
     def paths(self) -> Iterator[str]:
         """Return the paths of the files."""
@@ -140,9 +170,10 @@ class ContentReader:
 
     def sizes(self, files_max: int | None = None) -> list[int]:
         """Return the sizes of all files, or of the first `files_max` files."""
+        packed = self._content[self._frame_end :]
         if self._total is None or (files_max is not None and files_max < self.count):
-            return unpack_sizes(self._packed_sizes, self.count if files_max is None else min(files_max, self.count))
-        sizes = unpack_sizes(self._packed_sizes, self.count - 1)
+            return unpack_sizes(packed, self.count if files_max is None else min(files_max, self.count))
+        sizes = unpack_sizes(packed, self.count - 1)
         return [*sizes, self._total - sum(sizes)]
 
     def size_bytes(self) -> int:
@@ -167,6 +198,19 @@ class ContentReader:
         )
 
 
+def read_content(content: bytes) -> ContentReader:
+    """Return a reader of this blob."""
+    reader = ContentReader(content)
+    return reader.open(decompress([reader.frame])[0])
+
+
+def read_contents(contents: Sequence[bytes]) -> list[ContentReader]:
+    """Return a reader of each blob. Reading them together is faster."""
+    readers = [ContentReader(content) for content in contents]
+    texts = decompress([reader.frame for reader in readers])
+    return [reader.open(text) for reader, text in zip(readers, texts, strict=True)]
+
+
 @contextmanager
 def damage(of: str) -> Iterator[None]:
     """Translate the exceptions that a damaged blob causes into `StorageError`. `of` names the torrent."""
@@ -179,7 +223,7 @@ def damage(of: str) -> Iterator[None]:
 def decode_content(content: bytes, infohash_v1: bytes | None, infohash_v2: bytes | None) -> TorrentRecord:
     """Return the record. Raises `StorageError` if the blob is damaged."""
     with damage((infohash_v1 or infohash_v2 or b"").hex()):
-        return ContentReader(content).record(infohash_v1, infohash_v2)
+        return read_content(content).record(infohash_v1, infohash_v2)
 
 
 def _changes(text: bytes) -> int:
@@ -226,23 +270,45 @@ def _varints(numbers: list[int]) -> bytes:
     return bytes(out)
 
 
-def _read_varints(data: Iterator[int]) -> Iterator[int]:
-    """Yield the numbers. Each is read from `data` only when it is requested."""
-    number = shift = 0
-    for byte in data:
+def _frame_end(data: bytes, start: int) -> int:
+    """Return the place after the frame that starts here. Raises `IndexError`, `ValueError`."""
+    if data[start]:  # `compress` leaves out the optional parts of the header
+        raise ValueError("the header of the text is unknown")
+    at = start + FRAME_HEAD_BYTES
+    while True:
+        head = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        at += BLOCK_HEAD_BYTES + (1 if head >> 1 & 3 == REPEATED_BYTE else head >> 3)
+        if head & 1:
+            break
+    if at > len(data):
+        raise IndexError("the text is incomplete")
+    return at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number that starts here, and the place after it."""
+    number = data[at]
+    if number < 0x80:
+        return number, at + 1
+    number &= 0x7F
+    shift = 7
+    while True:
+        at += 1
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            yield number | byte << shift
-            number = shift = 0
-        else:
-            number |= (byte & 0x7F) << shift
-            shift += 7
-    raise IndexError("a number is incomplete")
+            return number, at + 1
+        shift += 7
 
 
-def _read_facts(numbers: Iterator[int]) -> ContentFacts:
+def _read_facts(data: bytes, at: int) -> tuple[ContentFacts, int]:
     """Read a bit mask of the facts that are not 0, then these facts."""
-    present = next(numbers)
-    return facts_of([next(numbers) if present >> place & 1 else 0 for place in range(FACT_NUMBERS)])
+    present, at = _varint(data, at)
+    facts = [0] * FACT_NUMBERS
+    for place in range(FACT_NUMBERS):
+        if present >> place & 1:
+            facts[place], at = _varint(data, at)
+    return facts_of(facts), at
 
 
 def _to_bytes(text: str) -> bytes:

@@ -9,8 +9,10 @@ called.
 from __future__ import annotations
 
 import ctypes
+import secrets
 import sys
 import threading
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -32,10 +34,15 @@ TEXT_MAX_BYTES = 1 << 26
 LEVEL = 6
 """Level 19 takes five times as long and saves 3 %."""
 DICTIONARY = "names.dict"
-REUSED_BYTES = 1 << 16
-"""Texts of at most this size are decompressed with the context that each thread keeps."""
-FRAME_MAX_BYTES = 1 << 62
-"""Maximum size of a frame as returned by zstd. Larger numbers are error codes."""
+REUSED_BYTES = 1 << 17
+"""Texts of at most this size together are decompressed at once with the context that each thread keeps. zstd returns
+larger numbers as error codes."""
+JOINED_MAX = 100
+"""Maximum number of frames that are decompressed at once."""
+SEPARATOR = secrets.token_bytes(16)
+"""Random, so that nobody can write it into a name."""
+BETWEEN = MAGIC + bytes([0x20, len(SEPARATOR), len(SEPARATOR) << 3 | 1, 0, 0]) + SEPARATOR + MAGIC
+"""A frame with the separator, not compressed, and the magic number of the next frame."""
 
 
 def compress(text: bytes) -> bytes:
@@ -43,19 +50,21 @@ def compress(text: bytes) -> bytes:
     return _compressor().compress(text, zstd.ZstdCompressor.FLUSH_FRAME)[len(MAGIC) :]
 
 
-def decompress(frame: bytes) -> tuple[bytes, bytes]:
-    """Return the text, and the bytes that follow its frame. Raises `ValueError`, `FrameError`."""
-    frame = MAGIC + frame
+def decompress(frames: Sequence[bytes]) -> list[bytes]:
+    """Return the texts of these frames. Raises `ValueError`, `FrameError`."""
     context = _kept.context
-    return context.decompress(frame) if context is not None else _decompress(frame)
+    if context is None:
+        return [_decompress(frame) for frame in frames]
+    parts = (frames[start : start + JOINED_MAX] for start in range(0, len(frames), JOINED_MAX))
+    return [text for part in parts for text in context.decompress(part)]
 
 
-def _decompress(frame: bytes) -> tuple[bytes, bytes]:
+def _decompress(frame: bytes) -> bytes:
     decompressor = zstd.ZstdDecompressor(_dictionary())
-    text = decompressor.decompress(frame, max_length=TEXT_MAX_BYTES)
+    text = decompressor.decompress(MAGIC + frame, max_length=TEXT_MAX_BYTES)
     if not decompressor.eof:
         raise ValueError("the text is incomplete or too long")
-    return text, decompressor.unused_data
+    return text
 
 
 @cache
@@ -82,7 +91,6 @@ def _library() -> Any:
             ("ZSTD_createDDict", pointer, (data, size)),
             ("ZSTD_createDCtx", pointer, ()),
             ("ZSTD_freeDCtx", size, (pointer,)),
-            ("ZSTD_findFrameCompressedSize", size, (data, size)),
             ("ZSTD_decompress_usingDDict", size, (pointer, pointer, size, data, size, pointer)),
         ):
             function = getattr(library, name)
@@ -102,18 +110,22 @@ class _Context:
     """The objects that zstd needs to decompress. Each thread has its own."""
 
     def __init__(self, library: Any) -> None:
-        self._free = library.ZSTD_freeDCtx
-        self._size_of, self._read = library.ZSTD_findFrameCompressedSize, library.ZSTD_decompress_usingDDict
+        self._free, self._read = library.ZSTD_freeDCtx, library.ZSTD_decompress_usingDDict
         self._context, self._dictionary = library.ZSTD_createDCtx(), _prepared_dictionary()
         self._out = ctypes.create_string_buffer(REUSED_BYTES)
         self._at = ctypes.addressof(self._out)
 
-    def decompress(self, frame: bytes) -> tuple[bytes, bytes]:
-        size = self._size_of(frame, len(frame))
-        if size > FRAME_MAX_BYTES:
-            return _decompress(frame)
-        length = self._read(self._context, self._at, REUSED_BYTES, frame, size, self._dictionary)
-        return (ctypes.string_at(self._at, length), frame[size:]) if length <= REUSED_BYTES else _decompress(frame)
+    def decompress(self, frames: Sequence[bytes]) -> list[bytes]:
+        # zstd reads adjacent frames in one call. A frame between each two contains bytes that no text contains.
+        joined = MAGIC + BETWEEN.join(frames)
+        length = self._read(self._context, self._at, REUSED_BYTES, joined, len(joined), self._dictionary)
+        if length <= REUSED_BYTES:
+            texts = ctypes.string_at(self._at, length).split(SEPARATOR)
+            if len(texts) == len(frames):
+                return texts
+        if len(frames) == 1:
+            return [_decompress(frames[0])]
+        return [text for frame in frames for text in self.decompress([frame])]
 
     def __del__(self) -> None:
         self._free(self._context)

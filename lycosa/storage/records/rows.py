@@ -15,11 +15,12 @@ bytes, so 2^47 is subtracted from the 48-bit numbers: then small ones take 6 byt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lycosa.storage.core.torrent_record import NO_FILES, SearchedTorrent, StoredFiles, StoredTorrent
-from lycosa.storage.records.content import ContentReader, damage
+from lycosa.storage.records.content import ContentReader, damage, read_content, read_contents
+from lycosa.storage.records.frames import FrameError
 
 Row = tuple[Any, ...]
 
@@ -55,7 +56,7 @@ def stored_torrent(row: Row, files_max: int | None = None) -> StoredTorrent:
     number, v1, v2, content, worth, counted = row
     v1, v2 = (None if each is None else bytes(each) for each in (v1, v2))
     with damage((v1 or v2 or b"").hex()):
-        read = ContentReader(bytes(content))
+        read = read_content(bytes(content))
         record = read.record(v1, v2, files_max)
         missing = read.count - len(record.files)
         left_out = StoredFiles(missing, read.size_bytes() - record.size_bytes) if missing else NO_FILES
@@ -66,16 +67,27 @@ def stored_torrent(row: Row, files_max: int | None = None) -> StoredTorrent:
 
 def searched_torrent(row: Row) -> SearchedTorrent:
     """Return the torrent of a row that `SEARCHED` selects. Raises `StorageError`."""
-    number, content, worth, counted = row
-    with damage(f"row {number}"):
-        read = ContentReader(bytes(content))
-        size_bytes = read.size_bytes()
+    with damage(f"row {row[0]}"):
+        return _searched(row, read_content(bytes(row[1])))
+
+
+def searched_torrents(rows: Sequence[Row]) -> list[SearchedTorrent]:
+    """Return the torrents of rows that `SEARCHED` selects. Raises `StorageError`."""
+    try:
+        readers = read_contents([bytes(content) for _, content, _, _ in rows])
+    except (ValueError, IndexError, FrameError):
+        return [searched_torrent(row) for row in rows]  # names the damaged row
+    return [_searched(row, reader) for row, reader in zip(rows, readers, strict=True)]
+
+
+def _searched(row: Row, read: ContentReader) -> SearchedTorrent:
+    number, _, worth, counted = row
     return SearchedTorrent(
         number,
         read.name,
         _Paths(read, number),
         read.count,
-        size_bytes,
+        read.size_bytes(),
         read.discovered,
         read.facts,
         read_worth(worth)[0],

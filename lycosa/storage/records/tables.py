@@ -27,7 +27,7 @@ from lycosa.storage.core.torrent_record import (
     hashed_key,
     key_of,
 )
-from lycosa.storage.records.changes_table import ChangedRow, ChangesTable
+from lycosa.storage.records.changes_table import ChangesTable, decoded
 from lycosa.storage.records.content import encode_content
 from lycosa.storage.records.database import VALUES_MAX, marks, slices
 from lycosa.storage.records.popularity_table import PopularityTable
@@ -108,7 +108,8 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return await self._run(lambda: self._due_for_count(int(before), limit))
 
     async def changes(self, limit: int) -> list[Change]:
-        return await self._decoded(await self._run(lambda: self._changes(limit), write=True))
+        rows = await self._run(lambda: self._changes(limit), write=True)
+        return await self._in_thread(lambda: decoded(rows))
 
     async def acknowledge(self, changes: Sequence[Change]) -> None:
         await self._run(lambda: self._acknowledge(changes), write=True)
@@ -126,7 +127,8 @@ class TableRecordStore(ChangesTable, PopularityTable):
         return await self._run(lambda: self._removed(limit))
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
-        return await self._decoded(await self._run(lambda: self._scan(after_id, limit), write=True))
+        rows = await self._run(lambda: self._scan(after_id, limit), write=True)
+        return await self._in_thread(lambda: decoded(rows))
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         return await self._run(lambda: self._hashes(after_id, limit))
@@ -178,9 +180,6 @@ class TableRecordStore(ChangesTable, PopularityTable):
         self._executor.shutdown()
 
     # -------------------------------------------------------------------------------------------------------- reading
-
-    async def _decoded(self, rows: Sequence[ChangedRow]) -> list[Change]:
-        return await self._in_thread(lambda: [row.decoded() for row in rows])
 
     def _ids(self, infohashes: Iterable[bytes]) -> dict[bytes, int]:
         """Return the ids of those torrents that are stored, by the 20 bytes of the infohash."""

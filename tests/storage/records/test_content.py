@@ -13,7 +13,7 @@ from backports import zstd
 from lycosa.core.errors import StorageError
 from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
-from lycosa.storage.records.content import ContentReader, decode_content, encode_content
+from lycosa.storage.records.content import decode_content, encode_content, read_content, read_contents
 from tests.storage.torrents import torrent
 
 VERSION_1 = (
@@ -52,7 +52,7 @@ def test_a_blob_of_an_older_release_is_read(blob):
         content=ContentFacts(ContentType.VIDEO, 5040, 1080, 2026, 0, 1, ("en",)),
     )
     assert decode_content(b85decode(blob), bytes(20), None) == record
-    assert ContentReader(b85decode(blob)).size_bytes() == sum(sizes)
+    assert read_content(b85decode(blob)).size_bytes() == sum(sizes)
 
 
 def test_a_damaged_piece_length_is_an_error_and_takes_no_memory():
@@ -134,9 +134,21 @@ def test_an_alphabet_that_is_damaged_is_refused():
 def test_the_values_for_an_index_are_read_without_the_rest():
     for seed in range(60):
         record = torrent(seed, seed)
-        reader = ContentReader(encode_content(record))
+        reader = read_content(encode_content(record))
         assert (reader.name, reader.count, reader.size_bytes()) == (record.name, seed, record.size_bytes)
         assert list(islice(reader.paths(), 3)) == [file.path for file in record.files[:3]]
+
+
+def test_long_texts_are_read_together_with_short_ones():
+    rng = random.Random(1)
+    records = [torrent(seed, files) for seed, files in enumerate([1, 0, 3, 4000, 2, 0, 1])]
+    noise = "".join(chr(rng.randrange(0x4E00, 0x9FFF)) for _ in range(100_000))  # does not fit into one block of zstd
+    records.insert(3, replace(records[0], name=noise, comment="x" * 300_000))
+    readers = read_contents([encode_content(record) for record in records])
+    assert [(reader.name, list(reader.paths())) for reader in readers] == [
+        (record.name, [file.path for file in record.files]) for record in records
+    ]
+    assert [reader.sizes() for reader in readers] == [[file.size_bytes for file in each.files] for each in records]
 
 
 def test_numbers_of_any_size_are_read_as_they_were_written():

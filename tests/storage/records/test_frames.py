@@ -22,20 +22,23 @@ def _context(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("_context")
-def test_a_text_and_the_data_after_its_frame_are_read():
-    for text in TEXTS:
-        assert decompress(compress(text) + b"after") == (text, b"after")
+def test_texts_are_read_together_and_alone():
+    compressed = [compress(text) for text in TEXTS] * 50
+    assert decompress(compressed) == TEXTS * 50
+    assert [decompress([frame]) for frame in compressed] == [[text] for text in TEXTS] * 50
+    assert decompress([]) == []
 
 
 @pytest.mark.usefixtures("_context")
 def test_a_damaged_frame_is_refused():
     frame = compress(TEXTS[3])
     for damaged in (b"", frame[:-1], frame[:5], b"\xff" * 20, b"\xff" * 20 + frame):
-        with pytest.raises((ValueError, zstd.ZstdError)):
-            decompress(damaged)
+        for frames_read in ([damaged], [compress(b"whole"), damaged]):
+            with pytest.raises((ValueError, zstd.ZstdError)):
+                decompress(frames_read)
 
 
 def test_each_thread_reads_on_its_own():
     with ThreadPoolExecutor(4) as pool:
-        read = pool.map(lambda number: decompress(compress(b"%d" % number * 50))[0], range(400))
+        read = pool.map(lambda number: decompress([compress(b"%d" % number * 50)])[0], range(400))
         assert list(read) == [b"%d" % number * 50 for number in range(400)]
