@@ -1,4 +1,4 @@
-"""Follows meta refreshes like redirects (middleware order 580): the page is done; the target is queued at its depth.
+"""Follows meta refreshes like redirects (order 580): the page is done, and the target is queued at the same depth.
 
 A page that reloads itself, leads back to an earlier URL, or comes after `max_redirects` redirects in a row (a slide
 show) goes to the callback. Exception: a page that sets a cookie and reloads within COOKIE_CHECK_MAX_S seconds

@@ -1,7 +1,7 @@
 """A fetcher whose transfers go through proxies of a pool. Each transfer leases a proxy and reports the outcome.
 
 If the proxy fails or is banned, the request goes back to the queue of its host (`NoProxyYet`) and is retried through
-another proxy. After the maximum number of proxies, a ban is returned as a response with the reason in
+another proxy. When the maximum number of proxies has been tried, a ban is returned as a response with the reason in
 `HttpResponse.refused`, and a failure is raised.
 
 The pool is not used if the caller or `proxy` in the request's meta names a proxy.

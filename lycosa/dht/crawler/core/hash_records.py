@@ -20,7 +20,7 @@ drops the leases. Shorter leases would do harm: the clock may jump when a machin
 as a failed try."""
 POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, robots=False)
 EPOCH, HOUR_S = 1_700_000_000, 3600
-"""Infohashes have no depth. Their records use this field for the hour when they were queued, counted from EPOCH."""
+"""Infohashes have no depth. The field `depth` of their records is the hour of queueing, counted from EPOCH."""
 WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
 """Priorities: an announced infohash has a live peer; for a wanted infohash neither a peer nor a sampler is known."""
 
