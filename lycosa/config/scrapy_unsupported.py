@@ -116,7 +116,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
     ("referrer_policy takes the name of a W3C policy", {"REFERRER_POLICIES": ({},)}),
     ("failed transfers are retried: raise RetryRequest for more, or set retries = 0", {"RETRY_EXCEPTIONS": ()}),
     ("robots.txt is parsed by RFC 9309", {"ROBOTSTXT_PARSER": ("scrapy.robotstxt.ProtegoRobotParser",)}),
-    ("robots.txt is parsed for user_agent", {"ROBOTSTXT_USER_AGENT": (None,)}),
+    ("the setting user_agent selects the rules in robots.txt", {"ROBOTSTXT_USER_AGENT": (None,)}),
     ("the frontier is the scheduler: leave it out", {"SCHEDULER": ("scrapy.core.scheduler.Scheduler",)}),
     ("the frontier keeps the order: give requests a priority, or set depth_priority", {
         "SCHEDULER_DISK_QUEUE": (), "SCHEDULER_MEMORY_QUEUE": (),
