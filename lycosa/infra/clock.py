@@ -40,7 +40,8 @@ class Clock:
         ours, wall = self._at + passed * self._rate, self._wall()
         self._at, self._since = max(ours, wall), self._since + passed
         ahead = self._at - wall
-        self._rate = max(SLOWEST, 1.0 - ahead / CHECK_S)  # agrees with the wall clock at the next check, unless capped
+        # At this rate our time agrees with the wall clock at the next check, unless SLOWEST is the larger value.
+        self._rate = max(SLOWEST, 1.0 - ahead / CHECK_S)
 
 
 def chance() -> float:

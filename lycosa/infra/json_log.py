@@ -21,7 +21,7 @@ STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object in one line. Fields never replace the module's own names."""
+    """Formats a record as a JSON object in one line. A field never replaces `time`, `level`, `logger` or `message`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

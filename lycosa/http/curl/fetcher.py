@@ -120,7 +120,10 @@ class CurlFetcher:
             self._sockets.watch(fd, poll)
 
     def _set_timer(self, timeout_ms: int) -> None:
-        """Call libcurl after `timeout_ms`, or never for -1. A timer that fires earlier is kept, and set again then."""
+        """Call libcurl after `timeout_ms`, or never for -1.
+
+        A timer that is due earlier stays. When it fires, it is set again for the rest of the time.
+        """
         if self._closed:
             return
         if timeout_ms == 0:  # libcurl must not be called from within its callback

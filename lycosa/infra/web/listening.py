@@ -58,8 +58,8 @@ def open_listener(host: str, port: int, where: str, access: Access, backlog: int
         # Python's message repeats the address.
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise problem(f"{where}: cannot listen there: {reason.lower()}") from None
-    # Connections inherit this. asyncio sets it only for sockets with a protocol number, which this one lacks. Without
-    # it, the body of a response waits up to 40 ms for the client to acknowledge the headers.
+    # Connections inherit this option. asyncio sets the option only for sockets with a protocol number, and this socket
+    # has none. Without the option, the body of a response waits up to 40 ms until the client acknowledges the headers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
