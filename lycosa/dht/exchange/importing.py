@@ -22,7 +22,7 @@ from lycosa.dht.crawler.core.hash_records import SAMPLED
 from lycosa.dht.crawler.core.torrent_records import to_torrent_record
 from lycosa.dht.exchange.entries import Entry, EntryKind, TorrentSource
 from lycosa.infra.own_thread import OwnThread
-from lycosa.storage.core.torrent_line import ImportedTorrent, parse_line, plausible_date
+from lycosa.storage.core.torrent_line import FilesUnknown, ImportedTorrent, magnet_link, parse_line, plausible_date
 from lycosa.storage.core.torrent_record import RecordPolicy, Standing, TorrentRecord, key_of
 from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.ports import RecordStore
@@ -67,10 +67,11 @@ class Problem(NamedTuple):
 
 
 class BatchResult(NamedTuple):
-    """The outcome of a batch."""
+    """The outcome of a batch. `unlisted` are its torrents whose files are not known, as infohashes for the queue."""
 
     counts: ImportCounts
     problems: list[Problem]
+    unlisted: Sequence[Entry] = ()
 
 
 Take = Callable[[Sequence[Entry]], Awaitable[BatchResult]]
@@ -86,9 +87,17 @@ class RecordImporter:
         """Store a batch. Raises `StateError`; the batch can then be repeated."""
         counts, problems, now = ImportCounts(), list[Problem](), self._now()
         read: list[tuple[Entry, ImportedTorrent]] = []
+        unlisted: list[Entry] = []
         for entry in entries:
             try:
                 torrent = read_entry(entry, int(now))
+            except FilesUnknown as unknown:
+                if self._policy.refuses(unknown.record):
+                    counts.refused[PRIVATE] += 1
+                else:
+                    link = magnet_link(replace(unknown.record, name=""))
+                    unlisted.append(entry._replace(kind=EntryKind.INFOHASH, data=link.encode()))
+                continue
             except LycosaError as error:
                 problems.append(Problem(entry.where, str(error)))
                 continue
@@ -106,7 +115,7 @@ class RecordImporter:
             counts.refused[DENIED] += stored.refused
         if popularities := [each.popularity for _, each in read if each.popularity is not None]:
             await self._store.set_popularity(popularities)  # the store ignores unknown torrents
-        return BatchResult(counts, problems)
+        return BatchResult(counts, problems, unlisted)
 
     async def _new_records(
         self, read: list[tuple[Entry, ImportedTorrent]], standing: dict[bytes, Standing], counts: ImportCounts
@@ -196,6 +205,14 @@ async def import_source(
     fails. If the rest of a source cannot be read, that counts as one problem.
     """
     running: deque[tuple[asyncio.Task[BatchResult], int]] = deque()
+
+    async def finish_first() -> None:
+        task, done = running.popleft()
+        result = await task
+        report(result, done)
+        if result.unlisted:
+            report(await take_infohashes(result.unlisted), done)
+
     try:
         async with aclosing(_batches(source)) as batches:
             async for batch in batches:
@@ -206,10 +223,9 @@ async def import_source(
                 if infohashes:
                     report(await take_infohashes(infohashes), batch[-1].done)
                 while len(running) >= concurrency:
-                    task, done = running.popleft()
-                    report(await task, done)
-        for task, done in running:
-            report(await task, done)
+                    await finish_first()
+        while running:
+            await finish_first()
     finally:
         tasks = [task for task, _ in running]
         for task in tasks:

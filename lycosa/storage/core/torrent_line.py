@@ -5,9 +5,9 @@
      "discovered": 1700000000, "seeders": 2, "leechers": 1, "counted": 1700000000,
      "seen": 1700000000, "content": {"type": "video", "category": 2040, ...}}
 
-Times are unix seconds. A line needs one infohash, `name` and `files`. Other fields may be absent or null. Unknown
-fields are ignored. `size_bytes`, `seen` and `content` are written but not read. Lines are untrusted: whatever the bytes
-are, `parse_line` raises only `BadTorrentLine`.
+Times are unix seconds. A line needs one infohash and `name`. Other fields may be absent or null. Unknown fields are
+ignored. `size_bytes`, `seen` and `content` are written but not read. Lines are untrusted: whatever the bytes are,
+`parse_line` raises only `BadTorrentLine` and `FilesUnknown`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,14 @@ class BadTorrentLine(LycosaError):
     """A line that describes no torrent."""
 
 
+class FilesUnknown(LycosaError):
+    """A line without the files of the torrent. The record has everything else."""
+
+    def __init__(self, record: TorrentRecord) -> None:
+        super().__init__("the files are not known")
+        self.record = record
+
+
 class FileFields(msgspec.Struct):
     """A file of a torrent in a line."""
 
@@ -58,7 +66,7 @@ class TorrentFields(msgspec.Struct, kw_only=True, omit_defaults=True):
     infohash_v2: str | None = ""
     name: str
     piece_bytes: _Number | None = 0
-    files: list[FileFields]
+    files: list[FileFields] | None = None
     private: bool | None = False
     comment: str | None = ""
     created: int | None = None
@@ -87,7 +95,7 @@ _DECODER = msgspec.json.Decoder(TorrentFields)
 
 
 def parse_line(line: bytes, now: int) -> ImportedTorrent:
-    """Read a line. Raises `BadTorrentLine`."""
+    """Read a line. Raises `BadTorrentLine`, `FilesUnknown`."""
     if len(line) > LINE_MAX:
         raise BadTorrentLine(f"longer than {LINE_MAX:,} bytes")
     try:
@@ -155,7 +163,7 @@ def _imported(fields: TorrentFields, now: int) -> ImportedTorrent:
             infohash_v1=v1,
             infohash_v2=v2,
             name=fields.name,
-            files=tuple([StoredFile(file.path, file.size_bytes) for file in fields.files]),
+            files=tuple([StoredFile(file.path, file.size_bytes) for file in fields.files or ()]),
             piece_bytes=fields.piece_bytes or 0,
             discovered=min(plausible_date(fields.discovered) or now, now),
             private=bool(fields.private),
@@ -166,6 +174,8 @@ def _imported(fields: TorrentFields, now: int) -> ImportedTorrent:
         raise BadTorrentLine(str(error)) from None
     if record.size_bytes > NUMBER_MAX:
         raise BadTorrentLine("the files together are larger than 2^63-1 bytes")
+    if fields.files is None:
+        raise FilesUnknown(record)
     counted = plausible_date(fields.counted)
     if counted is None:
         return ImportedTorrent(record)

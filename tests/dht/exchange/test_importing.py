@@ -13,10 +13,11 @@ import pytest
 
 from lycosa.core.errors import StorageError
 from lycosa.dht.core.bencode import encode
+from lycosa.dht.core.magnet import parse_magnet
 from lycosa.dht.crawler.core.hash_records import POLICY, infohash_of
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.exchange.entries import Entry, EntryKind
-from lycosa.dht.exchange.importing import BATCH_ROWS, NO_QUEUE, QueueImporter
+from lycosa.dht.exchange.importing import BATCH_ROWS, NO_QUEUE, ImportCounts, QueueImporter
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.storage.core.torrent_line import format_line
 from lycosa.storage.core.torrent_record import RecordPolicy, Standing, StoredTorrent, TorrentRecord
@@ -117,6 +118,18 @@ def test_a_bad_record_is_reported_and_the_others_are_imported() -> None:
         ("line 2", "Input data was truncated"),
         ("line 3", "no use"),
     ]
+
+
+@pytest.mark.parametrize("files", ["", ', "files": null'])
+def test_a_line_without_files_is_queued_with_all_its_infohashes(files: str) -> None:
+    v1, v2 = "ab" * 20, "cd" * 32
+    text = f'{{"infohash_v1": "{v1}", "infohash_v2": "{v2}", "name": "film"{files}}}'
+    private = text.replace("}", ', "private": true}')
+    entries = [Entry("", EntryKind.LINE, each.encode(), 0) for each in (text, private)]
+    imported = Imported().run(Given(*entries, line(torrent(1))))
+    assert imported.counts == ImportCounts(new=1, queued=1, refused=Counter(private=1))
+    [link] = imported.queued
+    assert parse_magnet(link.decode()).infohashes == (bytes.fromhex(v1), bytes.fromhex(v2))
 
 
 def test_entries_read_before_a_source_failed_are_imported() -> None:

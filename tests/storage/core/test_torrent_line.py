@@ -14,6 +14,7 @@ from lycosa.storage.core.torrent_line import (
     LINE_MAX,
     TIME_MAX,
     BadTorrentLine,
+    FilesUnknown,
     ImportedTorrent,
     csv_row,
     format_line,
@@ -43,11 +44,18 @@ def test_a_line_holds_all_that_is_stored_of_a_torrent(v1: bool, v2: bool) -> Non
     assert parse_line(format_line(uncounted), NOW) == (torrent(3), None)
 
 
-def test_a_line_needs_an_infohash_a_name_and_files_and_may_have_more() -> None:
+def test_a_line_needs_an_infohash_and_a_name_and_may_have_more() -> None:
     record = TorrentRecord(bytes.fromhex(V1), None, "n", (StoredFile("a/b", 7),), 0, NOW)
     assert parsed(**{"future field": [1], "size_bytes": -3}) == (record, None)
     assert parsed(infohash_v1=V1.upper()).record == record
     assert parsed(files=[]).record == replace(record, files=())
+
+
+@pytest.mark.parametrize("end", [b"", b',"files":null'])
+def test_a_torrent_whose_files_are_not_known_is_no_torrent_without_files(end: bytes) -> None:
+    with pytest.raises(FilesUnknown) as raised:
+        parse_line(b'{"infohash_v1":"%s","name":"n"%s}' % (V1.encode(), end), NOW)
+    assert raised.value.record.infohash_v1 == bytes.fromhex(V1)
 
 
 def test_unknown_values_may_be_null() -> None:
@@ -76,7 +84,6 @@ def test_implausible_and_future_dates_are_not_taken() -> None:
         (b"{", "truncated"),
         (b"[]", "Expected `object`"),
         (b'{"name":"n","files":[]}', "an infohash of 20 bytes"),
-        (b'{"infohash_v1":"%s","name":"n"}' % V1.encode(), "`files`"),
         (b'{"infohash_v1":"%s","files":[]}' % V1.encode(), "`name`"),
         (b'{"infohash_v1":"%s","name":"\xff","files":[]}' % V1.encode(), "not UTF-8"),
         (b'{"infohash_v1":"%s","name":"\\ud800","files":[]}' % V1.encode(), "."),
