@@ -55,6 +55,17 @@ class NodeState:
         self._last: list[SavedTable | None] = []
         self._unused: list[SavedNode] = []
 
+    def remove_if_unused(self, created: Sequence[Path]) -> None:
+        """Remove these folders, the folder of the state first, unless it has contacts or files of a crawl."""
+        has_contacts = any(table is not None and table.contacts for table in self._last)
+        folder = self._path.parent
+        with contextlib.suppress(OSError):  # the error that ends the block is more important
+            if not has_contacts and {each.name for each in folder.iterdir()} <= {FILE, LOCK}:
+                self._path.unlink(missing_ok=True)
+                (folder / LOCK).unlink()
+                for each in created:
+                    each.rmdir()
+
     def load(self, families: Sequence[int]) -> list[SavedTable | None]:
         """Return the saved table of each node: the n-th node of a family gets the n-th saved table of that family.
 
@@ -106,8 +117,12 @@ class NodeState:
 
 @contextlib.contextmanager
 def open_node_state(folder: Path) -> Iterator[NodeState]:
-    """Create the folder if it does not exist, and lock it. Raises `UsageError` and `StateError`."""
+    """Create the folder if it does not exist, and lock it. Raises `UsageError` and `StateError`.
+
+    If the block raises while the new folder contains nothing but a node without contacts, remove the folder.
+    """
     try:
+        created = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = lock_file(folder / LOCK, 0o600)
     except BlockingIOError:
@@ -116,8 +131,13 @@ def open_node_state(folder: Path) -> Iterator[NodeState]:
     except OSError as error:
         problem = "not a folder" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
         raise UsageError(f"--state {folder}: {str(problem).lower()}") from None
+    state = NodeState(folder)
     try:
-        yield NodeState(folder)
+        yield state
+    except BaseException:
+        if folder in created:
+            state.remove_if_unused(created)
+        raise
     finally:
         unlock_and_close(lock)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from lycosa.cli.dht.crawl_report import PlainReport, live_lines, summary_json, summary_lines
-from lycosa.cli.dht.options import NodeOptions, join, node_options, report, run_with_node
+from lycosa.cli.dht.options import NodeOptions, join, node_options, report, require_contacts, run_with_node
 from lycosa.cli.dht.records import rules_option
 from lycosa.cli.exit_codes import DONE
 from lycosa.cli.parameters import NON_EMPTY, Number, Size
@@ -134,6 +134,7 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     opening = open_torrent_crawl(
         session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
     )
+    require_contacts(session)
     async with opening as opened, _indexing(opened, state, options.index_dir):
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote

@@ -130,13 +130,18 @@ async def _with_node(opening: AbstractAsyncContextManager[Any], action: Callable
 
 async def join(session: Any) -> None:
     """Wait until the node has joined. Raises `UsageError` if it knows no node, `LycosaError` if no node answers."""
+    require_contacts(session)
+    report("joining the network ...")
+    if not await session.joined():
+        raise LycosaError("no node answered: check --bootstrap and --bind, and that the firewall lets UDP through")
+
+
+def require_contacts(session: Any) -> None:
+    """Raise `UsageError` if the node knows no node through which to join."""
     if session.is_isolated:
         raise UsageError(
             "no node through which to join: add --bootstrap HOST:PORT, or --bootstrap default for the public routers"
         )
-    report("joining the network ...")
-    if not await session.joined():
-        raise LycosaError("no node answered: check --bootstrap and --bind, and that the firewall lets UDP through")
 
 
 def report(*lines: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from socket import SOCK_DGRAM, socket
 
 import pytest
 
@@ -48,3 +49,29 @@ def test_a_page_for_other_machines_needs_allow_remote(tmp_path: Path) -> None:
     done = lycosa("dht", "crawl", "--state", "state", *JOIN, *with_page, cwd=tmp_path)
     assert done.returncode == 2
     assert "would be open to other machines: add --allow-remote" in assert_one_line(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--bind", "127.0.0.1:{used}", *JOIN[2:]], "already in use"),
+        (["--bind", "127.0.0.1:0"], "add --bootstrap"),
+        ([*JOIN, "--rules", "missing.toml"], "missing.toml"),
+    ],
+)
+def test_a_crawl_that_cannot_start_leaves_nothing_behind(tmp_path: Path, arguments: list[str], said: str) -> None:
+    with socket(type=SOCK_DGRAM) as used:
+        used.bind(("127.0.0.1", 0))
+        with_port = [each.replace("{used}", str(used.getsockname()[1])) for each in arguments]
+        done = lycosa("dht", "crawl", "--state", "deep/state", *with_port, cwd=tmp_path)
+    assert done.returncode != 0
+    assert said in assert_one_line(done.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_crawl_that_cannot_start_removes_no_folder_that_it_did_not_make(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "notes.txt").write_text("mine")
+    done = lycosa("dht", "crawl", "--state", "state", "--bind", "127.0.0.1:0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert (tmp_path / "state" / "notes.txt").read_text() == "mine"
