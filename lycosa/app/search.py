@@ -21,7 +21,7 @@ from lycosa.search.speller import Speller
 from lycosa.search.sphinx.config import index_config, searchd_config
 from lycosa.search.sphinx.index import SphinxIndex, erase_sphinx, sphinx_marker
 from lycosa.search.tantivy import TantivyIndex
-from lycosa.search.word_list import WordCounter, WordList
+from lycosa.search.word_list import WordList, word_counter
 
 
 def open_index(place: IndexPlace, *, write: bool = False) -> DocumentIndex:
@@ -31,7 +31,7 @@ def open_index(place: IndexPlace, *, write: bool = False) -> DocumentIndex:
         return PageIndex(SphinxIndex(place, schema, write=write))
     index = TantivyIndex(place, schema, write=write)
     if write:
-        return PageIndex(index, words=WordCounter(place, PAGES))
+        return PageIndex(index, words=word_counter(place, index))
     return PageIndex(index, speller=Speller(WordList(place)))
 
 

@@ -21,7 +21,7 @@ from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.sphinx.index import SphinxIndex, sphinx_marker
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
-from lycosa.search.word_list import WordCounter
+from lycosa.search.word_list import word_counter
 from lycosa.storage.ports import RecordStore
 
 INDEX = "index"
@@ -76,7 +76,8 @@ async def torrent_indexer(
     folder = local_folder(place, location.state)
     with only_writer(folder) if isinstance(place, SphinxAddress) else nullcontext():
         index = await asyncio.to_thread(open_torrent_index, place, write=True, engine=engine, analysis=analysis)
-        indexer = TorrentIndexer(index, store, WordCounter(folder, TORRENTS), RebuildRequests(folder))
+        words = word_counter(folder, index)
+        indexer = TorrentIndexer(index, store, words, RebuildRequests(folder))
         try:
             yield indexer
         finally:

@@ -91,10 +91,12 @@ class TorrentIndexer:
 
     async def close(self) -> None:
         """Wait for a running call, then close the index. Uncommitted changes are indexed by the next indexer."""
-        await self._call(self._index.close)
-        if self._words:
-            await self._call(self._words.close)
-        self._executor.shutdown()
+        try:
+            await self._call(self._index.close)
+        finally:
+            if self._words:
+                await self._call(self._words.close)
+            self._executor.shutdown()
 
     async def _call(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)

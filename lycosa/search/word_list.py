@@ -20,6 +20,7 @@ from lycosa.infra.sqlite import open_database, open_read_only, transaction
 from lycosa.search.core.schema import IndexEntry, Schema
 from lycosa.search.core.spelling import nearest, one_slip, slips_allowed, two_words
 from lycosa.search.index_folder import failures
+from lycosa.search.ports import Index
 
 FOLDER, FILE = "words", "words.sqlite"
 WORDS_MAX = 300_000
@@ -177,6 +178,15 @@ class WordCounter:
                 yield
             except sqlite3.Error as error:
                 raise ValueError(str(error)) from error
+
+
+def word_counter(folder: Path, index: Index) -> WordCounter:
+    """Open the counter of an index that is open for writing. If this fails, close the index, which unlocks it."""
+    try:
+        return WordCounter(folder, index.schema)
+    except BaseException:
+        index.close()
+        raise
 
 
 def _is_listed(word: str) -> bool:
