@@ -113,11 +113,14 @@ class IndexRebuildProcess:
         self._location, self._place = location, place
         self._requests = RebuildRequests(local_folder(place, location.state))
         self._process: SpawnProcess | None = None
+        self._turn = asyncio.Lock()
 
     async def start(self) -> None:
-        progress = await self.progress()
-        if progress is None or not progress.is_running:
-            self._requests.ask()
+        async with self._turn:
+            progress = await self.progress()
+            if progress is not None and progress.is_running:
+                return
+            await asyncio.to_thread(self._requests.ask)
             self._process = multiprocessing.get_context("spawn").Process(
                 target=_rebuild_in_process, args=(self._location, self._place), name="rebuild"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
@@ -79,7 +80,7 @@ def test_a_rule_is_tried_applied_and_removed(tmp_path) -> None:
 def test_what_is_no_word_is_refused_before_the_trial(tmp_path) -> None:
     async def run() -> None:
         async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
-            with pytest.raises(UsageError, match="1 to 4 words"):
+            with pytest.raises(UsageError, match="does not have 1 to 4 parts"):
                 await StoredNameRules(store, tmp_path).start(RuleDraft("x", "y", ("!!!",)))
 
     asyncio.run(run())
@@ -111,6 +112,23 @@ def test_the_index_is_rebuilt_by_a_process_of_its_own_or_by_the_one_that_writes_
         await rebuild.start()
         progress = await end_of(rebuild.progress)
         assert (progress.error, progress.done, progress.total) == ("", 3, 3)
+
+    asyncio.run(run())
+
+
+def test_of_two_clicks_the_second_starts_no_second_process(tmp_path) -> None:
+    location, folder = RecordsLocation(str(tmp_path), None), tmp_path / "index"
+
+    async def run() -> None:
+        async with open_records(location, create=True) as store:
+            await store.put(RECORDS, NOW)
+            async with torrent_indexer(store, location, folder) as indexer:
+                await indexer.catch_up()
+            rebuild = IndexRebuildProcess(location, folder)
+            await asyncio.gather(rebuild.start(), rebuild.start())
+            assert len(multiprocessing.active_children()) <= 1
+            assert (await end_of(rebuild.progress)).error == ""
+            await rebuild.close()
 
     asyncio.run(run())
 
