@@ -1,14 +1,22 @@
-"""The statistics of the site: torrents by type, language, day and size. Counted rarely, since it reads the index."""
+"""The statistics of the site: torrents by type, language, day and size. Counted rarely, since it reads the index.
+
+No visitor waits for a count, except after a pause: older numbers are shown while new ones are counted.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from lycosa.search.torrents import TorrentSearch
 
-KEPT_S = 60.0
+COUNT_EVERY_S = 60.0
+"""Age of the numbers at which a request starts a new count."""
+AGE_MAX_S = 600.0
+"""Maximum age of the numbers that are shown."""
 DAY_S = 86_400
 DAYS = 30
 SIZE_BOUNDS = (0, 10**6, 10**7, 10**8, 10**9, 4 * 10**9, 20 * 10**9, 10**11, 10**18)
@@ -44,19 +52,24 @@ class Numbers(NamedTuple):
 
 
 class Statistics:
-    """Counts torrents, and caches the numbers for KEPT_S."""
+    """Counts torrents, and caches the numbers."""
 
-    def __init__(self, search: TorrentSearch) -> None:
-        self._search = search
+    def __init__(self, search: TorrentSearch, now: Callable[[], float] = time.monotonic) -> None:
+        self._search, self._now = search, now
         self._kept: Numbers | None = None
-        self._turn = asyncio.Lock()
+        self._counting: asyncio.Future[Numbers] | None = None
 
     async def get(self) -> Numbers:
-        """Return numbers that are at most KEPT_S old."""
-        async with self._turn:
-            if self._kept is None or time.monotonic() - self._kept.counted_at > KEPT_S:
-                self._kept = await self._count()
-            return self._kept
+        """Return numbers that are at most AGE_MAX_S old, and normally not much older than COUNT_EVERY_S."""
+        kept = self._kept
+        age_s = self._now() - kept.counted_at if kept else math.inf
+        if age_s > COUNT_EVERY_S and (self._counting is None or self._counting.done()):
+            self._counting = asyncio.ensure_future(self._count())
+            self._counting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if kept is None or age_s > AGE_MAX_S:
+            assert self._counting
+            return await asyncio.shield(self._counting)
+        return kept
 
     async def _count(self) -> Numbers:
         today = int(time.time()) // DAY_S * DAY_S
@@ -69,4 +82,5 @@ class Statistics:
         )
         dated = [Day(time.strftime("%Y-%m-%d", time.gmtime(start)), n) for start, n in zip(starts, days, strict=False)]
         shown = dict(zip(SIZE_LABELS, sizes, strict=True))
-        return Numbers(count, values["type"], values["language"], dated[::-1], shown, time.monotonic())
+        self._kept = Numbers(count, values["type"], values["language"], dated[::-1], shown, self._now())
+        return self._kept
