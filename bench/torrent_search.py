@@ -96,9 +96,9 @@ def measure(count: int, folder: Path) -> dict[str, object]:
     newest = {"sort": "found", "filters": (ValueFilter("type", values=("video",)), ValueFilter("size", 10**6))}
     told["search_ms"] = timed(texts, lambda text: index.find(request(text)))
     told["search_filtered_sorted_ms"] = timed(texts, lambda text: index.find(request(text)._replace(**newest)))
-    told["count_types_ms"] = timed(texts, lambda text: index.count_values(request(text), "type", 10))
+    told["count_types_ms"] = timed(texts, lambda text: index.count_values(request(text), {"type": 10}))
     told["newest_ms"] = timed(texts[:50], lambda _: index.find(SearchRequest(sort="found", limit=20)))
-    told["all_types_ms"] = timed(texts[:20], lambda _: index.count_values(SearchRequest(), "type", 10))
+    told["all_types_ms"] = timed(texts[:20], lambda _: index.count_values(SearchRequest(), {"type": 10}))
     mistyped = [mistyped_by_one(rng, text) for text in texts]
     speller = Speller(WordList(folder / "index"))
     told["spelling_ms"] = timed(mistyped, lambda text: speller.suggestion(text, 0, lambda _: 0))

@@ -93,7 +93,10 @@ class Fts5Index:
             )
         return Matches(total, [IndexMatch(key, 0.0 if request.sort else score, stored) for key, score, stored in page])
 
-    def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
+    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        return {field: self._count_values(request, field, limit) for field, limit in limits.items()}
+
+    def _count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
         matching = _Matching(self.schema, request)
         with self._failures("cannot be searched"):
             counts = self._read(

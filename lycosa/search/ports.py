@@ -41,8 +41,11 @@ class Index(Protocol):
     def find(self, request: SearchRequest) -> Matches:
         """Return a page of matches, and the exact number of all matches."""
 
-    def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
-        """Return how many matches have each value of a counted keyword, the most frequent values first."""
+    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """Return how many matches have each value of some counted keywords, the most frequent values first.
+
+        `limits` has the maximum number of values of each keyword.
+        """
 
     def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
         """Return the number of matches in each range, from one bound (included) to the next (excluded)."""

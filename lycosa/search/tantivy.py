@@ -120,11 +120,11 @@ class TantivyIndex:
         page = [IndexMatch(key, score, stored) for (key, stored), score in zip(keyed, scores, strict=True)]
         return Matches(int(found.count), page)  # type: ignore[attr-defined]  # missing in the type stubs
 
-    def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
+    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        wanted = {field: {"terms": {"field": field, "size": limit}} for field, limit in limits.items()}
         with failures(self.path, "cannot be searched"):
-            wanted = {field: {"terms": {"field": field, "size": limit}}}
             found = self._searcher().aggregate(self._query(request), wanted)
-        return {bucket["key"]: bucket["doc_count"] for bucket in found[field]["buckets"]}
+        return {field: {bucket["key"]: bucket["doc_count"] for bucket in found[field]["buckets"]} for field in limits}
 
     def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
         ranges = [{"from": low, "to": high} for low, high in pairwise(bounds)]

@@ -104,10 +104,7 @@ class TorrentSearch:
         """Return how many results have each value of the counted keywords."""
         parsed = self._parse(request.text, request.fields)
         wanted = _index_request(request, parsed, await self._removed())
-        return {
-            field: await asyncio.to_thread(self._index.count_values, wanted, field, limit)
-            for field, limit in COUNTED.items()
-        }
+        return await asyncio.to_thread(self._index.count_values, wanted, COUNTED)
 
     async def values_of_all(self) -> dict[str, dict[str, int]]:
         """Return how many torrents have each value of the counted keywords."""

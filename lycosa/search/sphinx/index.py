@@ -110,7 +110,10 @@ class SphinxIndex:
         )
         return Matches(answer.total, [self._match(row, request) for row in answer.rows])
 
-    def count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
+    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        return {field: self._count_values(request, field, limit) for field, limit in limits.items()}
+
+    def _count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
         answer = self._search(
             "SELECT GROUPBY() AS g, COUNT(*) AS c FROM",
             f"{sphinxql.condition(request, self.schema)} GROUP BY v_{field} ORDER BY c DESC, g ASC LIMIT {limit}"

@@ -226,7 +226,9 @@ class TorrentPages:
         words = title_words(torrent.record.name)
         quoted = f'title:"{" ".join(words)}"'
         try:
-            found = await self._search.search(TorrentRequest(quoted, limit=OTHER_RELEASES + 1, sort="seeders"))
+            found = await self._search.search(
+                TorrentRequest(quoted, limit=OTHER_RELEASES + 1, sort="seeders", strict=True)
+            )
         except IndexFailure:
             return []
         return [each for each in found.torrents if each.id != torrent.id][:OTHER_RELEASES]
