@@ -126,8 +126,8 @@ class ProxyPool(Protocol):
     async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """Explain for each proxy why it would or would not be leased for a target now, leasable ones first.
 
-        Proxies that are not members of the target are included only if they are among the nearest
-        (`proxies.core.explain`). This changes nothing.
+        Proxies that are not members of the target are included only if they are among the NEAREST_MAX proxies with the
+        lowest latency (`proxies.core.explain`). The pool is not changed.
         """
 
     async def close(self) -> None:

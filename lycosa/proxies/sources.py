@@ -192,7 +192,7 @@ class Refresher:
         return await asyncio.gather(*map(self._refresh, self._sources.values()))
 
     async def run(self) -> None:
-        """Refresh until cancelled. If the pool cannot be reached, try again later, as for a failed source."""
+        """Refresh until cancelled. If the pool is unreachable, retry after the same pauses as for a failed source."""
         for name in self._sources:
             self._schedule.add(name, self._now())
         running: set[asyncio.Task[None]] = set()

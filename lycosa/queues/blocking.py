@@ -1,8 +1,8 @@
-"""The interface of `queue.Queue`, built on three atomic steps of a back end (put, take, check for the end) and a wait.
+"""The interface of `queue.Queue`, built on three atomic steps of a back end (`_put`, `_take`, `_all_done`) and a wait.
 
 A step never blocks. A step that cannot be done now returns None. With `register` it also records that this queue object
-is waiting; `_wait` then sleeps until a retry may succeed. So no back end needs a separate loop. No wake-up is lost: a
-wake-up that arrives after `_wakeup_count` was read ends the wait immediately.
+is waiting; `_wait` then sleeps until a retry may succeed. So back ends need no loops of their own. No wake-up is lost:
+a wake-up that arrives after `_wakeup_count` was read ends the wait immediately.
 """
 
 from __future__ import annotations
@@ -75,9 +75,10 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def shutdown(self, immediate: bool = False) -> None:
-        """Accept no items from any process until all processes have closed the queue; `immediate` drops waiting items.
+        """Refuse new items from all processes until all of them have closed the queue. `immediate` drops waiting items.
 
-        From then on `put` raises `ShutDown`, and so does `get` once the queue is empty. Blocked calls raise it at once.
+        From now on `put` raises `ShutDown`, and so does `get` once the queue is empty. A `put` or `get` that is already
+        waiting raises it at once.
         """
 
     @abstractmethod

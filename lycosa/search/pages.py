@@ -23,7 +23,7 @@ TEXT_MAX = 2_000_000
 
 
 class PageIndex:
-    """See `search.ports.DocumentIndex`. It closes the index and the word list."""
+    """See `search.ports.DocumentIndex`. `close` also closes the index and the word list."""
 
     def __init__(self, index: Index, words: WordCounter | None = None, speller: Speller | None = None) -> None:
         self._index, self._words, self._speller = index, words, speller

@@ -27,7 +27,7 @@ class Index(Protocol):
         """The optional steps in the analysis of its texts (`search.core.analysis`). Queries need the same steps."""
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        """Add or replace documents by key; visible after `commit`. `new`: no document is in the index yet."""
+        """Add or replace documents by key; visible after `commit`. `new`: the index has none of these keys yet."""
 
     def remove(self, keys: Sequence[str | int]) -> None:
         """Remove documents; visible after `commit`."""
@@ -54,10 +54,10 @@ class Index(Protocol):
         """Return the number of documents."""
 
     def rebuild(self) -> NewIndex:
-        """Return an empty index, hidden from readers, to fill and then adopt. An unfinished one is discarded."""
+        """Return an empty index, hidden from readers, to fill and then adopt. An unfinished rebuild is discarded."""
 
     def adopt(self, rebuilt: NewIndex) -> None:
-        """Commit and close the rebuilt index, and replace this one by it. Readers see this in one step."""
+        """Commit and close the rebuilt index, and replace this index by it. Readers see this in one step."""
 
     def close(self) -> None:
         """Release the index. What was not committed is dropped."""
@@ -67,7 +67,7 @@ class NewIndex(Protocol):
     """An index that is being filled to replace another one."""
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        """Add or replace documents by key. `new`: no document is in the index yet."""
+        """Add or replace documents by key. `new`: the index has none of these keys yet."""
 
     def remove(self, keys: Sequence[str | int]) -> None:
         """Remove documents."""

@@ -1,6 +1,6 @@
 """Lets a process request a rebuild from the writer of an index, and see its progress, through DIR/rebuild.json.
 
-The writer checks the file about once a second. If its process is killed, the next writer starts the rebuild again.
+The writer checks the file about once a second. If the writer is killed, the next writer starts the rebuild again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class TaskProgress(msgspec.Struct):
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the task has not ended."""
         return self.ended is None
 
     def rate(self, now: float) -> float:
-        """Return the number done per second."""
+        """Return the mean number done per second since the start."""
         passed_s = (now if self.ended is None else self.ended) - self.started
         return self.done / passed_s if passed_s > 0 else 0.0
 
@@ -81,7 +81,7 @@ class RebuildRequests:
 
     @asynccontextmanager
     async def noted(self, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
-        """Write the progress of the rebuild in the block, and its end. An error is written and logged."""
+        """Write the progress of the rebuild that the block runs, and its end. Write and log an error of the block."""
         progress = TaskProgress(total, started=self._now())
         self._write(progress)
         ticking = asyncio.ensure_future(self._tick(progress, done))

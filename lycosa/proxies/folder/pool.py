@@ -2,8 +2,8 @@
 
 The first process that opens the folder owns it (`folder`) and has the pool in memory. The others lease through its
 socket (`remote`). When the owner ends or is killed, another process takes over with its next call, and the calls in
-progress are repeated. Such a call may have been executed although its answer was lost. After a repeated acquire, nobody
-holds the first lease, which then expires. A repeated release is refused like a late release.
+progress are repeated. The last owner may have executed such a call although its answer was lost. If it was an acquire,
+no process holds the first lease, which then expires. A repeated release is refused like a late release.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ REPORT_AFTER_S = 2.0
 """Seconds of waiting after which a message names the process that is waited for."""
 
 SET_BACK_MIN_S = 1.0
-"""Minimum number of seconds by which the clock must be set back for a warning."""
+"""A warning is logged if the clock was set back by more than this number of seconds."""
 
 
 class PoolStore:
-    """The pool of a folder, in memory. Every change is written to the folder, and may raise its errors."""
+    """The pool of a folder, in memory. Every change is written to the folder, and raises the errors of this write."""
 
     def __init__(self, path: Path, policy_of: Callable[[str], TargetPolicy], now: Callable[[], float]) -> None:
         self.folder = PoolFolder(path)
@@ -102,7 +102,7 @@ class PoolStore:
         return pool
 
     def _apply_policies(self, policy_of: Callable[[str], TargetPolicy], now: float) -> bool:
-        """Set the policies of this process for all targets. Return whether any has changed."""
+        """Set the policies of this process for all targets. Return whether any policy has changed."""
         current = [(target, policy_of(name)) for name, target in self.pool.targets.items()]
         changed = [(target, policy) for target, policy in current if target.policy != policy]
         for target, policy in changed:
@@ -112,7 +112,7 @@ class PoolStore:
     def _measure_set_back(self) -> float:
         """Return the seconds by which the clock was set back since the last change, 0 if it was not.
 
-        Without this correction leases and pauses would last longer by this time.
+        If `now` did not add these seconds, all leases and pauses would last longer by them.
         """
         back_s = self._latest - self._clock()
         if back_s > SET_BACK_MIN_S:
@@ -126,7 +126,7 @@ class PoolStore:
         if self.folder.is_complete:
             self.folder.append(record)
         if not self.folder.is_complete:
-            self.folder.replace_image(self._image())  # it contains the change
+            self.folder.replace_image(self._image())  # the image contains the change
         elif self.folder.is_long:
             try:
                 self.folder.replace_image(self._image())
@@ -217,7 +217,7 @@ class EmbeddedPool(PoolMethods):
             return pool
 
     async def _join(self) -> None:
-        """Own the folder, or connect to its owner. While an owner starts or ends, neither is possible: try again."""
+        """Own the folder, or connect to its owner. While an owner starts or ends, both fail: repeat until one works."""
         started, pause_s, is_reported = time.monotonic(), RETRY_S, False
         while True:
             try:
@@ -231,7 +231,7 @@ class EmbeddedPool(PoolMethods):
                 return
             if not is_reported and time.monotonic() - started > REPORT_AFTER_S:
                 is_reported = True
-                owner = f"process {owner_of(self.path)}, which has it open, to answer"
+                owner = f"process {owner_of(self.path)}, which has this folder open, to answer"
                 self.report(f"{self.path}: waiting for {owner}, {JOIN_TIMEOUT_S:g} s at most")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
@@ -270,7 +270,7 @@ async def embedded_pool(
     now: Callable[[], float] | None = None,
     draw: Callable[[], float] = clock.chance,
 ) -> EmbeddedPool:
-    """Open or create the pool in a folder. `report` is called with a message if this waits for another process.
+    """Open or create the pool in a folder. `report` is called with a message if the opening waits for another process.
 
     Raises `ForeignState`, `NewerState` or `StorageError` if the folder cannot be used, and `StateLocked` if its owner
     does not answer.

@@ -2,8 +2,8 @@
 
 All connections read into one shared buffer. This works because received bytes are written before the next connection
 reads. So a tunnel copies no bytes, and an idle tunnel needs no buffer. If the other side of a tunnel cannot write all
-bytes at once, it keeps the buffer, and the next connection reads into a new one. Each side keeps at most one buffer:
-back-pressure then pauses reading from its peer.
+bytes at once, it keeps the buffer, and a new shared buffer replaces it. Each side keeps at most one buffer, because
+reading from its peer pauses until all bytes are written.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class BufferedConnection(asyncio.BufferedProtocol):
         """Make the two connections the two sides of a tunnel, and read from both."""
         for source, sink in ((self, other), (other, self)):
             source.forward_to = sink
-            # One unsent byte pauses reading from the other side, so no data piles up. With TLS a limit of 0 would pause
-            # it forever.
+            # One unsent byte pauses reading from the other side, so no data piles up. With TLS the limit is 1 byte,
+            # because a limit of 0 would pause reading forever.
             source.transport.set_write_buffer_limits(1 if source.transport.get_extra_info("sslcontext") else 0, 0)
         self.resume()
         other.resume()

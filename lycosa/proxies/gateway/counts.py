@@ -38,7 +38,7 @@ class GatewayCounts:
             _labelled("requests", "Plain requests, by status of the response.", "status", self.requests),
             _labelled("tunnels_opened", "Opened tunnels, by protocol.", "by", self.tunnels),
             _labelled("outcomes", "Uses of proxies, by blame of the outcome.", "blame", self.outcomes),
-            _labelled("refused", "Refused requests, by status.", "status", self.refused),
+            _labelled("refused", "Refused requests and connections, by status or reason.", "status", self.refused),
             _total("retries", "Requests sent again.", [({}, self.retries)]),
             _total("reports", "Outcomes reported by clients.", [({}, self.reports)]),
             _total("leases_lost", "Leases that the pool took back.", [({}, self.leases_lost)]),

@@ -47,7 +47,8 @@ async def respond(context: GatewayContext, head: RequestHead, body: bytes) -> En
 
 
 async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead, body: bytes) -> EndpointResponse:
-    # JSON only: a web page in a browser on this machine can post a form here, but JSON only if CORS allows it.
+    # Forms are refused: a web page in a browser on this machine can post a form here. It can post JSON only if CORS
+    # allows it.
     types = [value.partition(b";")[0].strip().lower() for value in head.values(b"content-type")]
     if types != [JSON.encode()]:
         raise Forbidden(f"send {JSON}", 415)

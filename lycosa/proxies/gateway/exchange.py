@@ -1,8 +1,9 @@
 """One plain HTTP request: send it through a proxy, retry it through other proxies if needed, and pass on the response.
 
-The request body is kept while it is small, so that it can be sent again. A request is retried if the proxy failed: with
-any method if the proxy was unreachable or refused our login, with idempotent methods (RFC 9110 §9.2.2) also if the
-connection ended before the response. A request is never retried after the client has received a byte of a response.
+The request body is kept while it is small, so that it can be sent again. If the proxy fails before the request is sent
+(it is unreachable, or opens no tunnel), the request is retried with any method. If the proxy fails later, the request
+is retried only if its method is idempotent (RFC 9110 §9.2.2). A request is never retried after the client has received
+a byte of a response.
 """
 
 from __future__ import annotations
@@ -142,8 +143,8 @@ class Exchange:
         self._lease, self._latency_s = lease, None
         self._rules = self._context.rules_of(lease.proxy_lease.target)
         proxy = lease.proxy_lease.proxy
-        # An HTTP proxy receives the request itself, unless the address is pinned. Otherwise the proxy has to connect to
-        # the host first.
+        # An HTTP proxy receives the request with its full URL, unless the address is pinned. In all other cases the
+        # proxy first opens a tunnel to the host.
         absolute = proxy.scheme in ("http", "https") and not route.pinned
         key = (proxy.key, "" if absolute else self._to.authority)
         login = proxy_authorization(proxy) if absolute else b""

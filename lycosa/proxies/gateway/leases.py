@@ -174,7 +174,7 @@ class GatewayLeases:
     def _on_acquired(self, key: SessionKey, task: asyncio.Task[GatewayLease]) -> None:
         self._pending.pop(key, None)
         if not task.cancelled():
-            task.exception()  # marks it as retrieved, because all waiting clients may have disconnected
+            task.exception()  # marks the exception as retrieved: all waiting clients may have disconnected
 
     async def _acquire(
         self, client_session: ClientSession, request: ProxyRequest, key: SessionKey | None

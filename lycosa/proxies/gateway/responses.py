@@ -24,7 +24,7 @@ TEXT = "text/plain; charset=utf-8"
 def encode_own_response(
     status: int, text: str, content_type: str = TEXT, *, close: bool, head_only: bool = False
 ) -> bytes:
-    """Return an encoded response. Errors have the header `X-Proxy-Error`; errors of the site do not have it."""
+    """Return an encoded response. Errors have the header `X-Proxy-Error`, which error responses of a site lack."""
     body = text.encode("utf-8", "replace")
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     if status in CHALLENGES:

@@ -17,7 +17,7 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.connection import BufferedConnection
 
 UpstreamKey = tuple[str, str]
-"""A proxy, and the host behind it; "" if the connection accepts requests for any host."""
+"""The key of a proxy, and the host behind it, or "" instead of the host if the proxy accepts requests for any host."""
 
 FLUSH_TIMEOUT_S = 10.0
 """Maximum time, in seconds, for a proxy to read the last bytes of a tunnel."""
@@ -144,7 +144,7 @@ class Dialer:
 
     async def connect(self, proxy: Proxy) -> Upstream:
         """Connect to a proxy. Raises `ProxyFailed`."""
-        start = perf_counter()  # loop time would not advance within one iteration
+        start = perf_counter()  # loop time does not advance within one iteration of the loop
         tls = None
         if proxy.scheme == "https":
             tls = self._tls = self._tls or ssl.create_default_context()

@@ -15,7 +15,7 @@ from lycosa.proxies.redis.calls import PoolCalls
 from lycosa.proxies.redis.target_script import TargetScript
 
 SCAN_START = SCAN_END = "0"
-"""The cursor before the first step, and after the last one."""
+"""The cursor before the first part of the scan, and after the last part."""
 
 PROXIES_PER_CALL = 500
 

@@ -30,7 +30,7 @@ async def explain_target(
     proxies = {key: from_stored(stored) for key, stored, _ in nearest}
     answer = await calls.call_target(target, script_of(policy).explain(request, version))
     snapshot = read_explanation(answer, policy)
-    # If the target has a free proxy, it leases it without a refill. If none is free, it is refilled first.
+    # A target with a free proxy leases this proxy without a refill. A target without a free proxy is refilled first.
     verdicts = explain(replace(snapshot, is_filled=True), facts, request, now)
     if verdicts and verdicts[0].why is not Why.NEXT:
         verdicts = explain(snapshot, facts, request, now)

@@ -17,11 +17,11 @@ from lycosa.proxies.views import facts_of
 log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
-"""Minimum interval between two reads of the pool's versions, which show changes by other processes."""
+"""Minimum seconds between two reads of the pool's versions, which show changes by other processes."""
 
 
 class Refiller:
-    """Refills targets. A target may be filled again once `version` has changed since it was last filled.
+    """Refills targets. A target may be filled again once `version` has changed since its last fill.
 
     `on_changed` is called when the tags or the price of a proxy may have changed, or a proxy may have been removed.
     """
@@ -73,7 +73,7 @@ class Refiller:
             log.warning("%s was not refilled with proxies: %s", target_and_kind[0], error)
 
     async def _refill(self, target: str, request: ProxyRequest) -> None:
-        """Add fitting proxies, lowest latency first, until the target has `policy.members` usable ones."""
+        """Add fitting proxies, lowest latency first, until the target has `policy.members` usable members."""
         policy = self._policy_of(target)
         script = script_of(policy)
         keys, usable = await self._calls.call_target(target, script.members(request))

@@ -123,7 +123,7 @@ class TargetScript:
 
 @lru_cache(1024)
 def script_of(policy: TargetPolicy) -> TargetScript:
-    """Return the `TargetScript` of a policy, cached because it packs the policy."""
+    """Return the `TargetScript` of a policy. It is cached, so that each policy is packed only once."""
     return TargetScript(policy)
 
 

@@ -1,13 +1,13 @@
 """The folder of a queue that many processes share: one SQLite database, one lock, a named pipe for each process.
 
-DIR/queue.db   state: one row, see `QueueState`; items: the available items; leased: items and their members
+DIR/queue.db   tables: state (one row, see `QueueState`), items (available items), leased (each with its member)
 DIR/lock       held during one transaction; the operating system releases it if the process dies
 DIR/bells/     see `wakeup_pipes`
 
 Every operation runs in `change`: lock, begin, read the state, run the caller's block, wake the members that can
 continue, write the state, commit, unlock. A process killed before the commit has changed nothing. The database is
-SQLite instead of LMDB because the folder may be damaged or hostile, and LMDB crashes the process if it follows a wrong
-pointer.
+SQLite instead of LMDB because the folder may be damaged or hostile, and a wrong pointer in a file of LMDB crashes the
+process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OURS = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", L
 PAGE_BYTES = 4096
 QUEUE_MAX_BYTES = 1 << 40
 MEMBERS_MAX = 256
-"""Maximum number of members (open queue objects) of one queue: each member has an open file for every other one."""
+"""Maximum number of members (open queue objects) of one queue: each member has an open file for every other member."""
 CHECKPOINT_PAGES = 4000
 """Size of SQLite's log, in pages, at which the log is moved into the database."""
 BUSY_S = 30.0
@@ -103,7 +103,7 @@ class QueueState(msgspec.Struct, array_like=True):
             member.room = min(room, member.room or room)
 
     def report_done(self, number: int, count: int) -> None:
-        """Report items as done: first items that this member took, then items that others took and passed on to it."""
+        """Report items as done: first items that this member took, then items that other members took and passed on."""
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done
@@ -148,7 +148,7 @@ class QueueFolder:
 
     @contextmanager
     def change(self) -> Iterator[tuple[sqlite3.Connection, QueueState]]:
-        """Let the caller change state and tables, excluding all other processes. If it raises, nothing is changed."""
+        """Let the block change state and tables, excluding all other processes. If it raises, nothing is changed."""
         with self._mutex:
             if self._closed:
                 raise ValueError(f"the queue {self.path} is closed")
@@ -282,7 +282,7 @@ class QueueFolder:
                 pipes.remove(dead)
             _refuse_too_many(self.path, state)
             state.shut = state.shut and bool(state.members)
-            # Sleeping members must watch the new member too.
+            # Wake the sleeping members, because they must watch the new member, too.
             self._wake(pipes, [each for each, member in state.members.items() if member.waits], state)
             state.members[number] = FolderMember()
             state.next_member += 1
@@ -330,7 +330,7 @@ def _leave(database: sqlite3.Connection, state: QueueState, number: int) -> None
     if moved:
         database.execute("DELETE FROM leased WHERE member = ?", (number,))
         state.size += moved
-    # No process will report its items as done, and `join` must not wait for them.
+    # No process will report the items that this member took as done, and `join` must not wait for them.
     state.unfinished = max(0, state.unfinished - state.members.pop(number).got)
     state.generation += 1
 
@@ -363,7 +363,7 @@ def _refuse_other(path: Path, state: QueueState, expected: QueueState) -> None:
 
 def _refuse_too_many(path: Path, state: QueueState) -> None:
     if len(state.members) >= MEMBERS_MAX:
-        raise StateError(f"{path}: the queue is open {MEMBERS_MAX} times already; close some")
+        raise StateError(f"{path}: the queue is open {MEMBERS_MAX} times already; close some of these queue objects")
 
 
 def _storage_error(path: Path, error: Exception) -> StateError:

@@ -69,7 +69,7 @@ class WakeupPipes:
     def wake(self, members: Iterable[int]) -> None:
         """Wake these members."""
         for member in members:
-            # A full pipe holds enough wake-ups, and a closed one belongs to a dead member.
+            # A full pipe holds enough wake-ups, and a closed pipe belongs to a dead member.
             with suppress(OSError, KeyError):
                 os.write(self._writers[member], WAKEUP)
 
@@ -95,7 +95,7 @@ class WakeupPipes:
                     self.abandon()
 
     def close(self) -> None:
-        """Wake our own sleepers, then leave: the other members see this one as dead."""
+        """Wake our own sleeping threads, then close the pipe. The other members then regard this member as dead."""
         with self._changed:
             self._leaving = True
             self.wake([self._me])

@@ -109,5 +109,5 @@ def refusal(text: str, reply: list[Any]) -> StateError | UsageError:
         case "other codec":
             return UsageError(f"{text} was made with serializer {detail}; open it as it was made")
         case "too many":
-            return StateError(f"{text}: the queue is open too often; close some")
+            return StateError(f"{text}: too many queue objects have this queue open; close some of them")
     return StorageError(f"{text}: the queue is damaged ({status})")

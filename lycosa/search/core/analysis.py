@@ -1,7 +1,7 @@
 """Optional steps of text analysis, chosen by the operator. They make forms of the same word equal.
 
-    simplified        traditional Chinese characters are read as simplified ones
-    stem-english      words without their endings, by the Snowball stemmer of a language
+    simplified        replaces traditional Chinese characters by simplified characters
+    stem-english      removes the endings of words, with the Snowball stemmer of this language
 
 The steps are applied to the words from `search.core.analyzer`, of documents and of queries. The names of the steps are
 stored with the index, since documents and queries must be analyzed in the same way.
@@ -51,7 +51,7 @@ class Analysis:
         return query._replace(clauses=clauses, excluded=tuple(map(self._term, query.excluded)))
 
     def fold(self, text: str) -> str:
-        """Fold normalized text, as `analyzer.fold` does. The result is searched with `pattern`."""
+        """Fold normalized text like `analyzer.fold`, and apply the step `simplified`. `pattern` searches the result."""
         folded = fold(text)
         return folded.translate(SIMPLIFIED) if self._simplifies else folded
 
@@ -92,5 +92,5 @@ def _stemmer(language: str) -> Callable[[str], str]:
     if language not in snowballstemmer.algorithms():
         known = ", ".join(sorted(snowballstemmer.algorithms()))
         raise IndexFailure(f"{STEM}{language[:20]}: there is no stemmer of this language: use one of {known}")
-    # A stemmer has state. Each word gets a new one, so that threads can share the function.
+    # A stemmer has state. Each word gets a new stemmer, so that threads can share the function.
     return lambda word: str(snowballstemmer.stemmer(language).stemWord(word))

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 WORD_MAX = 64
 COUNTER_DIGITS = 3
-"""Numbers with at most this many digits count files, tracks or pages."""
+"""A number with at most this many digits is taken as the number of a file, track, page, episode or month."""
 _STRIDE = 256
 
 _UNSPACED = (
@@ -72,7 +72,7 @@ def fold(text: str) -> str:
 
 
 def original_index(text: str, folded_index: int) -> int:
-    """Map an index in `fold(text)` to one in the normalized `text`; beyond the end, return the length of `text`."""
+    """Map an index in `fold(text)` to an index in the normalized `text`; beyond the end, to the length of `text`."""
     passed = 0
     for start in range(0, len(text), _STRIDE):
         stride = text[start : start + _STRIDE]
@@ -93,9 +93,9 @@ def words(text: str) -> list[str]:
 
 
 def units(text: str) -> list[str]:
-    """Return the folded words in order. Adjacent characters of scripts without spaces are one unit, divided by spaces.
+    """Return the folded words in order. Adjacent characters of scripts without spaces form one unit, such as "第 3 集".
 
-    A number of at most COUNTER_DIGITS, such as that of an episode or a month, stays with the characters next to it.
+    A number of at most COUNTER_DIGITS digits, such as an episode or a month, belongs to the unit next to it.
     """
     folded = fold(normalize(text))
     if folded.isascii():

@@ -86,7 +86,7 @@ class Highlighter:
         return f"{'… ' if start > 0 else ''}{shown}{' …' if end < len(text) else ''}"
 
     def _best_part(self, text: str) -> tuple[int, int]:
-        """Search the beginning of the text. Search all of it only if the beginning has at most half of the terms."""
+        """Search the beginning of the text, and the whole text only if the beginning has at most half of the terms."""
         shown, start, end = self._look(text[:_FIRST_SEARCH_CHARS])
         if len(text) > _FIRST_SEARCH_CHARS and shown <= len(self._text) // 2:
             _, start, end = self._look(text)

@@ -178,7 +178,7 @@ def _terms(part: re.Match[str], split: Split) -> Iterator[Term]:
 
 
 def _runs(found: list[str]) -> Iterator[list[str]]:
-    """Split words where a script with spaces meets one without: "DHT爬虫" is two terms."""
+    """Split words where a script with spaces meets a script without spaces: "DHT爬虫" is two terms."""
     run: list[str] = []
     for word in found:
         if run and is_unspaced(word) != is_unspaced(run[-1]):

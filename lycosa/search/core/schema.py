@@ -14,7 +14,8 @@ NUMBER_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A kind of document. `texts` maps the searched texts to weights; `numbers` and `keywords` filter and sort.
+    """A kind of document. `texts` maps the searched texts to weights. Requests filter by `numbers` and `keywords`, and
+    sort by `numbers`.
 
     `words` is the version of the rules that analyze the texts: an index with an older version must be rebuilt.
     """
@@ -37,7 +38,7 @@ class Schema:
     analysis: tuple[str, ...] = ()
     """The optional steps of text analysis in an index that is built with this schema (`search.core.analysis`)."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The fields of items in which parts of documents are (`search.core.documents`)."""
+    """For each part of a document, the fields of items that may hold it (`search.core.documents`)."""
 
 
 class IndexEntry(NamedTuple):

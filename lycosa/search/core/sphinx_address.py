@@ -35,7 +35,7 @@ class SphinxAddress(NamedTuple):
 
 
 def sphinx_address(text: str) -> SphinxAddress | None:
-    """Parse the place of an index that a user gives. None: it is a folder. Raises `UsageError` for an invalid URL."""
+    """Parse the URL of an index. Return None for a text without "://": a folder. Raises `UsageError`."""
     scheme, found, _ = text.partition("://")
     if not found:
         return None

@@ -1,6 +1,6 @@
 """Writes SphinxQL for Sphinx and Manticore: the texts of documents, expressions for MATCH, literals.
 
-The server splits texts at spaces only. Besides the texts of the schema it has two fields:
+The server splits texts at spaces only. Besides the texts of the schema, the index has two fields:
 
     keywords    a token for each keyword: a hash that differs from every word
     pairs       each pair of adjacent characters of scripts without spaces, as one token, since a quorum counts tokens
@@ -159,7 +159,11 @@ def _keywords(tokens: Iterable[str]) -> str:
 
 
 def _most_of(optional: Sequence[Term], needed: int) -> str:
-    """Return an expression for documents with at least `needed` of the terms. A quorum counts each word once."""
+    """Return an expression for documents with at least `needed` of the terms.
+
+    A quorum counts each word once, so it contains no repeated words. Instead, the expression has one alternative for
+    each set of repeated words that a document may contain.
+    """
     counts = Counter(escaped(fed("".join(term.words))) for term in optional)
     doubled = [word for word, times in counts.items() if times > 1][:DOUBLED_MAX]
     single = [word for word in counts if word not in doubled]

@@ -1,4 +1,4 @@
-"""The query language for torrents: that of `search.core.query`, and filters anywhere in the query.
+"""The query language for torrents: the language of `search.core.query`, and filters anywhere in the query.
 
     type:video lang:zh         size:>1GB  size:500MB..2GB  files:<=20  seeders:>0  year:1999  season:2 episode:5
     date:2026-11 date:>=2026-11-05 date:2026-01-01..2026-03-31  age:<7 (days)
@@ -61,7 +61,7 @@ _VALUES = re.compile(r"[a-z0-9]{2,12}(?:,[a-z0-9]{2,12})*", re.IGNORECASE)
 
 
 class TorrentQuery(NamedTuple):
-    """A parsed query. `query` is None if the text has filters only: then all torrents match the words."""
+    """A parsed query. `query` is None if the text has no words, only filters: then the words exclude no torrent."""
 
     query: SearchQuery | None
     filters: tuple[ValueFilter, ...] = ()

@@ -17,9 +17,9 @@ NAME_MAX = 1000
 PATHS_MAX = 200
 """Maximum number of files whose names are read."""
 PATHS_AT_ONCE = 8
-"""Number of paths that are split into words together: faster than one by one. Often the first group fills the text."""
+"""Number of paths that are split into words at once, which is faster. Often the first group fills the text."""
 TITLE_WORDS_MAX = 4
-"""Number of words taken as the title if a name has no season, resolution or year after it."""
+"""Number of words taken as the title if the name has no season, resolution or year to mark the end of the title."""
 _AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
 
 

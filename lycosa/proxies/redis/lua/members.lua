@@ -28,7 +28,7 @@ local policy = unpack_one(ARGV[2])
 --   granted, leaked, stale: the numbers of granted leases, of leases not released in time, and of late releases
 --   usable: the number of usable members
 --   filled: the fill version of the pool when the target was last filled, false if it needs a refill
---   filled_for: the policy's `members` when it was last filled
+--   filled_for: the policy's `members` when the target was last filled
 --   since, count, each_s, limit_s, held_until: the guard, see `proxies.core.pool.rate_guard`
 --   overdue_at: no lease expires before this time
 --   due_at: no waiting member becomes eligible before this time
@@ -66,7 +66,7 @@ if stored then open_target(stored) else new_target() end
 
 -- Members -------------------------------------------------------------------------------------------------------------
 
-local members = {} -- the members read so far; false for a missing or removed one
+local members = {} -- the members read so far; false for a missing or removed member
 
 local function is_usable(member) return not (member.half_open or member.banned or member.dead) end
 
@@ -130,7 +130,7 @@ local function only_failed(member) return member.half_open and member.bad > 0 an
 
 local function eligible_at(member) return math.max(member.paced_until, member.rests_until) end
 
--- Lets the member cool down. Adds it to the list `lost`, if given, if the member was usable before.
+-- Lets the member cool down. If the member was usable before, adds it to the list `lost` (unless `lost` is nil).
 local function cool_down(member, until_, lost)
   if lost and is_usable(member) then lost[#lost + 1] = member end
   member.half_open = true
@@ -167,8 +167,8 @@ local function add_tier(tier)
   table.sort(target.tiers)
 end
 
--- Adds a member that is not in the order to the ready or the waiting members. Does nothing while it must not be leased:
--- banned, dead, on trial with a lease, or at the limit of leases.
+-- Adds a member that is not in the order to the ready or the waiting members. Does nothing while the member must not be
+-- leased: if it is banned, dead, on trial and leased, or at its limit of concurrent leases.
 local function place(member)
   local has_room = policy.concurrency == 0 or member.lease_count < policy.concurrency
   local on_trial = member.half_open and member.lease_count > 0
@@ -232,8 +232,8 @@ local function count_leases(count)
   if target.count >= WINDOW_MIN and now - target.since >= WINDOW_S then end_window() end
 end
 
--- Whether the target was filled at this version, for at least `policy.members` members. Another process may have filled
--- it by a policy with fewer members.
+-- Whether the target was filled for this kind of request at this fill version of the pool, up to at least
+-- `policy.members` members. Another process, with a policy of fewer members, may have filled it less.
 local function is_filled(kind, version)
   if kind == '' then return target.filled == version and target.filled_for >= policy.members end
   local found = call('HGET', key.filled, kind)

@@ -34,7 +34,7 @@ local function is_cheaper(one, other)
 end
 
 -- Returns a function from a price to its tier: the price's position among all known prices. An unknown price gets the
--- tier of the next higher known one.
+-- tier of the next higher known price, or the highest tier if no known price is higher.
 local function tiers()
   local prices, places = {}, {}
   for _, packed in ipairs(call('ZRANGE', key.prices, 0, -1)) do prices[#prices + 1] = unpack_one(packed) end
@@ -179,7 +179,8 @@ end
 local function count_down(health, reason, draw)
   if now < health.rests_until then return false end -- the request was sent before the cool-down began
   if health.dead then return false end -- the cool-down of a dead proxy is not extended
-  local others_work = reached_at > (health.down_at or 0) -- otherwise our own network is probably down
+  -- If no proxy was reached since the last failure of this proxy, our own network is probably down.
+  local others_work = reached_at > (health.down_at or 0)
   if others_work or health.downs < DOWNS_MAX - 1 then health.downs = health.downs + 1 end
   health.down_at, health.reason = now, reason
   if health.downs >= DOWNS_MAX then die(health) end
@@ -293,8 +294,8 @@ function commands.keep_target() return call('ZADD', key.targets, now, args.targe
 -- Returns the stored proxy, or false if it does not exist.
 function commands.proxy() return get('proxies', args.key) end
 
--- Returns two numbers. The first changes when targets may be filled again. The second changes when a proxy is removed
--- or its tags or price change.
+-- Returns two numbers. The first changes when proxies are added or revived, so that targets may be filled again. The
+-- second changes when a proxy is removed or its tags or price change.
 function commands.versions() return { number_in('fill_version'), number_in('facts_version') } end
 
 -- Returns the facts of proxies. If `target` is given, it will also receive later changes of these facts.

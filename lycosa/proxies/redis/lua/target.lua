@@ -133,7 +133,7 @@ end
 
 local function fits_all() return next(args.tags) == nil and #args.avoid == 0 end
 
--- Returns the first `count` ready members of a tier that fit, or fewer.
+-- Returns the names of the first `count` ready members of a tier that fit the request, or of fewer.
 local function first_ready(tier, count)
   local all_fit = fits_all()
   local found, from, step = {}, 0, all_fit and count or FIT_BATCH
@@ -148,7 +148,7 @@ local function first_ready(tier, count)
   return found
 end
 
--- Whether at least `count` usable members of a tier fit.
+-- Whether at least `count` usable members of a tier fit the request.
 local function has_usable(tier, count)
   for _, name in ipairs(all_keys()) do
     local member = member_of(name)
@@ -160,8 +160,8 @@ local function has_usable(tier, count)
   return false
 end
 
--- Returns n: only the first n members may be drawn, of `found` if it is given, otherwise of the ready members of the
--- tier. Members whose uses have all failed come last, and may be drawn only if there are no others.
+-- Returns how many members may be drawn. Draws start at the front of `found` or, if it is nil, of the tier's ready
+-- members. Members whose uses have all failed come last, and may be drawn only if there are no other members.
 local function preferred(tier, found)
   if not target.has_failing then return found and #found or ready_counts[tier] end -- the usual case
   local count = call('ZCOUNT', ready_keys[tier], '-inf', '(' .. LAST)
@@ -174,8 +174,9 @@ local function preferred(tier, found)
   return #found
 end
 
--- Adds members to `chosen` until there is one for each draw, and returns true. Each is drawn from the first `draw_size`
--- ready members. If too few members are ready, adds none, and returns false and the ready members.
+-- Adds members to `chosen` until there is one for each random number in `args.draws`, and returns true. Each is drawn
+-- from the first `draw_size` ready members. If too few members are ready, adds none, and returns false and the names of
+-- the ready members.
 local function draw_missing(tier, draw_size, chosen)
   local draws = args.draws
   local missing = #draws - #chosen
@@ -196,8 +197,8 @@ local function draw_any(tier, draw_size)
 end
 
 -- Returns one ready member for each draw, or none at all, and how many members each was drawn from. The cheapest tier
--- comes first. A tier that has enough usable members, but too few ready ones, makes the request wait. A tier with too
--- few usable members supplies its ready ones, and the next tier supplies the rest.
+-- is tried first. If it has enough usable members, but too few of them are ready, the request waits. If it has too few
+-- usable members, it supplies those that are ready, and the next tier supplies the others.
 local function choose()
   local any_one = #args.draws == 1 and fits_all()
   local chosen = {}
@@ -215,7 +216,8 @@ local function choose()
   return {}, 0
 end
 
--- Returns when to try again: when the next member becomes eligible or the next lease expires; false if neither will.
+-- Returns when to try again. If the session's member `bound` is not leased and becomes eligible later: at that time.
+-- Otherwise when the next member becomes eligible or the next lease expires; false if neither will happen.
 local function retry_at(bound)
   if bound and eligible_at(bound) > now and bound.lease_count == 0 then return eligible_at(bound) end
   local eligible, deadline = first_score(WAITING), first_score(DEADLINES)
@@ -278,7 +280,7 @@ function commands.renew()
   return now + args.lease_s
 end
 
--- Returns the key of the proxy, or false if the lease had ended already.
+-- Returns the key of the proxy, or false if the lease had already ended.
 function commands.release()
   expire()
   local name, session = lease_of(args.token)
@@ -351,7 +353,7 @@ local function learn(name, facts)
 end
 
 -- Updates members with the facts of proxies. Adds new members, unless `only_known`. `fills`, if given, is the kind of
--- request for which the target is filled from now on, at `version`.
+-- request for which the target counts as filled from now on, at the pool's fill version `version`.
 function commands.learn()
   if args.fills == '' then
     target.filled, target.filled_for = args.version, policy.members
@@ -463,7 +465,7 @@ end
 function commands.explain()
   local state, ends, bound = commands.state(), {}, false
   local deadlines = call('ZRANGE', DEADLINES, 0, -1, 'WITHSCORES')
-  for i = 1, #deadlines - 2, 2 do -- the last one is the sentinel
+  for i = 1, #deadlines - 2, 2 do -- the last element is the sentinel
     ends[#ends + 1] = { (lease_of(deadlines[i])), tonumber(deadlines[i + 1]) }
   end
   if args.session ~= '' then bound = session_key(args.session) or false end

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- A heartbeat, and a check of the other members. A member that has been silent for silent_ms is dead: its leased items
--- are returned. `seen` is the last heartbeat of any member. A gap means that the server was down or suspended, or that
--- its clock was set: then no member is declared dead for another silent_ms (from `since` on), so that every member can
--- send a heartbeat.
--- ARGV 5..: silent_ms, gap_ms, kept_ms. If the member has counted its leases, also: the number of slots, the number of
--- the last call of each slot at that time, and the tokens of the leases.
+-- are returned. `seen` is the time of the last heartbeat of any member. If it is more than gap_ms ago, the server was
+-- down or suspended, or its clock was changed. Then no member is declared dead for silent_ms (from `since` on), so that
+-- every member can send a heartbeat.
+-- ARGV 5..: silent_ms, gap_ms, kept_ms. With some heartbeats the member also sends a list of its leases: the number of
+-- its slots, the number of each slot's last call when the list was made, and the tokens of the leases.
 local refused = refusal()
 if refused then return refused end
 local silent, gap, kept, now = ARGV[5], ARGV[6], ARGV[7], now_ms()

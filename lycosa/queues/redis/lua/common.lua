@@ -2,19 +2,20 @@
 --
 -- KEYS, all with the hash tag of the queue (the names in Redis are in server.py):
 --   STATE       hash  version era order packing maxsize shut next unfinished; seen since: see beat.lua
---   WAITING     zset  place -> its number, or 0 in a PriorityQueue, where the names of the places are in order
+--   WAITING     zset  place -> its number, or 0 in a PriorityQueue: its places are sorted by name
 --   VALUES      hash  place -> packed item, if it waits, is leased, or was sent in a reply that is not yet confirmed
 --   ATTEMPTS    hash  place -> how often it was leased without an ack
 --   LEASED      zset  member:token:place, in lexical order: the leases of a member are adjacent
 --   MEMBERS     zset  member -> time of its last heartbeat
 --   GOT         hash  member -> number of items that it took and has not reported done
---   REPLIES     hash  member:slot -> the last call and its reply, for a call that is repeated
+--   REPLIES     hash  member:slot -> the number of the last call and its reply, in case the call is repeated
 --   LEFT        zset  member -> when it left or was found dead; its replies are kept for a while
 --   WAIT_ITEMS  zset  member that waits for an item -> since when
---   WAIT_ROOM   zset  member that waits for room -> for how many items
+--   WAIT_ROOM   zset  member that waits for room -> the number of items that must fit
 --   WAIT_DONE   set   members that wait for the end of all tasks
 --   WAKEUPS     the key WAKEUPS .. member is a list; an entry wakes the member
--- ARGV: member, slot, number of the call, number of the last call of this slot whose reply arrived, more.
+-- ARGV 1 to 4: member, slot, number of the call, number of the last call of this slot whose reply arrived. Each script
+-- documents its own arguments from 5 on.
 -- Times are milliseconds of this server.
 local me, slot, number, confirmed = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local call = redis.call
@@ -95,9 +96,9 @@ local function leases_of(member)
   return call('ZRANGEBYLEX', LEASED, '[' .. member .. ':', '(' .. member .. ';')
 end
 
--- Ends a stored reply. If the reply arrived, its items have left the queue; if not, they go back to their places.
--- (After a crash in which the server lost its last calls, the stored reply may be older than the last reply that
--- arrived.)
+-- Decides what becomes of the items in a stored reply. If the reply did not arrive, they go back to their places. If it
+-- arrived, leased items stay leased, and other items have left the queue. (After a crash in which the server lost its
+-- last calls, the stored reply may be older than the last reply that arrived.)
 local function settle(member, record, arrived)
   local places, token = record[3], record[4]
   if not places or (arrived and token) then return end
@@ -112,7 +113,8 @@ local function settle(member, record, arrived)
   wake_for_items()
 end
 
--- Returns the reply to this call if the call has been run before.
+-- Returns the reply to this call if the call has been run before. Otherwise settles and drops the reply to the previous
+-- call of the slot.
 local function earlier_reply()
   local packed = call('HGET', REPLIES, me .. ':' .. slot)
   if not packed then return nil end
@@ -128,8 +130,8 @@ local function reply(status, places, token)
   return record
 end
 
--- Drops the replies kept for a member. `numbers`: for each slot the last call whose reply arrived; nil if all replies
--- arrived.
+-- Drops the replies kept for a member. `numbers`: for each slot the number of the last call whose reply arrived; nil if
+-- all replies arrived.
 local function drop_replies(member, numbers)
   local field, packed = 0, call('HGET', REPLIES, member .. ':0')
   while packed do
@@ -146,7 +148,7 @@ local function leave(member)
     call('ZREM', LEASED, lease)
     give_back(place_of(lease), true)
   end
-  -- No process will report its items as done, so `join` should not wait for them.
+  -- No process will report the items that this member took as done, so `join` should not wait for them.
   local got = tonumber(call('HGET', GOT, member) or 0)
   call('HDEL', GOT, member)
   for _, key in ipairs({MEMBERS, WAIT_ITEMS, WAIT_ROOM}) do call('ZREM', key, member) end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- ARGV 5..: 'ack' or 'nack', the lease.
+-- Ends a lease. ARGV 5: 'ack' or 'nack'. ARGV 6: the lease.
 local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
 if call('EXISTS', STATE) == 0 then return {'missing'} end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Joins as a member, and creates the queue if there is none.
--- ARGV 5..: version, order, codec, incarnation of a new queue (or '' if none may be created), maxsize or '', maximum
--- number of members, silent_ms.
+-- ARGV 5..: version, order, codec, incarnation of a new queue (or '' if no queue may be created), maxsize or '',
+-- maximum number of members, silent_ms.
 local version, order, codec, incarnation, maxsize = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local now = now_ms()
 if call('EXISTS', STATE) == 0 then

@@ -1,6 +1,6 @@
 #!lua
--- Stores all items or none. ARGV 5..: 1 to register for a wake-up, the number of places that must be free, then the
--- rank and the packed item of each.
+-- Stores all items or none. ARGV 5..: 1 to register for a wake-up, the number of items that must fit, and then two
+-- arguments for each item: its rank and the packed item.
 local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
 local refused = refusal()
