@@ -18,12 +18,15 @@ ROUND_S = 60.0
 async def forget_dead(
     pool: ProxyPool, kept_s: float, on_forgotten: Callable[[Sequence[str]], None], round_s: float = ROUND_S
 ) -> None:
-    """Forget dead proxies until cancelled, and report their keys. If the pool is unreachable, try again later."""
+    """Forget dead proxies every `round_s` until cancelled, and call `on_forgotten` with their keys.
+
+    If the pool is unreachable, try again in the next round.
+    """
     while True:
         try:
             while keys := await pool.forget_dead(kept_s):
                 on_forgotten(keys)
-                await asyncio.sleep(0)  # a pool in memory never yields to other tasks
+                await asyncio.sleep(0)  # lets other tasks run, because calls of a pool in memory never yield
         except StateError as error:
             log.warning("cannot forget dead proxies: %s", error)
         await asyncio.sleep(round_s)

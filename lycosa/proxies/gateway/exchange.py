@@ -191,7 +191,7 @@ class Exchange:
             self._client.pause()
 
     def _take_idle(self, key: UpstreamKey) -> Upstream | None:
-        """Return an idle connection. It may be closing, so return None if the request must not be repeated."""
+        """Return an idle connection, or None. The proxy may be closing it, so only repeatable requests may use one."""
         is_repeatable = self._head.method in IDEMPOTENT and self._replay is not None
         return self._context.idle_connections.take(key) if is_repeatable else None
 

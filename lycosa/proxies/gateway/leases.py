@@ -31,7 +31,7 @@ REPORT_WINDOW_S = 300.0
 """Seconds for which clients may report on an ended lease. At most ENDED_MAX ended leases are remembered."""
 
 LATE_BAN_S = 300.0
-"""Duration of the ban, in seconds, after a late report without a duration."""
+"""Duration of the ban, in seconds, after a late report that gives no duration."""
 
 OUTCOMES_MAX = 10_000
 """Number of outcomes of one lease after which only bad ones are kept. A session that never pauses keeps the same lease,

@@ -42,9 +42,9 @@ class RedisWaiter(Waiter):
 
     @property
     def is_plain(self) -> bool:
-        """Whether any one proxy with the queue's tags is enough for this caller.
+        """Whether this caller accepts any single proxy with the queue's tags.
 
-        If such a caller gets no proxy, no later caller can get one.
+        If such a caller gets no proxy, no later caller can get a proxy either.
         """
         return self.count == 1 and not self.request.avoid
 

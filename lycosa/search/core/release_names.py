@@ -1,5 +1,7 @@
 """Unifies different spellings in the names of releases, for documents and queries.
 
+Examples, in two columns, of spellings and the words that replace them:
+
 h.264 x264 AVC                 h264        S1E2, S01 E02, 1x02       s01e02
 h.265 x265 HEVC                h265        Season 1                  s01
 4K UHD                         2160p       WEB-DL Blu-Ray BD-Rip     webdl bluray bdrip
