@@ -10,7 +10,7 @@ from lycosa.search.core.spelling import respell
 from lycosa.search.word_list import WordList
 
 FEW = 3
-"""Maximum number of results of a query for which another spelling is tried."""
+"""Another spelling is tried only for a query with at most this many results."""
 TRIES = 4
 """Maximum number of spellings that are searched."""
 CHECKED = 5
@@ -26,7 +26,7 @@ class Speller:
         self._words = words
 
     def completions(self, prefix: str, limit: int) -> list[str]:
-        """Return frequent words that begin with these letters, folded."""
+        """Return frequent words that begin with `prefix`, which must be folded."""
         return self._words.completions(prefix, limit)
 
     def suggestion(self, query: str, total: int, count: Callable[[str], int]) -> str:
@@ -39,7 +39,7 @@ class Speller:
         tried = list(dict.fromkeys(self._spellings(query)))[:TRIES]
 
         def finds_more(other: str) -> bool:
-            with suppress(BadQuery):  # longer words, or more of them, may be too many
+            with suppress(BadQuery):  # a spelling may be too long, or have too many words
                 return other != query and count(other) > total
             return False
 

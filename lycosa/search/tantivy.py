@@ -34,8 +34,8 @@ _TIE_BREAKER = 0.2
 class TantivyIndex:
     """The `Index` port in the folder `path`. With `write` it is the only writer, and creates the folder if needed.
 
-    Raises `IndexFailure` if the folder has no index, or other data. Also if a newer Lycosa built the index, or if
-    another process writes it.
+    Raises `IndexFailure` if the folder has data other than an index, if a newer Lycosa built the index, or if another
+    process writes it. Without `write`, also raises it if there is no index.
     """
 
     def __init__(self, path: Path, schema: Schema, *, write: bool = False) -> None:
@@ -54,7 +54,7 @@ class TantivyIndex:
         with failures(self.path, "cannot be opened"):
             if write:
                 self._folder.remove_others()
-                if not (self._folder.data / META).exists():  # old positions would skip what is missing here
+                if not (self._folder.data / META).exists():  # else the lost documents would be skipped
                     self._folder.forget_positions()
                 self._index, self._writer = _open_for_writing(self._folder.data, self.schema)
             else:
@@ -97,7 +97,7 @@ class TantivyIndex:
         writer = self._writing()
         with failures(self.path, "cannot commit"):
             writer.commit()
-            # After the documents: a crash in between repeats documents, but never loses one.
+            # Positions are written after the documents: a crash in between repeats documents, but never loses one.
             merged = {**self._positions, **positions}
             self._folder.write_positions(merged)
         self._positions = merged
@@ -161,7 +161,7 @@ class TantivyIndex:
     def _close_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            # Committed documents are safe, and `add` or `commit` has reported the failure of a thread.
+            # Committed documents are safe, and `add` or `commit` has already reported why a thread failed.
             with contextlib.suppress(ValueError):
                 writer.wait_merging_threads()
 

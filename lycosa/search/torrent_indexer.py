@@ -33,7 +33,7 @@ POLL_S = 1.0
 RETRY_S = 5.0
 """Pause before the next attempt if a search server does not answer."""
 SCANNED = "torrents"
-"""The name of the position: the last row of the store in an index that is still being filled."""
+"""The name of the position in the index. While the index is being filled, the position is the id of its last row."""
 COMPLETE = 2**62
 """The position of an index that has been filled."""
 
@@ -49,7 +49,7 @@ class TorrentIndexer:
         requests: RebuildRequests | None = None,
     ) -> None:
         self._index, self._store, self._words, self._requests = index, store, words, requests
-        self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: calls take turns, even cancelled ones
+        self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: a call waits for a cancelled one
         self.indexed = 0
         """Number of rows that were added, replaced or removed."""
 
@@ -78,7 +78,7 @@ class TorrentIndexer:
         return self.indexed - before
 
     async def rebuild(self) -> None:
-        """Fill a new index, then replace the old one by it. Until then the old one is searched and kept current."""
+        """Fill a new index, then replace the old one with it. Until then the old one is searched and kept current."""
         rebuilt, analysis = await self._call(self._index.rebuild), self._index.schema.analysis
         if self._words:
             await self._call(self._words.restart)
@@ -107,7 +107,7 @@ class TorrentIndexer:
             await self._call(_add, rebuilt, analysis, self._words, batch, True)
             after_id = batch[-1].id
             self.indexed += len(batch)
-            # Between the steps of the scan: a row that changed after its scan is replaced.
+            # A row may change after the scan has read it. Such a change replaces the row in the new index, too.
             await self._follow(rebuilt, after_id)
         await self._call(self._index.adopt, rebuilt)
         if self._words:
@@ -117,7 +117,7 @@ class TorrentIndexer:
     async def _fill(self) -> None:
         after_id = self._index.positions().get(SCANNED, 0)
         scanned: list[Change] = []
-        # A partly filled index may contain more rows than its position says.
+        # Only in an empty index are all rows new: a partly filled index may have rows beyond its position.
         is_new = not await self._call(self._index.count)
         rows = 0
         while after_id != COMPLETE:

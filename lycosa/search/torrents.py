@@ -26,7 +26,7 @@ from lycosa.storage.core.torrent_record import Refusal, StoredTorrent
 from lycosa.storage.ports import RecordStore
 
 SORTS = {"relevance": "", "date": "found", "size": "size", "files": "files_count", "seeders": "seeders"}
-"""The sort orders, each with the number in the index; "" is relevance."""
+"""The sort orders, each with the field of the index that it sorts by; "" is relevance."""
 COUNTED = {"type": 10, "language": 12}
 """The keywords whose values are counted, each with the maximum number of values returned."""
 FILES_READ_MAX = 200
@@ -40,7 +40,7 @@ COMPLETION_MIN = 2
 
 @dataclass(frozen=True, slots=True)
 class TorrentRequest:
-    """A search: the words, filters by the names of the query language, the order, and the page."""
+    """A search: the words, the filters (with their names in the query language), the order, and the page."""
 
     text: str = ""
     fields: Mapping[str, str] | None = None
@@ -122,7 +122,7 @@ class TorrentSearch:
         return None
 
     async def completions(self, text: str, limit: int = 8) -> list[str]:
-        """Return the text with its last word completed in different ways, to words in names of torrents."""
+        """Return variants of the text, its last word completed to words from the names of torrents."""
         head, _, prefix = text.rpartition(" ")
         folded = fold(normalize(prefix)).strip()
         if self._speller is None or len(folded) < COMPLETION_MIN or " " in folded:

@@ -112,8 +112,8 @@ class RecordStore(Protocol):
     async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
         """Return the infohashes, 20 bytes each, of torrents whose peers are to be counted.
 
-        Torrents that were never counted come first, then those with the oldest counts before `before`. A large store
-        searches for more torrents only every few minutes.
+        Torrents that were never counted come first, then those counted before the time `before`, oldest count first. A
+        large store searches for more torrents only every few minutes.
         """
 
     async def changes(self, limit: int) -> list[Change]:
@@ -153,11 +153,11 @@ class RecordStore(Protocol):
         """Remove the torrents with the fewest seeders. Of those with equally many, remove the ones seen least recently.
         Return how many were removed.
 
-        They are not stored again for EVICTED_S.
+        Evicted torrents are not stored again for EVICTED_S.
         """
 
     async def lapsed(self, now: float, limit: int) -> list[bytes]:
-        """Return infohashes, 20 bytes each, that were evicted and may be stored again, until `forget_lapsed`."""
+        """Return infohashes, 20 bytes each, whose eviction has expired. `forget_lapsed` removes them from this list."""
 
     async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
         """Forget that these were evicted. Infohashes that were denied or evicted again in the meantime stay denied or

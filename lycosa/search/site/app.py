@@ -84,7 +84,7 @@ def build_site(index: DocumentIndex, *, title: str = "Lycosa") -> Starlette:
 
 
 class _Site:
-    """The pages. They are not coroutines, so the server runs them in threads: an index blocks."""
+    """The pages. Calls to the index block, so these methods are not coroutines: the server runs them in threads."""
 
     def __init__(self, index: DocumentIndex, title: str) -> None:
         self._index = index

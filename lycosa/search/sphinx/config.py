@@ -8,7 +8,7 @@ from lycosa.search.core.schema import Schema
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.core.sphinxql import CHARSET, columns
 
-# binlog_flush = 2: a change is in the log of the server before it answers. With 1, kill -9 of Sphinx 2.2 loses the
+# binlog_flush = 2: the server writes a change to its log before it answers. With 1, kill -9 of Sphinx 2.2 loses the
 # change.
 SEARCHD = """searchd
 {{
@@ -33,15 +33,15 @@ STATE = ("rt_field = unused", "rt_attr_string = body", "rt_attr_bigint = writer"
 
 
 def searchd_config(address: SphinxAddress, folder: Path) -> str:
-    """Return the section of the server."""
+    """Return the section `searchd` of the configuration."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     return SEARCHD.format(listen=address.socket or f"{host}:{address.port}", folder=folder)
 
 
 def index_config(name: str, schema: Schema, folder: Path, memory: str) -> str:
-    """Return the sections of the real-time indexes of an index.
+    """Return the sections of the three real-time indexes that hold one search index.
 
-    Each collects up to `memory` (a size such as 128M) of documents in memory before it writes them to the disk.
+    A real-time index keeps up to `memory` (a size such as 128M) of documents in memory before it writes them to disk.
     """
     kinds = dict.fromkeys([*schema.texts, "pairs", "keywords"], "rt_field") | {
         "length": "rt_attr_uint",

@@ -3,9 +3,9 @@
     NAME_0, NAME_1   the documents; one is in use, the other is for a rebuilt index
     NAME_state       row 1: the marker of the index, and its writer; row 2: the positions
 
-The last process that opened the index for writing is its writer; writes of other processes are refused. Additions stay
-in memory until `commit`. If there are more than `WAITING_MAX`, they are sent earlier, and become visible before the
-commit. Each statement can be repeated, so statements that a lost connection interrupted are sent again.
+The last process that opened the index for writing is its writer; writes of other processes are refused. Additions wait
+in memory until `commit`. If they exceed `WAITING_MAX` or `WAITING_MAX_BYTES`, they are sent earlier, and are visible
+before the commit. Each statement can be repeated, so statements that a lost connection interrupted are sent again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MARKER_ROW, POSITIONS_ROW = 1, 2
 WAITING_MAX = 20_000
 WAITING_MAX_BYTES = 32_000_000
 STATEMENT_BYTES = 4_000_000
-"""Number of bytes from which a statement is sent. A statement with one document may be larger."""
+"""A statement is sent once it is larger than this. So it may be larger by up to one document."""
 REMOVED_AT_ONCE = 2_000
 STORED_MAX = 4_000_000
 """Maximum size of the compressed data stored with a document: the server's limit for an attribute."""
@@ -162,7 +162,7 @@ class SphinxIndex:
         return self._server.ask(statement)
 
     def check_writer(self) -> None:
-        """Raise `IndexFailure` if this is not the writer, or no longer."""
+        """Raise `IndexFailure` if this process is not, or no longer, the writer of the index."""
         at = self._server.address
         if not self._writer:
             raise IndexFailure(f"the index {at} is not open for writing")

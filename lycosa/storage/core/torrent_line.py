@@ -5,9 +5,9 @@
      "discovered": 1700000000, "seeders": 2, "leechers": 1, "counted": 1700000000,
      "seen": 1700000000, "content": {"type": "video", "category": 2040, ...}}
 
-Times are unix seconds. A line needs one infohash and `name`. Other fields may be absent or null. Unknown fields are
-ignored. `size_bytes`, `seen` and `content` are written but not read. Lines are untrusted: whatever the bytes are,
-`parse_line` raises only `BadTorrentLine` and `FilesUnknown`.
+Times are unix seconds. A line needs at least one infohash and `name`. Other fields may be absent or null. Unknown
+fields are ignored. `size_bytes`, `seen` and `content` are written but not read. Lines are untrusted: whatever the bytes
+are, `parse_line` raises only `BadTorrentLine` and `FilesUnknown`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BadTorrentLine(LycosaError):
 
 
 class FilesUnknown(LycosaError):
-    """A line without the files of the torrent. The record has everything else."""
+    """A line without `files`. The record has the other fields of the line."""
 
     def __init__(self, record: TorrentRecord) -> None:
         super().__init__("the files are not known")

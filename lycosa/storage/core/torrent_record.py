@@ -136,7 +136,7 @@ class Standing(Enum):
 
 
 class Refusal(NamedTuple):
-    """Why an infohash may not be stored, and until when (unix seconds; None: forever). `reason` is that of `deny`."""
+    """Why an infohash may not be stored, and until when (unix seconds; None: forever). `reason` comes from `deny`."""
 
     standing: Standing
     until: float | None
@@ -192,7 +192,7 @@ def key_of(infohash: bytes) -> bytes:
 
 
 def hashed_key(infohash: bytes) -> bytes:
-    """Return the SHA-256 of the 20 bytes. Deny-lists use it to name an infohash without revealing it."""
+    """Return the SHA-256 of the key (`key_of`). Deny-lists use it to name an infohash without revealing it."""
     return hashlib.sha256(key_of(infohash)).digest()
 
 
@@ -202,7 +202,7 @@ def completed(known: TorrentRecord, new: TorrentRecord) -> TorrentRecord:
     These are the other infohash, the comment, the creation date, and facts about the content.
     """
     v2 = known.infohash_v2 or new.infohash_v2
-    # Crawlers without support for v2 take the truncated v2 infohash, which the DHT uses, for a v1 infohash.
+    # The DHT uses truncated v2 infohashes. Crawlers without support for v2 mistake them for v1 infohashes.
     v1s = [each for each in (known.infohash_v1, new.infohash_v1) if each and not (v2 and each == key_of(v2))]
     return replace(
         known,

@@ -1,6 +1,6 @@
 """The changes that are not indexed yet: torrents after the last indexed id, and rows of `torrent_changes`.
 
-A torrent gets such a row only after `changes` or `scan` has listed it. Without an index, the table stays empty.
+The table has no rows above the largest id that `changes` or `scan` has listed. So without an index, it is empty.
 """
 
 from __future__ import annotations

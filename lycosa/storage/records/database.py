@@ -30,7 +30,7 @@ class DatabaseThread(ABC):
     def __init__(self) -> None:
         self.outage_wait: OutageWait | None = None
         """Waits while the database is unavailable. If it is None, errors are raised at once."""
-        self._executor = ThreadPoolExecutor(1, "records")  # one thread: calls take turns, even cancelled ones
+        self._executor = ThreadPoolExecutor(1, "records")  # one thread: a call waits for a cancelled one
         self._connection: Any = None
         self._closed = False
 
@@ -99,7 +99,7 @@ class DatabaseThread(ABC):
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(Exception):  # it may be lost already
+            with suppress(Exception):  # the connection may be lost already
                 connection.close()
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:

@@ -35,8 +35,8 @@ LEVEL = 6
 """Level 19 takes five times as long and saves 3 %."""
 DICTIONARY = "names.dict"
 REUSED_BYTES = 1 << 17
-"""Texts of at most this size together are decompressed at once with the context that each thread keeps. zstd returns
-larger numbers as error codes."""
+"""Maximum total size of the texts that one call of the library decompresses. The call returns this size; a larger
+number is an error code."""
 JOINED_MAX = 100
 """Maximum number of frames that are decompressed at once."""
 SEPARATOR = secrets.token_bytes(16)

@@ -22,7 +22,7 @@ SHARED_MIN = 4
 """Minimum length of a shared beginning or end: writing the length of a shorter one would not save space."""
 DIGITS_MAX = 9
 PATHS_AT_ONCE = 500
-"""Number of paths that are compared together. It limits the memory for them."""
+"""Number of paths that are compared together. This limits the memory that a comparison takes."""
 _RUN = re.compile(rb"[0-9]+")
 _NUMBERS = re.compile(rb"[0-9]{1,9}")
 _SLOTS = re.compile(rb"[0-9]{1,9}|\x01")
@@ -33,7 +33,8 @@ def to_columns(paths: list[bytes]) -> bytes:
     middles."""
     starts, ends, middles = bytearray(), bytearray(), []
     last, following = b"", NEXT
-    # `head` bytes of an encoded path end with NEXT, and `tail` bytes follow. Without NEXT, they are 0 and the length.
+    # In an encoded path, the first `head` bytes end with NEXT, and `tail` bytes follow. Without NEXT, `head` is 0, and
+    # `tail` is the length of the path.
     last_head = last_tail = start = end = first = stop = 0
     for path, forward, backward in _shared_bytes(paths):
         head, tail = 0, len(path)
@@ -97,7 +98,8 @@ def _following(number: bytes) -> bytes:
 
 
 def _next_number(path: bytes, last: bytes, at: int) -> tuple[int, int] | None:
-    """Return the place of the number at the first difference from the last path, if it is one more than there."""
+    """Return the start and end of the number at `at`, where the paths first differ. None if it is not the number in the
+    last path plus one."""
     if not last[at : at + 1].isdigit():
         return None
     first = at
@@ -116,7 +118,7 @@ def _shared_bytes(paths: list[bytes]) -> Iterator[tuple[bytes, int, int]]:
     for some in slices(paths, PATHS_AT_ONCE):
         rows = [last, *some]
         width = min(max(map(len, rows)), SHARED_MAX)
-        # A path is padded with another byte than the next one. Paths contain neither.
+        # Successive paths are padded with different bytes, which paths never contain. So padding is never shared.
         starts = b"".join(map(bytes.ljust, (path[:width] for path in rows), repeat(width), cycle((NEXT, LINE))))
         ends = b"".join(map(bytes.rjust, (path[-width:] for path in rows), repeat(width), cycle((NEXT, LINE))))
         places = range(width, len(starts), width) if width else ()
@@ -128,7 +130,7 @@ def _shared_bytes(paths: list[bytes]) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _changes(rows: bytes, width: int) -> bytes:
-    """Return the bytes of rows of this width, each xor the byte above it. Faster than a loop."""
+    """Return the bytes of rows of this width, each combined by xor with the byte above it. Faster than a loop."""
     number = int.from_bytes(rows)
     return (number ^ number >> 8 * width).to_bytes(len(rows))
 

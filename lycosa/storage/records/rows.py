@@ -3,7 +3,7 @@
     torrent_store       one row: the next id, the last indexed id, the last id listed for indexing. Writers lock this
                         row first, so only one writes at a time
     torrents            id -> both infohashes, content (see `content`); written once
-    torrent_popularity  id -> two 48-bit numbers that sort as queries need: `worth` (seeders, then time last seen; the
+    torrent_popularity  id -> two 48-bit numbers by which queries sort: `worth` (seeders, then time last seen; the
                         smallest is evicted first) and `counted` (time of the peer count, then leechers)
     torrent_hashes      the first 6 bytes of each infohash, id; a match is compared with the full infohash
     torrent_denied      20 bytes of an infohash, or its `hashed_key` -> why and until when it may not be stored

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 ORDER_MASK = 0x3F
 REPEATS = 0x40
-"""Flag in the first byte: a bit before each size says whether it equals the previous one, as in parts of an archive."""
+"""Flag in the first byte: a bit before each size says if it equals the previous size, as in the parts of an archive."""
 
 
 def pack_sizes(sizes: list[int]) -> bytes:
-    """Return the sizes, each from 0 to 2^63-1, in one string."""
+    """Return the sizes, each from 0 to 2^63-1, as one byte string."""
     if not sizes:
         return b""
     order = max(sorted(map(int.bit_length, sizes))[len(sizes) // 2] - 1, 0)

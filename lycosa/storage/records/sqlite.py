@@ -21,8 +21,8 @@ LOG_MAX_BYTES = 12 << 20
 """Space reserved for the log: its size at a checkpoint plus the largest transaction."""
 SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
 EVICT_SHARE = 200_000
-"""To make room, one torrent is evicted per this many bytes of the maximum size: about one in 200. Each eviction needs a
-scan, so it removes many torrents."""
+"""To make room, one torrent is evicted per this many bytes of the maximum size: about one torrent in 200. Each eviction
+needs a scan, so it removes many torrents."""
 ROOM_SHARE = 16
 """If the store has a maximum size, a batch takes at most 1/ROOM_SHARE of it, because space is made for the whole batch
 at once."""

@@ -120,7 +120,7 @@ class FileSink:
         return end
 
     def _check_frames(self, start: int, end: int) -> None:
-        """Raise `StorageError` if the rest of a compressed file does not end with a complete frame.
+        """Raise `StorageError` if a compressed file, read from `start`, does not end with a complete frame.
 
         An incomplete frame shows that its writer was killed, or did not compress. Readers would not find data appended
         to it.

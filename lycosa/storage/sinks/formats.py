@@ -83,8 +83,8 @@ class JsonLines:
 class Csv:
     """RFC 4180 with a header. Lists of plain values are joined with commas, other lists and objects are JSON.
 
-    The columns are `fields`, the columns of the existing file, or all fields of the first batch. Fields without a
-    column are left out, and counted in a warning.
+    The columns are `fields`. Without `fields`, they are the columns of the existing file; for a new file, all fields of
+    the first batch. Fields without a column are left out, and counted in a warning.
     """
 
     name = "csv"

@@ -33,8 +33,8 @@ ITEM_MAX = 256 * 1024**2
 """Maximum bytes of an item; the limit of Redis is twice as high."""
 
 FLUSHES_KEPT = 64
-"""Number of latest flushes to which a resumed crawl may return, because a failover may lose the frontier's last
-seconds."""
+"""Number of latest flushes whose positions are kept. A resumed crawl may return to any of them, because a failover may
+lose the frontier's last seconds."""
 
 CLOSE_MAX_S = 0.3
 """Seconds for which `close` waits for a cancelled flush, before it cuts the connection."""

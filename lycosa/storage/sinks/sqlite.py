@@ -2,9 +2,9 @@
 
 The table `items` has the columns `_key` and `_position` (the number of the transaction that wrote the row), and a
 column for each field, added when the field first occurs. `open(position)` undoes later transactions of this crawl: it
-deletes their rows and puts back the rows that they replaced. Replaced rows stay in the table `_replaced` until the
-transaction is certainly committed. Lists and objects are stored as JSON text. Only one process at a time writes a
-database (an advisory lock).
+deletes their rows and puts back the rows that they replaced. Replaced rows stay in the table `_replaced` for
+FLUSHES_KEPT more flushes, since a resumed crawl may return to any of these. Lists and objects are stored as JSON text.
+Only one process at a time writes a database (an advisory lock).
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def build_torrent_site(
     """Return the site as an ASGI application. Without `admin` there are no takedowns and no administration.
 
     `base` is the path of the site, such as "/torrents"; "" is the root. `per_minute` limits the requests of each client
-    on another machine; it may make BURST requests at once.
+    on another machine. Such a client may make BURST requests at once.
     """
     templates = page_templates(TEMPLATES)
     templates.globals.update(site=title, takedowns=admin is not None)
@@ -140,7 +140,7 @@ def _uncached(answer: Answer) -> Answer:
 
 
 def _conditional(answer: Answer) -> Answer:
-    """Let clients cache a response, but check each time whether it is current: a takedown changes it."""
+    """Let clients cache a response, if they ask before each use whether it is current: a takedown changes it."""
 
     async def respond(request: Request) -> Response:
         response = await answer(request)

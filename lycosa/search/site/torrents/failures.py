@@ -43,7 +43,7 @@ class Failures:
         return self._answer(request, 503, {"retry-after": "60"})
 
     def crash(self, request: Request, _error: Exception) -> Response:
-        """Respond to a bug; Starlette logs the traceback. The response does not pass through the middleware."""
+        """Respond to a bug; Starlette logs the traceback. The response bypasses the middleware that adds HEADERS."""
         return self._answer(request, 500, HEADERS)
 
     def too_many(self, request: Request, wait_s: float) -> Response:
@@ -52,7 +52,7 @@ class Failures:
         return self._answer(request, 429, {"retry-after": str(seconds), "cache-control": "no-store"}, seconds=seconds)
 
     def log(self, error: Exception) -> None:
-        """Log why the search fails, at most every LOGGED_EVERY_S for the same reason."""
+        """Log why the search fails. The same reason is logged at most once in LOGGED_EVERY_S."""
         text, now = str(error), time.monotonic()
         if text != self._logged or now >= self._logged_at + LOGGED_EVERY_S:
             self._logged, self._logged_at = text, now

@@ -23,7 +23,7 @@ TIME_MAX = 253_402_300_799
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language of the pages: its code, its own name for itself, and the translations of English texts."""
+    """A language of the pages: its code, its name in the language itself, and the translations of English texts."""
 
     code: str
     name: str

@@ -18,11 +18,11 @@ IPV6_PREFIX = 64
 """Prefix length of the network of one customer. All of its addresses count as one client."""
 
 LOOPBACKS = {"127.0.0.1", "::/64"}
-"""The clients on this machine. Reverse proxies on it that do not forward the client's address count as such a
-client."""
+"""The clients on this machine. All visitors behind a reverse proxy on this machine count as one of them, if the proxy
+does not forward client addresses."""
 
 TooMany = Callable[[Request, float], Response]
-"""Responds to a request over the limit; the number is the seconds until it is allowed."""
+"""Responds to a request over the limit. The float is the number of seconds until the next request is allowed."""
 
 
 class RequestLimit:

@@ -148,7 +148,7 @@ class TorrentPages:
     async def _counts(self, params: SearchParams) -> dict[str, dict[str, int]]:
         if not params.is_empty:
             return await self._search.count_values(params.request())
-        numbers = await self._statistics.get()  # counting all torrents takes longest
+        numbers = await self._statistics.get()  # cached: counting all torrents is slow
         return {"type": numbers.types, "language": numbers.languages}
 
     async def torrent(self, request: Request) -> Response:
@@ -195,7 +195,7 @@ class TorrentPages:
         )
 
     def message(self, request: Request, status: int, heading: str, text: str, **values: object) -> Response:
-        """Return a page with one message; `values` are those in its text."""
+        """Return a page with one message; `values` replace the placeholders in its text."""
         return self.page(request, "torrent_message.html", status, heading=heading, text=text, values=values)
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:

@@ -1,6 +1,7 @@
-"""The statistics of the site: torrents by type, language, day and size. Counted rarely, since it reads the index.
+"""The statistics of the site: torrents by type, language, day and size. Cached, since counting reads the index.
 
-No visitor waits for a count, except after a pause: older numbers are shown while new ones are counted.
+While new numbers are counted, visitors see the older ones. A visitor waits for a count only if there are no numbers
+yet, or if they are older than AGE_MAX_S.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def facts_of_torrent(torrent: StoredTorrent) -> ContentFacts:
 
 
 def infohash_hex(torrent: StoredTorrent) -> str:
-    """Return the infohash by which a torrent is linked."""
+    """Return the infohash in the links to a torrent: of version 1, else of version 2."""
     return (torrent.record.infohash_v1 or torrent.record.infohash_v2 or b"").hex()
 
 
@@ -113,7 +113,7 @@ def file_tree(torrent: StoredTorrent, highlighter: Highlighter | None) -> Folder
 
 
 def iso_time(seconds: float) -> str:
-    """Return a time for machines."""
+    """Return a time in ISO 8601: "2026-11-05T07:00:00Z"."""
     return _moment(seconds).isoformat().replace("+00:00", "Z")
 
 

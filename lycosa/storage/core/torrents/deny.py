@@ -1,4 +1,4 @@
-"""Refuses torrents by words and patterns. A rule must match in one name: that of the torrent, or one of its paths."""
+"""Refuses torrents by words and patterns. A rule must match within one name: the torrent's, or one of its paths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DenyRules:
         found = self._with_words(normalized(folders_once))
         if self._patterns:
             found |= self._with_patterns(normalized(paths))
-        if found and any(rule.all <= found for rule in self._rules):  # in all names together: now check each name alone
+        if found and any(rule.all <= found for rule in self._rules):  # the names together match: check each alone
             for name in normalized(paths).split("\n"):
                 found = self._with_words(name) | self._with_patterns(name)
                 for rule in self._rules:

@@ -50,7 +50,8 @@ class Inspector:
 
 
 def clean_record(record: TorrentRecord) -> TorrentRecord:
-    """Return the record with names that are safe to show. A missing name becomes the first file or the infohash."""
+    """Return the record with names that are safe to show. A missing name becomes the first part of the first path, or
+    the infohash."""
     files = bounded_files(record.files)
     paths = [file.path for file in files]
     if (cleaned := clean_stored_paths(paths)) != paths:

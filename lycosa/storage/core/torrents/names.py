@@ -87,7 +87,7 @@ def _are_safe(parts: str) -> bool:
 
 
 def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-    """Return at most FILES_MAX files with the same total size."""
+    """Return at most FILES_MAX files. The last one then stands for all further files, and has their total size."""
     if len(files) <= FILES_MAX:
         return tuple(files)
     rest = files[FILES_MAX - 1 :]

@@ -1,4 +1,4 @@
-"""The format of rule files (TOML). By the names in a torrent, rules refuse it, or determine its content.
+"""The format of rule files (TOML). Rules refuse a torrent, or classify its content, by the names in it.
 
     [words.NAME]    a list of words, hashed words and patterns that several rules use
     [[deny]]        refuses a torrent if one of its names has a word of the rule, or a word of every list in `all`.

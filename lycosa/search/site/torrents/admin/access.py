@@ -4,9 +4,9 @@ Administration is off until an administrator has a password. It is refused over 
 the operator allows it. Forms carry the token of their session, and browsers send the cookie only from pages of this
 site.
 
-A client with too many failed logins must wait (429). Failed logins of other clients never lock anybody out: if there
-are very many, each login is delayed by at most DELAY_MAX_S. Clients on this machine are also only delayed, since they
-may be a reverse proxy that does not forward client addresses.
+A client with too many failed logins must wait (429). Failed logins of other clients never lock anybody out: too many of
+them only delay each login, by at most DELAY_MAX_S. A client on this machine may be a reverse proxy that does not
+forward client addresses, so its logins are also only delayed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DELAY_MAX_S = 2.0
 HASHED_AT_ONCE = 2
 """Maximum number of passwords checked at the same time. Each check takes 64 MB and processor time."""
 LOGINS_MAX = 200
-"""Maximum number of logins in progress. Further ones get 429 with a second to wait."""
+"""Maximum number of logins in progress. Further logins get 429 with `Retry-After: 1`."""
 ALL_CLIENTS = "all"
 Page = Callable[[Request, AdminSession], Awaitable[Response]]
 
@@ -93,7 +93,7 @@ class AdminAccess:
 
     async def _log_in(self, request: Request) -> Response:
         client = client_of(request)
-        # Both are counted before the password is checked, so that logins at the same time count, too.
+        # Both limits count a login before its password is checked, so simultaneous logins cannot exceed them.
         wait_s, all_wait_s = self._each.wait_s(client), self._all.wait_s(ALL_CLIENTS)
         if wait_s and client not in LOOPBACKS:
             return self._too_many(request, wait_s)

@@ -26,7 +26,7 @@ _INFOHASH = re.compile(
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form. The body is read once."""
+    """Return the fields of a form. They are kept in `request.state`, since the body can be read only once."""
     if not hasattr(request.state, "form"):
         body, fields = b"", dict[str, list[str]]()
         try:
@@ -53,7 +53,7 @@ async def has_token(request: Request, session: AdminSession) -> bool:
 
 
 def infohashes_in(text: str) -> list[str]:
-    """Return the infohashes in a text, such as magnet links and URLs of pages."""
+    """Return the infohashes in a text, which may contain magnet links and URLs of pages."""
     found = (
         b32decode(base32.upper()).hex() if base32 else (v2 or v1).lower() for v2, v1, base32 in _INFOHASH.findall(text)
     )

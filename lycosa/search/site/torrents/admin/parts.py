@@ -50,14 +50,14 @@ class RuleTrial:
 
 
 class NameRules(Protocol):
-    """The rules about names of a store. Only one trial runs at a time. Raises `UsageError`."""
+    """A store's rules about names. Only one trial runs at a time. Raises `UsageError`."""
 
     @property
     def trial(self) -> RuleTrial | None:
         """The last trial, which may be running."""
 
     async def installed(self) -> Sequence[InstalledRule]:
-        """Return the installed rules, which apply to crawls and imports, without the built-in ones."""
+        """Return the installed rules, without the built-in ones. Installed rules apply to crawls and imports."""
 
     async def start(self, draft: RuleDraft) -> None:
         """Try a rule in the background: count what it would remove."""
@@ -106,4 +106,4 @@ SAID: Mapping[str, str] = {
     "rule-removed": "The rule was removed. The torrents that it removed stay on the deny-list.",
     "rule-discarded": "The rule was discarded.",
 }
-"""The messages of pages after a change, by the parameter `said` of the URL."""
+"""Messages that a page shows after a change. The key is the value of the URL parameter `said`."""

@@ -5,8 +5,8 @@
     api_keys    hash of the key, name, time of creation
     takedowns   time, infohashes, reason, contact (until the decision), decision, time of the decision
 
-The methods block. Nothing else about visitors is stored. Only the user of the site can read the file. What is deleted
-is overwritten.
+The methods block. Nothing else about visitors is stored. Only the system user that runs the site can read the file.
+Deleted data is overwritten.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMAT = int.from_bytes(b"LySi")
 VERSION = 1
 SESSION_S = 12 * 3600
 PRIVATE = 0o600
-"""Mode of the file: only the user of the site can read it."""
+"""Mode of the file: only the system user that runs the site can read it."""
 WAITING_MAX = 1000
 """Maximum number of undecided takedown requests. Further requests are refused."""
 DECIDED_SHOWN = 50
@@ -71,7 +71,7 @@ class SiteStore:
         self._turn = threading.Lock()
         with suppress(OSError):  # if this fails, so does SQLite, which says why
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-        for suffix in ("", "-wal", "-shm"):  # an earlier version of Lycosa, or a copy, may have opened them to others
+        for suffix in ("", "-wal", "-shm"):  # an earlier Lycosa, or copying, may have made them readable
             with suppress(OSError):
                 path.with_name(path.name + suffix).chmod(PRIVATE)
         try:
@@ -93,7 +93,7 @@ class SiteStore:
         return self._end_sessions(name, "UPDATE users SET password = ? WHERE name = ? RETURNING 1", [hashed, name])
 
     def remove_user(self, name: str) -> bool:
-        """Remove an administrator, and end the sessions. The last administrator is not removed: then return False."""
+        """Remove an administrator, and end the sessions. Return False if this is the last one, who is not removed."""
         query = "DELETE FROM users WHERE name = ? AND (SELECT count(*) FROM users) > 1 RETURNING 1"
         return self._end_sessions(name, query, [name]) or name not in self.users()
 
@@ -126,7 +126,7 @@ class SiteStore:
         return key if self._run(query, [_hashed(key), name, int(now)]) else None
 
     def remove_api_key(self, name: str) -> None:
-        """Remove a key: it is refused from the next request on."""
+        """Remove a key. The next request with it is refused."""
         self._run("DELETE FROM api_keys WHERE name = ?", [name])
 
     def api_keys(self) -> list[str]:
@@ -160,14 +160,14 @@ class SiteStore:
         return next((each for each in self.takedowns() if each.id == number and not each.decision), None)
 
     def decide(self, number: int, decision: str, now: float) -> None:
-        """Store the first decision, and delete the contact."""
+        """Store a decision, and delete the contact. A request that was decided before does not change."""
         query = "UPDATE takedowns SET decision = ?, decided = ?, contact = '' WHERE id = ? AND decision = ''"
         self._run(query, [decision, int(now), number])
 
     def forget_decided(self, before: float) -> None:
         """Delete the requests that were decided before this time."""
         if self._run("DELETE FROM takedowns WHERE decision != '' AND decided < ? RETURNING 1", [before]):
-            self._run("PRAGMA wal_checkpoint(TRUNCATE)")  # the log has the deleted texts
+            self._run("PRAGMA wal_checkpoint(TRUNCATE)")  # the WAL still has the deleted texts
 
     def close(self) -> None:
         """Release the file."""

@@ -55,7 +55,7 @@ class Takedowns:
         decision = "accepted" if self._options.hide_at_once else ""
         contact = "" if decision else form.get("contact", "").strip()[:CONTACT_MAX]
         kept = (infohashes, reason[:REASON_MAX], contact, decision, time.time())
-        if decision:  # before it is stored: a crash in between must not leave an accepted request without effect
+        if decision:  # before the request is stored: after a crash in between, no accepted request is without effect
             await self._store.deny(map(bytes.fromhex, infohashes), reason="a takedown request")
         try:
             await asyncio.to_thread(self._site.add_takedown, *kept)
