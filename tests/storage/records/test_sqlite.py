@@ -126,9 +126,8 @@ def test_torrents_stored_by_a_killed_process_are_kept_with_their_changes(tmp_pat
     program = """
         import asyncio, sys
         from pathlib import Path
-        from lycosa.storage.records.outages import OutageWait
-from lycosa.storage.records.sqlite import SqliteRecordStore
-        from tests.storage.torrents import read, torrent
+        from lycosa.storage.records.sqlite import SqliteRecordStore
+        from tests.storage.torrents import torrent
 
         async def main():
             store = SqliteRecordStore(Path(sys.argv[1]))
@@ -150,6 +149,7 @@ from lycosa.storage.records.sqlite import SqliteRecordStore
                 break
         process.stdout.close()
         process.wait()
+        assert stored > last
 
     async def scenario():
         store = SqliteRecordStore(path)
