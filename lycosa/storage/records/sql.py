@@ -12,7 +12,15 @@ from abc import abstractmethod
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, StorageUnavailable, UsageError
+from lycosa.core.errors import (
+    ForeignState,
+    LycosaError,
+    StateError,
+    StorageError,
+    StorageFull,
+    StorageUnavailable,
+    UsageError,
+)
 from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.records.rows import NAMES, TABLES
 from lycosa.storage.records.tables import TableRecordStore
@@ -95,7 +103,12 @@ class SqlRecordStore(TableRecordStore):
             raise ForeignState(
                 f"{self._shown} has other tables named {', '.join(sorted(there))}; give another database"
             )
-        if there != NAMES or not self._query("SELECT 1 FROM torrent_store"):  # else another process has made them
+        is_complete = "torrent_store" in there and self._query("SELECT 1 FROM torrent_store")  # its row is made last
+        if is_complete and there != NAMES:  # dropping the others would lose torrents
+            raise StateError(
+                f"{self._shown} lacks tables of Lycosa, {', '.join(sorted(NAMES - there))}: restore the database"
+            )
+        if not is_complete:  # else another process has made them
             for name in sorted(there):  # left by an interrupted creation
                 self._execute(f"DROP TABLE {name}")
             for statement in TABLES:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from lycosa.core.errors import StorageError, UsageError
+from lycosa.core.errors import StateError, StorageError, UsageError
 from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import (
     EVICTED_S,
@@ -492,6 +492,22 @@ def test_a_lost_connection_is_one_clear_error_and_the_next_call_connects_again(o
         with pytest.raises(StorageError, match="the database of torrents cannot be used"):
             await store.put([torrent(2)], NOW)
         assert await store.put([torrent(1), torrent(2)], NOW) == PutResult(new=1, known=1)
+
+    run(open_store, scenario)
+
+
+def test_a_missing_table_is_one_clear_error_and_the_others_are_kept(open_store: Open):
+    async def scenario(store: RecordStore):
+        if not isinstance(store, SqlRecordStore):
+            return
+        await store.put([torrent(1)], NOW)
+        await store._run(lambda: store._execute("ALTER TABLE torrent_changes RENAME TO elsewhere"))
+        other = open_store()
+        with pytest.raises(StateError, match="lacks tables of Lycosa, torrent_changes: restore the database"):
+            await other.open()
+        await other.close()
+        await store._run(lambda: store._execute("ALTER TABLE elsewhere RENAME TO torrent_changes"))
+        assert await store.count() == 1
 
     run(open_store, scenario)
 
