@@ -54,7 +54,7 @@ class TantivyIndex:
         with failures(self.path, "cannot be opened"):
             if write:
                 self._folder.remove_others()
-                if not (self._folder.data / META).exists():  # else the lost documents would be skipped
+                if not (self._folder.data / META).exists():  # they would skip the lost documents
                     self._folder.forget_positions()
                 self._index, self._writer = _open_for_writing(self._folder.data, self.schema)
             else:

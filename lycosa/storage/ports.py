@@ -157,7 +157,7 @@ class RecordStore(Protocol):
         """
 
     async def lapsed(self, now: float, limit: int) -> list[bytes]:
-        """Return infohashes, 20 bytes each, whose eviction has expired. `forget_lapsed` removes them from this list."""
+        """Return infohashes, 20 bytes each, whose eviction has expired. They are returned until `forget_lapsed`."""
 
     async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
         """Forget that these were evicted. Infohashes that were denied or evicted again in the meantime stay denied or

@@ -44,7 +44,7 @@ class OutputTarget(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The output in messages; "" for standard output."""
+        """The name of the output in messages; "" for standard output."""
         return read_address(self.stream).text if self.stream else self.path
 
 
