@@ -143,11 +143,23 @@ class RecordStore(Protocol):
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         """Return the next ids after this one with their infohashes, 20 bytes each. Used to fill a filter in memory."""
 
-    async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
-        """Remove torrents, and never store them again. `hashed`: see `hashed_key`. Return how many were removed."""
+    async def deny(
+        self,
+        infohashes: Iterable[bytes],
+        *,
+        hashed: Iterable[bytes] = (),
+        reason: str = "",
+        hybrids: Iterable[Sequence[bytes]] = (),
+    ) -> int:
+        """Remove torrents, and never store them again. Return how many were removed.
+
+        hashed   see `hashed_key`
+        hybrids  those of the infohashes that belong to one torrent. Those of stored torrents are known
+        """
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
-        """Undo `deny`, plain or hashed, and eviction for these infohashes. Removed torrents are not restored."""
+        """Undo `deny`, plain or hashed, and eviction for these infohashes, and for the other ones of hybrid torrents.
+        Removed torrents are not restored."""
 
     async def evict(self, count: int, now: float) -> int:
         """Remove the torrents with the fewest seeders. Of those with equally many, remove the ones seen least recently.

@@ -37,7 +37,8 @@ class ContentStage:
             return
         try:
             self._funnel.count(CrawlOutcome.REFUSED_BY_RULES)
-            await self._records.deny(torrent.record.keys, reason=inspected.refused)
+            keys = torrent.record.keys
+            await self._records.deny(keys, reason=inspected.refused, hybrids=[keys])
             await self._queue.done([torrent.lease], f"refused: {inspected.refused}")
         finally:
             torrent.release()

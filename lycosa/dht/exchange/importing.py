@@ -13,6 +13,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from lycosa.core.errors import BadMagnet, LycosaError, StateError
@@ -122,7 +123,7 @@ class RecordImporter:
     ) -> list[TorrentRecord]:
         """Return the new records after inspection. Count the others. Deny the infohashes of refused torrent files."""
         new: list[TorrentRecord] = []
-        denied: dict[str, list[bytes]] = defaultdict(list)
+        denied: dict[str, list[tuple[bytes, ...]]] = defaultdict(list)
         for entry, torrent in read:
             found = {standing[key] for key in torrent.record.keys if key in standing}
             if refusal := _refusal(found):
@@ -136,9 +137,9 @@ class RecordImporter:
                     continue
                 counts.refused[reason] += 1
                 if entry.kind is EntryKind.TORRENT:  # the name in a line may be false, so it does not deny an infohash
-                    denied[reason] += record.keys
-        for reason, infohashes in denied.items():
-            await self._store.deny(infohashes, reason=reason)
+                    denied[reason].append(record.keys)
+        for reason, torrents in denied.items():
+            await self._store.deny(chain.from_iterable(torrents), reason=reason, hybrids=torrents)
         return new
 
 

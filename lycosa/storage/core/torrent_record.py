@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
@@ -194,6 +194,12 @@ def key_of(infohash: bytes) -> bytes:
 def hashed_key(infohash: bytes) -> bytes:
     """Return the SHA-256 of the key (`key_of`). Deny-lists use it to name an infohash without revealing it."""
     return hashlib.sha256(key_of(infohash)).digest()
+
+
+def other_keys(torrents: Iterable[Sequence[bytes]]) -> dict[bytes, bytes]:
+    """Return the key of the other infohash for each key of a hybrid torrent. A torrent is given by its infohashes."""
+    pairs = [tuple(map(key_of, each)) for each in torrents if len(each) > 1]
+    return dict(pairs) | {v2: v1 for v1, v2 in pairs}
 
 
 def completed(known: TorrentRecord, new: TorrentRecord) -> TorrentRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from math import inf
 
 from lycosa.storage.core.content_facts import ContentFacts
@@ -23,6 +23,7 @@ from lycosa.storage.core.torrent_record import (
     completed,
     hashed_key,
     key_of,
+    other_keys,
     searched,
 )
 
@@ -35,6 +36,8 @@ class MemoryRecordStore:
         self._rows: dict[int, StoredTorrent] = {}
         self._ids: dict[bytes, int] = {}
         self._denied: dict[bytes, tuple[Standing, float, str]] = {}
+        self._others: dict[bytes, bytes] = {}
+        """The other infohash of those that are denied or evicted, and belong to a hybrid torrent."""
         self._changes: dict[int, int] = {}
         self._next_id = count(1)
         self._tokens = count(1)
@@ -120,24 +123,32 @@ class MemoryRecordStore:
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         return [(row.id, row.record.keys) for row in await self.torrents(after_id, limit)]
 
-    async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
+    async def deny(
+        self,
+        infohashes: Iterable[bytes],
+        *,
+        hashed: Iterable[bytes] = (),
+        reason: str = "",
+        hybrids: Iterable[Sequence[bytes]] = (),
+    ) -> int:
         denied, names = {key_of(each) for each in infohashes}, set(hashed)
         found = {number for key, number in self._ids.items() if key in denied or (names and hashed_key(key) in names)}
-        removed = [key for number in found for key in self._remove(number)]
-        self._denied |= dict.fromkeys([*denied, *names, *removed], (Standing.DENIED, inf, reason))
+        torrents = [self._remove(number) for number in found]
+        self._ban([*denied, *names, *chain(*torrents)], [*hybrids, *torrents], (Standing.DENIED, inf, reason))
         return len(found)
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
         plain, names = {key_of(each) for each in infohashes}, set(hashed)
-        names |= {hashed_key(key) for key in plain}
-        self._denied = {
-            key: why for key, why in self._denied.items() if key not in names and hashed_key(key) not in names
-        }
+        plain.update([key for key in self._denied if hashed_key(key) in names])
+        plain.update([self._others[key] for key in plain if key in self._others])
+        for key in {*plain, *names, *map(hashed_key, plain)}:
+            self._denied.pop(key, None)
+            self._others.pop(key, None)
 
     async def evict(self, count: int, now: float) -> int:
         rows = sorted(self._rows.values(), key=lambda row: (row.seeders, row.seen, row.id))[:count]
-        keys = [key for row in rows for key in self._remove(row.id)]
-        self._denied |= dict.fromkeys(keys, (Standing.EVICTED, int(now) + EVICTED_S, ""))
+        torrents = [self._remove(row.id) for row in rows]
+        self._ban(chain(*torrents), torrents, (Standing.EVICTED, int(now) + EVICTED_S, ""))
         return len(rows)
 
     async def lapsed(self, now: float, limit: int) -> list[bytes]:
@@ -147,12 +158,19 @@ class MemoryRecordStore:
         for key in map(key_of, infohashes):
             if self._has_lapsed(key, now):
                 del self._denied[key]
+                self._others.pop(key, None)
 
     async def used_bytes(self) -> int:
         return 0
 
     async def close(self) -> None:
         pass
+
+    def _ban(
+        self, keys: Iterable[bytes], torrents: Iterable[Sequence[bytes]], why: tuple[Standing, float, str]
+    ) -> None:
+        self._denied |= dict.fromkeys(keys, why)
+        self._others |= {key: other for key, other in other_keys(torrents).items() if key in self._denied}
 
     def _standing(self, key: bytes, now: float) -> Standing | None:
         forms = (self._denied.get(form, (None, 0.0, "")) for form in (key, hashed_key(key)))

@@ -6,7 +6,8 @@
     torrent_popularity  id -> two 48-bit numbers by which queries sort: `worth` (seeders, then time last seen; the
                         smallest is evicted first) and `counted` (time of the peer count, then leechers)
     torrent_hashes      the first 6 bytes of each infohash, id; a match is compared with the full infohash
-    torrent_denied      20 bytes of an infohash, or its `hashed_key` -> why and until when it may not be stored
+    torrent_denied      20 bytes of an infohash, or its `hashed_key` -> why and until when it may not be stored, and 20
+                        bytes of the other infohash of a hybrid torrent
     torrent_changes     id -> token of a change that is not indexed; torrents after the last indexed id need no row
 
 A row should keep its size when it changes, so that its database page stays full. SQLite stores numbers near 0 in fewer
@@ -33,7 +34,7 @@ TABLES = (
     """CREATE TABLE torrent_hashes (prefix {bigint} NOT NULL, id {bigint} NOT NULL,
         PRIMARY KEY (prefix, id)){clustered}""",
     """CREATE TABLE torrent_denied (hash {hash} PRIMARY KEY, standing {integer} NOT NULL, until {bigint} NOT NULL,
-        reason {text} NOT NULL){clustered}""",
+        reason {text} NOT NULL, other {hash}){clustered}""",
     "CREATE INDEX torrent_denied_until ON torrent_denied (until)",
     "CREATE TABLE torrent_changes (id {id} PRIMARY KEY, token {bigint} NOT NULL){engine}",
     "INSERT INTO torrent_store VALUES (1, 1, 0, 0)",

@@ -26,6 +26,7 @@ from lycosa.storage.core.torrent_record import (
     completed,
     hashed_key,
     key_of,
+    other_keys,
 )
 from lycosa.storage.records.changes_table import ChangesTable, decoded
 from lycosa.storage.records.content import encode_content
@@ -133,28 +134,34 @@ class TableRecordStore(ChangesTable, PopularityTable):
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         return await self._run(lambda: self._hashes(after_id, limit))
 
-    async def deny(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = (), reason: str = "") -> int:
-        keys = _denied_keys(infohashes, hashed)
-        removed = await self._run(lambda: self._deny(keys, reason), write=True)
+    async def deny(
+        self,
+        infohashes: Iterable[bytes],
+        *,
+        hashed: Iterable[bytes] = (),
+        reason: str = "",
+        hybrids: Iterable[Sequence[bytes]] = (),
+    ) -> int:
+        keys, others = _denied_keys(infohashes, hashed), other_keys(hybrids)
+        removed = await self._run(lambda: self._deny(keys, reason, others), write=True)
         # From now on none of these infohashes is stored. A scan without locks finds the torrents of hashed infohashes.
         names = {key for key in keys if len(key) == HASHED_BYTES}
         last = 0
         while names and (some := await self.infohashes(last, SCAN_ROWS)):
             found = await self._in_thread(partial(_named, some, names))
             if found:
-                removed += await self._run(partial(self._deny, found, reason), write=True)
+                removed += await self._run(partial(self._deny, found, reason, {}), write=True)
             last = some[-1][0]
         return removed
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
         plain, names = {key_of(each) for each in infohashes}, set(hashed)
-        keys = plain | names | {hashed_key(key) for key in plain}
-        await self._run(lambda: self._delete("torrent_denied", "hash", keys), write=True)
+        await self._run(lambda: self._allow(plain, names), write=True)
         # For a hashed infohash, `deny` has also denied the infohashes of the torrent that it found.
         last = b""
         while names and (some := await self._run(partial(self._denied_after, last))):
             found = {key for key in some if len(key) == HASH_BYTES and hashed_key(key) in names}
-            await self._run(partial(self._delete, "torrent_denied", "hash", found), write=True)
+            await self._run(partial(self._allow, found, ()), write=True)
             last = some[-1]
 
     async def evict(self, count: int, now: float) -> int:
@@ -308,25 +315,37 @@ class TableRecordStore(ChangesTable, PopularityTable):
             condition = f"prefix IN ({marks(len(prefixes))}) AND id IN ({marks(len(some))})"
             self._execute(f"DELETE FROM torrent_hashes WHERE {condition}", [*prefixes, *some])
 
-    def _deny(self, keys: set[bytes], reason: str) -> int:
+    def _deny(self, keys: set[bytes], reason: str, others: dict[bytes, bytes]) -> int:
         removed = self._remove(sorted(set(self._ids(key for key in keys if len(key) != HASHED_BYTES).values())))
-        hidden = [key for names in removed.values() for key in names]
-        self._ban([*keys, *hidden], Standing.DENIED, FOREVER, reason)  # both infohashes of a hybrid torrent
+        hidden = {key for names in removed.values() for key in names}  # both infohashes of a hybrid torrent
+        self._ban(keys | hidden, others | other_keys(removed.values()), Standing.DENIED, FOREVER, reason)
         return len(removed)
+
+    def _allow(self, plain: Iterable[bytes], names: Iterable[bytes]) -> None:
+        keys = set(plain)
+        keys.update(self._others(keys).values())
+        self._delete("torrent_denied", "hash", {*keys, *names, *map(hashed_key, keys)})
 
     def _evict(self, ids: Sequence[int], now: int) -> int:
         removed = self._remove(ids)
-        self._ban((key for keys in removed.values() for key in keys), Standing.EVICTED, now + EVICTED_S, "")
+        keys = {key for names in removed.values() for key in names}
+        self._ban(keys, other_keys(removed.values()), Standing.EVICTED, now + EVICTED_S, "")
         return len(removed)
 
     def _forget_lapsed(self, keys: Sequence[bytes], now: int) -> None:
         rows = self._select("SELECT hash, until FROM torrent_denied WHERE", "hash", keys)
         self._delete("torrent_denied", "hash", [bytes(key) for key, until in rows if until <= now])
 
-    def _ban(self, keys: Iterable[bytes], standing: Standing, until: int, reason: str) -> None:
-        unique = sorted(set(keys))
-        self._delete("torrent_denied", "hash", unique)
-        self._insert("torrent_denied", [(key, standing.value, until, reason) for key in unique])
+    def _ban(self, keys: set[bytes], others: dict[bytes, bytes], standing: Standing, until: int, reason: str) -> None:
+        known = self._others(keys) | others
+        self._delete("torrent_denied", "hash", sorted(keys))
+        rows = [(key, standing.value, until, reason, known.get(key)) for key in sorted(keys)]
+        self._insert("torrent_denied", rows)
+
+    def _others(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return the other infohash of those keys that are denied or evicted, and belong to a hybrid torrent."""
+        rows = self._select("SELECT hash, other FROM torrent_denied WHERE other IS NOT NULL AND", "hash", keys)
+        return {bytes(key): bytes(other) for key, other in rows}
 
 
 def _says_more(record: TorrentRecord, v1: bytes | None, v2: bytes | None) -> bool:

@@ -298,6 +298,32 @@ def test_a_denied_infohash_can_be_allowed_in_both_forms(open_store: Open, denied
     run(open_store, scenario)
 
 
+@pytest.mark.parametrize("how", ["stored", "refused by a rule", "hashed", "again without the other", "evicted"])
+def test_both_infohashes_of_a_hybrid_torrent_are_allowed_together(open_store: Open, how: str):
+    hybrid, kept = torrent(1, v2=True), torrent(2, v2=True)
+    v1, v2 = hybrid.keys
+
+    async def scenario(store: RecordStore):
+        await store.put([kept] if how == "refused by a rule" else [hybrid, kept], NOW)
+        await store.deny(kept.keys)
+        if how == "evicted":
+            await store.evict(1, NOW)
+        elif how == "refused by a rule":
+            await store.deny(hybrid.keys, hybrids=[hybrid.keys])
+        elif how == "hashed":
+            await store.deny([], hashed=[hashed_key(v1)])
+        else:
+            await store.deny([v2])
+            if how != "stored":
+                await store.deny([v1])
+        assert {*await store.standing([v1, v2], NOW)} == {v1, v2}
+        await store.allow([], hashed=[hashed_key(v1)]) if how == "hashed" else await store.allow([v1])
+        assert await store.standing([v1, v2], NOW) == {}
+        assert await store.put([hybrid, kept], NOW) == PutResult(new=1, refused=1)
+
+    run(open_store, scenario)
+
+
 def test_the_reason_why_an_infohash_may_not_be_stored_is_returned(open_store: Open):
     record, other = torrent(1, v2=True), torrent(2)
 
