@@ -32,7 +32,7 @@ __all__ = ["Blame", "BlockingPool", "LeasedProxy", "NoProxy", "Outcome", "Outcom
 def open_pool(
     address: str | Path, policies: Policies | Mapping[str, Any] | None = None, *, create: bool = False
 ) -> PoolOpening:
-    """Open the pool at an address while the block runs: `memory:`, a folder, or `redis://HOST:6379/0?pool=NAME`.
+    """Open a pool while the block runs. Its address is `memory:`, a folder, or `redis://HOST:6379/0?pool=NAME`.
 
     `async with` gives a `Pool`, and `with` a `BlockingPool`, which threads can share.
 

@@ -1,4 +1,4 @@
-"""Lock files: only one process at a time can lock one (flock). The file contains the id of that process."""
+"""Lock files (flock): at most one process holds the lock of a file. The file contains the id of that process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lock_owner(path: Path) -> str:
 def unlock_and_close(file: int) -> None:
     """Release a lock, and close the file.
 
-    Closing is not enough: a forked child that has not started its program yet has the file open, too.
+    Closing is not enough: a forked child also has the file open until it starts its program, and so keeps the lock.
     """
     with suppress(OSError):  # some network file systems have no locks
         fcntl.flock(file, fcntl.LOCK_UN)

@@ -12,12 +12,12 @@ from math import isfinite
 from typing import Any
 
 FIELDS_MAX = 50
-"""Maximum number of fields, and of elements of a list."""
+"""Maximum number of fields in a line, and of elements in a list."""
 
 FIELD_TEXT_MAX = 10_000
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""The attributes of every record."""
+"""The attributes of every record, which are not fields."""
 
 
 class JsonFormatter(logging.Formatter):

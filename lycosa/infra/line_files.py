@@ -1,6 +1,6 @@
-"""Text files that users exchange: reads lines of limited length, and writes files that appear only once complete.
+"""Reads and writes text files that users exchange. Lines have a maximum length. A new file appears only once complete.
 
-The suffixes `.gz` and `.zst` mean compression.
+Files with the suffixes `.gz` and `.zst` are compressed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READ_ERRORS = (OSError, EOFError, zlib.error, zstd.ZstdError)
 
 
 def numbered_lines(stream: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines. A line over `max_bytes` is cut to `max_bytes` + 2: callers can tell that it is too long."""
+    """Yield numbered lines. A longer line is cut to `max_bytes` + 2 bytes, so callers can see that it is too long."""
     number = 0
     while line := stream.readline(max_bytes + 2):
         number += 1

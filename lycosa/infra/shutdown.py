@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 FAST_TIMEOUT_S = 0.7
-"""Timeout of calls after the second Ctrl-C, in seconds. The program must end before the user presses it again."""
+"""Timeout of calls after the second Ctrl-C, in seconds. The program must end before the user presses Ctrl-C again."""
 
 
 class ShutdownDeadline:

@@ -44,8 +44,8 @@ def open_database(
 ) -> sqlite3.Connection:
     """Return a connection that any thread may use, one at a time. `make` are the statements that create the tables.
 
-    `refuse` raises for a foreign file; nothing is written before it is called. With `sync`, each commit waits until its
-    data is on the disk.
+    `refuse` raises for a foreign file; nothing is written to a file that it refuses. With `sync`, each commit waits
+    until its data is on the disk.
     """
     database = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     try:
@@ -91,7 +91,8 @@ def error_code(error: Exception) -> int:
 def storage_error(path: Path, error: Exception, full: str, unusable: str) -> StateError:
     """Translate an error of SQLite or of the disk into `StorageFull` or `StorageError`.
 
-    In the message, `full` follows "no space left". In `unusable`, the reason replaces {}.
+    The message of `StorageFull` is "no space left", followed by `full`. The message of `StorageError` is `unusable`,
+    with the reason in place of {}.
     """
     code, number = error_code(error), getattr(error, "errno", None)
     vague = code in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}

@@ -17,7 +17,7 @@ CONNECT_TIMEOUT_S = 5.0
 """A listener whose backlog stays full for this number of seconds counts as hung or stopped."""
 
 BACKLOG_RETRY_S = 0.01
-"""Pause between two tries while the backlog is full. The kernel does not report free space (connect(2), EAGAIN)."""
+"""Pause between two tries while the backlog is full. The kernel does not report when this ends (connect(2), EAGAIN)."""
 
 
 def listen(path: Path, backlog: int) -> socket.socket:
@@ -36,7 +36,7 @@ def listen(path: Path, backlog: int) -> socket.socket:
 
 
 async def connect(path: Path) -> socket.socket:
-    """Return a socket that is connected to the process that listens at `path`. Raises OSError if none does."""
+    """Return a socket that is connected to the process that listens at `path`. Raises OSError if no process does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with short_path(path) as short:

@@ -17,7 +17,10 @@ CONNECT_TIMEOUT_S = 3.0
 
 
 def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
-    """Return a blocking client. Raises `UsageError`. For a cluster it connects, and may raise `driver_errors()`."""
+    """Return a blocking client. Raises `UsageError`.
+
+    A client for a cluster connects at once, so its creation may raise `driver_errors()`.
+    """
     package = redis_package()
     from redis.sentinel import Sentinel
 
@@ -75,7 +78,8 @@ def all_masters(client: Any) -> dict[str, Any]:
 def _resharding_client(client: type[Any]) -> type[Any]:
     """Return a subclass of a cluster client that raises `TryAgainError` for a redirect to an unknown server.
 
-    redis-py learns of a new server only when all keys have been moved to it. It fails on a redirect before that.
+    redis-py learns of a new server only when all keys have been moved to it. Before that, redis-py fails on a redirect
+    to this server.
     """
     try_again = redis_package().exceptions.TryAgainError
 

@@ -32,7 +32,10 @@ RECONNECT_MAX_S = 60.0
 """Maximum seconds to wait for a server that does not answer: it may restart, or a replica may take over."""
 
 JOIN_MAX_S = 2.0
-"""Maximum seconds to wait for the server at the start, as the address may be wrong. These waits are not reported."""
+"""Maximum seconds to wait for the server at the start. This is short, because the address may be wrong.
+
+Waits of at most this time are not reported.
+"""
 
 FULL_MAX_S = 600.0
 """Maximum seconds for which a call that can wait is repeated while the server is at its maxmemory."""

@@ -27,7 +27,7 @@ def _answers_only_plain(node: tuple[str, int]) -> bool:
     try:
         # A slow TLS server fails the handshake too: only an answer to a plain command proves that there is no TLS.
         return not _completes_handshake(node) and _answers_plain_ping(node)
-    except OSError:  # the server is down, or has TLS and refuses for another reason
+    except OSError:  # the server is down, or has TLS and refuses the handshake for another reason
         return False
 
 

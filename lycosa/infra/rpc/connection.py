@@ -42,14 +42,17 @@ LIST_PART = 1_000
 
 
 class RpcLimits(NamedTuple):
-    """The limits of one kind of connection for a peer."""
+    """The limits for the peer on one kind of connection."""
 
     frame_max: int = FRAME_MAX
     """Maximum bytes of one frame, in both directions."""
     unread_max: int = 64 << 20
     """Maximum number of sent bytes that the peer has not read. Beyond it the peer is disconnected."""
     write_timeout_s: float | None = None
-    """Maximum seconds for which the write buffer may stay too full; then the peer is disconnected. None: no limit."""
+    """Maximum seconds for which asyncio may pause our writing, because the peer reads too slowly. None: no limit.
+
+    After that time the peer is disconnected.
+    """
     calls_max: int = 10_000
     """Maximum number of calls that one client may have in progress; further calls fail."""
     clients_max: int = 1_000
@@ -87,7 +90,7 @@ class RpcCancel(Message):
 
 
 class RpcResult(Message):
-    """The result of a call. With `more` it is part of a list, which the next result continues."""
+    """The result of a call. With `more` it is a part of a list: the next result with this number continues the list."""
 
     number: int
     value: msgspec.Raw
@@ -193,7 +196,7 @@ class Connection(asyncio.Protocol):
             self._decode, self._handlers = _decode_hello, {Hello: self._on_greeting}
 
     def handle(self, handlers: Handlers) -> None:
-        """Pass each message to the handler of its class. Other messages, except those about calls, are errors."""
+        """Pass each message to the handler of its class. Messages about calls need no handler; others are errors."""
         calls: Handlers = {RpcCall: self._on_call, RpcCancel: self._on_cancel} if self.service is not None else {}
         self._handlers = {RpcResult: self._on_result, RpcError: self._on_error, **calls, **handlers}
         self._decode = msgspec.msgpack.Decoder(Union[tuple(self._handlers)]).decode  # noqa: UP007  made at run time
@@ -255,7 +258,7 @@ class Connection(asyncio.Protocol):
         """Send an encoded message, or other data that the peer expects. Raises `FrameTooLong`."""
         if len(body) > self.limits.frame_max:
             raise FrameTooLong(len(body), self.limits.frame_max)
-        if self.is_lost:  # as if the connection were lost just after this call
+        if self.is_lost:  # the message is dropped, as if the connection were lost just after this call
             return
         self._unsent += (LENGTH.pack(len(body)), body)
         if not self._is_flushing:
@@ -263,7 +266,7 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write sent messages now, instead of in the next iteration of the event loop."""
+        """Write the queued messages now, instead of in the next iteration of the event loop."""
         self._is_flushing = False
         if self._transport is None or not self._unsent:
             return
@@ -274,7 +277,7 @@ class Connection(asyncio.Protocol):
             self.abort(TimeoutError(f"it has not read {unread:,} bytes"))
 
     def close(self) -> None:
-        """Write sent messages, stop reading, and close."""
+        """Write the queued messages, stop reading, and close."""
         self.flush()
         if self._transport is not None:
             self._transport.close()
@@ -378,7 +381,7 @@ class Connection(asyncio.Protocol):
             if not self._is_closing:
                 self._send_result(call.number, result)
             if service.undelivered is not None:
-                self.flush()  # now: if the write fails, other calls, too, find that their results are undelivered
+                self.flush()  # if this write fails, other calls, too, notice that their results are undelivered
                 if self._is_closing:
                     await service.undelivered(method, result)
         except FrameTooLong as error:

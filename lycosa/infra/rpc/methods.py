@@ -1,4 +1,6 @@
-"""The methods of a port that one process can call in another. The annotations of the port define their types.
+"""The methods of a port that one process can call in another.
+
+The annotations in the port define the types of the arguments and results.
 
 The server has a table of these methods, and the client has one line for each:
 
@@ -78,7 +80,7 @@ class Service:
     """Whether a call is cancelled when its caller cancels it or disconnects."""
 
     undelivered: Callable[[Method, Any], Awaitable[None]] | None = None
-    """Called with a result whose caller disconnected before it could be sent."""
+    """Called with a result that could not be sent, because the caller disconnected before."""
 
     def __init__(self, methods: Mapping[str, Method], target: Any) -> None:
         self.methods = methods

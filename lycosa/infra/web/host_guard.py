@@ -1,7 +1,8 @@
 """Refuses requests whose Host is not a name of this server, which prevents DNS rebinding.
 
 A web site can make its host name resolve to 127.0.0.1. Its pages can then read the responses of a server on this
-machine, because the browser takes both for one origin. Such requests have the name of that site in their Host header.
+machine, because the browser takes the site and the server for one origin. The Host header of such a request is the name
+of that site.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A small HTTP/1 server: one request per connection, and one function that answers all requests by their heads.
+"""A small HTTP/1 server. Each connection has one request. One function answers all requests; bodies are not read.
 
 A client is not trusted. The size and the duration of a request and the number of simultaneous requests are limited. The
-limit of the size is the argument `limit` of `asyncio.start_server`.
+caller sets the maximum size with the argument `limit` of `asyncio.start_server`.
 """
 
 from __future__ import annotations

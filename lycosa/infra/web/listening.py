@@ -1,4 +1,4 @@
-"""Opens listening sockets: on loopback, or on any address if clients need a password or with --allow-remote.
+"""Opens listening sockets. Other machines may connect only if clients need a password, or with --allow-remote.
 
 All servers that listen on TCP open their sockets here: the search site, `/metrics`, the servers of `lycosa proxies`.
 """
@@ -42,7 +42,7 @@ def open_listener(host: str, port: int, where: str, access: Access, backlog: int
     """Return a socket that listens on the first address of `host`. `where` is the option with its value, for messages.
 
     Raises `UsageError` for an unknown host, and for an address that is open to other machines if `access` does not
-    allow them; `PortInUse` if another program listens on the port; `StateError` if the system refuses otherwise.
+    allow them; `PortInUse` if another program listens on the port; `StateError` for another refusal of the system.
     """
     try:
         family, *_, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -1,4 +1,4 @@
-"""Serves a few read-only pages of a running command over HTTP, without a password: its metrics, its dashboard."""
+"""Serves a few read-only pages of a running command over HTTP, such as metrics or a dashboard, without a password."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parse_address(where: str, option: str) -> tuple[str, int]:
     """Return the address and the port of `[ADDRESS:]PORT`. Raises `UsageError`."""
     address, _, port = where.rpartition(":")
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        raise UsageError(f"{option} {where}: write a port such as 9464, or an address with it, 0.0.0.0:9464")
+        raise UsageError(f"{option} {where}: write a port such as 9464, or ADDRESS:PORT such as 0.0.0.0:9464")
     return address.strip("[]") or LOOPBACK, int(port)
 
 

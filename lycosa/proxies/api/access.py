@@ -1,9 +1,9 @@
 """Controls access to the API and the pages of a proxy pool. Without a key, only this machine has access.
 
-The key is sent as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Browsers send it as the password of HTTP Basic
-(RFC 7617), which is accepted for reading only, because a browser also sends it with requests caused by another site.
-For the same reason changes are refused if Origin or Sec-Fetch-Site names another site. Without a key the Host must be
-a loopback address or localhost, which prevents DNS rebinding.
+Programs send the key as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Browsers send it as the password of HTTP Basic
+(RFC 7617). Basic is accepted for reading only, because a browser also sends the password with requests that another
+site causes. For the same reason changes are refused if Origin or Sec-Fetch-Site names another site. If the server has
+no key, the Host must be a loopback address or localhost, which prevents DNS rebinding.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Responses are JSON; every error is {"error": "one line"}:
 
     400 invalid request              404 no such proxy                413 the body is too large
     401 missing or wrong key         409 no proxy is free             503 the pool is unavailable
-    403 another site or machine      410 the lease has ended
+    403 from another site or machine 410 the lease has ended
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Api:
     async def proxies(self, request: Request) -> Response:
         limit, offset = int_param(request, "limit", LIMIT, 1, LIMIT_MAX), int_param(request, "offset", 0, 0, OFFSET_MAX)
         target = target_param(request)
-        # The proxies of a target are few. The list of all proxies may be slow, so clients share it.
+        # The proxies of a target are few. Reading all proxies may be slow, so clients share a cached list.
         views = await (self._pool.proxies(target) if target else self._cache.proxies())
         state = choice_param(request, "state", list(ProxyState)) or None
         views = select_proxies(views, state, tags_param(request))

@@ -106,7 +106,7 @@ def build_app(
 def _with_timeout(handler: Handler, method: str = "GET") -> Handler:
     """Return a handler that fails if the store does not respond.
 
-    Changes have no timeout: it could leave them half done.
+    Changes have no timeout, because a timeout could leave them half done.
     """
     if method != "GET":
         return handler

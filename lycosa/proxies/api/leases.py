@@ -1,8 +1,8 @@
 """The leases granted by an API server. Clients name them by random ids, which cannot be guessed.
 
-A pool's token is a counter, so a client could guess the tokens of other clients and release their leases. Therefore
-clients get a random id instead. Ids are kept in memory only: after a restart they are unknown, and the proxies become
-free when their leases expire.
+The tokens of a pool are ascending numbers, so a client could guess the tokens of other clients and release their
+leases. Ids are kept in memory only: after a restart they are unknown, and the proxies become free when their leases
+expire.
 """
 
 from __future__ import annotations

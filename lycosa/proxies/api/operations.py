@@ -23,7 +23,7 @@ REF = "#/components/schemas/{name}"
 ERRORS = {
     400: "Invalid request",
     401: "Missing or wrong key",
-    403: "The request is from another site, or without a key from another machine",
+    403: "The request comes from another site, or from another machine while the server has no key",
     404: "There is no such proxy",
     408: "The body was not received in time",
     409: "No proxy is free",
@@ -81,7 +81,7 @@ def _integer(name: str, description: str, default: int, low: int, high: int) -> 
 OPERATIONS = (
     Operation(
         "POST", "/api/leases", "acquire",
-        "Lease proxies for a target, each exclusively unless its policy says otherwise",
+        "Lease proxies for a target, each exclusively unless the target's policy says otherwise",
         schemas.LeasesResponse, 201, schemas.LeaseRequest, errors=(*BODY, 409),
     ),
     Operation(
@@ -93,7 +93,8 @@ OPERATIONS = (
         schemas.DoneResponse, body=schemas.ReleaseRequest, parameters=(LEASE_ID,), errors=(*BODY, 410),
     ),
     Operation(
-        "GET", "/api/proxies", "proxies", "List proxies by latency: all, or of one target", schemas.ProxiesResponse,
+        "GET", "/api/proxies", "proxies", "List all proxies, or the proxies of one target, by latency",
+        schemas.ProxiesResponse,
         parameters=(
             TARGET,
             Parameter("state", "Only proxies in this state", {"type": "string", "enum": list(map(str, ProxyState))}),

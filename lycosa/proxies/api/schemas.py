@@ -74,9 +74,9 @@ class OutcomeReport(RequestBody):
     """The outcome of one request through the proxy: give exactly one of `status`, `error` and `blame`.
 
     `headers` and `body` help to judge a status. `blame`: none (success), nobody (404, 5xx), miss (the connection
-    broke), site (a ban), proxy (unreachable), unfit (it alters pages: not leased again until a check finds it
-    working). `latency_s` is the time of the TCP and TLS handshakes, without the transfer. If no
-    outcome of a lease has a latency, it is derived from the time since the lease was granted.
+    broke), site (a ban), proxy (unreachable), unfit (the proxy alters pages, so it is not leased again until a check
+    finds it working). `latency_s` is the time of the TCP and TLS handshakes, without the transfer. If no outcome of a
+    lease has a latency, the latency is derived from the time since the lease was granted.
     """
 
     status: Annotated[int, Meta(ge=100, le=999)] | UnsetType = UNSET

@@ -88,8 +88,8 @@ class Checker:
         for _ in range(ATTEMPTS_MAX):
             judge, start = await self._judges.ready(), asyncio.get_running_loop().time()
             finding = await self._check_by(judge, proxy)
-            # If the judge does not answer without a proxy either, the proxy is not to blame for a failure, or for a
-            # page that is not the judge's (such as an error page of the proxy).
+            # A failure, or a page that is not the judge's (such as an error page of the proxy), counts against the
+            # proxy only if the judge answers without a proxy.
             is_blamed = not finding.alive or PAGE in finding.changes
             if not is_blamed or await self._judges.is_answering(judge, start):
                 return await self._check_sites(finding)
@@ -110,7 +110,7 @@ class Checker:
         return Finding(
             proxy,
             tuple(name for name, each in (("http", plain), ("https", secure)) if each.seen is not None),
-            secure.latency_s or plain.latency_s,  # with TLS it includes the handshake with the judge
+            secure.latency_s or plain.latency_s,  # the latency of `secure` includes the handshake with the judge
             next(level for level in Anonymity if level in levels),
             exit_ip(*seen),
             tuple(sorted({*changes, *request_changes(seen[0], judge.direct)})),

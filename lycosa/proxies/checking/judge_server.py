@@ -65,8 +65,8 @@ class Certificate:
     def load_or_create(cls, folder: Path) -> Certificate:
         """Load the certificate from this folder (PEM). Create one if there is none. Raises `StateError`, `UsageError`.
 
-        If several judges start at the same time, all use the private key of the first one. Their certificates for this
-        key may differ.
+        If several judges start at the same time, all use the private key of the first judge. Their certificates for
+        this key may differ.
         """
         chain, key = folder / CERTIFICATE_FILE, folder / KEY_FILE
         is_new = not key.exists() and _write(key, _openssl("genpkey", "-algorithm", "EC", *CURVE))

@@ -124,7 +124,7 @@ class Upkeep:
             self._postpone(key, error)
             return
         if self._is_failing:
-            log.warning("proxies are checked again")
+            log.warning("the checks of proxies have resumed")
             self._is_failing = False
         is_good = finding.alive and not finding.unfit(checks)
         self._schedule.finish(key, self._now(), clock.chance(), checks.every_s, success=is_good)

@@ -1,4 +1,4 @@
-"""Count the failed attempts of requests through proxies, until a response arrives or too many have failed.
+"""Counts the failed attempts of each request through proxies, until a response arrives or too many have failed.
 
 A request whose proxy failed or was banned is retried through another proxy, up to a maximum number of proxies. These
 attempts do not use up the retries of the request, because the failures say something about the proxies, not about the
@@ -54,7 +54,7 @@ class Attempts:
     def judge(self, request: Hashable, outcome: Outcome) -> Outcome:
         """Return the outcome to report to the pool.
 
-        Only a 403 changes: after FORBIDDEN_MAX 403s of the request it is a MISS.
+        It differs from `outcome` only for a 403: after FORBIDDEN_MAX 403s of the request, a further 403 is a MISS.
         """
         is_forbidden = outcome.blame is Blame.SITE and outcome.reason == FORBIDDEN
         if is_forbidden and self._failed.get(request, NONE).forbidden >= FORBIDDEN_MAX:

@@ -184,7 +184,7 @@ class _Draw:
         return ProxyVerdict(member.key, why, state, until, place, 1 / member.cost(), share, tier, member.reason, joins)
 
     def _why(self, member: ProxyTargetState) -> tuple[Why, float]:
-        if not self.request.fits(member) and member.key != self.bound:  # a session keeps its proxy in any case
+        if not self.request.fits(member) and member.key != self.bound:  # a session keeps even an avoided proxy
             return (Why.AVOIDED if self.request.has_tags(member) else Why.TAGS), 0.0
         if member.key not in self.places:
             return _obstacle(member, self.snapshot, self.now)

@@ -17,7 +17,7 @@ from lycosa.proxies.core.proxy import Proxy
 
 
 class TargetImage(msgspec.Struct):
-    """A stored target. `counts`: its numbers of leaked, stale and granted leases. `token`: the last lease token."""
+    """A stored target. `counts`: `leaked`, `stale` and `granted` of the `TargetPool`. `token`: the last lease token."""
 
     name: str
     policy: TargetPolicy

@@ -1,7 +1,7 @@
 """A proxy: scheme, host, port and login. Two logins on one host and port are two proxies.
 
-The login is secret, often including the user name, since providers put sessions and tokens there. So a proxy has a
-public `name` (the address, and a digest of the login) and a secret `url` to connect with.
+The whole login is secret: providers often put sessions and tokens into the user name. So a proxy has a public `name`
+(the address, and a digest of the login) and a secret `url` to connect with.
 
 `host:port` alone means an HTTP proxy. With `socks4a` and `socks5h` the proxy resolves host names, with `socks4` and
 `socks5` the client does.
@@ -45,7 +45,7 @@ COLONS = re.compile(
 """[scheme://]host:port:user:password, as providers print it, without percent-encoding."""
 
 REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
-"""An address in the place of the login. The parts are then in reverse order, and errors would quote the login."""
+"""An address in the place of the login. So the parts are in reverse order, and errors would quote the login."""
 
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"

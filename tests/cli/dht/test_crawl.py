@@ -18,8 +18,8 @@ JOIN = ("--bind", "127.0.0.1:0", "--bootstrap", "127.0.0.1:1", "--allow-private"
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--page", "http"], "--page http: write a port such as 9464, or an address with it, 0.0.0.0:9464"),
-        (["--metrics", ":70000"], "--metrics :70000: write a port such as 9464, or an address with it, 0.0.0.0:9464"),
+        (["--page", "http"], "--page http: write a port such as 9464, or ADDRESS:PORT such as 0.0.0.0:9464"),
+        (["--metrics", ":70000"], "--metrics :70000: write a port such as 9464, or ADDRESS:PORT such as 0.0.0.0:9464"),
         (["--max-torrents", "0"], "--max-torrents"),
         (["--max-time", "nan"], "--max-time"),
         (["--store", "redis://host"], "write postgresql://HOST/DATABASE or mysql://HOST/DATABASE"),

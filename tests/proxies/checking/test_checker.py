@@ -410,7 +410,7 @@ def test_without_a_judge_no_proxy_of_a_pool_is_blamed(caplog: pytest.LogCaptureF
                         await findings.next(alive=True)
                     running.cancel()
         assert caplog.text.count("proxies are not checked") == 1
-        assert caplog.text.count("proxies are checked again") == 1
+        assert caplog.text.count("the checks of proxies have resumed") == 1
 
     asyncio.run(main())
 

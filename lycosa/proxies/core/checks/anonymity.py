@@ -104,7 +104,7 @@ def _compared(seen: SeenRequest) -> dict[str, str]:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    """Yield a text, and the same without punctuation or a port."""
+    """Yield a text, the same text without surrounding punctuation, and its IPv4 address without the port."""
     yield text
     yield text.strip(".:")
     if port := PORT_OF_V4.fullmatch(text):

@@ -83,9 +83,10 @@ class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "time
 class Finding:
     """The result of a check of one proxy.
 
-    `protocols`: the protocols it forwards, "http" and "https" (by CONNECT, or through SOCKS); if none, `problem` says
-    why. `kinds`: the schemes it answers to, if others were tried. `changes`: as in `tampering`. `latency_s`: time to
-    connect to the proxy by TCP and TLS. `exit_ip`: "" if it changes. `sites`: the problem of each target; "" for none.
+    `protocols`: what the proxy forwards, "http" and "https" (by CONNECT, or through SOCKS); if nothing, `problem` says
+    why. `kinds`: the other schemes that the proxy answers to, if they were tried. `changes`: as in `tampering`.
+    `latency_s`: time to connect to the proxy by TCP and TLS. `exit_ip`: "" if it changes. `sites`: the problem of each
+    target; "" for none.
     """
 
     proxy: Proxy

@@ -64,7 +64,7 @@ class Accounts:
         try:
             text = login.decode()
         except UnicodeDecodeError:
-            text = login.decode("latin-1")  # the library requests sends Latin-1, though our challenge says UTF-8
+            text = login.decode("latin-1")  # the package `requests` sends Latin-1, though our challenge says UTF-8
         name, colon, password = text.partition(":")
         if not colon:
             raise Forbidden(LOGIN_MISSING, LOGIN_STATUS)

@@ -43,7 +43,7 @@ BLAMES = {
     "ClientPayloadError": Blame.MISS,  # aiohttp
     "HTTPException": Blame.MISS,  # http.client
 }
-"""By class name; the most derived class takes precedence."""
+"""The blame, by the name of the exception's class; the most derived class takes precedence."""
 
 PROXY_ERRORS = {"ProxyError", "ClientHttpProxyError"}
 CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")

@@ -15,7 +15,7 @@ CHUNK_MAX = 1024
 
 
 class LatencyIndex:
-    """Pairs of a number and a key, in ascending order."""
+    """Keys sorted by a number, such as a latency."""
 
     def __init__(self) -> None:
         self._chunks: list[list[tuple[float, str]]] = []

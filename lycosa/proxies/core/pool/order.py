@@ -2,10 +2,10 @@
 
 The order is fair queueing (Demers, Keshav, Shenker 1989) with the worth of a proxy as its weight: each use moves a
 member back by its cost. So in the long run a proxy that is worth twice as much is used twice as often, and no proxy is
-starved. A new member, or a member whose cool-down has ended, starts at the virtual time, not at zero: otherwise it
-would take all the load until it had caught up. The proxy to lease is drawn at random from the front of the order, so
-that the order of use is not the same each time. The front is the first quarter of the ready members, but at least one
-and at most DRAW_MAX members.
+starved. A new member, or a member whose cool-down has ended, starts at the virtual time (the highest rank leased so
+far), not at zero: otherwise it would take all the load until it had caught up. The proxy to lease is drawn at random
+from the front of the order, so that the order of use is not the same each time. The front is the first quarter of the
+ready members, but at least one and at most DRAW_MAX members.
 
 A proxy on trial whose uses have all failed is placed behind all other proxies of its tier, so it is tried again only
 when no better proxy is free.

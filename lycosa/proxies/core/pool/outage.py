@@ -1,9 +1,9 @@
 """How long to wait for a proxy, and when a crawl must end because no proxy works. Times in unix seconds.
 
-`WaitQueueStats` says for each target how long to wait. If proxies were leased recently, the next one will be free soon,
-so a request waits and keeps its slot. Otherwise it retries only from time to time, and other targets use the slot. The
-number of waiting requests is limited to the number of leases in QUEUE_S: targets with free proxies make better use of
-the other slots.
+`WaitQueueStats` says for each target how long to wait. If proxies were leased recently, a proxy will be free soon, so a
+request waits and keeps its slot in the crawl. Otherwise the request retries only from time to time, and other targets
+use the slot. At most as many requests wait as the target gets leases in QUEUE_S: targets with free proxies make better
+use of the other slots.
 
 `Outage` covers all targets: it measures how long no working proxy has been available. An outage is reported once, and
 if it lasts too long, the crawl ends. A lease does not end an outage, because the leased proxy may be dead too; only a
@@ -31,7 +31,7 @@ IDLE_WAIT_S = 1.0
 
 QUEUE_S = 0.1
 """The number of requests that wait for a target is limited to the number of leases that the target gets in this many
-seconds. Further requests retry after half of this time."""
+seconds. Further requests retry after half of QUEUE_S."""
 
 QUEUE_MIN = 8
 """Number of requests that may always wait for one target, because a pool on a server takes a while to respond."""
@@ -40,7 +40,7 @@ RATE_S = 1.0
 """Duration of the window in which the leases of a target are counted, in seconds."""
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 30.0
-"""Bounds of the time until a retry after a failed wait. It is a quarter of the time since the target's last lease."""
+"""Bounds of the time until a retry after a failed wait, which is a quarter of the time since the last lease."""
 
 TARGETS_MAX = 10_000
 """Maximum number of targets; beyond that the least recently used one is forgotten."""
@@ -50,8 +50,8 @@ TARGETS_MAX = 10_000
 class TargetWaitStats:
     """`since`: the time of the target's last lease, or of the first wait if there was no lease (see `any_leased`).
 
-    `count`: leases since `began`. `per_s`: leases per second in the previous window. `waiting`: the number of waiting
-    requests, by what they ask for.
+    `count`: leases since `began`, the start of the current window. `per_s`: leases per second in the previous window.
+    `waiting`: the number of waiting requests, by what they ask for.
     """
 
     since: float

@@ -3,10 +3,10 @@
 Normally the proxies of a target are used as fast as requests arrive, one lease at a time, and the guard measures how
 fast each of them was used recently. When a proxy is lost (a ban, no connection), that rate becomes the limit of the
 others, so the whole target slows down by the share of the lost proxy. While more proxies are lost, the limit does not
-change, even if the target is slower by then: time spent waiting for proxies that do not respond says nothing about the
-rate that the site accepts from the others. A proxy that never worked for this target had no load, so its loss sets no
-limit. After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the minimum interval
-is halved every FADE_S, until it has no effect.
+change. The target may be slower by then, but only because requests wait for proxies that do not respond. This says
+nothing about the rate that the site accepts from the others. A proxy that never worked for this target had no load, so
+its loss sets no limit. After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the
+minimum interval is halved every FADE_S, until it has no effect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DOWN_HOLD_S = 60.0
 
 FADE_S = 60.0
 WINDOW_S, WINDOW_MIN = 2.0, 16
-"""Minimum duration of a measurement (in seconds), and its minimum number of leases. Shorter bursts are not a rate."""
+"""Minimum duration of a measurement in seconds, and its minimum number of leases. A shorter burst shows no rate."""
 
 SLOWDOWN = 1.05
 """Maximum factor by which the measured interval grows per window: a single slow window must not hide the rate."""

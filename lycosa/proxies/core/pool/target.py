@@ -22,10 +22,13 @@ from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxySt
 
 DOWN_S = 10.0
 DOWN_MAX_S = 60.0
-"""Bounds of the cool-down of an unreachable proxy on this target, in seconds. The global pool may set a longer one."""
+"""Maximum cool-down of an unreachable proxy on this target, in seconds. The global pool may set a longer cool-down.
+
+This cool-down does not grow, so it never reaches DOWN_MAX_S.
+"""
 
 NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
-"""Module-level names, because looking up the members of the enum would take as long as the rest of `_record`."""
+"""Module-level names, because looking up the members of the enum would double the time of `_record`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +250,7 @@ class TargetPool:
         """Change the policy; existing leases and sessions stay as they are."""
         self.policy = policy
         self._sessions.sticky_s = policy.sticky_s
-        self.filled.clear()  # the number of members may have grown
+        self.filled.clear()  # the new policy may require more members
         for member in self.members.values():
             self._order.remove(member)
             self._place(member, now)
@@ -380,7 +383,7 @@ def _choose(
 
     Also return the number of members that each was drawn from. The members belong to the cheapest tier with usable
     proxies. If this tier has fewer usable proxies than needed, its ready ones are chosen, and the next tier supplies
-    the rest.
+    the others.
     """
     accepts = request.fits if request.avoid else request.has_tags
     fits = accepts if request.tags or request.avoid else None
@@ -397,6 +400,6 @@ def _choose(
 
 
 def has_usable(tier: int, members: Mapping[str, ProxyTargetState], request: ProxyRequest, count: int) -> bool:
-    """Whether a tier has at least `count` usable proxies that fit."""
+    """Whether a tier has at least `count` usable proxies that fit the request."""
     usable = (each for each in members.values() if each.facts.tier == tier and each.usable and request.fits(each))
     return next(islice(usable, count - 1, None), None) is not None

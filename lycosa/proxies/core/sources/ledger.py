@@ -17,8 +17,8 @@ from lycosa.proxies.core.proxy import Proxy
 class _SourceEntry:
     """The proxies of one source by key. `missing`: when a proxy was first missing from the list, by key.
 
-    The other fields are sets of keys. `recalled`: listed in an earlier run; emptied by the first list of this
-    run. `not_added`: must be added again with the next list. `forgotten`: forgotten by the pool as dead.
+    The other fields are sets of keys. `recalled`: listed in an earlier run; emptied by the first complete list of this
+    run. `not_added`: to be added to the pool with the next list. `forgotten`: forgotten by the pool as dead.
     """
 
     proxies: dict[str, Proxy] = field(default_factory=dict)
@@ -106,7 +106,10 @@ class Ledger:
         return (source.proxies[key] for source in self._sources.values() if key in source.proxies)
 
     def _is_kept(self, key: str) -> bool:
-        """Whether the proxy is in its grace period at another source, or that source has not been read in this run."""
+        """Whether the proxy is in its grace period at another source.
+
+        This also holds if a source that listed the proxy in an earlier run has not been read completely in this run.
+        """
         return any(key in source.missing or key in source.recalled for source in self._sources.values())
 
 

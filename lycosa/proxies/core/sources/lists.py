@@ -6,9 +6,9 @@
     http://user-{session}:secret@gate.example:8000   sessions=50 rotating=no
 
 `key=value` after the address is a tag, unless the key is a price or `sessions`. `sessions=N` turns the line into N
-proxies, with s1 to sN in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds one
-such array.
-In objects, the usual names of providers for host, port, login, scheme and country are accepted.
+proxies, with s1 to sN in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds
+such an array. In the objects of the array, the usual names of providers for host, port, login, scheme and country are
+accepted.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _kind(found: Mapping[str, str], scheme: str) -> str:
 
 
 def _first_protocol(protocols: object) -> str:
-    """Return the first protocol. In public lists https means that the proxy accepts CONNECT, not TLS."""
+    """Return the first protocol, http for https: in public lists, https means that an HTTP proxy accepts CONNECT."""
     first = protocols[0] if isinstance(protocols, list) and protocols else protocols
     first = first.lower() if isinstance(first, str) else ""
     return "http" if first == "https" else first

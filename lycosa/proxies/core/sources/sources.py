@@ -128,7 +128,7 @@ class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "ke
 
 
 class SourceAddress(NamedTuple):
-    """A location of a source, in which the variables have values, and the tags from these values."""
+    """A location of a source with values in place of its variables, and the tags that these values become."""
 
     location: str
     tags: Mapping[str, str]
@@ -145,8 +145,9 @@ class ReadResult(NamedTuple):
 class RefreshResult(NamedTuple):
     """The result of refreshing one source.
 
-    Of the `listed` proxies `added` were new to the pool. `removed` proxies had not been listed for `keep_s`. `faults`
-    holds the first of `fault_count` faults. `problem` says why there is no list; "" if there is one.
+    `listed`, `added` and `removed` count proxies: in the list, new to the pool, and removed because no source had
+    listed them for `keep_s`. `faults` holds the first of `fault_count` faults. `problem` says why there is no list; ""
+    if there is one.
     """
 
     source: str
