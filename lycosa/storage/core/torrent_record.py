@@ -198,7 +198,7 @@ def hashed_key(infohash: bytes) -> bytes:
 
 def other_keys(torrents: Iterable[Sequence[bytes]]) -> dict[bytes, bytes]:
     """Return the key of the other infohash for each key of a hybrid torrent. A torrent is given by its infohashes."""
-    pairs = [tuple(map(key_of, each)) for each in torrents if len(each) > 1]
+    pairs = [(key_of(v1), key_of(v2)) for v1, v2 in (each for each in torrents if len(each) == 2)]
     return dict(pairs) | {v2: v1 for v1, v2 in pairs}
 
 

@@ -31,6 +31,7 @@ from lycosa.storage.core.torrent_record import (
 from lycosa.storage.records.changes_table import ChangesTable, decoded
 from lycosa.storage.records.content import encode_content
 from lycosa.storage.records.database import VALUES_MAX, marks, slices
+from lycosa.storage.records.denied_table import FOREVER, SCAN_ROWS, DeniedTable
 from lycosa.storage.records.popularity_table import PopularityTable
 from lycosa.storage.records.rows import NEVER, STORED, prefix_of, stored_torrent, worth
 
@@ -39,12 +40,9 @@ STATEMENT_BYTES = 2 << 20
 PUT_ROWS = 250
 EVICT_ROWS = 100
 """Maximum numbers of records stored and evicted in a transaction. They limit the size of the log."""
-SCAN_ROWS = 20_000
-"""Number of infohashes in each step of the scan for the entries of a hashed deny-list."""
-FOREVER = 2**62
 
 
-class TableRecordStore(ChangesTable, PopularityTable):
+class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     """See `storage.ports.RecordStore`. `types` are the names of the column types."""
 
     types: dict[str, str]
@@ -199,28 +197,6 @@ class TableRecordStore(ChangesTable, PopularityTable):
         rows = list(self._select(STORED, "t.id", self._ids([key]).values()))
         return stored_torrent(rows[0]) if rows else None
 
-    def _denied(self, keys: Iterable[bytes], now: float) -> dict[bytes, Standing]:
-        """Return the keys that may not be stored."""
-        names = {form: key for key in keys for form in (key, hashed_key(key))}
-        rows = self._select("SELECT hash, standing, until FROM torrent_denied WHERE", "hash", names)
-        found: dict[bytes, Standing] = {}
-        for form, standing, until in rows:
-            if until > now and found.get(key := names[bytes(form)]) is not Standing.DENIED:
-                found[key] = Standing(standing)
-        return found
-
-    def _refusal(self, key: bytes, now: float) -> Refusal | None:
-        query = "SELECT standing, until, reason FROM torrent_denied WHERE until > ? AND hash IN (?, ?)"
-        found = self._query(f"{query} ORDER BY until DESC", [int(now), key, hashed_key(key)])
-        if not found:
-            return None
-        standing, until, reason = found[0]
-        return Refusal(Standing(standing), None if until == FOREVER else float(until), reason)
-
-    def _denied_after(self, key: bytes) -> list[bytes]:
-        query = "SELECT hash FROM torrent_denied WHERE hash > ? ORDER BY hash LIMIT ?"
-        return [bytes(each) for (each,) in self._query(query, [key, SCAN_ROWS])]
-
     def _standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
         keys = {each: key_of(each) for each in infohashes}
         denied, stored = self._denied(set(keys.values()), now), self._ids(keys)
@@ -321,31 +297,11 @@ class TableRecordStore(ChangesTable, PopularityTable):
         self._ban(keys | hidden, others | other_keys(removed.values()), Standing.DENIED, FOREVER, reason)
         return len(removed)
 
-    def _allow(self, plain: Iterable[bytes], names: Iterable[bytes]) -> None:
-        keys = set(plain)
-        keys.update(self._others(keys).values())
-        self._delete("torrent_denied", "hash", {*keys, *names, *map(hashed_key, keys)})
-
     def _evict(self, ids: Sequence[int], now: int) -> int:
         removed = self._remove(ids)
         keys = {key for names in removed.values() for key in names}
         self._ban(keys, other_keys(removed.values()), Standing.EVICTED, now + EVICTED_S, "")
         return len(removed)
-
-    def _forget_lapsed(self, keys: Sequence[bytes], now: int) -> None:
-        rows = self._select("SELECT hash, until FROM torrent_denied WHERE", "hash", keys)
-        self._delete("torrent_denied", "hash", [bytes(key) for key, until in rows if until <= now])
-
-    def _ban(self, keys: set[bytes], others: dict[bytes, bytes], standing: Standing, until: int, reason: str) -> None:
-        known = self._others(keys) | others
-        self._delete("torrent_denied", "hash", sorted(keys))
-        rows = [(key, standing.value, until, reason, known.get(key)) for key in sorted(keys)]
-        self._insert("torrent_denied", rows)
-
-    def _others(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the other infohash of those keys that are denied or evicted, and belong to a hybrid torrent."""
-        rows = self._select("SELECT hash, other FROM torrent_denied WHERE other IS NOT NULL AND", "hash", keys)
-        return {bytes(key): bytes(other) for key, other in rows}
 
 
 def _says_more(record: TorrentRecord, v1: bytes | None, v2: bytes | None) -> bool:

@@ -1,0 +1,58 @@
+"""The infohashes that may not be stored: denied for ever, or evicted for a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lycosa.storage.core.torrent_record import Refusal, Standing, hashed_key
+from lycosa.storage.records.database import DatabaseThread
+
+FOREVER = 2**62
+SCAN_ROWS = 20_000
+"""Number of infohashes in each step of a scan for the entries of a hashed deny-list."""
+
+
+class DeniedTable(DatabaseThread):
+    """The methods must be called in a transaction. A key is 20 bytes of an infohash."""
+
+    def _denied(self, keys: Iterable[bytes], now: float) -> dict[bytes, Standing]:
+        """Return the keys that may not be stored."""
+        names = {form: key for key in keys for form in (key, hashed_key(key))}
+        rows = self._select("SELECT hash, standing, until FROM torrent_denied WHERE", "hash", names)
+        found: dict[bytes, Standing] = {}
+        for form, standing, until in rows:
+            if until > now and found.get(key := names[bytes(form)]) is not Standing.DENIED:
+                found[key] = Standing(standing)
+        return found
+
+    def _refusal(self, key: bytes, now: float) -> Refusal | None:
+        query = "SELECT standing, until, reason FROM torrent_denied WHERE until > ? AND hash IN (?, ?)"
+        found = self._query(f"{query} ORDER BY until DESC", [int(now), key, hashed_key(key)])
+        if not found:
+            return None
+        standing, until, reason = found[0]
+        return Refusal(Standing(standing), None if until == FOREVER else float(until), reason)
+
+    def _denied_after(self, key: bytes) -> list[bytes]:
+        query = "SELECT hash FROM torrent_denied WHERE hash > ? ORDER BY hash LIMIT ?"
+        return [bytes(each) for (each,) in self._query(query, [key, SCAN_ROWS])]
+
+    def _allow(self, plain: Iterable[bytes], names: Iterable[bytes]) -> None:
+        keys = set(plain)
+        keys.update(self._others(keys).values())
+        self._delete("torrent_denied", "hash", {*keys, *names, *map(hashed_key, keys)})
+
+    def _forget_lapsed(self, keys: Sequence[bytes], now: int) -> None:
+        rows = self._select("SELECT hash, until FROM torrent_denied WHERE", "hash", keys)
+        self._delete("torrent_denied", "hash", [bytes(key) for key, until in rows if until <= now])
+
+    def _ban(self, keys: set[bytes], others: dict[bytes, bytes], standing: Standing, until: int, reason: str) -> None:
+        known = self._others(keys) | others
+        self._delete("torrent_denied", "hash", sorted(keys))
+        rows = [(key, standing.value, until, reason, known.get(key)) for key in sorted(keys)]
+        self._insert("torrent_denied", rows)
+
+    def _others(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return the other infohash of those keys that are denied or evicted, and belong to a hybrid torrent."""
+        rows = self._select("SELECT hash, other FROM torrent_denied WHERE other IS NOT NULL AND", "hash", keys)
+        return {bytes(key): bytes(other) for key, other in rows}
