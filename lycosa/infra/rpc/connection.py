@@ -352,7 +352,7 @@ class Connection(asyncio.Protocol):
         if call.number in self.calls:
             raise ValueError(f"two calls have the number {call.number}")
         if len(self.calls) >= self.limits.calls_max:
-            text = f"one process can make {self.limits.calls_max:,} calls at a time: wait for some of them"
+            text = f"one process can make {self.limits.calls_max:,} calls at a time: wait until some of them have ended"
             self._fail(call.number, errors.UsageError(text))
             return
         assert self.service is not None

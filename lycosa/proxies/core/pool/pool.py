@@ -23,7 +23,7 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts
 from lycosa.proxies.core.proxy import Proxy
 
 TARGETS_MAX = 10_000
-"""Number of targets from which on a new target replaces the least recently used target that has no leases.
+"""If there are this many targets, a new target replaces the least recently used target that has no leases.
 
 If all targets have leases, the new target is added nevertheless.
 """
