@@ -41,6 +41,9 @@ class Index(Protocol):
     def find(self, request: SearchRequest) -> Matches:
         """Return a page of matches, and the exact number of all matches."""
 
+    def has_matches(self, request: SearchRequest) -> bool:
+        """Return whether a document matches. This is faster than `find`, which counts and ranks all matches."""
+
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
         """Return how many matches have each value of some counted keywords, the most frequent values first.
 

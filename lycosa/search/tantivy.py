@@ -120,6 +120,10 @@ class TantivyIndex:
         page = [IndexMatch(key, score, stored) for (key, stored), score in zip(keyed, scores, strict=True)]
         return Matches(int(found.count), page)  # type: ignore[attr-defined]  # missing in the type stubs
 
+    def has_matches(self, request: SearchRequest) -> bool:
+        with failures(self.path, "cannot be searched"):
+            return bool(self._searcher().search(self._query(request), 1, count=False).hits)
+
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
         wanted = {field: {"terms": {"field": field, "size": limit}} for field, limit in limits.items()}
         with failures(self.path, "cannot be searched"):

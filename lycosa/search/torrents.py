@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from lycosa.core.errors import BadQuery
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.analyzer import fold, normalize
 from lycosa.search.core.highlight import Highlighter
-from lycosa.search.core.query import SearchQuery, check_page
+from lycosa.search.core.query import SearchQuery, Term, check_page
 from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.torrent_query import TorrentQuery, parse_torrent_query
 from lycosa.search.ports import Index
@@ -33,9 +34,11 @@ FILES_READ_MAX = 200
 """Maximum number of files that are read per result: reading thousands would take longer than the search."""
 REMOVED_MAX = 1000
 """Maximum number of removed torrents that a search excludes because the index may still have them. If there are more,
-totals are approximate."""
+totals are approximate, and there are no completions and other spellings."""
 COMPLETION_MIN = 2
 """Minimum length of a prefix that is completed."""
+COMPLETIONS_TRIED = 3
+"""Number of listed words that are searched for each completion: words of removed torrents are still listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,9 @@ class TorrentSearch:
         folded = fold(normalize(prefix)).strip()
         if self._speller is None or len(folded) < COMPLETION_MIN or " " in folded:
             return []
-        found = await asyncio.to_thread(self._speller.completions, folded, limit)
-        return [f"{head} {word}".strip() for word in found]
+        removed = await self._removed()
+        words = await asyncio.to_thread(self._words_shown, folded, removed, limit)
+        return [f"{head} {word}".strip() for word in words]
 
     def highlighter(self, query: SearchQuery | None) -> Highlighter | None:
         """Return a highlighter for the words of a query; None without a query."""
@@ -140,12 +144,27 @@ class TorrentSearch:
             return parsed
         return parsed._replace(query=analysis_of(self._index.analysis).query(parsed.query))
 
+    def _words_shown(self, prefix: str, removed: tuple[int, ...], limit: int) -> list[str]:
+        """Return words with this prefix in names of torrents that may be shown. The word list has removed ones, too."""
+        if self._speller is None or len(removed) >= REMOVED_MAX:
+            return []
+        analysis = analysis_of(self._index.analysis)
+
+        def is_shown(word: str) -> bool:
+            query = analysis.query(SearchQuery(((Term((word,), "title"),),)))
+            return self._index.has_matches(SearchRequest(query, without=removed))
+
+        words = self._speller.completions(prefix, limit * COMPLETIONS_TRIED)
+        return list(islice(filter(is_shown, words), limit))
+
     def _suggestion(self, request: TorrentRequest, total: int, removed: tuple[int, ...]) -> str:
         def count(text: str) -> int:
             parsed = self._parse(text, request.fields)
             return self._index.find(SearchRequest(parsed.query, parsed.filters, limit=1, without=removed)).total
 
-        return self._speller.suggestion(request.text, total, count) if self._speller else ""
+        if self._speller is None or len(removed) >= REMOVED_MAX:
+            return ""
+        return self._speller.suggestion(request.text, total, count)
 
     async def _removed(self) -> tuple[int, ...]:
         """Return the keys of torrents that were removed since they were indexed."""

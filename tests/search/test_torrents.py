@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from lycosa.core.errors import IndexFailure
+from lycosa.search import torrents
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.fts5 import Fts5Index
 from lycosa.search.speller import Speller
@@ -96,6 +97,18 @@ def test_the_last_word_is_completed(run):
         assert await search.completions("other SH") == ["other show"]
         assert await search.completions("s") == []
         assert await search.completions("") == []
+
+    run(scenario)
+
+
+def test_words_of_removed_torrents_are_not_completed(run, monkeypatch):
+    async def scenario(search: TorrentSearch, store: MemoryRecordStore):
+        assert await search.completions("ot") == ["other"]
+        await store.deny([record(2).infohash_v1])
+        assert (await search.completions("ot"), await search.completions("sh")) == ([], ["show"])
+        monkeypatch.setattr(torrents, "REMOVED_MAX", 1)
+        assert await search.completions("sh") == [], "more were removed than a search can leave out"
+        assert (await search.search(TorrentRequest("Shoe 1080p"))).suggestion == ""
 
     run(scenario)
 

@@ -110,6 +110,10 @@ class SphinxIndex:
         )
         return Matches(answer.total, [self._match(row, request) for row in answer.rows])
 
+    def has_matches(self, request: SearchRequest) -> bool:
+        rest = f"{sphinxql.condition(request, self.schema)} LIMIT 1 OPTION ranker=none, cutoff=1"
+        return bool(self._search("SELECT id FROM", rest).rows)
+
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
         return {field: self._count_values(request, field, limit) for field, limit in limits.items()}
 

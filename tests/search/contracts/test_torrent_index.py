@@ -44,8 +44,10 @@ def index(request, tmp_path) -> Iterator[Index]:
 
 def find(index: Index, text: str = "", **options) -> list[int]:
     query, filters = parse_torrent_query(text, 2000.0)
-    found = index.find(SearchRequest(query, filters, **options))
+    request = SearchRequest(query, filters, **options)
+    found = index.find(request)
     assert found.total >= len(found.page)
+    assert index.has_matches(request) == (found.total > 0)
     return [match.key for match in found.page]
 
 
