@@ -26,6 +26,7 @@ from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.server import serve
 from lycosa.frontier.state_dir import SOCKET
 from lycosa.infra.clock import Clock, chance
+from lycosa.infra.file_locks import shared_lock
 from lycosa.infra.open_files import raise_open_files_limit
 from lycosa.infra.web.metrics_page import serve_metrics
 from lycosa.infra.web.small_site import serve_pages
@@ -116,6 +117,7 @@ async def open_torrent_crawl(
     """
     async with AsyncExitStack() as stack:
         clock = Clock()
+        stack.enter_context(shared_lock(folder))  # see `scan_installed`
         inspect = InstalledRules(folder, rules, clock.now).inspect
         frontier = await stack.enter_async_context(open_hash_frontier(folder, clock.now()))
         location = RecordsLocation(str(folder), store_url)

@@ -32,6 +32,7 @@ from lycosa.dht.exchange.importing import (
 from lycosa.dht.exchange.sources import find_source
 from lycosa.infra.child_process import end_with_parent
 from lycosa.infra.clock import Clock, chance
+from lycosa.infra.file_locks import shared_lock
 from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.ports import RecordStore
 from lycosa.storage.rules.installed import InstalledRules
@@ -136,6 +137,8 @@ async def open_import(
     policy = RecordPolicy(store_private=store_private)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_records(location, policy, create=True))
+        if location.state is not None:
+            stack.enter_context(shared_lock(Path(location.state)))  # see `scan_installed`
         torrents = TorrentImport(store, location, policy, rules, processes, stack)
         stack.push_async_callback(torrents.close)
         yield torrents

@@ -10,12 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from lycosa.app.dht_state import QUEUE, TORRENTS, RecordsLocation, open_records
+from lycosa.app.dht_state import TORRENTS, RecordsLocation, open_records
 from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count
 from lycosa.dht.core.magnet import parse_magnet
-from lycosa.frontier.state_dir import SOCKET
 from lycosa.infra.clock import Clock
+from lycosa.infra.file_locks import has_shared_lock
 from lycosa.infra.line_files import READ_ERRORS, numbered_lines
 from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import HASHED_BYTES, TorrentRecord
@@ -33,8 +33,8 @@ PAGE_ROWS = 500
 """Number of torrents that a scan reads from the store at a time."""
 DENIED_AT_ONCE = 10_000
 LINE_MAX = 64 * 1024
-MARGIN_S = 1.0
-"""Maximum seconds that a crawl takes to store the torrents that it has already inspected."""
+MARGIN_S = 5.0
+"""Maximum seconds that a crawl or an import takes to store the torrents that it has already inspected."""
 
 
 class Applied(NamedTuple):
@@ -91,10 +91,10 @@ async def apply_rules(
 async def scan_installed(scan: RuleScan, state: Path) -> None:
     """Scan with rules that were just installed, then scan the torrents that were stored meanwhile.
 
-    If the crawl is running, the second scan waits until the crawl has reloaded the rules.
+    If a crawl or an import is running, the second scan waits until it has reloaded the rules.
     """
     await scan.run()
-    if (state / QUEUE / SOCKET).exists():
+    if has_shared_lock(state):
         await asyncio.sleep(LOOK_EVERY_S + MARGIN_S)
     await scan.run()
 

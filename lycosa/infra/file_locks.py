@@ -1,10 +1,14 @@
-"""Lock files (flock): at most one process holds the lock of a file. The file contains the id of that process."""
+"""Lock files (flock): at most one process holds the lock of a file. The file contains the id of that process.
+
+Several processes can share the lock of a folder.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -40,3 +44,27 @@ def unlock_and_close(file: int) -> None:
     with suppress(OSError):  # some network file systems have no locks
         fcntl.flock(file, fcntl.LOCK_UN)
     os.close(file)
+
+
+@contextmanager
+def shared_lock(folder: Path) -> Iterator[None]:
+    """Share a lock on a folder with other processes. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        unlock_and_close(handle)
+
+
+def has_shared_lock(folder: Path) -> bool:
+    """Return whether a process has a shared lock on a folder; true if that cannot be found out. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        unlock_and_close(handle)
+    return False

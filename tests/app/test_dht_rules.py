@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
-from lycosa.app.dht_rules import RuleScan
+import pytest
+
+from lycosa.app import dht_rules
+from lycosa.app.dht_exchange import open_import
+from lycosa.app.dht_rules import RuleScan, scan_installed
+from lycosa.app.dht_state import RecordsLocation
 from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import Standing
 from lycosa.storage.records.memory import MemoryRecordStore
@@ -15,19 +21,23 @@ NOW = 1_790_000_000.0
 GOOD, BAD, LATE = torrent(1), replace(torrent(2), name="bad"), replace(torrent(3), name="bad")
 
 
+def scan_of(store: MemoryRecordStore, seen: list[str]) -> RuleScan:
+    return RuleScan(
+        store,
+        lambda record: "bad" * (record.name == "bad"),
+        lambda record, _: seen.append(record.keys[0].hex()),
+        lambda _refused, _read: None,
+        dry_run=False,
+        facts=lambda _: ContentFacts(),
+    )
+
+
 def test_a_second_run_continues_with_newly_stored_torrents() -> None:
     async def run() -> None:
         store = MemoryRecordStore()
         await store.put([GOOD, BAD], NOW)
         seen: list[str] = []
-        scan = RuleScan(
-            store,
-            lambda record: "bad" * (record.name == "bad"),
-            lambda record, _: seen.append(record.keys[0].hex()),
-            lambda _refused, _read: None,
-            dry_run=False,
-            facts=lambda _: ContentFacts(),
-        )
+        scan = scan_of(store, seen)
         await scan.run()
         await store.put([LATE], NOW)
         await scan.run()
@@ -35,3 +45,25 @@ def test_a_second_run_continues_with_newly_stored_torrents() -> None:
         assert await store.standing([LATE.keys[0]], NOW) == {LATE.keys[0]: Standing.DENIED}
 
     asyncio.run(run())
+
+
+def test_new_rules_hold_for_what_a_running_import_stores_before_it_loads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dht_rules, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(dht_rules, "MARGIN_S", 0.2)
+    store = MemoryRecordStore()
+    seen: list[str] = []
+
+    async def store_late() -> None:
+        await asyncio.sleep(0.1)
+        await store.put([LATE], NOW)
+
+    async def run() -> None:
+        async with open_import(RecordsLocation(str(tmp_path), None), store_private=False, processes=1):
+            storing = asyncio.create_task(store_late())
+            await scan_installed(scan_of(store, seen), tmp_path)
+            await storing
+
+    asyncio.run(run())
+    assert seen == [LATE.keys[0].hex()]

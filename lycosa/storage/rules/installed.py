@@ -20,7 +20,7 @@ from lycosa.storage.core.torrents.rules import RuleFile
 from lycosa.storage.rules.rule_files import list_files, load_rules, make_inspector
 
 RULES = "rules"
-LOOK_EVERY_S = 5.0
+LOOK_EVERY_S = 1.0
 """Seconds between checks for changed files."""
 
 
