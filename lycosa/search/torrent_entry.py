@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from lycosa.search.core.schema import NUMBER_MAX, IndexEntry
@@ -11,31 +12,36 @@ from lycosa.storage.core.torrent_record import SearchedTorrent
 
 _NOTHING = ContentFacts()
 _TYPES = {each: [each.name.lower()] for each in ContentType}
+FACTS_KEPT = 10_000
+"""Maximum number of different facts that are kept in memory: many torrents have the same."""
 
 
 def torrent_entry(torrent: SearchedTorrent) -> IndexEntry:
     """Return the entry of a stored torrent. Unknown values are left out, not set to 0."""
-    facts = torrent.content or _NOTHING
     name, files = torrent_texts(torrent.name, torrent.paths)
+    numbers, keywords = _of_facts(torrent.content or _NOTHING)
     numbers = {
         "size": min(torrent.size_bytes, NUMBER_MAX),
         "found": torrent.discovered,
         "files_count": torrent.files_count,
+        **numbers,
+    }
+    if torrent.counted is not None:
+        numbers["seeders"] = torrent.seeders
+    return IndexEntry(torrent.id, {"name": name, "files": files}, numbers, keywords)
+
+
+@lru_cache(FACTS_KEPT)
+def _of_facts(facts: ContentFacts) -> tuple[dict[str, int], dict[str, Sequence[str]]]:
+    """Return the numbers and the keywords. A search for the parent of a category finds all of its categories."""
+    numbers = {
         "resolution": facts.resolution or None,
         "year": facts.year or None,
         "season": facts.season,
         "episode": facts.episode,
-        "seeders": None if torrent.counted is None else torrent.seeders,
     }
-    return IndexEntry(
-        torrent.id,
-        {"name": name, "files": files},
+    categories = dict.fromkeys([str(facts.category), str(facts.category // 1000 * 1000)])
+    return (
         {name: number for name, number in numbers.items() if number is not None},
-        {"type": _TYPES[facts.type], "language": facts.languages, "category": _categories(facts.category)},
+        {"type": _TYPES[facts.type], "language": facts.languages, "category": list(categories)},
     )
-
-
-@lru_cache(1000)
-def _categories(category: int) -> list[str]:
-    """Return the category and its parent: a search for the parent finds all of its categories."""
-    return list(dict.fromkeys([str(category), str(category // 1000 * 1000)]))

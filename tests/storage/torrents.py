@@ -147,8 +147,14 @@ def paths(rng: random.Random, count: int) -> tuple[str, list[str]]:
 
 
 def read(change: Change) -> SearchedTorrent | None:
-    """Return the torrent of a change with all its paths."""
-    return change.torrent and change.torrent._replace(paths=list(change.torrent.paths))
+    """Return the torrent of a change with all its paths, in the form of `comparable`."""
+    return change.torrent and comparable(change.torrent)
+
+
+def comparable(torrent: SearchedTorrent) -> SearchedTorrent:
+    """Return the torrent with its paths in lower case, and spaces instead of dots and underscores."""
+    spaces = str.maketrans("._", "  ")
+    return torrent._replace(paths=[path.lower().translate(spaces) for path in torrent.paths])
 
 
 def torrent(seed: int, files: int = 30, *, v1: bool = True, v2: bool = False) -> TorrentRecord:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from lycosa.search.core.analyzer import COUNTER_DIGITS, units, words
+from lycosa.search.core.ascii_words import ascii_words
 from lycosa.search.core.release_names import one_spelling, season_of
 
 TEXT_MAX_BYTES = 250
@@ -17,32 +18,33 @@ NAME_MAX = 1000
 PATHS_MAX = 200
 """Maximum number of files whose names are read."""
 PATHS_AT_ONCE = 8
-"""Number of paths that are split into words at once, which is faster. Often the first group fills the text."""
+"""Number of paths that are split into words together: faster than one by one. Often the first group fills the text."""
 TITLE_WORDS_MAX = 4
-"""Number of words taken as the title if the name has no season, resolution or year to mark the end of the title."""
+"""Number of words taken as the title if a name has no season, resolution or year after it."""
 _AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
 
 
 def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
     """Return the words of the name and those of the files, separated by spaces."""
-    named, left = _within(units(one_spelling(name[:NAME_MAX])), TEXT_MAX_BYTES)
+    named, left = _within(_units(name[:NAME_MAX]), TEXT_MAX_BYTES)
     known, counters = set(named), list[str]()
     listed, left = _within([season for unit in named if (season := season_of(unit))], left)
     rest = islice(paths, PATHS_MAX)
     while some := [path[:NAME_MAX] for path in islice(rest, PATHS_AT_ONCE)]:
-        found = units(one_spelling("\n".join(some)))
-        new = [unit for unit in dict.fromkeys(found) if unit not in known]
-        known.update(new)
-        # Numbers of files, tracks and pages get the space that the other words leave.
-        numbers = [unit for unit in new if len(unit) <= COUNTER_DIGITS and unit.isdigit()]
-        counters += numbers
-        if numbers:
-            new = [unit for unit in new if len(unit) > COUNTER_DIGITS or not unit.isdigit()]
+        new = list[str]()
+        for unit in _units("\n".join(some)):
+            if unit in known:
+                continue
+            known.add(unit)
+            # Numbers of files, tracks and pages get the space that the other words leave.
+            (counters if len(unit) <= COUNTER_DIGITS and unit.isdigit() else new).append(unit)
         kept, left = _within(new, left)
         listed += kept
         if len(kept) < len(new):
             break
-    return " ".join(named), " ".join(listed + _within(counters, left)[0])
+    if counters:
+        listed += _within(counters, left)[0]
+    return " ".join(named), " ".join(listed)
 
 
 def torrent_words(text: str) -> list[str]:
@@ -56,6 +58,10 @@ def title_words(name: str) -> list[str]:
     found = torrent_words(name[:NAME_MAX])
     end = next((place for place, word in enumerate(found) if place and _AFTER_TITLE.fullmatch(word)), None)
     return found[: TITLE_WORDS_MAX if end is None else end]
+
+
+def _units(text: str) -> list[str]:
+    return ascii_words(text) if text.isascii() else units(one_spelling(text))
 
 
 def _within(units: list[str], limit_bytes: int) -> tuple[list[str], int]:

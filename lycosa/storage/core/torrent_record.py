@@ -114,7 +114,11 @@ class StoredTorrent:
 
 
 class SearchedTorrent(NamedTuple):
-    """What an index needs of a stored torrent. `paths` are decoded when they are read."""
+    """What an index needs of a stored torrent.
+
+    `paths` are decoded when they are read. They have the words of the files, but perhaps letters of the other case, and
+    spaces instead of dots and underscores.
+    """
 
     id: int
     name: str

@@ -18,6 +18,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import accumulate, islice
 from typing import NamedTuple
 
@@ -35,6 +36,8 @@ NUMBERS = 1 << 64
 PIECE_BITS_MAX = 63
 PATHS_AT_ONCE = 16
 """Number of paths that are decoded together. A caller that needs only the first paths does not wait for the others."""
+FACTS_KEPT = 10_000
+"""Maximum number of different facts that are kept in memory: the same are in many records."""
 PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
 FRAME_HEAD_BYTES, BLOCK_HEAD_BYTES, REPEATED_BYTE = 2, 3, 1
 """Sizes in a frame of zstd without its magic number, and the type of a block that repeats one byte."""
@@ -122,7 +125,8 @@ class ContentReader:
             self.created, at = _varint(content, at)
         self.facts: ContentFacts | None = None
         if flags & FACTS:
-            self.facts, at = _read_facts(content, at)
+            facts_at, at = at, _facts_end(content, at)
+            self.facts = _facts(content[facts_at:at])
         self._name_bytes, at = _varint(content, at)
         self._comment_bytes = 0
         if flags & COMMENTED:
@@ -157,14 +161,21 @@ class ContentReader:
         self._columns = text[path_start:]
         return self
 
-    def paths(self) -> Iterator[str]:
-        """Return the paths of the files."""
+    def paths(self, *, cased: bool = True) -> Iterator[str]:
+        """Return the paths of the files.
+
+        Without `cased`, ASCII paths may have letters of the other case, and spaces instead of dots and underscores. It
+        is faster, and the words are the same for a search.
+        """
         if self._flags & PLAIN:
             yield from map(_to_text, _cut(self._columns, self._lengths))
             return
         paths = from_columns(self._columns, self.count)
         while some := list(islice(paths, PATHS_AT_ONCE)):
-            yield from self._to_text(_changed(b"\n".join(some), self._flags)).split("\n")
+            joined = b"\n".join(some)
+            if cased or not joined.isascii():
+                joined = _changed(joined, self._flags)
+            yield from self._to_text(joined).split("\n")
 
     def _to_text(self, data: bytes) -> str:
         return alphabet.decode(data, self._alphabet) if self._alphabet else _to_text(data)
@@ -302,14 +313,25 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _read_facts(data: bytes, at: int) -> tuple[ContentFacts, int]:
-    """Read a bit mask of the facts that are not 0, then these facts."""
+def _facts_end(data: bytes, at: int) -> int:
+    """Return the place after the facts that start here."""
     present, at = _varint(data, at)
+    while present:
+        if present & 1:
+            _, at = _varint(data, at)
+        present >>= 1
+    return at
+
+
+@lru_cache(FACTS_KEPT)
+def _facts(data: bytes) -> ContentFacts:
+    """Read a bit mask of the facts that are not 0, then these facts."""
+    present, at = _varint(data, 0)
     facts = [0] * FACT_NUMBERS
     for place in range(FACT_NUMBERS):
         if present >> place & 1:
             facts[place], at = _varint(data, at)
-    return facts_of(facts), at
+    return facts_of(facts)
 
 
 def _to_bytes(text: str) -> bytes:

@@ -78,11 +78,18 @@ def from_columns(columns: bytes, count: int) -> Iterator[bytes]:
     template = path = b""
     for start, end, middle in zip(starts, ends, middles if count else [], strict=True):
         template = template[:start] + middle + template[len(template) - end :]
-        if NEXT in template:
-            following = iter(_NUMBERS.findall(path))
-            path = _SLOTS.sub(lambda slot, last=following: _filled(slot[0], next(last, b"")), template)  # type: ignore[misc]
-        else:
+        if NEXT not in template:
             path = template
+        else:
+            head, _, tail = template.partition(NEXT)
+            # Mostly there is one such number, at the same place as in the previous path.
+            alone = NEXT not in tail and path.startswith(head) and not head[-1:].isdigit()
+            number = _NUMBERS.match(path, len(head)) if alone else None
+            if number:
+                path = head + _following(number[0]) + tail
+            else:
+                following = iter(_NUMBERS.findall(path))
+                path = _SLOTS.sub(lambda slot, last=following: _filled(slot[0], next(last, b"")), template)  # type: ignore[misc]
         yield path
 
 

@@ -104,7 +104,7 @@ class _Paths:
 
     def __iter__(self) -> Iterator[str]:
         with damage(f"row {self._number}"):
-            yield from self._read.paths()
+            yield from self._read.paths(cased=False)
 
 
 def prefix_of(key: bytes) -> int:
