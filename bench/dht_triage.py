@@ -33,7 +33,8 @@ from lycosa.dht.crawler.queue import COMMIT_EVERY_S, HashQueue
 from lycosa.dht.crawler.triage import Triage
 from lycosa.frontier.lsm.filters import FilterFile
 from lycosa.frontier.lsm.frontier import embedded_frontier
-from lycosa.frontier.lsm.lmdb import DELAYED_KEY, SEEN_L1, table_number
+from lycosa.frontier.lsm.infohash_rows import delayed_key, mark_of
+from lycosa.frontier.lsm.lmdb import SEEN_L1, table_number
 from lycosa.frontier.lsm.rows import ARRIVAL_BYTES
 
 NOW = 1_700_000_000.0
@@ -46,7 +47,7 @@ ASKED_FOR = 200_000
 """Number of known infohashes that samples contain. The others have only fingerprints, which makes no difference."""
 PARTS = 1 << 16
 DONE_MARK = bytes(ARRIVAL_BYTES)
-FAILED_MARK = b"s" + DELAYED_KEY.pack(0, 0)
+FAILED_MARK = mark_of(delayed_key(NOW, 0))
 
 
 def infohash(number: int) -> bytes:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
+from lycosa.frontier.lsm.infohash_rows import done_infohash, packed
 from lycosa.frontier.lsm.rows import CODES, DoneRow, encode
 from lycosa.http.core.model import Validators
 
 
 def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: Validators | None) -> bytes:
     """Return an encoded `DoneRow`."""
+    if validators is None and (packed_row := done_infohash(record, host, reason, at)) is not None:
+        return packed_row
     url = record.url
     start = url.find("/", 8)
     path = url[start:] if start > 0 else packed(url.removeprefix(record.host))
@@ -36,18 +39,6 @@ def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
         validators=row.validators,
         guarded=row.guarded,
     )
-
-
-def packed(name: str) -> str | bytes:
-    """Return a hexadecimal name as bytes (half the size), any other name unchanged.
-
-    Such a name is an infohash: the URL of its record is the host key followed by the infohash.
-    """
-    try:
-        packed = bytes.fromhex(name)
-    except ValueError:
-        return name
-    return packed if packed.hex() == name else name
 
 
 def origin(host: str) -> str:

@@ -28,11 +28,11 @@ from lycosa.frontier.core.rows import Matcher
 from lycosa.frontier.core.segments import segment_order
 from lycosa.frontier.core.states import Event, Policy, State, requeue, step
 from lycosa.frontier.local import NOT_READY, HostWork, LocalFrontier
-from lycosa.frontier.lsm.delayed_rows import decode_delayed
 from lycosa.frontier.lsm.done_rows import record_of
-from lycosa.frontier.lsm.lmdb import DATA, DEAD, DELAYED, DELAYED_KEY, DONE, KINDS, QUEUE, QUEUE_KEY, table_number
+from lycosa.frontier.lsm.infohash_rows import decode_delayed, decode_done_row, decode_queued, due_ms, key_of
+from lycosa.frontier.lsm.lmdb import DATA, DEAD, DELAYED, DONE, KINDS, QUEUE, QUEUE_KEY, table_number
 from lycosa.frontier.lsm.open_segment import OTHER, OpenSegment, count, view
-from lycosa.frontier.lsm.rows import ARRIVAL_BYTES, SegmentRow, decode_dead, decode_done, decode_record
+from lycosa.frontier.lsm.rows import SegmentRow, decode_dead_row
 from lycosa.frontier.lsm.store import DELAYED_TABLE, LmdbCrawlStore, ignore
 from lycosa.frontier.lsm.verify import find_problems
 from lycosa.frontier.lsm.window import Window
@@ -42,11 +42,11 @@ SCAN_ROWS = 500
 QUEUED_MAX = 10_000
 """Maximum number of queued URLs counted per host; beyond it the number is an estimate."""
 
-DECODERS: dict[int, Callable[[bytes], Any]] = {
-    QUEUE: decode_record,
+DECODERS: dict[int, Callable[[bytes, bytes], Any]] = {
+    QUEUE: decode_queued,
     DELAYED: decode_delayed,
-    DONE: decode_done,
-    DEAD: decode_dead,
+    DONE: decode_done_row,
+    DEAD: decode_dead_row,
 }
 STATES = {
     QUEUE: {State.QUEUED},
@@ -63,7 +63,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         found: list[tuple[UrlRecord, str]] = []
         for segment in self.registry.live.values():
-            rows = self.memtable.scan(segment.dead, b"", limit - len(found), decode_dead)
+            rows = self.memtable.scan(segment.dead, b"", limit - len(found), decode_dead_row)
             found += [(row.record, row.reason) for _, row in rows]
         return found
 
@@ -181,7 +181,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         if kind == QUEUE:
             return Row(State.QUEUED, value)
         if kind == DELAYED:
-            return Row(State.RETRY if value.attempts else State.DELAYED, value, DELAYED_KEY.unpack(key)[0] / 1000)
+            return Row(State.RETRY if value.attempts else State.DELAYED, value, due_ms(key) / 1000)
         segment = next(each for each in self.registry.live.values() if each.row.id == table // KINDS)
         state = State.DONE if kind == DONE else State.DEAD
         if segment.row.state is SegmentState.ARCHIVED:
@@ -195,16 +195,21 @@ class LmdbFrontierStore(LmdbCrawlStore):
         mark = self.memtable.get(segment.seen, fingerprint, bytes)
         if mark is None:
             return None
-        if mark[:1] == b"s" and len(mark) > ARRIVAL_BYTES:
-            delayed = self.memtable.get(DELAYED_TABLE, mark[1:], decode_delayed)
-            return self._row(DELAYED_TABLE, mark[1:], delayed) if delayed else None
+        if (key := key_of(mark)) is not None:
+            delayed = self._get(DELAYED_TABLE, key)
+            return self._row(DELAYED_TABLE, key, delayed) if delayed else None
         ended = self._find_ended(segment, mark)
         return ended[1] if ended else self._find_queued(segment, mark, host)
 
+    def _get(self, table: int, key: bytes) -> Any:
+        """Return the decoded row of a table that stores URLs."""
+        decode = DECODERS[table % KINDS]
+        return self.memtable.get(table, key, lambda value: decode(key, value))
+
     def _find_ended(self, segment: OpenSegment, mark: bytes) -> tuple[int, Row] | None:
         """Return the row of a done or dead URL, and its table."""
-        for table, decode in ((segment.done, decode_done), (segment.dead, decode_dead)):
-            ended = self.memtable.get(table, mark, decode)
+        for table in (segment.done, segment.dead):
+            ended = self._get(table, mark)
             if ended is not None:
                 return table, self._row(table, mark, ended)
         return None
@@ -215,7 +220,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         ids = [row.id for row in hosts if row] or range(1, self.counters.hosts + 1)
         for host_id in ids:
             for prefix in self._priorities(segment, host_id):
-                record = self.memtable.get(segment.queue, prefix + arrival.rjust(8, b"\0"), decode_record)
+                record = self._get(segment.queue, prefix + arrival.rjust(8, b"\0"))
                 if record is not None:
                     return Row(State.QUEUED, record)
         return None

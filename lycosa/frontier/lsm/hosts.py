@@ -17,6 +17,10 @@ HOSTS_TABLE, NAMES_TABLE, FACTS_TABLE = table_number(HOSTS), table_number(NAMES)
 _id_key = Struct(">I").pack
 
 
+def _decode_row(_: bytes, value: bytes) -> HostRow:
+    return decode_host(value)
+
+
 class HostTable:
     """The tables HOSTS, NAMES and FACTS."""
 
@@ -56,7 +60,7 @@ class HostTable:
 
     def views(self, after: str, limit: int) -> list[HostView]:
         """Return at most `limit` hosts whose keys come after `after`, in order."""
-        rows = self._memtable.scan(HOSTS_TABLE, host_key(after) if after else b"", limit, decode_host)
+        rows = self._memtable.scan(HOSTS_TABLE, host_key(after) if after else b"", limit, _decode_row)
         return [self._view(self.name(row.id), row) for _, row in rows]
 
     def queued(self, host: str) -> int:

@@ -5,19 +5,19 @@ writing to a mapped page would kill the process with SIGBUS, while a write call 
 lock file for writing, so LMDB's locking is switched off; the lock of the state directory replaces it. The number of a
 table combines its kind and its segment.
 
-    QUEUE        QUEUE_KEY          -> record
-    SEEN_L1      fingerprint        -> arrival number, or "s" + DELAYED_KEY while delayed
+    QUEUE        QUEUE_KEY          -> record, or packed
+    SEEN_L1      fingerprint        -> arrival number, or while delayed a mark: see `infohash_rows`
     SEEN_L0A/B                         newer rows that are not in SEEN_L1 yet: see `levels`
-    DONE         arrival number     -> row           see `rows.DoneRow`
+    DONE         arrival number     -> `rows.DoneRow`, or packed: see `infohash_rows`
     DEAD         arrival number     -> [record, reason, unix seconds]
     META         name               -> counters, segments, newest L0 table, number of the latest log that LMDB contains
     HOSTS        host key           -> [host id, started_at, blocked_until, address, until, queued]
     NAMES        host id            -> host key
-    DELAYED      DELAYED_KEY        -> record, or `delayed_rows.ShortRow`
+    DELAYED      DELAYED_KEY        -> record, or packed
     FACTS        host key           -> `HostFacts`
 
 QUEUE_KEY is the host id, the inverted priority and the arrival number; DELAYED_KEY the due time in milliseconds and the
-arrival number.
+arrival number (`infohash_rows`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ READ_AHEAD = 100
 
 DATA = "data.mdb"
 QUEUE_KEY = Struct(">IIQ")
-DELAYED_KEY = Struct(">QQ")
 FINGERPRINT = Struct(">Q")
 PRIORITY_ZERO = 1 << 31
 """Priority 0 in a queue key."""

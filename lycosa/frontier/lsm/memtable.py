@@ -121,7 +121,9 @@ class Memtable:
         """Whether the row has changes that LMDB may not have yet."""
         return key in self.active.get(table, ()) or key in self.frozen.get(table, ())
 
-    def scan(self, table: int, after: bytes, limit: int, decode: Callable[[bytes], Value]) -> list[tuple[bytes, Value]]:
+    def scan(
+        self, table: int, after: bytes, limit: int, decode: Callable[[bytes, bytes], Value]
+    ) -> list[tuple[bytes, Value]]:
         """Return at most `limit` current rows after a key, in key order; b"" starts a listing.
 
         If `limit` is at least ORDERED_MIN, only the first slice of a listing reads all changed rows in memory. Rows
@@ -188,7 +190,7 @@ class Memtable:
         return ordered[start : start + limit]
 
     def _merge(
-        self, table: int, keys: Iterable[bytes], stored: Mapping[bytes, bytes], decode: Callable[[bytes], Value]
+        self, table: int, keys: Iterable[bytes], stored: Mapping[bytes, bytes], decode: Callable[[bytes, bytes], Value]
     ) -> Iterator[tuple[bytes, Value]]:
         """Yield the current rows of these keys; `stored` has the rows of LMDB."""
         active, frozen = self.active.get(table, {}), self.frozen.get(table, {})
@@ -196,9 +198,9 @@ class Memtable:
             if key in active or key in frozen:
                 value = active[key] if key in active else frozen[key]
                 if value is not None:
-                    yield key, decode(value) if isinstance(value, bytes) else value
+                    yield key, decode(key, value) if isinstance(value, bytes) else value
             elif key in stored:
-                yield key, decode(stored[key])
+                yield key, decode(key, stored[key])
 
     def _recover(self) -> None:
         """Apply the logs that LMDB does not have yet, and begin a new one."""

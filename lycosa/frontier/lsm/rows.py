@@ -43,6 +43,19 @@ class DoneRow(msgspec.Struct, array_like=True, frozen=True):
     guarded: bool = False
 
 
+class ShortRow(msgspec.Struct, array_like=True, frozen=True):
+    """A delayed infohash, as earlier versions stored it. `short` is 0, which no record begins with."""
+
+    short: int
+    fingerprint: int
+    name: bytes
+    host: str
+    not_before: float
+    attempts: int
+    priority: int
+    depth: int = 0
+
+
 class DeadRow(msgspec.Struct, array_like=True, frozen=True):
     """A URL that was marked dead at `at` (unix seconds)."""
 
@@ -97,12 +110,18 @@ class SegmentRow(msgspec.Struct):
 encode = msgspec.msgpack.Encoder().encode
 decode_record = msgspec.msgpack.Decoder(UrlRecord).decode
 decode_done = msgspec.msgpack.Decoder(DoneRow).decode
+decode_short = msgspec.msgpack.Decoder(ShortRow).decode
 decode_dead = msgspec.msgpack.Decoder(DeadRow).decode
 decode_host = msgspec.msgpack.Decoder(HostRow).decode
 decode_facts = msgspec.msgpack.Decoder(HostFacts).decode
 decode_counters = msgspec.msgpack.Decoder(Counters).decode
 decode_segment = msgspec.msgpack.Decoder(SegmentRow).decode
 decode_name = msgspec.msgpack.Decoder(str).decode
+
+
+def decode_dead_row(_: bytes, value: bytes) -> DeadRow:
+    """Return a row in DEAD."""
+    return decode_dead(value)
 
 
 def host_key(host: str) -> bytes:

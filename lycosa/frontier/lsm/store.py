@@ -21,14 +21,24 @@ import msgspec
 from lycosa.core.bloom import EXPECTED
 from lycosa.frontier.core.model import FrontierStats, UrlRecord
 from lycosa.frontier.local import NOT_READY, HostWork
-from lycosa.frontier.lsm.delayed_rows import decode_delayed, delayed_row
 from lycosa.frontier.lsm.done_rows import done_row
 from lycosa.frontier.lsm.filters import append_to_all
 from lycosa.frontier.lsm.hosts import HostTable
-from lycosa.frontier.lsm.lmdb import DELAYED, DELAYED_KEY, KINDS, META, SEEN_L1, table_number
+from lycosa.frontier.lsm.infohash_rows import (
+    HOST,
+    arrival_of,
+    decode_delayed,
+    decode_queued,
+    delayed_key,
+    delayed_row,
+    due_ms,
+    mark_of,
+    queued_row,
+)
+from lycosa.frontier.lsm.lmdb import DELAYED, KINDS, META, SEEN_L1, table_number
 from lycosa.frontier.lsm.memtable import Memtable, Writes
 from lycosa.frontier.lsm.open_segment import OpenSegment, count, totals
-from lycosa.frontier.lsm.rows import ARRIVAL_BYTES, Counters, DeadRow, decode_counters, decode_record, encode
+from lycosa.frontier.lsm.rows import ARRIVAL_BYTES, Counters, DeadRow, decode_counters, encode
 from lycosa.frontier.lsm.segments import SegmentRegistry
 from lycosa.frontier.lsm.window import Window
 from lycosa.http.core.model import Validators
@@ -112,8 +122,9 @@ class LmdbCrawlStore:
         window = segment.windows.get(record.host) or self._window(segment, record.host)
         key = window.key(record.priority, arrival)
         known[fingerprint] = mark = key[-ARRIVAL_BYTES:]
-        active[queue][key] = record
-        memtable.writes += (queue, key, record, seen, fingerprint, mark)
+        row = queued_row(record) if record.host == HOST else record
+        active[queue][key] = row
+        memtable.writes += (queue, key, row, seen, fingerprint, mark)
         heappush(window.heap, (key, record))
         window.count += 1
         segment.pending += 1
@@ -234,7 +245,7 @@ class LmdbCrawlStore:
         """Queue a record under this arrival number."""
         window = self._window(segment, record.host)
         key = window.key(record.priority, arrival)
-        self.memtable.put(segment.queue, key, record)
+        self.memtable.put(segment.queue, key, queued_row(record))
         if not record.dont_filter:
             self.memtable.put(segment.seen, record.fingerprint, key[-ARRIVAL_BYTES:])
         window.put(key, record)
@@ -268,10 +279,10 @@ class LmdbCrawlStore:
         return segment
 
     def _delay(self, segment: OpenSegment, record: UrlRecord, arrival: int) -> None:
-        key = DELAYED_KEY.pack(math.ceil(record.not_before * 1000), arrival)
+        key = delayed_key(record.not_before, arrival)
         self.memtable.put(DELAYED_TABLE, key, delayed_row(record))
         if not record.dont_filter:
-            self.memtable.put(segment.seen, record.fingerprint, b"s" + key)
+            self.memtable.put(segment.seen, record.fingerprint, mark_of(key))
         self._delayed.put(key, record)
         segment.row.delayed += 1
         segment.changed = True
@@ -283,7 +294,7 @@ class LmdbCrawlStore:
             if window.is_empty or not (window.is_ready or self._read_ahead(window)):
                 return None
             key, record = window.heap[0]
-            due: int = DELAYED_KEY.unpack(key)[0]
+            due = due_ms(key)
             if record.segment in live:
                 return due / 1000
             heappop(window.heap)  # its segment was dropped
@@ -298,13 +309,13 @@ class LmdbCrawlStore:
         if segment is None:  # dropped
             return []
         segment.row.delayed -= 1
-        self.enqueue(segment, record, DELAYED_KEY.unpack(key)[1])
+        self.enqueue(segment, record, arrival_of(key))
         return [HostWork(record.host, segment.rank, 1)] if segment.started else []
 
     def _read_ahead(self, window: Window) -> bool:
         if window is self._delayed:
             return window.first(self.memtable, self._leased, decode_delayed, DELAYED_MAX) is not None
-        return window.first(self.memtable, self._leased, decode_record, self._limit) is not None
+        return window.first(self.memtable, self._leased, decode_queued, self._limit) is not None
 
     def _next_rank(self, host: str) -> float | None:
         for segment in self.registry.serving:

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from lycosa.frontier.lsm.delayed_rows import decode_delayed
+from lycosa.frontier.lsm.infohash_rows import decode_delayed, decode_done_row, decode_queued, mark_of
 from lycosa.frontier.lsm.lmdb import DELAYED, table_number
 from lycosa.frontier.lsm.memtable import Memtable
 from lycosa.frontier.lsm.open_segment import OpenSegment
-from lycosa.frontier.lsm.rows import ARRIVAL_BYTES, decode_dead, decode_done, decode_record
+from lycosa.frontier.lsm.rows import ARRIVAL_BYTES, decode_dead_row
 
 PROBLEMS_MAX = 1000
 """Maximum number of inconsistencies that one check reports."""
@@ -45,7 +45,7 @@ def _check_all(memtable: Memtable, live: Sequence[OpenSegment], report: Callable
         delayed[record.segment] = delayed.get(record.segment, 0) + 1
         segment = next((each for each in live if each.row.name == record.segment), None)
         if segment is not None and not record.dont_filter:
-            yield from _check_mark(memtable, segment, record.fingerprint, b"s" + key, record.url)
+            yield from _check_mark(memtable, segment, record.fingerprint, mark_of(key), record.url)
     for segment in live:
         yield from _check_segment(memtable, segment, delayed.get(segment.row.name, 0), report)
 
@@ -56,9 +56,9 @@ def _check_segment(
     row, filtered = segment.row, delayed
     counted = {}
     for state, table, decode in (
-        ("queued", segment.queue, decode_record),
-        ("done", segment.done, decode_done),
-        ("dead", segment.dead, decode_dead),
+        ("queued", segment.queue, decode_queued),
+        ("done", segment.done, decode_done_row),
+        ("dead", segment.dead, decode_dead_row),
     ):
         counted[state] = 0
         for key, value in _read(memtable, table, decode, report):
@@ -101,14 +101,14 @@ def _check_count(segment: str, state: str, found: int, counted: int) -> Iterator
 
 
 def _read(
-    memtable: Memtable, table: int, decode: Callable[[bytes], Any], report: Callable[[str], None]
+    memtable: Memtable, table: int, decode: Callable[[bytes, bytes], Any], report: Callable[[str], None]
 ) -> Iterator[tuple[bytes, Any]]:
     """Yield the keys and decoded rows of a table. If a row cannot be read, yield the error message instead."""
     after, read = b"", 0
     while rows := memtable.database.rows_after(table, after, b"", SCAN_ROWS):
         for key, value in rows:
             try:
-                yield key, decode(value)
+                yield key, decode(key, value)
             except (msgspec.MsgspecError, ValueError) as error:
                 yield key, f"table {table}: the row {key.hex()} cannot be read ({error})"
         read += len(rows)

@@ -64,7 +64,7 @@ class Window:
         self.count += 1
 
     def first(
-        self, memtable: Memtable, leased: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
+        self, memtable: Memtable, leased: Container[bytes], decode: Callable[[bytes, bytes], UrlRecord], limit: int
     ) -> tuple[bytes, UrlRecord] | None:
         """Return the first row, reading ahead if needed; None if there are no rows."""
         heap = self.heap
@@ -90,12 +90,12 @@ class Window:
             self.heap = kept
 
     def _read_ahead(
-        self, memtable: Memtable, leased: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
+        self, memtable: Memtable, leased: Container[bytes], decode: Callable[[bytes, bytes], UrlRecord], limit: int
     ) -> None:
         rows = memtable.database.rows_after(self.table, self.horizon, self.prefix, limit)
         # Changed rows are in the heap already, or deleted.
         self.heap += [
-            (key, decode(value))
+            (key, decode(key, value))
             for key, value in rows
             if key not in leased and not memtable.is_changed(self.table, key)
         ]
