@@ -123,6 +123,8 @@ class Key(StrEnum):
     """WORKER, hash: the positions of the prepared commit."""
     PREPARED_COMMITS = "prepared_commits"
     """hash: worker -> number of its prepared commit."""
+    PREPARED_SERVERS = "prepared_servers"
+    """hash: worker -> the server on which the commit was prepared."""
     COMMITS = "commits"
     """hash: worker -> number of its last commit (in the first partition)."""
     EXPIRED = "expired"
@@ -153,3 +155,9 @@ class Key(StrEnum):
     """hash: partition -> which delivered records may be removed from its outbox; see `expired_upto`."""
     INBOX_LAST = "inbox_last"
     """hash: PARTITION|SERVER -> number of the last record delivered here from that partition and server."""
+
+
+def shown_worker(worker: str) -> str:
+    """Return NAME#NUMBER for the id of a worker, which is NAME#SESSION#NUMBER."""
+    name, *_, number = worker.split("#") if "#" in worker else (worker, "")
+    return f"{name}#{number}"

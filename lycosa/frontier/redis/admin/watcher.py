@@ -8,6 +8,7 @@ from typing import Any
 
 from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import ENDED, LOST, WAITING, CrawlView, WorkerReport, WorkerView, decode, sum_counts
+from lycosa.frontier.redis.layout import shown_worker
 from lycosa.frontier.redis.scripts import SILENT_S
 from lycosa.frontier.redis.worker.partition import STATES
 from lycosa.frontier.redis.worker.session import Session
@@ -50,7 +51,7 @@ def _view(name: str, replies: list[list[Any]]) -> CrawlView:
     for worker, alive_at, _ in known:
         silent_s, report = now - float(alive_at or now), last_reports.pop(worker, None)
         state = LOST if silent_s > SILENT_S else report.state if report else WAITING
-        view = WorkerView(worker.decode(errors="replace"), state, max(0.0, silent_s), leased[worker], report)
+        view = WorkerView(_shown(worker), state, max(0.0, silent_s), leased[worker], report)
         (former if state == LOST else alive).append(view)
     former += [_ended_worker(worker, now - float(when), last_reports.get(worker)) for worker, when in _pairs(ended)]
     return CrawlView(
@@ -66,7 +67,11 @@ def _view(name: str, replies: list[list[Any]]) -> CrawlView:
 
 def _ended_worker(worker: bytes, silent_s: float, report: WorkerReport | None) -> WorkerView:
     state = ENDED if report and report.state == ENDED else LOST
-    return WorkerView(worker.decode(errors="replace"), state, max(0.0, silent_s), 0, report)
+    return WorkerView(_shown(worker), state, max(0.0, silent_s), 0, report)
+
+
+def _shown(worker: bytes) -> str:
+    return shown_worker(worker.decode(errors="replace"))
 
 
 def _join_order(worker: str) -> tuple[int, str]:

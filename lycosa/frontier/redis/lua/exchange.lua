@@ -14,7 +14,8 @@ end
 -- Executes the verbs, then leases records. Arguments: the serial number of the exchange; the number of verbs, and the
 -- verbs; the number of leases wanted now, and in advance. The serial number rises by one with each exchange. If it
 -- repeats the last one, the worker did not get the last answer, and nothing is executed again. If it skips numbers,
--- exchanges were lost, either by the server (a replica took over) or by the worker.
+-- exchanges were lost, either by the server (a replica took over, or it restarted) or by the worker. The worker must
+-- also join again if the server may have lost its decision about a prepared commit.
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   mark_alive(worker)
@@ -24,7 +25,7 @@ commands['exchange'] = function(worker)
     write_all() -- changes by expired workers
     return serial == last and repeated_answer(worker) or { 'unknown' }
   end
-  if serial > last + 1 then
+  if serial > last + 1 or is_decision_doubtful(worker) then
     give_up(worker)
     write_all()
     return { 'unknown' }

@@ -108,7 +108,7 @@ local function remove_worker(worker, committed)
     'leases', 'claimed', 'acked', 'acked_counts', 'acked_links', 'prepared', 'prepared_counts', 'prepared_links',
     'prepared_positions',
   }) do call('DEL', key[name] .. worker) end
-  for _, name in ipairs({ 'serials', 'prepared_commits', 'commits' }) do call('HDEL', key[name], worker) end
+  for _, name in ipairs({ 'serials', 'prepared_commits', 'prepared_servers', 'commits' }) do call('HDEL', key[name], worker) end
   call('ZREM', key.workers, worker)
   call('ZREM', key.starved, worker)
   call('HDEL', key.shared_leases, worker)

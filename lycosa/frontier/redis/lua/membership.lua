@@ -32,11 +32,14 @@ local function begin_run(name)
   call('COPY', key.totals, key.run_totals)
 end
 
--- Joins a worker. Arguments: the worker ("" for a new one) and its name; the arguments of `begin_crawl`; the number of
--- policy fields, and the name and value of each; 1 if the worker joins again and continues the run. Returns the id of
--- the worker ("" if it may not join), our layout, and the values that `begin_crawl` returns.
+-- Joins a worker. Arguments: the worker ("" for a new one); NAME#SESSION, where SESSION is a random text; the arguments
+-- of `begin_crawl`; the number of policy fields, and the name and value of each; 1 if the worker joins again and
+-- continues the run. Returns the id of the worker ("" if it may not join), our layout, and the values that `begin_crawl`
+-- returns. The id is NAME#SESSION#NUMBER. A server that loses its last writes gives a number again. Because of SESSION, a
+-- late call of the lost session is not taken for a call of the new one.
 commands['join'] = function(worker)
-  local name, partitions, keep_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
+  local session, partitions, keep_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
+  local name = string.match(session, '^[^#]*')
   local found = begin_crawl(argument(), argument(), argument(), argument(), argument())
   local crawl, found_spider, layout = found[1], found[3], found[4]
   local adopts = found_spider == '' and crawl ~= '' -- the crawl was created for seeds, without a spider
@@ -57,7 +60,7 @@ commands['join'] = function(worker)
     for _, other in ipairs(call('ZRANGE', key.workers, 0, -1)) do -- an earlier process with this name must have ended
       if string.sub(other, 1, #name + 1) == name .. '#' then expire_worker(other) end
     end
-    worker = name .. '#' .. call('HINCRBY', key.meta, 'workers', 1)
+    worker = session .. '#' .. call('HINCRBY', key.meta, 'workers', 1)
   elseif is_refused(worker) then
     return { 'unknown' }
   end

@@ -17,17 +17,6 @@ local function outbox_numbers(to)
   return last - length, last, tonumber(call('HGET', key.outbox_delivered, to) or last - length)
 end
 
--- Returns the id of this server, '0' for managed servers that do not reveal their id. If a replica of such a server
--- takes over without the last undelivered links, these links are lost.
-local function this_server()
-  for _, field in ipairs({ { 'replication', 'master_replid' }, { 'server', 'run_id' } }) do
-    local info = redis.pcall('INFO', field[1])
-    local found = type(info) == 'string' and string.match(info, field[2] .. ':(%x+)')
-    if found then return found end
-  end
-  return '0'
-end
-
 -- Returns this server, and all servers that numbered records for a partition, this one last: "SERVER BASE SERVER BASE
 -- ...". BASE is the last number before those of the server.
 local function numbering_servers(to, delivered, are_handed_out)

@@ -194,6 +194,17 @@ local function set_positions(positions_key)
   end
 end
 
+-- Returns the id of this server, '0' for managed servers that do not reveal their id. It changes with a failover and
+-- with a restart. If a replica of a managed server takes over without the last undelivered links, these links are lost.
+local function this_server()
+  for _, field in ipairs({ { 'replication', 'master_replid' }, { 'server', 'run_id' } }) do
+    local info = redis.pcall('INFO', field[1])
+    local found = type(info) == 'string' and string.match(info, field[2] .. ':(%x+)')
+    if found then return found end
+  end
+  return '0'
+end
+
 -- Prepares a commit. Arguments: its number, the number of positions, the sink and position of each. The positions are
 -- stored in every partition: a replica that takes over the first one may have lost a commit that the others know.
 verbs['prepare'] = function(worker)
@@ -206,6 +217,7 @@ verbs['prepare'] = function(worker)
   end
   set_positions(key.prepared_positions .. worker)
   call('HSET', key.prepared_commits, worker, commit)
+  call('HSET', key.prepared_servers, worker, this_server())
 end
 
 -- Commits. Arguments: the number of the commit, the number of positions, the sink and position of each.
@@ -219,6 +231,14 @@ end
 verbs['commit_prepared'] = function(worker)
   new = new + commit_prepared(worker)
   call('HDEL', key.prepared_commits, worker)
+  call('HDEL', key.prepared_servers, worker)
+end
+
+-- Whether another server, or this one before a restart, prepared a commit of the worker. The first partition may be on
+-- the same server, and have lost its decision.
+local function is_decision_doubtful(worker)
+  local server = call('HGET', key.prepared_servers, worker)
+  return server and server ~= this_server()
 end
 
 local commands = {}

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import StateError, WorkerLost
+from lycosa.frontier.redis.layout import shown_worker
 from lycosa.frontier.redis.scripts import OPERATIONS_SCRIPT, WORKER_SCRIPT, keys_of
 from lycosa.frontier.redis.shielded_calls import preserve_cancellation
 from lycosa.frontier.redis.worker.partition import Partition
@@ -67,7 +68,7 @@ class PartitionCalls:
         keys, arguments = keys_of(partition.key), (self._now(), command, partition.worker, *arguments)
         reply: list[Any] = await self.retry(lambda: WORKER_SCRIPT.run_async(self.client, keys, arguments))
         if reply[0] == b"unknown":
-            worker = partition.worker
+            worker = shown_worker(partition.worker)
             raise WorkerLost(f"the server no longer knows worker {worker}: other workers continue with its URLs")
         return reply
 
@@ -107,7 +108,8 @@ class PartitionCalls:
         partition.update_starts(start_answers)
         self.added += new
         if refused:
-            raise WorkerLost(f"worker {partition.worker} no longer holds {len(refused)} of its leases")
+            worker = shown_worker(partition.worker)
+            raise WorkerLost(f"worker {worker} no longer holds {len(refused)} of its leases")
         self.on_leases(partition, leases)
         return len(leases)
 

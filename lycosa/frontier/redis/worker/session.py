@@ -117,13 +117,14 @@ class Session:
         or another spider.
         """
         crawl, whole, first, new = known, "", self.partitions[0], token_hex(8)
+        session = f"{self.worker}#{token_hex(4)}"
         expected = ExpectedCrawl(self.crawl, len(self.partitions), self.spider, self.keep_done)
         for partition in self.partitions:
             partition.worker = first.worker
             # If a partition of a complete crawl is missing, it was lost: it is not created again.
             begins = "" if known or whole else crawl or new
             begin = (begins, len(self.partitions), partition.number, int(self.keep_done), self.spider)
-            arguments = (self.worker, *begin, *policy_arguments(policy), int(self.rejoins))
+            arguments = (session, *begin, *policy_arguments(policy), int(self.rejoins))
             _, *answer = await self.calls.run(partition, "join", *arguments)
             partition.worker, layout, *found = (part.decode() for part in answer)
             refuse_other_crawl(expected, StoredCrawl(*found), partition.number, crawl, layout)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 import pytest
 
+from lycosa.core.errors import WorkerLost
 from lycosa.crawl.middlewares.cookies import Cookies
 from lycosa.frontier.core.model import Lease
 from lycosa.frontier.redis.layout import Key
@@ -22,6 +24,7 @@ from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import HOST, OTHER, PLAIN, run, url
 from tests.frontier.simulated import simulated_frontier
+from tests.servers.redis import RedisServer, redis_server
 
 pytestmark = pytest.mark.redis
 
@@ -41,6 +44,33 @@ def join(request: pytest.FixtureRequest, redis) -> Join:
         return await simulated_frontier(client, name, PLAIN, now, worker=next(names), partitions=request.param)
 
     return join_
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A server for tests that change all of its data."""
+    with redis_server() as server:
+        yield server
+
+
+class RecordingClient(LooplessClient):
+    """A client that stores the data of the server before each call, so that the server can lose later writes."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.before_calls: list[dict[bytes, bytes]] = []
+
+    async def execute_command(self, *arguments: Any) -> Any:
+        server = self.blocking
+        self.before_calls.append({key: server.dump(key) for key in server.scan_iter()})
+        return server.execute_command(*arguments)
+
+    def go_back(self, calls: int) -> None:
+        """Restart the server without what these last calls wrote."""
+        self.blocking.flushdb()
+        for key, value in self.before_calls[-calls].items():
+            self.blocking.restore(key, 0, value)
+        self.blocking.execute_command("DEBUG", "CHANGE-REPL-ID")
 
 
 async def lease_one(frontier: Any, now: float) -> Lease:
@@ -68,6 +98,52 @@ def test_an_unfiltered_record_is_queued_once_although_its_parent_is_fetched_agai
         stats = await second.stats()
         assert (stats.done, stats.unfinished) == (2, 0)
         await asyncio.gather(first.close(), second.close())
+
+    run(scenario())
+
+
+def test_a_late_call_of_a_session_that_the_server_has_lost_is_refused(own_redis) -> None:
+    """The server gives the lost number of the worker, and the lost tokens of its leases, to the next session."""
+
+    async def scenario() -> None:
+        client: Any = RecordingClient(own_redis.url)
+        await (await simulated_frontier(client, "x", PLAIN, 0.0, worker="other")).push([url(1), url(2, OTHER)])
+        joined_after = len(client.before_calls)
+        lost = await simulated_frontier(client, "x", PLAIN, 0.0, worker="a")
+        lost_leases = await lost.lease(2, 0.0)
+        client.go_back(len(client.before_calls) - joined_after)
+        frontier = await simulated_frontier(client, "x", PLAIN, 0.0, worker="a")
+        leases = await frontier.lease(2, 0.0)
+        assert [lease.token for lease in lost_leases] == [lease.token for lease in leases]
+        await lost.ack(lost_leases[0], "200", [], 0.0)
+        with pytest.raises(WorkerLost):
+            await lost.commit({})
+        assert (await frontier.stats()).leased == 2
+
+    run(scenario())
+
+
+def test_a_restarted_server_that_has_lost_a_decision_keeps_no_part_of_the_commit(own_redis) -> None:
+    """With its items, which the worker writes again. Without its pages, which are fetched again."""
+
+    async def scenario() -> None:
+        client: Any = RecordingClient(own_redis.url)
+        worker = partial(simulated_frontier, client, "x", PLAIN, 0.0, worker="a", partitions=3)
+        frontier = await worker()
+        hosts = {frontier.session.partition_of(host): host for host in (f"http://h{n}.example:80" for n in range(20))}
+        await frontier.push([url(number, host) for number, host in enumerate(hosts.values())])
+        await frontier.commit({"items": 10})
+        await frontier.session.refresh()
+        for lease in await frontier.lease(3, 0.0):
+            await frontier.ack(lease, "200", [], 0.0)
+        await frontier.commit({"items": 20})
+        client.go_back(1)
+        with pytest.raises(WorkerLost):
+            await frontier.session.send(frontier.session.partitions[1:])
+        await frontier.session.leave()
+        frontier = await worker()
+        assert await frontier.positions() == {"items": 10}
+        assert len(await fetch_all(frontier)) == 3
 
     run(scenario())
 

@@ -276,7 +276,8 @@ class History(Work):
 
     def check_join(self, part: Part, call: Call, response: Any, now: float) -> bool:
         joined = response[1].decode() if response[0] == b"ok" else ""
-        return part.open(now, call.arguments[0], call.worker, joined)
+        slot, _, _ = call.arguments[0].partition("#")
+        return part.open(now, slot, call.worker, joined)
 
     def check_beat(self, part: Part, call: Call, response: Any, now: float) -> bool:
         return part.touch(now, call.worker)
