@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.core.torrents.inspection import Inspector
 from lycosa.storage.core.torrents.rules import DenySection, RuleFile
 from lycosa.storage.ports import RecordStore
-from lycosa.storage.rules.installed import install_text, remove_rules, rule_files
+from lycosa.storage.rules.installed import install_text, mark_applied, remove_rules, rule_files, unapplied_rules
 from lycosa.storage.rules.rule_files import compile_pattern
 
 WRITER_WAIT_S = 60
@@ -32,12 +33,17 @@ lock.
 STALLED_S = 600.0
 """A rebuild by another process counts as failed after this many seconds without progress."""
 
+log = logging.getLogger(__name__)
+
 
 class StoredNameRules:
-    """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given; its crawls obey them."""
+    """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given; its crawls obey them.
 
-    def __init__(self, store: RecordStore, state: Path | None) -> None:
-        self._store, self._state = store, state
+    `update` is called after torrents were removed: it starts to update the index.
+    """
+
+    def __init__(self, store: RecordStore, state: Path | None, update: Callable[[], Awaitable[None]]) -> None:
+        self._store, self._state, self._update = store, state, update
         self._task: asyncio.Task[None] | None = None
         self.trial: RuleTrial | None = None
 
@@ -60,18 +66,38 @@ class StoredNameRules:
             await asyncio.to_thread(install_text, draft.name, _rule_text(draft), self._state)
         await self._begin(draft, _inspector(draft), applied=True)
 
+    async def resume(self) -> None:
+        """Continue to apply a rule that was not applied to all torrents, because the site was stopped."""
+        if self._state is None:
+            return
+        files = await asyncio.to_thread(rule_files, self._state)
+        for name in await asyncio.to_thread(unapplied_rules, self._state):
+            rules = files.get(name)
+            if rules is not None and len(rules.deny) == 1:
+                [section] = rules.deny
+                draft = RuleDraft(name, section.reason, tuple(section.words))
+                await self._begin(draft, _inspector(draft), applied=True)
+                return
+
     def discard(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-        self._task = self.trial = None
+        if self._state is not None and self.trial and self.trial.applied and self.trial.progress.is_running:
+            raise UsageError("To stop the removal of torrents, remove the rule.")
+        self._forget()
 
     async def remove(self, name: str) -> None:
         if self._state is None:
             raise UsageError("There is no such rule.")
+        if self.trial is not None and self.trial.applied and self.trial.draft.name == name:
+            self._forget()
         await asyncio.to_thread(remove_rules, name, self._state)
 
+    def _forget(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._task = self.trial = None
+
     async def close(self) -> None:
-        """Stop the running task."""
+        """Stop the running task. `resume` continues it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -98,16 +124,19 @@ class StoredNameRules:
         try:
             if trial.applied and self._state is not None:
                 await scan_installed(scan, self._state)
+                await asyncio.to_thread(mark_applied, trial.draft.name, self._state)
             else:
                 await scan.run()
+            if trial.applied:
+                await self._update()
         except LycosaError as error:
             trial.progress.error = str(error)
         finally:
             trial.progress.ended = time.time()
 
 
-class IndexRebuildProcess:
-    """Implements `IndexRebuild`. The process that already writes the index rebuilds it, or else a new process."""
+class IndexProcess:
+    """Implements `IndexRebuild`. The process that already writes the index does the work, or else a new process."""
 
     def __init__(self, location: RecordsLocation, place: IndexPlace) -> None:
         self._location, self._place = location, place
@@ -120,11 +149,29 @@ class IndexRebuildProcess:
             progress = await self.progress()
             if progress is not None and progress.is_running:
                 return
-            await asyncio.to_thread(self._requests.ask)
-            self._process = multiprocessing.get_context("spawn").Process(
-                target=_rebuild_in_process, args=(self._location, self._place), name="rebuild"
-            )
-            await asyncio.to_thread(self._process.start)
+            await self._rebuild()
+
+    async def resume(self) -> None:
+        """Start a rebuild again that was not finished, unless another process is at it."""
+        async with self._turn:
+            if await asyncio.to_thread(self._requests.is_wanted):
+                await self._rebuild()
+
+    async def update(self) -> None:
+        """Start to index the changes of the store, unless another process writes the index."""
+        async with self._turn:
+            if self._process is None or not self._process.is_alive():
+                await self._begin(_update_in_process)
+
+    async def _rebuild(self) -> None:
+        await asyncio.to_thread(self._requests.ask)
+        await self._begin(_rebuild_in_process)
+
+    async def _begin(self, target: Callable[[RecordsLocation, IndexPlace], None]) -> None:
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=target, args=(self._location, self._place), name="index"
+        )
+        await asyncio.to_thread(self._process.start)
 
     async def progress(self) -> TaskProgress | None:
         progress = await asyncio.to_thread(self._requests.progress)
@@ -148,6 +195,21 @@ def _rebuild_in_process(location: RecordsLocation, place: IndexPlace) -> None:
         asyncio.run(_rebuild(location, place, requests))
     except LycosaError as error:
         requests.fail(str(error))
+
+
+def _update_in_process(location: RecordsLocation, place: IndexPlace) -> None:
+    end_with_parent()
+    try:
+        asyncio.run(_update(location, place))
+    except IndexLocked:
+        pass  # the process that writes the index updates it
+    except LycosaError as error:
+        log.warning("the index was not updated: %s", error)
+
+
+async def _update(location: RecordsLocation, place: IndexPlace) -> None:
+    async with open_records(location) as store, torrent_indexer(store, location, place) as indexer:
+        await indexer.catch_up()
 
 
 async def _rebuild(location: RecordsLocation, place: IndexPlace, requests: RebuildRequests) -> None:

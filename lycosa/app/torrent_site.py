@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.index_places import IndexPlace, local_folder
-from lycosa.app.torrent_admin import IndexRebuildProcess, StoredNameRules
+from lycosa.app.torrent_admin import IndexProcess, StoredNameRules
 from lycosa.app.torrent_search import open_torrent_index
 from lycosa.core.errors import StateError
 from lycosa.infra.clock import Clock
@@ -58,10 +58,12 @@ async def open_torrent_site(
         stack.push_async_callback(asyncio.wait, [forgetting])
         stack.callback(forgetting.cancel)
         search = TorrentSearch(index, store, Clock().now, Speller(WordList(folder)))
-        rules = StoredNameRules(store, Path(location.state) if location.state else None)
-        stack.push_async_callback(rules.close)
-        rebuild = IndexRebuildProcess(location, place)
+        rebuild = IndexProcess(location, place)
         stack.push_async_callback(rebuild.close)
+        rules = StoredNameRules(store, Path(location.state) if location.state else None, rebuild.update)
+        stack.push_async_callback(rules.close)
+        await rebuild.resume()
+        await rules.resume()
         admin = AdminParts(site, store, AdminOptions(hide_at_once, over_http), rules, rebuild)
         yield build_torrent_site(search, title=title, base=base, admin=admin)
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from lycosa.app.dht_state import RecordsLocation, open_records
-from lycosa.app.torrent_admin import IndexRebuildProcess, StoredNameRules
+from lycosa.app.torrent_admin import IndexProcess, StoredNameRules
 from lycosa.app.torrent_search import open_torrent_index, torrent_indexer
 from lycosa.core.errors import UsageError
-from lycosa.search.rebuilds import TaskProgress
+from lycosa.search.rebuilds import RebuildRequests, TaskProgress
 from lycosa.search.site.torrents.admin.parts import InstalledRule, RuleDraft
 from lycosa.storage.core.torrent_record import Standing
 from lycosa.storage.rules.installed import InstalledRules
@@ -37,6 +37,9 @@ async def end_of(task: Callable[[], Awaitable[TaskProgress]]) -> TaskProgress:
     return progress
 
 
+async def no_update() -> None: ...
+
+
 async def ended(rules: StoredNameRules) -> None:
     async def progress() -> TaskProgress:
         return rules.trial.progress
@@ -48,7 +51,7 @@ def test_a_rule_is_tried_applied_and_removed(tmp_path) -> None:
     async def run() -> None:
         async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
             await store.put(RECORDS, NOW)
-            rules = StoredNameRules(store, tmp_path)
+            rules = StoredNameRules(store, tmp_path, no_update)
             with pytest.raises(UsageError, match="try it first"):
                 await rules.apply()
             await rules.start(DRAFT)
@@ -77,11 +80,60 @@ def test_a_rule_is_tried_applied_and_removed(tmp_path) -> None:
     asyncio.run(run())
 
 
+def test_an_applied_rule_is_continued_when_the_site_starts_again(tmp_path) -> None:
+    location, updates = RecordsLocation(str(tmp_path), None), []
+
+    async def update() -> None:
+        updates.append(await store.count())
+
+    async def run() -> None:
+        nonlocal store
+        async with open_records(location, create=True) as store:
+            await store.put(RECORDS, NOW)
+            rules = StoredNameRules(store, tmp_path, update)
+            await rules.start(DRAFT)
+            await ended(rules)
+            await rules.apply()
+            with pytest.raises(UsageError, match="remove the rule"):
+                rules.discard()
+            await rules.close()
+            assert (await store.count(), updates) == (3, [])
+            for expected in (DRAFT, None):
+                rules = StoredNameRules(store, tmp_path, update)
+                await rules.resume()
+                assert (rules.trial and rules.trial.draft) == expected
+                if expected:
+                    await ended(rules)
+                    assert rules.trial.refused == 2
+                await rules.close()
+            assert (await store.count(), updates) == (1, [1])
+
+    store = None
+    asyncio.run(run())
+
+
+def test_the_removal_of_torrents_stops_with_the_rule(tmp_path) -> None:
+    async def run() -> None:
+        async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
+            await store.put(RECORDS, NOW)
+            rules = StoredNameRules(store, tmp_path, no_update)
+            await rules.start(DRAFT)
+            await ended(rules)
+            await rules.apply()
+            await rules.remove("spam")
+            assert (rules.trial, await rules.installed()) == (None, [])
+            await rules.resume()
+            assert (rules.trial, await store.count()) == (None, 3)
+            await rules.close()
+
+    asyncio.run(run())
+
+
 def test_what_is_no_word_is_refused_before_the_trial(tmp_path) -> None:
     async def run() -> None:
         async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
             with pytest.raises(UsageError, match="does not have 1 to 4 parts"):
-                await StoredNameRules(store, tmp_path).start(RuleDraft("x", "y", ("!!!",)))
+                await StoredNameRules(store, tmp_path, no_update).start(RuleDraft("x", "y", ("!!!",)))
 
     asyncio.run(run())
 
@@ -95,7 +147,7 @@ def test_the_index_is_rebuilt_by_a_process_of_its_own_or_by_the_one_that_writes_
             await store.put(RECORDS, NOW)
             async with torrent_indexer(store, location, folder) as indexer:
                 await indexer.catch_up()
-                rebuild = IndexRebuildProcess(location, folder)
+                rebuild = IndexProcess(location, folder)
                 assert await rebuild.progress() is None
                 if is_followed:
                     following = asyncio.ensure_future(indexer.run())
@@ -108,7 +160,7 @@ def test_the_index_is_rebuilt_by_a_process_of_its_own_or_by_the_one_that_writes_
         with closing(open_torrent_index(folder)) as index:
             assert index.count() == 3
 
-    async def watch(rebuild: IndexRebuildProcess) -> None:
+    async def watch(rebuild: IndexProcess) -> None:
         await rebuild.start()
         progress = await end_of(rebuild.progress)
         assert (progress.error, progress.done, progress.total) == ("", 3, 3)
@@ -124,10 +176,54 @@ def test_of_two_clicks_the_second_starts_no_second_process(tmp_path) -> None:
             await store.put(RECORDS, NOW)
             async with torrent_indexer(store, location, folder) as indexer:
                 await indexer.catch_up()
-            rebuild = IndexRebuildProcess(location, folder)
+            rebuild = IndexProcess(location, folder)
             await asyncio.gather(rebuild.start(), rebuild.start())
             assert len(multiprocessing.active_children()) <= 1
             assert (await end_of(rebuild.progress)).error == ""
+            await rebuild.close()
+
+    asyncio.run(run())
+
+
+def test_a_rebuild_that_was_killed_is_started_again_with_the_site(tmp_path) -> None:
+    location, folder = RecordsLocation(str(tmp_path), None), tmp_path / "index"
+
+    async def run() -> None:
+        async with open_records(location, create=True) as store:
+            await store.put(RECORDS, NOW)
+            async with torrent_indexer(store, location, folder) as indexer:
+                await indexer.catch_up()
+            with pytest.raises(asyncio.CancelledError):
+                async with RebuildRequests(folder).noted(3, lambda: 1):
+                    raise asyncio.CancelledError
+            rebuild = IndexProcess(location, folder)
+            assert (await rebuild.progress()).is_running
+            await rebuild.resume()
+            progress = await end_of(rebuild.progress)
+            assert (progress.error, progress.done) == ("", 3)
+            await rebuild.resume()
+            assert await rebuild.progress() == progress
+            await rebuild.close()
+
+    asyncio.run(run())
+
+
+def test_the_index_is_updated_if_no_process_writes_it(tmp_path) -> None:
+    location, folder = RecordsLocation(str(tmp_path), None), tmp_path / "index"
+
+    async def run() -> None:
+        async with open_records(location, create=True) as store:
+            await store.put(RECORDS, NOW)
+            async with torrent_indexer(store, location, folder) as indexer:
+                await indexer.catch_up()
+            await store.deny(RECORDS[0].keys)
+            rebuild = IndexProcess(location, folder)
+            await rebuild.update()
+            with closing(open_torrent_index(folder)) as index:
+                async with asyncio.timeout(DEADLINE_S):
+                    while index.count() == 3:  # noqa: ASYNC110 (another process changes it)
+                        await asyncio.sleep(0.05)
+                assert index.count() == 2
             await rebuild.close()
 
     asyncio.run(run())
@@ -139,7 +235,7 @@ def test_a_rebuilding_that_failed_says_why(tmp_path) -> None:
         folder.mkdir()
         (folder / "foreign").touch()
         async with open_records(location, create=True):
-            rebuild = IndexRebuildProcess(location, folder)
+            rebuild = IndexProcess(location, folder)
             await rebuild.start()
             assert "is not a search index" in (await end_of(rebuild.progress)).error
             await rebuild.close()

@@ -1,6 +1,8 @@
 """The rules of a state folder: the built-in ones, those in DIR/rules, and those in files that the user names.
 
 DIR/rules/NAME/    a rule file, NAME.toml, and the word lists that it names. Remove the folder to remove the rules
+
+The empty file `unapplied` in the folder marks rules that the site has installed, but not yet applied to all torrents.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from lycosa.storage.core.torrents.rules import RuleFile
 from lycosa.storage.rules.rule_files import list_files, load_rules, make_inspector
 
 RULES = "rules"
+UNAPPLIED = "unapplied"
 LOOK_EVERY_S = 1.0
 """Seconds between checks for changed files."""
 
@@ -76,13 +79,24 @@ def install_rules(path: Path, state: Path) -> Path:
 
 
 def install_text(name: str, text: str, state: Path) -> None:
-    """Write a rule file of this name to a state folder. Raises `StateError`."""
+    """Write a rule file of this name, marked as unapplied, to a state folder. Raises `StateError`."""
     folder = state / RULES / name
     try:
         make_folder(folder)
+        replace_file(folder / UNAPPLIED, b"", sync=True)
         replace_file(folder / f"{name}.toml", text.encode(), sync=True)
     except OSError as error:
         raise write_error(folder, error, "the rules cannot be written") from None
+
+
+def mark_applied(name: str, state: Path) -> None:
+    """Remove the mark of unapplied rules."""
+    (state / RULES / name / UNAPPLIED).unlink(missing_ok=True)
+
+
+def unapplied_rules(state: Path) -> list[str]:
+    """Return the names of the unapplied rules in a state folder."""
+    return sorted(path.parent.name for path in (state / RULES).glob(f"*/{UNAPPLIED}"))
 
 
 def remove_rules(name: str, state: Path) -> None:

@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from lycosa.app.dht_state import RecordsLocation
-from lycosa.app.torrent_admin import IndexRebuildProcess, StoredNameRules
+from lycosa.app.torrent_admin import IndexProcess, StoredNameRules
 from lycosa.search.rebuilds import FILE, TaskProgress
 from lycosa.search.site.torrents.admin.parts import SAID, AdminParts
 from lycosa.search.site.torrents.admin.passwords import hash_password
@@ -46,10 +46,10 @@ def administered(folder: Path) -> Iterator[Server]:
     pytest.importorskip("argon2")
     with closing(SiteStore(folder / "site.sqlite")) as kept:
         kept.set_password("ada", hash_password(PASSWORD))
-        rebuild = IndexRebuildProcess(RecordsLocation(str(folder), None), folder / "index")
+        rebuild = IndexProcess(RecordsLocation(str(folder), None), folder / "index")
 
         def parts(store):
-            return AdminParts(kept, store, rules=StoredNameRules(store, folder), rebuild=rebuild)
+            return AdminParts(kept, store, rules=StoredNameRules(store, folder, rebuild.update), rebuild=rebuild)
 
         with torrent_site(folder, admin=parts) as site:
             yield site.server

@@ -66,10 +66,10 @@ class NameRules(Protocol):
         """Install the tried rule, and remove the torrents that it refuses in the background."""
 
     def discard(self) -> None:
-        """Stop and forget the trial. Removed torrents are not restored."""
+        """Stop and forget the trial. Raises `UsageError` while an installed rule is being applied."""
 
     async def remove(self, name: str) -> None:
-        """Remove a rule. The torrents that it removed stay on the deny-list."""
+        """Remove a rule, and stop its application. The torrents that it removed stay on the deny-list."""
 
 
 class IndexRebuild(Protocol):

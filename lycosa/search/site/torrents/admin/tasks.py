@@ -59,8 +59,9 @@ class Tasks:
         elif action == "apply":
             await self._rules.apply()
         elif action == "discard":
+            trial = self._rules.trial
             self._rules.discard()
-            return "/admin/rules?said=rule-discarded"
+            return "/admin/rules" if trial and trial.applied else "/admin/rules?said=rule-discarded"
         elif action == "remove":
             await self._rules.remove(form.get("name", ""))
             return "/admin/rules?said=rule-removed"
