@@ -19,7 +19,7 @@ from typing import Any
 from lycosa.core.errors import IndexFailure
 from lycosa.infra.sqlite import open_database
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term
-from lycosa.search.core.request import IndexMatch, Matches, SearchRequest, ValueFilter
+from lycosa.search.core.request import IndexMatch, Matches, SearchRequest, ValueCounts, ValueFilter
 from lycosa.search.core.schema import IndexEntry, Schema
 from lycosa.search.index_folder import IndexFolder, failures
 
@@ -100,8 +100,8 @@ class Fts5Index:
                 self._read(f"SELECT 1 FROM {matching.source} WHERE {matching.condition} LIMIT 1", matching.values)
             )
 
-    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
-        return {field: self._count_values(request, field, limit) for field, limit in limits.items()}
+    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
+        return ValueCounts({field: self._count_values(request, field, limit) for field, limit in limits.items()})
 
     def _count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
         matching = _Matching(self.schema, request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from lycosa.search.core.request import Matches, SearchRequest
+from lycosa.search.core.request import Matches, SearchRequest, ValueCounts
 from lycosa.search.core.results import Document, SearchPage
 from lycosa.search.core.schema import IndexEntry, Schema
 
@@ -39,12 +39,16 @@ class Index(Protocol):
         """Return the positions of the last commit. They are never ahead of the documents."""
 
     def find(self, request: SearchRequest) -> Matches:
-        """Return a page of matches, and the exact number of all matches."""
+        """Return a page of matches, and the number of all matches.
+
+        If very many documents match, the number may be an estimate, and the order by relevance may be that of the
+        newest ones only.
+        """
 
     def has_matches(self, request: SearchRequest) -> bool:
         """Return whether a document matches. This is faster than `find`, which counts and ranks all matches."""
 
-    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
         """Return how many matches have each value of some counted keywords, the most frequent values first.
 
         `limits` has the maximum number of values of each keyword.

@@ -19,7 +19,7 @@ from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.analyzer import fold, normalize
 from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import SearchQuery, Term, check_page
-from lycosa.search.core.request import SearchRequest
+from lycosa.search.core.request import SearchRequest, ValueCounts
 from lycosa.search.core.torrent_query import TorrentQuery, parse_torrent_query
 from lycosa.search.ports import Index
 from lycosa.search.speller import Speller
@@ -57,7 +57,8 @@ class TorrentRequest:
 
 
 class FoundTorrents(NamedTuple):
-    """A page of results. `exact` is False if `total` may count torrents that were removed after they were indexed.
+    """A page of results. `exact` is False if `total` is an estimate, or may count torrents that were removed
+    after they were indexed.
 
     `partial`: no torrent has all words; the results have most of them. `suggestion`: another spelling of the query that
     has more results, if the query has few; else "".
@@ -98,20 +99,20 @@ class TorrentSearch:
         rows = {row.id: row for row in await self._store.by_id(ids, FILES_READ_MAX)} if ids else {}
         torrents = [rows[number] for number in ids if number in rows]
         missing = len(ids) - len(torrents)
-        exact = not missing and len(removed) < REMOVED_MAX
+        exact = found.exact and not missing and len(removed) < REMOVED_MAX
         took_ms = (time.perf_counter() - started) * 1000
         partial = bool(loose and torrents)
         return FoundTorrents(found.total - missing, torrents, parsed, took_ms, exact, partial, suggestion)
 
-    async def count_values(self, request: TorrentRequest) -> dict[str, dict[str, int]]:
+    async def count_values(self, request: TorrentRequest, *, exact: bool = False) -> ValueCounts:
         """Return how many results have each value of the counted keywords."""
         parsed = self._parse(request.text, request.fields)
-        wanted = _index_request(request, parsed, await self._removed())
+        wanted = _index_request(request, parsed, await self._removed())._replace(exact=exact)
         return await asyncio.to_thread(self._index.count_values, wanted, COUNTED)
 
     async def values_of_all(self) -> dict[str, dict[str, int]]:
         """Return how many torrents have each value of the counted keywords."""
-        return await self.count_values(TorrentRequest())
+        return (await self.count_values(TorrentRequest(), exact=True)).values
 
     async def count_ranges(self, field: str, bounds: Sequence[int]) -> list[int]:
         """Return the number of torrents in each range, from one bound (included) to the next (excluded)."""

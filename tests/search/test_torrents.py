@@ -58,7 +58,7 @@ def test_results_are_rows_of_the_store_the_newest_first_without_words(run):
         assert await names(search, limit=1, offset=1) == NAMES[2:3]
         assert set(await names(search, "show 1080p")) == set(NAMES[:2])
         assert await names(search, "英雄") == NAMES[3:]
-        assert await search.count_values(TorrentRequest("show")) == {"type": {"unknown": 3}, "language": {}}
+        assert (await search.count_values(TorrentRequest("show"))).values == {"type": {"unknown": 3}, "language": {}}
         with pytest.raises(IndexFailure, match="sort 'name' is unknown: use one of relevance, date"):
             await names(search, sort="name")
 
@@ -74,7 +74,7 @@ def test_a_takedown_holds_from_the_next_request_before_the_index_is_updated(run)
             True,
             False,
         )
-        assert await search.count_values(TorrentRequest("show")) == {"type": {"unknown": 2}, "language": {}}
+        assert (await search.count_values(TorrentRequest("show"))).values == {"type": {"unknown": 2}, "language": {}}
         assert await search.count_ranges("found", [0, 2_000_000_000]) == [3]
         assert await search.get(record(0).infohash_v1) is None
         assert (await search.refusal(record(0).infohash_v1)).standing is Standing.DENIED

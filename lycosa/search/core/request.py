@@ -34,6 +34,8 @@ class SearchRequest(NamedTuple):
     offset: int = 0
     without: tuple[int, ...] = ()
     """Numeric keys of documents that are not wanted."""
+    exact: bool = False
+    """Whether totals and counts must be exact, even if that takes long."""
 
 
 class IndexMatch(NamedTuple):
@@ -45,7 +47,15 @@ class IndexMatch(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """The total number of matches, and the matches of the requested page."""
+    """The total number of matches, and the matches of the requested page. `exact`: whether the total is no estimate."""
 
     total: int
     page: list[IndexMatch]
+    exact: bool = True
+
+
+class ValueCounts(NamedTuple):
+    """The number of matches that have each value of keywords: exact, or estimates."""
+
+    values: dict[str, dict[str, int]]
+    exact: bool = True

@@ -22,7 +22,7 @@ import msgspec
 
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core import sphinxql
-from lycosa.search.core.request import IndexMatch, Matches, SearchRequest
+from lycosa.search.core.request import IndexMatch, Matches, SearchRequest, ValueCounts
 from lycosa.search.core.schema import IndexEntry, Schema
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.core.sphinxql import quoted
@@ -114,8 +114,8 @@ class SphinxIndex:
         rest = f"{sphinxql.condition(request, self.schema)} LIMIT 1 OPTION ranker=none, cutoff=1"
         return bool(self._search("SELECT id FROM", rest).rows)
 
-    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
-        return {field: self._count_values(request, field, limit) for field, limit in limits.items()}
+    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
+        return ValueCounts({field: self._count_values(request, field, limit) for field, limit in limits.items()})
 
     def _count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
         answer = self._search(

@@ -56,7 +56,7 @@ def test_documents_that_are_not_wanted_are_neither_found_nor_counted(index):
     assert set(find(index, without=(1,))) == {2, 3, 4, 5}
     unwanted = SearchRequest(without=(1, 4))
     assert index.find(unwanted).total == 3
-    assert index.count_values(unwanted, {"type": 5}) == {"type": {"video": 2, "text": 1}}
+    assert index.count_values(unwanted, {"type": 5}).values == {"type": {"video": 2, "text": 1}}
     assert index.count_ranges(unwanted, "size", [0, 15, 35]) == [0, 2]
 
 
@@ -96,10 +96,10 @@ def test_numbers_sort_both_ways_and_documents_without_one_come_last(index):
 
 def test_values_are_counted_among_the_matches(index):
     everything = SearchRequest()
-    assert index.count_values(everything, {"type": 10}) == {"type": {"video": 3, "audio": 1, "text": 1}}
-    assert list(index.count_values(everything, {"type": 1})["type"]) == ["video"]
+    assert index.count_values(everything, {"type": 10}).values == {"type": {"video": 3, "audio": 1, "text": 1}}
+    assert list(index.count_values(everything, {"type": 1}).values["type"]) == ["video"]
     some = SearchRequest(filters=(ValueFilter("size", 20, 30),))
-    assert index.count_values(some, {"language": 10, "type": 1}) == {
+    assert index.count_values(some, {"language": 10, "type": 1}).values == {
         "language": {"en": 1, "de": 1, "zh": 1},
         "type": {"video": 2},
     }

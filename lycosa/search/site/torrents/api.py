@@ -50,7 +50,8 @@ class TorrentApi:
     async def counts(self, request: Request) -> Response:
         """Return how many results have each type and language."""
         try:
-            return JSONResponse(await self._search.count_values(search_params(request.query_params).request()))
+            wanted = search_params(request.query_params).request()
+            return JSONResponse((await self._search.count_values(wanted, exact=True)).values)
         except BadQuery as failure:
             return JSONResponse({"error": str(failure)}, 400)
 

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from lycosa.core.errors import BadQuery, IndexFailure
 from lycosa.core.units import format_size
 from lycosa.search.core.query import QUERY_MAX
+from lycosa.search.core.request import ValueCounts
 from lycosa.search.core.torrent_text import title_words
 from lycosa.search.site.app import duration_text, page_numbers
 from lycosa.search.site.torrents.language import LANGUAGE_COOKIE, LANGUAGE_KEPT_S, LANGUAGES_OF_SITE, language_of
@@ -135,7 +136,8 @@ class TorrentPages:
             params=params,
             found=found,
             torrents=[torrent_view(each, highlighter) for each in found.torrents],
-            facets=_facets(params, counts),
+            facets=_facets(params, counts.values),
+            facets_exact=counts.exact,
             feed=params.query(),
             took=duration_text(found.took_ms),
             first=wanted.offset + 1,
@@ -145,11 +147,11 @@ class TorrentPages:
             link=lambda page: self.path(f"/search?{params.query(page=page)}"),
         )
 
-    async def _counts(self, params: SearchParams) -> dict[str, dict[str, int]]:
+    async def _counts(self, params: SearchParams) -> ValueCounts:
         if not params.is_empty:
             return await self._search.count_values(params.request())
         numbers = await self._statistics.get()  # cached: counting all torrents is slow
-        return {"type": numbers.types, "language": numbers.languages}
+        return ValueCounts({"type": numbers.types, "language": numbers.languages})
 
     async def torrent(self, request: Request) -> Response:
         """Show the details of a torrent; 410 if it was taken down."""

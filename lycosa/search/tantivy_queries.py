@@ -1,0 +1,156 @@
+"""Queries of tantivy, made from requests to an index, and how many documents a request may match.
+
+The queries are made to be fast with ten million documents:
+
+- A word is searched in each text. Tantivy reads all of such a union, even if it is joined with a rare word. So a
+  frequent word beside a rare one is no union: the rare word is joined with the frequent one in the first text, or with
+  the frequent one in the second.
+- A phrase that only raises the score is left out if the order does not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+from tantivy import FieldType, Occur, Query
+from tantivy import Schema as Fields
+
+from lycosa.search.core.query import LooseQuery, SearchQuery, Term
+from lycosa.search.core.request import SearchRequest, ValueFilter
+from lycosa.search.core.schema import Schema
+
+PHRASE_WEIGHT = 2.0
+"""Extra weight if the words of the query are adjacent in the document."""
+FREQUENT = 16
+"""A word is frequent beside another one if it is in at least this many times as many documents."""
+FREQUENT_MAX = 2
+"""Maximum number of frequent words that are no unions: each of them doubles the query."""
+_TIE_BREAKER = 0.2
+
+Clause = tuple[Term, ...]
+
+
+class TantivyQueries:
+    """See the module. `frequency` returns the number of documents that have a word in a field."""
+
+    def __init__(self, schema: Schema, fields: Fields, frequency: Callable[[str, str], int]) -> None:
+        self._schema, self._fields, self._frequency = schema, fields, frequency
+
+    def of(self, request: SearchRequest, *, near: bool) -> Query:
+        """Return the query of a request. `near`: whether adjacent words raise the score."""
+        query = self._matching(request.query, near)
+        if not request.filters and not request.without:
+            return query
+        parts = [(Occur.Must, query)]
+        if request.without:
+            parts.append((Occur.MustNot, Query.term_set_query(self._fields, "key", list(request.without))))
+        parts += [(Occur.Must, self.filter(each)) for each in request.filters]
+        return Query.boolean_query(parts)
+
+    def filter(self, wanted: ValueFilter) -> Query:
+        """Return the query of a filter. It does not influence the order of the results."""
+        if wanted.values:
+            found = Query.term_set_query(self._fields, wanted.field, list(wanted.values))
+        else:
+            low = 0 if wanted.low is None else wanted.low
+            found = Query.range_query(self._fields, wanted.field, FieldType.Unsigned, low, wanted.high)
+        return Query.const_score_query(found, 0.0)
+
+    def most(self, request: SearchRequest, documents: int) -> int:
+        """Return a number that the matches of a request do not exceed. `documents` is the number of all documents."""
+        bounds = [documents]
+        query = request.query
+        if query:
+            bounds += [self._clause_most(clause) for clause in query.clauses]
+        if isinstance(query, LooseQuery):
+            bounds.append(sum(map(self._term_most, query.optional)) // max(query.needed, 1))
+        for each in request.filters:
+            if each.values:
+                bounds.append(sum(self._frequency(each.field, value) for value in each.values))
+        return min(bounds)
+
+    def _matching(self, query: SearchQuery | LooseQuery | None, near: bool) -> Query:
+        if query is None:
+            return Query.all_query()
+        return self._most_of(query) if isinstance(query, LooseQuery) else self._all_of(query, near)
+
+    def _all_of(self, query: SearchQuery, near: bool) -> Query:
+        parts = [(Occur.Must, each) for each in self._clauses(query.clauses)]
+        parts += [(Occur.MustNot, self._term(term)) for term in query.excluded]
+        side_by_side = query.plain_words
+        if near and len(side_by_side) > 1:
+            phrases = [
+                Query.boost_query(self._words_in(field, side_by_side), PHRASE_WEIGHT * self._schema.texts[field])
+                for field in self._schema.near
+            ]
+            parts.append((Occur.Should, Query.disjunction_max_query(phrases)))
+        return Query.boolean_query(parts)
+
+    def _most_of(self, query: LooseQuery) -> Query:
+        some = Query.boolean_query([(Occur.Should, self._term(term)) for term in query.optional], query.needed)
+        parts = [(Occur.Must, some)]
+        parts += [(Occur.Must, self._clause(clause)) for clause in query.clauses]
+        parts += [(Occur.MustNot, self._term(term)) for term in query.excluded]
+        return Query.boolean_query(parts)
+
+    def _clauses(self, clauses: tuple[Clause, ...]) -> list[Query]:
+        frequent = self._frequent(clauses)
+        queries = [self._clause(clause) for clause in clauses if clause not in frequent]
+        if not frequent:
+            return queries
+        rare = Query.boolean_query([(Occur.Must, each) for each in queries])
+        places = product(self._schema.texts, repeat=len(frequent))
+        return [Query.disjunction_max_query([self._joined(rare, frequent, fields) for fields in places])]
+
+    def _frequent(self, clauses: tuple[Clause, ...]) -> list[Clause]:
+        """Return the clauses that are one frequent word, unless documents have too many texts."""
+        if len(clauses) < 2 or len(self._schema.texts) != 2:
+            return []
+        most = {clause: self._clause_most(clause) for clause in clauses}
+        rarest = min(most.values())
+        found = [each for each in most if _is_word(each) and most[each] >= FREQUENT * max(rarest, 1)]
+        return sorted(found, key=lambda clause: most[clause], reverse=True)[:FREQUENT_MAX]
+
+    def _joined(self, rare: Query, frequent: list[Clause], fields: tuple[str, ...]) -> Query:
+        """Return the rare part joined with each frequent word in one of the texts."""
+        words = [
+            Query.boost_query(self._words_in(field, term.words), self._schema.texts[field])
+            for field, (term,) in zip(fields, frequent, strict=True)
+        ]
+        return Query.boolean_query([(Occur.Must, each) for each in (rare, *words)])
+
+    def _clause(self, clause: Clause) -> Query:
+        if len(clause) == 1:
+            return self._term(clause[0])
+        return Query.boolean_query([(Occur.Should, self._term(term)) for term in clause])
+
+    def _term(self, term: Term) -> Query:
+        if term.where == "site":
+            if "site" not in self._schema.keywords:
+                return Query.empty_query()
+            return Query.const_score_query(Query.term_query(self._fields, "site", term.words[0], "basic"), 0.0)
+        texts = self._schema.texts
+        if term.where == "title":
+            title = self._schema.title
+            return Query.boost_query(self._words_in(title, term.words), texts[title])
+        places = [Query.boost_query(self._words_in(field, term.words), weight) for field, weight in texts.items()]
+        return Query.disjunction_max_query(places, _TIE_BREAKER)
+
+    def _words_in(self, field: str, found: tuple[str, ...]) -> Query:
+        if len(found) == 1:
+            return Query.term_query(self._fields, field, found[0], "freq")
+        return Query.phrase_query(self._fields, field, list(found))
+
+    def _clause_most(self, clause: Clause) -> int:
+        return sum(map(self._term_most, clause))
+
+    def _term_most(self, term: Term) -> int:
+        if term.where == "site":
+            return self._frequency("site", term.words[0]) if "site" in self._schema.keywords else 0
+        fields = [self._schema.title] if term.where == "title" else [*self._schema.texts]
+        return sum(min(self._frequency(field, word) for word in term.words) for field in fields)
+
+
+def _is_word(clause: Clause) -> bool:
+    return len(clause) == 1 and clause[0].where == "any" and len(clause[0].words) == 1

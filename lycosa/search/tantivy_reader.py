@@ -1,0 +1,125 @@
+"""Searches the documents of one commit of a tantivy index.
+
+If a request may match very many documents, totals and counts are estimates from the newest ones (`tantivy_slices`). A
+page in the order of relevance is then the best of the newest. A page in the order of a number is exact: the number of
+the last document of such a page among the newest documents is a bound, and the page is searched within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import tantivy
+from tantivy import Order, Query
+
+from lycosa.search.core.request import IndexMatch, Matches, SearchRequest, ValueCounts, ValueFilter
+from lycosa.search.core.schema import Schema
+from lycosa.search.tantivy_queries import TantivyQueries
+from lycosa.search.tantivy_slices import Part, Slices, has_slices
+
+
+class _PageHits(NamedTuple):
+    """The number of matches, and the page: scores and addresses."""
+
+    total: int
+    hits: list[tuple[Any, tantivy.DocAddress]]
+
+
+class TantivyReader:
+    """See the module. `stamp` identifies the commit."""
+
+    def __init__(self, schema: Schema, index: tantivy.Index, stamp: tuple[int, int]) -> None:
+        self.stamp = stamp
+        self._schema, self._fields, self._searcher = schema, index.schema, index.searcher()
+        self._queries = TantivyQueries(schema, index.schema, self._searcher.doc_freq)
+
+    @property
+    def count(self) -> int:
+        """The number of documents."""
+        return self._searcher.num_docs
+
+    @cached_property
+    def _slices(self) -> Slices | None:
+        return Slices(self._fields, self._searcher) if has_slices(self._fields) else None
+
+    def find(self, request: SearchRequest) -> Matches:
+        """See `Index.find`."""
+        for part in self._parts(request):
+            if part.is_all:
+                found = self._search(self._queries.of(request, near=not request.sort), request)
+                return Matches(found.total, self._page(request, found))
+            found = self._search(part.of(self._queries.of(request, near=False)), request)
+            if not part.has_enough(found.total, request.offset + request.limit):
+                continue
+            page = found if not request.sort else self._within_bound(request, found)
+            if page is not None:
+                return Matches(part.total(found.total), self._page(request, page), exact=False)
+        raise AssertionError("the last part has all documents")
+
+    def has_matches(self, request: SearchRequest) -> bool:
+        """See `Index.has_matches`."""
+        query = self._queries.of(request, near=False)
+        return any(self._searcher.search(part.of(query), 1, count=False).hits for part in self._parts(request))
+
+    def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
+        """See `Index.count_values`."""
+        wanted: dict[str, Any] = {field: {"terms": {"field": field, "size": limit}} for field, limit in limits.items()}
+        if self._schema.numeric_keys:
+            wanted["matches"] = {"value_count": {"field": "key"}}
+        for part in self._parts(request):
+            found = self._searcher.aggregate(part.of(self._queries.of(request, near=False)), wanted)
+            if part.is_all or part.has_enough(found["matches"]["value"]):
+                break
+        values = {
+            field: {bucket["key"]: part.total(bucket["doc_count"]) for bucket in found[field]["buckets"]}
+            for field in limits
+        }
+        return ValueCounts(values, part.is_all)
+
+    def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
+        """See `Index.count_ranges`."""
+        ranges = [{"from": low, "to": high} for low, high in pairwise(bounds)]
+        wanted = {field: {"range": {"field": field, "ranges": ranges}}}
+        found = self._searcher.aggregate(self._queries.of(request, near=False), wanted)
+        counts = {bucket.get("from", 0): bucket["doc_count"] for bucket in found[field]["buckets"]}
+        return [counts[low] for low, _ in pairwise(bounds)]
+
+    def _parts(self, request: SearchRequest) -> Iterator[Part]:
+        if request.exact or self._slices is None:
+            return iter([Part()])
+        return self._slices.parts(self._queries.most(request, self.count))
+
+    def _search(self, query: Query, request: SearchRequest) -> _PageHits:
+        found = self._searcher.search(
+            query,
+            request.limit,
+            offset=request.offset,
+            order_by_field=request.sort or None,
+            order=Order.Asc if request.ascending else Order.Desc,
+        )
+        return _PageHits(int(found.count), found.hits)  # type: ignore[attr-defined]  # missing in the type stubs
+
+    def _within_bound(self, request: SearchRequest, newest: _PageHits) -> _PageHits | None:
+        """Return a page in the order of a number, from the same page of the newest documents.
+
+        Return None if a document of that page has no such number.
+        """
+        (number,) = self._searcher.fast_field_values(request.sort, [newest.hits[-1][1]])
+        if number is None:
+            return None
+        bound = int(number)
+        limit = ValueFilter(request.sort, high=bound) if request.ascending else ValueFilter(request.sort, low=bound)
+        bounded = request._replace(filters=(*request.filters, limit))
+        return self._search(self._queries.of(bounded, near=False), request)
+
+    def _page(self, request: SearchRequest, found: _PageHits) -> list[IndexMatch]:
+        scores = [0.0 if request.sort else score for score, _ in found.hits]
+        addresses = [address for _, address in found.hits]
+        if self._schema.numeric_keys:
+            keys = self._searcher.fast_field_values("key", addresses)
+            return [IndexMatch(int(key or 0), score) for key, score in zip(keys, scores, strict=True)]
+        stored = (self._searcher.doc(address)["doc"][0] for address in addresses)
+        return [IndexMatch("", score, each) for each, score in zip(stored, scores, strict=True)]

@@ -1,0 +1,94 @@
+"""The slices of an index of tantivy: each has the documents of SLICE_KEYS successive keys. So the last slices have the
+newest documents.
+
+A request that may match very many documents is answered from the newest slices that have enough matches. So it takes
+as long with ten million documents as with one million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import tantivy
+from tantivy import Occur, Query
+
+FIELD = "slice"
+SLICE_KEYS = 1 << 14
+COUNTED_MAX = 100_000
+"""A request that cannot match more documents than these is answered from all documents."""
+SAMPLE_MIN = 5_000
+"""Minimum number of matches in the slices from which a request is answered. More matches are then estimated, to a few
+percent if their share is the same in older slices."""
+GROWTH = 8
+"""Factor by which the number of documents grows if their slices have too few matches."""
+
+
+class Part(NamedTuple):
+    """Some of the documents, as a query that does not influence scores, and their share of all; None: all of them."""
+
+    query: Query | None = None
+    share: float = 1.0
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it has all documents."""
+        return self.query is None
+
+    def of(self, query: Query) -> Query:
+        """Return the query for the documents of this part only."""
+        return Query.boolean_query([(Occur.Must, query), (Occur.Must, self.query)]) if self.query else query
+
+    def has_enough(self, matches: int, wanted: int = 0) -> bool:
+        """Return whether this part has enough matches to answer the request; `wanted` are needed for the page."""
+        return self.is_all or matches >= max(SAMPLE_MIN, wanted)
+
+    def total(self, count: int) -> int:
+        """Return how many documents there are if this part has `count`, rounded to two digits if it is an estimate."""
+        return count if self.is_all else int(float(f"{count / self.share:.1e}"))
+
+
+class Slices:
+    """The slices at one commit."""
+
+    def __init__(self, fields: tantivy.Schema, searcher: tantivy.Searcher) -> None:
+        self._fields = fields
+        self._newest = sorted(searcher.terms_with_prefix(FIELD, ""), reverse=True)
+        self._documents = sum(count for _, count in self._newest)
+
+    def parts(self, most: int) -> Iterator[Part]:
+        """Yield larger and larger parts of the newest documents, for a request with at most `most` matches.
+
+        The last one has all documents.
+        """
+        if most > COUNTED_MAX:
+            wanted = 2 * SAMPLE_MIN / most * self._documents
+            while wanted < self._documents / 2:
+                yield self._part(wanted)
+                wanted *= GROWTH
+        yield Part()
+
+    def _part(self, wanted: float) -> Part:
+        names: list[str] = []
+        documents = 0
+        for name, count in self._newest:
+            names.append(name)
+            documents += count
+            if documents >= wanted:
+                break
+        query = Query.term_set_query(self._fields, FIELD, names)
+        return Part(Query.const_score_query(query, 0.0), documents / self._documents)
+
+
+def slice_of(key: int) -> str:
+    """Return the slice of a key. Slices sort as their keys do."""
+    return f"{key // SLICE_KEYS:012x}"
+
+
+def has_slices(fields: tantivy.Schema) -> bool:
+    """Return whether an index has slices; those of earlier versions have none."""
+    try:
+        Query.term_query(fields, FIELD, "")
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""Requests with very many matches are answered from the newest slices; here a slice has 20 documents."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from lycosa.search import tantivy, tantivy_slices
+from lycosa.search.core.request import SearchRequest, ValueFilter
+from lycosa.search.core.schema import TORRENTS, IndexEntry
+from lycosa.search.core.torrent_query import parse_torrent_query
+from lycosa.search.ports import Index
+from lycosa.search.tantivy import TantivyIndex
+
+DOCUMENTS = 2_000
+
+
+@pytest.fixture(scope="module")
+def entries() -> list[IndexEntry]:
+    """In half of the documents, "often" is in the name, and in every tenth in the files. Few have "rare"."""
+    chance = random.Random(1)
+    return [
+        IndexEntry(
+            key,
+            {"name": "often show" if key % 2 else f"show number{key}", "files": "often" if key % 10 == 4 else ""}
+            | ({"name": f"rare often {key}"} if key % 500 == 9 else {}),
+            {"found": chance.randrange(10**6), "size": chance.randrange(100)} | ({"seeders": key} if key % 3 else {}),
+            {"type": ["video" if key % 4 else "audio"], "language": ["en"]},
+        )
+        for key in range(1, DOCUMENTS + 1)
+    ]
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch, entries) -> Iterator[Index]:
+    monkeypatch.setattr(tantivy_slices, "SLICE_KEYS", 20)
+    monkeypatch.setattr(tantivy_slices, "COUNTED_MAX", 100)
+    monkeypatch.setattr(tantivy_slices, "SAMPLE_MIN", 50)
+    with closing(TantivyIndex(tmp_path / "index", TORRENTS, write=True)) as index:
+        index.add(entries)
+        index.commit({})
+        yield index
+
+
+def request(text: str = "", **options) -> SearchRequest:
+    return SearchRequest(*parse_torrent_query(text, 0.0), **options)
+
+
+def keys(index: Index, wanted: SearchRequest) -> list[int]:
+    return [match.key for match in index.find(wanted).page]
+
+
+@pytest.mark.parametrize(("text", "matches"), [("often", 1200), ("show", 1996), ("often show", 1196), ("", 2000)])
+def test_many_matches_are_estimated_from_the_newest(index, text, matches):
+    found = index.find(request(text))
+    assert not found.exact
+    assert found.total == pytest.approx(matches, rel=0.1)
+    assert min(match.key for match in found.page) > DOCUMENTS * 0.8
+    counts = index.count_values(request(text), {"type": 2})
+    assert not counts.exact
+    assert counts.values["type"]["video"] == pytest.approx(index_counts(index, text)["video"], rel=0.15)
+    exact = index.find(request(text, exact=True))
+    assert (exact.total, exact.exact) == (matches, True)
+
+
+def index_counts(index: Index, text: str) -> dict[str, int]:
+    return index.count_values(request(text, exact=True), {"type": 2}).values["type"]
+
+
+def test_few_matches_are_exact(index):
+    found = index.find(request("rare often"))
+    assert ({match.key for match in found.page}, found.total, found.exact) == ({9, 509, 1009, 1509}, 4, True)
+    assert index.find(request("often number4")).total == 1, "a frequent word in the files"
+    old = request("often")._replace(filters=(ValueFilter("size", 5, 5),))
+    assert index.find(old).exact, "a filter that leaves too few matches for an estimate"
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+@pytest.mark.parametrize("offset", [0, 40, 300])
+def test_the_order_by_a_number_is_exact(index, entries, ascending, offset):
+    often = [each for each in entries if "often" in each.texts["name"] + each.texts["files"]]
+    ordered = sorted(often, key=lambda each: each.numbers["found"], reverse=not ascending)
+    wanted = request("often", sort="found", ascending=ascending, limit=20, offset=offset)
+    assert keys(index, wanted) == [each.key for each in ordered[offset : offset + 20]]
+    counted = [each for each in often if "seeders" in each.numbers]
+    ordered = sorted(counted, key=lambda each: each.numbers["seeders"], reverse=not ascending)
+    wanted = wanted._replace(sort="seeders")
+    assert keys(index, wanted) == [each.key for each in ordered[offset : offset + 20]]
+
+
+def test_documents_that_are_not_wanted_are_not_found(index):
+    newest = keys(index, request("often"))
+    assert not set(keys(index, request("often", without=tuple(newest)))) & set(newest)
+
+
+def test_an_index_of_an_earlier_version_is_searched_and_rebuilt(tmp_path, monkeypatch, entries):
+    with monkeypatch.context() as patch:
+        patch.setattr(tantivy, "FIELD", "other")
+        with closing(TantivyIndex(tmp_path / "index", TORRENTS, write=True)) as old:
+            old.add(entries[:10])
+            old.commit({})
+    with closing(TantivyIndex(tmp_path / "index", TORRENTS, write=True)) as index:
+        assert index.outdated
+        index.add(entries[10:20])
+        index.commit({})
+        assert index.find(request("often")).total == 12
+        rebuilt = index.rebuild()
+        rebuilt.add(entries[:30], new=True)
+        index.adopt(rebuilt)
+        assert not index.outdated
+        assert index.count() == 30
