@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from lycosa.app.index_places import IndexPlace
+from lycosa.app.index_places import IndexPlace, local_folder
 from lycosa.core.errors import IndexFailure
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.search import index_folder
@@ -16,23 +16,26 @@ from lycosa.search.core.schema import PAGES, TORRENTS
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.index_folder import Marker
 from lycosa.search.pages import PageIndex
-from lycosa.search.ports import DocumentIndex
+from lycosa.search.ports import DocumentIndex, Index
 from lycosa.search.speller import Speller
 from lycosa.search.sphinx.config import index_config, searchd_config
 from lycosa.search.sphinx.index import SphinxIndex, erase_sphinx, sphinx_marker
 from lycosa.search.tantivy import TantivyIndex
-from lycosa.search.word_list import WordList, word_counter
+from lycosa.search.word_list import WordList, erase_words, word_counter
 
 
 def open_index(place: IndexPlace, *, write: bool = False) -> DocumentIndex:
     """Open the index of pages at this place. With `write`, it is created if missing, and locked for other writers."""
     schema = index_folder.schema_of(marker_of(place), PAGES)
+    index: Index
     if isinstance(place, SphinxAddress):
-        return PageIndex(SphinxIndex(place, schema, write=write))
-    index = TantivyIndex(place, schema, write=write)
+        index = SphinxIndex(place, schema, write=write)
+    else:
+        index = TantivyIndex(place, schema, write=write)
+    folder = local_folder(place)
     if write:
-        return PageIndex(index, words=word_counter(place, index))
-    return PageIndex(index, speller=Speller(WordList(place)))
+        return PageIndex(index, words=word_counter(folder, index))
+    return PageIndex(index, speller=Speller(WordList(folder)))
 
 
 def declare_index(place: IndexPlace, analysis: tuple[str, ...], fields: Mapping[str, tuple[str, ...]]) -> None:
@@ -81,6 +84,7 @@ def erase_index(place: IndexPlace) -> None:
     """Empty an index, even if another version of Lycosa wrote it, so that it can be built again."""
     if isinstance(place, SphinxAddress):
         erase_sphinx(place)
+        erase_words(local_folder(place))
     else:
         index_folder.erase(place)
 

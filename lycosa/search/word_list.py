@@ -189,6 +189,13 @@ def word_counter(folder: Path, index: Index) -> WordCounter:
         raise
 
 
+def erase_words(folder: Path) -> None:
+    """Remove the list of an index. Raises `IndexFailure`."""
+    with failures(folder, "has a word list that cannot be removed"):
+        for file in (folder / FOLDER).glob(f"{FILE}*"):
+            file.unlink(missing_ok=True)
+
+
 def _is_listed(word: str) -> bool:
     if not WORD_MIN <= len(word) <= WORD_MAX or word.isdigit():
         return False

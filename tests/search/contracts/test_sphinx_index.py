@@ -12,6 +12,7 @@ from contextlib import closing
 
 import pytest
 
+from lycosa.app.search import erase_index, open_index
 from lycosa.core.errors import IndexFailure, IndexUnavailable, UsageError
 from lycosa.search import torrent_indexer
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term
@@ -187,6 +188,18 @@ def test_a_page_that_is_too_large_is_left_out(server, caplog, monkeypatch) -> No
         pages.commit({})
         assert pages.count() == 1
     assert "big is too large for the search server: it is not indexed" in caplog.text
+
+
+def test_another_spelling_is_suggested_for_pages(server, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = server.address("pages")
+    for title, suggestion in ("garden lamps", "garden"), ("other", ""):
+        erase_index(place)
+        with closing(open_index(place, write=True)) as pages:
+            pages.add([Document("a", "http://h/a", title, "")])
+            pages.commit({})
+        with closing(open_index(place)) as pages:
+            assert pages.search("gardne").suggestion == suggestion
 
 
 def test_a_missing_driver_is_one_line(monkeypatch) -> None:
