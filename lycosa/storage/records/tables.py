@@ -6,9 +6,11 @@ The tables are described in `rows`. All statements are SQL that every supported 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
+from typing import TypeVar
 
 from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import (
@@ -35,11 +37,13 @@ from lycosa.storage.records.denied_table import FOREVER, SCAN_ROWS, DeniedTable
 from lycosa.storage.records.popularity_table import PopularityTable
 from lycosa.storage.records.rows import NEVER, STORED, prefix_of, stored_torrent, worth
 
+Value = TypeVar("Value")
+
 STATEMENT_BYTES = 2 << 20
 """Maximum bytes of blobs in a statement: MariaDB accepts packets of 16 MiB, and quoting may double a blob."""
 PUT_ROWS = 250
 EVICT_ROWS = 100
-"""Maximum numbers of records stored and evicted in a transaction. They limit the size of the log."""
+"""Maximum numbers of records stored, and of records removed, in a transaction. They limit the size of the log."""
 
 
 class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
@@ -47,7 +51,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
 
     types: dict[str, str]
     batch_bytes = STATEMENT_BYTES
-    """Maximum bytes of content stored in a transaction. A single larger record is stored alone."""
+    """Maximum bytes of content written in a transaction. A single larger record is stored alone."""
 
     def __init__(self, policy: RecordPolicy | None = None) -> None:
         super().__init__()
@@ -82,7 +86,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         result = PutResult(refused=len(records) - len(allowed))
         for some in slices(allowed, PUT_ROWS):
             encoded = await self._in_thread(partial(_encoded, some))
-            for batch in _by_size(encoded, self.batch_bytes):
+            for batch in _by_size(encoded, lambda each: len(each[1]), self.batch_bytes):
                 await self._make_room(sum(len(content) for _, content in batch), now)
                 added = await self._run(partial(self._put, batch, int(now)), write=True)
                 result = PutResult(*map(sum, zip(result, added, strict=True)))
@@ -99,8 +103,11 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
 
     async def set_content(self, facts: Mapping[int, ContentFacts]) -> int:
         changed = 0
-        for some in slices(list(facts), PUT_ROWS):
-            changed += await self._run(partial(self._set_content, {id_: facts[id_] for id_ in some}), write=True)
+        for some in slices(sorted(facts), PUT_ROWS):
+            sizes = await self._run(partial(self._content_sizes, some))
+            for batch in _by_size(sizes, itemgetter(1), self.batch_bytes):
+                new = {number: facts[number] for number, _ in batch}
+                changed += await self._run(partial(self._set_content, new), write=True)
         return changed
 
     async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
@@ -141,14 +148,16 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         hybrids: Iterable[Sequence[bytes]] = (),
     ) -> int:
         keys, others = _denied_keys(infohashes, hashed), other_keys(hybrids)
-        removed = await self._run(lambda: self._deny(keys, reason, others), write=True)
+        removed = 0
+        for part in slices(sorted(keys), EVICT_ROWS):
+            removed += await self._run(partial(self._deny, set(part), reason, others), write=True)
         # From now on none of these infohashes is stored. A scan without locks finds the torrents of hashed infohashes.
         names = {key for key in keys if len(key) == HASHED_BYTES}
         last = 0
         while names and (some := await self.infohashes(last, SCAN_ROWS)):
             found = await self._in_thread(partial(_named, some, names))
             if found:
-                removed += await self._run(partial(self._deny, found, reason, {}), write=True)
+                removed += await self.deny(found, reason=reason)
             last = some[-1][0]
         return removed
 
@@ -266,6 +275,11 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
                 latest[number] = each.limited()
         self._note_changes(self._set_counts(latest))
 
+    def _content_sizes(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        return [
+            (number, size) for number, size in self._select("SELECT id, length(content) FROM torrents WHERE", "id", ids)
+        ]
+
     def _set_content(self, facts: Mapping[int, ContentFacts]) -> int:
         stored = [stored_torrent(row) for row in self._select(STORED, "t.id", facts)]
         changed = [each for each in stored if each.record.content != facts[each.id]]
@@ -332,14 +346,15 @@ def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[by
     return {key_of(each) for each in infohashes} | {each[:HASHED_BYTES] for each in hashed}
 
 
-def _by_size(encoded: list[tuple[TorrentRecord, bytes]], limit: int) -> Iterator[list[tuple[TorrentRecord, bytes]]]:
+def _by_size(values: Iterable[Value], size_of: Callable[[Value], int], limit: int) -> Iterator[list[Value]]:
     """Divide records into batches of at most `limit` bytes of content. A larger record is a batch alone."""
-    some: list[tuple[TorrentRecord, bytes]] = []
+    some: list[Value] = []
     size = 0
-    for each in encoded:
-        if some and size + len(each[1]) > limit:
+    for each in values:
+        if some and size + size_of(each) > limit:
             yield some
             some, size = [], 0
         some.append(each)
-        size += len(each[1])
-    yield some
+        size += size_of(each)
+    if some:
+        yield some

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from lycosa.core.errors import ForeignState, StorageFull, UsageError
+from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import Popularity, PutResult, TorrentRecord, searched
 from lycosa.storage.records.outages import OutageWait
-from lycosa.storage.records.sqlite import SIZE_MIN_BYTES, SqliteRecordStore
+from lycosa.storage.records.sqlite import LOG_MAX_BYTES, SIZE_MIN_BYTES, SqliteRecordStore
 from tests.conftest import ROOT
 from tests.storage.torrents import comparable, read, torrent
 
@@ -72,6 +73,20 @@ def test_a_large_batch_in_a_small_store_evicts_no_more_than_it_needs(tmp_path: P
         left = [row.record for row in await store.torrents(0, 10_000)]
         assert left[:150] == liked
         assert len(left) > 250
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_new_content_facts_of_many_torrents_leave_the_log_small(tmp_path: Path):
+    chance = random.Random(1)
+    large = [replace(torrent(n, 1), comment=chance.randbytes(100_000).hex()) for n in range(250)]
+
+    async def scenario():
+        store = SqliteRecordStore(tmp_path / "torrents.sqlite")
+        await store.put(large, NOW)
+        assert await store.set_content(dict.fromkeys(range(1, 251), ContentFacts(ContentType.VIDEO))) == 250
+        assert files_bytes(store.path) - store.path.stat().st_size < LOG_MAX_BYTES
         await store.close()
 
     asyncio.run(scenario())
