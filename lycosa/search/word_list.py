@@ -31,6 +31,8 @@ WORD_MIN, WORD_MAX = 2, 24
 CODE_MIN = 9
 """Words with a digit and at least this many characters, such as checksums, are not listed."""
 ALL_COUNTED = 250_000
+SIMILAR_MAX = 2_000
+"""Maximum number of words with the same first two letters, the most frequent, that are compared with a word."""
 SAMPLE = 16
 """One in SAMPLE of the documents with numeric keys above ALL_COUNTED is counted."""
 _COLUMNS = "(word TEXT PRIMARY KEY, frequency INTEGER NOT NULL) WITHOUT ROWID"
@@ -67,8 +69,9 @@ class WordList:
             return near
         # Words with two slips are searched only among those with the same first two letters.
         listed = self._read(
-            "SELECT word, frequency FROM words WHERE word >= ? AND word < ? AND length(word) BETWEEN ? AND ?",
-            [word[:2], word[:2] + "\U0010ffff", len(word) - slips, len(word) + slips],
+            "SELECT word, frequency FROM words WHERE word >= ? AND word < ? AND length(word) BETWEEN ? AND ?"
+            " ORDER BY frequency DESC LIMIT ?",
+            [word[:2], word[:2] + "\U0010ffff", len(word) - slips, len(word) + slips, SIMILAR_MAX],
         )
         return nearest(word, listed)
 

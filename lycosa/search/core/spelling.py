@@ -64,12 +64,12 @@ def two_words(word: str) -> Iterator[tuple[str, str]]:
 def nearest(word: str, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     """Return the listed words with few enough slips, and their frequencies: the nearest and most frequent first."""
     most = slips_allowed(word)
-    letters = set(word)
+    letters, places = set(word), _places(word)
     ranked = []
     for other, frequency in set(listed):
         if other == word or len(letters.symmetric_difference(other)) > 2 * most:
             continue
-        slips = distance(word, other, most)
+        slips = _distance(len(word), places, other, most)
         if slips <= most:
             ranked.append((slips, -frequency, other))
     return [(other, -frequency) for _, frequency, other in sorted(ranked)]
@@ -77,20 +77,44 @@ def nearest(word: str, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int
 
 def distance(one: str, other: str, most: int) -> int:
     """Return the number of slips between two words (Damerau-Levenshtein, neighbours only); `most` + 1 if it is more."""
-    if abs(len(one) - len(other)) > most:
+    return _distance(len(one), _places(one), other, most)
+
+
+def _places(word: str) -> dict[str, int]:
+    """Return the places of each letter, as bits."""
+    places: dict[str, int] = {}
+    for place, letter in enumerate(word):
+        places[letter] = places.get(letter, 0) | 1 << place
+    return places
+
+
+def _distance(length: int, places: dict[str, int], other: str, most: int) -> int:
+    """See `distance`.
+
+    A column of the usual table is in two numbers: `more` and `less` have the bits of the rows where the distance is one
+    more, or one less, than in the row above (H. Hyyro, A bit-vector algorithm for computing Levenshtein and Damerau
+    edit distances, 2003).
+    """
+    if abs(length - len(other)) > most:
         return most + 1
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for place, letter in enumerate(one, 1):
-        row_before, before, row = before, row, [place]
-        for column, against in enumerate(other, 1):
-            cost = min(before[column] + 1, row[-1] + 1, before[column - 1] + (letter != against))
-            if place > 1 and column > 1 and letter == other[column - 2] and one[place - 2] == against:
-                cost = min(cost, row_before[column - 2] + 1)
-            row.append(cost)
-        if min(row) > most:
+    rows, last = (1 << length) - 1, 1 << (length - 1)
+    more, less, same, before, slips = rows, 0, 0, 0, length
+    left = len(other)
+    for letter in other:
+        found = places.get(letter, 0)
+        swapped = ((~same & found) << 1) & before
+        same = ((((found & more) + more) ^ more) | found | less | swapped) & rows
+        right_more = (less | ~(same | more)) & rows
+        right_less = same & more
+        left -= 1
+        slips += bool(right_more & last) - bool(right_less & last)
+        if slips - left > most:
             return most + 1
-    return min(row[-1], most + 1)
+        right_more = right_more << 1 | 1
+        more = (right_less << 1 | ~(same | right_more)) & rows
+        less = right_more & same & rows
+        before = found
+    return slips
 
 
 def _letters(word: str) -> str:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +31,21 @@ def test_slips_between_words(one, other, slips):
 @given(st.text("abc", min_size=1, max_size=6), st.text("abc", min_size=1, max_size=6))
 def test_texts_with_one_slip_have_distance_one(one, other):
     assert (other in one_slip(one)) == (distance(one, other, 2) == 1)
+
+
+@given(st.text("abc", min_size=1, max_size=7), st.text("abc", min_size=1, max_size=7), st.integers(0, 8))
+def test_the_distance_is_that_of_the_usual_table(one, other, most):
+    assert distance(one, other, most) == min(slips_by_table(one, other), most + 1)
+
+
+def slips_by_table(one: str, other: str) -> int:
+    table = {(0, column): column for column in range(len(other) + 1)} | {(row, 0): row for row in range(len(one) + 1)}
+    for row, column in product(range(1, len(one) + 1), range(1, len(other) + 1)):
+        changed = table[row - 1, column - 1] + (one[row - 1] != other[column - 1])
+        table[row, column] = min(table[row - 1, column] + 1, table[row, column - 1] + 1, changed)
+        if row > 1 and column > 1 and one[row - 2 : row] == other[column - 1] + other[column - 2]:
+            table[row, column] = min(table[row, column], table[row - 2, column - 2] + 1)
+    return table[len(one), len(other)]
 
 
 def test_the_nearest_words_come_first_then_the_most_frequent():
