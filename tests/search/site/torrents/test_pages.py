@@ -107,6 +107,9 @@ def test_a_torrent_is_shown_with_its_files(site):
     assert "not counted yet" in page
     assert f"<code>{HASHES[1]}</code>" in page
     assert "Found for <q>show srt</q>" in page
+    other = site.get(f"/torrent/{HASHES[1]}?q=type:video").text
+    assert "Found for" not in other
+    assert "Back to the results" in other, "no word is marked"
     assert names(page) == ["Great.Show.S01E01.1080p.x264"], "other releases of this title"
 
 
