@@ -7,7 +7,7 @@ the last document of such a page among the newest documents is a bound, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -47,32 +47,37 @@ class TantivyReader:
 
     def find(self, request: SearchRequest) -> Matches:
         """See `Index.find`."""
-        for part in self._parts(request):
-            if part.is_all:
-                found = self._search(self._queries.of(request, near=not request.sort), request)
-                return Matches(found.total, self._page(request, found))
+        wanted = request.offset + request.limit
+        part = self._newest(request)
+        # With a filter, few results do not mean that few documents have the phrase.
+        near = not request.sort and (part.is_all or not request.filters)
+        while part.query:
             found = self._search(part.of(self._queries.of(request, near=False)), request)
-            if not part.has_enough(found.total, request.offset + request.limit):
-                continue
-            page = found if not request.sort else self._within_bound(request, found)
-            if page is not None:
+            if part.has_enough(found.total, wanted):
+                page = self._bounded(request, found) if request.sort else found
                 return Matches(part.total(found.total), self._page(request, page), exact=False)
-        raise AssertionError("the last part has all documents")
+            part = self._more(part, found.total, wanted)
+        found = self._search(self._queries.of(request, near=near), request)
+        return Matches(found.total, self._page(request, found))
 
     def has_matches(self, request: SearchRequest) -> bool:
         """See `Index.has_matches`."""
-        query = self._queries.of(request, near=False)
-        return any(self._searcher.search(part.of(query), 1, count=False).hits for part in self._parts(request))
+        query, newest = self._queries.of(request, near=False), self._newest(request)
+        return any(
+            self._searcher.search(part.of(query), 1, count=False).hits for part in dict.fromkeys([newest, Part()])
+        )
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
         """See `Index.count_values`."""
         wanted: dict[str, Any] = {field: {"terms": {"field": field, "size": limit}} for field, limit in limits.items()}
         if self._schema.numeric_keys:
             wanted["matches"] = {"value_count": {"field": "key"}}
-        for part in self._parts(request):
+        part = self._newest(request)
+        while True:
             found = self._searcher.aggregate(part.of(self._queries.of(request, near=False)), wanted)
             if part.is_all or part.has_enough(found["matches"]["value"]):
                 break
+            part = self._more(part, found["matches"]["value"])
         values = {
             field: {bucket["key"]: part.total(bucket["doc_count"]) for bucket in found[field]["buckets"]}
             for field in limits
@@ -87,10 +92,14 @@ class TantivyReader:
         counts = {bucket.get("from", 0): bucket["doc_count"] for bucket in found[field]["buckets"]}
         return [counts[low] for low, _ in pairwise(bounds)]
 
-    def _parts(self, request: SearchRequest) -> Iterator[Part]:
+    def _newest(self, request: SearchRequest) -> Part:
+        """Return the documents in which a request is searched first."""
         if request.exact or self._slices is None:
-            return iter([Part()])
-        return self._slices.parts(self._queries.most(request, self.count))
+            return Part()
+        return self._slices.first(self._queries.most(request, self.count))
+
+    def _more(self, part: Part, matches: int, wanted: int = 0) -> Part:
+        return self._slices.more(part, matches, wanted) if self._slices else Part()
 
     def _search(self, query: Query, request: SearchRequest) -> _PageHits:
         found = self._searcher.search(
@@ -102,18 +111,14 @@ class TantivyReader:
         )
         return _PageHits(int(found.count), found.hits)  # type: ignore[attr-defined]  # missing in the type stubs
 
-    def _within_bound(self, request: SearchRequest, newest: _PageHits) -> _PageHits | None:
-        """Return a page in the order of a number, from the same page of the newest documents.
-
-        Return None if a document of that page has no such number.
-        """
+    def _bounded(self, request: SearchRequest, newest: _PageHits) -> _PageHits:
+        """Return a page in the order of a number, from the same page of the newest documents."""
         (number,) = self._searcher.fast_field_values(request.sort, [newest.hits[-1][1]])
-        if number is None:
-            return None
-        bound = int(number)
-        limit = ValueFilter(request.sort, high=bound) if request.ascending else ValueFilter(request.sort, low=bound)
-        bounded = request._replace(filters=(*request.filters, limit))
-        return self._search(self._queries.of(bounded, near=False), request)
+        if number is not None:  # else the page reaches the documents without the number, which are the last ones
+            high, low = (int(number), None) if request.ascending else (None, int(number))
+            bound = ValueFilter(request.sort, low, high)
+            request = request._replace(filters=(*request.filters, bound))
+        return self._search(self._queries.of(request, near=False), request)
 
     def _page(self, request: SearchRequest, found: _PageHits) -> list[IndexMatch]:
         scores = [0.0 if request.sort else score for score, _ in found.hits]

@@ -7,7 +7,6 @@ as long with ten million documents as with one million.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import tantivy
@@ -20,12 +19,12 @@ COUNTED_MAX = 100_000
 SAMPLE_MIN = 5_000
 """Minimum number of matches in the slices from which a request is answered. More matches are then estimated, to a few
 percent if their share is the same in older slices."""
-GROWTH = 8
-"""Factor by which the number of documents grows if their slices have too few matches."""
+FEW = 20
+"""If the slices have fewer matches, the request is answered from all documents."""
 
 
 class Part(NamedTuple):
-    """Some of the documents, as a query that does not influence scores, and their share of all; None: all of them."""
+    """Some of the documents: a query that does not influence scores, None for all of them; and their share of all."""
 
     query: Query | None = None
     share: float = 1.0
@@ -56,25 +55,23 @@ class Slices:
         self._newest = sorted(searcher.terms_with_prefix(FIELD, ""), reverse=True)
         self._documents = sum(count for _, count in self._newest)
 
-    def parts(self, most: int) -> Iterator[Part]:
-        """Yield larger and larger parts of the newest documents, for a request with at most `most` matches.
+    def first(self, most: int) -> Part:
+        """Return the documents to try first for a request with at most `most` matches."""
+        return self._newest_part(2 * SAMPLE_MIN / most) if most > COUNTED_MAX else Part()
 
-        The last one has all documents.
-        """
-        if most > COUNTED_MAX:
-            wanted = 2 * SAMPLE_MIN / most * self._documents
-            while wanted < self._documents / 2:
-                yield self._part(wanted)
-                wanted *= GROWTH
-        yield Part()
+    def more(self, part: Part, matches: int, wanted: int = 0) -> Part:
+        """Return the documents to try after a part with so many matches, which are too few."""
+        return self._newest_part(part.share * 2 * max(SAMPLE_MIN, wanted) / matches) if matches >= FEW else Part()
 
-    def _part(self, wanted: float) -> Part:
+    def _newest_part(self, share: float) -> Part:
+        if share > 0.5:
+            return Part()
         names: list[str] = []
         documents = 0
         for name, count in self._newest:
             names.append(name)
             documents += count
-            if documents >= wanted:
+            if documents >= share * self._documents:
                 break
         query = Query.term_set_query(self._fields, FIELD, names)
         return Part(Query.const_score_query(query, 0.0), documents / self._documents)
