@@ -442,7 +442,10 @@ def is_loopback(endpoint: bytes) -> bool:
 
 @asynccontextmanager
 async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
-    """Save the tables now, every SAVE_INTERVAL_S, and at the end. The first save reports an unwritable folder early."""
+    """Save the tables now, every SAVE_INTERVAL_S, and at the end. The first save reports an unwritable folder early.
+
+    After an error of the block, an error of the last save is left out: a full disk often causes both.
+    """
 
     def save() -> None:
         state.save([shell.node.save(shell.now()) for shell in session.shells])
@@ -457,9 +460,14 @@ async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
 
     save()
     task = asyncio.create_task(save_from_time_to_time())
+    ignored: list[type[StateError]] = []
     try:
         yield
+    except LycosaError:
+        ignored.append(StateError)
+        raise
     finally:
         task.cancel()
         await asyncio.wait([task])
-        save()
+        with suppress(*ignored):
+            save()

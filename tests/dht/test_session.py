@@ -202,6 +202,17 @@ def test_a_state_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> N
     asyncio.run(run())
 
 
+def test_an_error_in_use_is_not_hidden_by_a_state_that_can_no_longer_be_written(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with node("127.0.0.1:0", state=tmp_path):
+            (tmp_path / "node.json").unlink()
+            (tmp_path / "node.json").mkdir()
+            raise StorageError("the disk is full")
+
+    with pytest.raises(StorageError, match="the disk is full"):
+        asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("bind", "bootstrap", "message"),
     [
