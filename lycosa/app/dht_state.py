@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lycosa.core.errors import UsageError
-from lycosa.dht.crawler.core.hash_records import POLICY
+from lycosa.dht.crawler.core.hash_records import FETCHED, POLICY
 from lycosa.frontier.core.description import Description
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
@@ -30,8 +30,6 @@ from lycosa.storage.records.sqlite import SqliteRecordStore
 from lycosa.storage.records.tables import TableRecordStore
 
 QUEUE, TORRENTS, STORE = "queue", "torrents.sqlite", "store"
-FETCHED = "fetched"
-"""The reason that the queue stores for infohashes whose metadata was fetched."""
 NAME = "infohashes of the DHT"
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
+from lycosa.dht.crawler.core.hash_records import FETCHED, PRIVATE
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.frontier.core.model import Lease
 from lycosa.storage.core.torrent_record import TorrentRecord
@@ -96,7 +97,8 @@ class StoreStage:
         self._funnel.count(CrawlOutcome.STORED, result.new)
         self._funnel.count(CrawlOutcome.STORED_BEFORE, result.known)
         self._funnel.count(CrawlOutcome.REFUSED, result.refused)
-        await self._queue.done([each.lease for each in batch], "fetched")
+        for reason, is_private in ((FETCHED, False), (PRIVATE, True)):
+            await self._queue.done([each.lease for each in batch if each.record.private is is_private], reason)
         for torrent in batch:
             self._waiting_bytes -= torrent.metadata_bytes
             torrent.release()

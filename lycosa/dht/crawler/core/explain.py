@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lycosa.core.units import format_count, format_size
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
-from lycosa.dht.crawler.core.hash_records import ANNOUNCED, SAMPLED, WANTED, queued_at
+from lycosa.dht.crawler.core.hash_records import ANNOUNCED, FETCHED, PRIVATE, SAMPLED, WANTED, queued_at
 from lycosa.dht.crawler.core.retries import last_failure
 from lycosa.frontier.core.model import Row
 from lycosa.frontier.core.states import State
@@ -128,12 +128,11 @@ def _queue_lines(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
 
 def _ended(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
     """Explain an infohash that is done but not in the store."""
-    if row.reason == "fetched" and facts.refusal is None:
-        yield (
-            f"fetched{_at(row, when)}, but the store refused it (for example as a private torrent), or it was removed"
-            " later"
-        )
-    elif row.reason == "fetched":
+    if row.reason == PRIVATE:
+        yield f"fetched{_at(row, when)}, but not stored: it is private, so it belongs to a closed tracker"
+    elif row.reason == FETCHED and facts.refusal is None:
+        yield f"fetched{_at(row, when)}, but no longer in the store: it was removed, or the store was replaced"
+    elif row.reason == FETCHED:
         yield f"fetched{_at(row, when)}"
     else:
         yield f"not tried any more{_at(row, when)}: {row.reason}"

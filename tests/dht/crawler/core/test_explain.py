@@ -104,11 +104,17 @@ def test_the_answer_in_one_word_and_in_sentences(facts: HashFacts, answer: Answe
     assert explain_infohash(facts, when) == lines
 
 
-def test_a_torrent_that_was_fetched_and_is_not_in_the_store_was_refused_or_removed() -> None:
-    facts = HashFacts(Row(State.DONE, RECORD, 1500.0, "fetched"))
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("private", "fetched at <1500>, but not stored: it is private, so it belongs to a closed tracker"),
+        ("fetched", "fetched at <1500>, but no longer in the store: it was removed, or the store was replaced"),
+    ],
+)
+def test_a_fetched_torrent_that_is_not_in_the_store_is_private_or_was_removed(reason: str, text: str) -> None:
+    facts = HashFacts(Row(State.DONE, RECORD, 1500.0, reason))
     assert answer_of(facts) is Answer.ENDED
-    [line] = explain_infohash(facts, when)
-    assert line.startswith("fetched at <1500>, but the store refused it (for example as a private torrent)")
+    assert explain_infohash(facts, when) == [text]
 
 
 def test_every_answer_is_given() -> None:
