@@ -142,7 +142,7 @@ def row(contender, count):
 def table(rows):
     ours = next(row for row in rows if row[0] == "lycosa, put and get")
     lines = [
-        "| queue | items survive | put/s | get/s | from one to another/s | of ours |",
+        "| queue | items survive | put/s | get/s | from one to another/s | ratio |",
         "|---|---|---|---|---|---|",
     ]
     for name, survives, *rates in rows:

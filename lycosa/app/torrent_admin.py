@@ -27,8 +27,8 @@ from lycosa.storage.rules.installed import install_text, mark_applied, remove_ru
 from lycosa.storage.rules.rule_files import compile_pattern
 
 WRITER_WAIT_S = 60
-"""Maximum seconds that a rebuild waits until the process that has locked the index takes the request or releases the
-lock.
+"""Maximum seconds that a rebuild waits for the process that has locked the index: until that process takes over the
+rebuild, or releases the lock.
 """
 STALLED_S = 600.0
 """A rebuild by another process counts as failed after this many seconds without progress."""
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 
 
 class StoredNameRules:
-    """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given; its crawls obey them.
+    """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given; crawls with this
+    state obey them.
 
     `update` is called after torrents were removed: it starts to update the index.
     """
@@ -136,7 +137,7 @@ class StoredNameRules:
 
 
 class IndexProcess:
-    """Implements `IndexRebuild`. The process that already writes the index does the work, or else a new process."""
+    """Implements `IndexRebuild`. If a process already writes the index, it does the work; otherwise a new one does."""
 
     def __init__(self, location: RecordsLocation, place: IndexPlace) -> None:
         self._location, self._place = location, place

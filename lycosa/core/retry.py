@@ -46,7 +46,7 @@ class RetryDecision(NamedTuple):
 
 
 def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | None:
-    """Return the seconds that a Retry-After field sets (RFC 9110 §10.2.3), 0 to `max_s`; None if it is invalid."""
+    """Return the wait in seconds that a Retry-After field sets (RFC 9110 §10.2.3), 0 to `max_s`; None if invalid."""
     value = value.strip()
     if not value or len(value) > RETRY_AFTER_CHARS_MAX:
         return None

@@ -1,4 +1,4 @@
-"""Describes a crawl in its state folder, for the next run and `lycosa frontier`, and in the log."""
+"""Describes a crawl: in its state folder (for the next run and `lycosa frontier`), and in the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(ENABLED)
 def remember_seeds(state: StateDir, crawl: CrawlSpec) -> list[str]:
     """Store the description of this run. Return the seeds of this run and of earlier runs, which define the scope.
 
-    Raises `ForeignState` if the state belongs to other spiders (these spiders cannot handle its requests) or to other
+    Raises `ForeignState` if the state was made by other spiders (these cannot handle its requests) or with other
     fingerprint rules (all URLs would count as new).
     """
     refuse_other_crawl(state.description, str(state.path), crawl, "another --state, or -O to start afresh")

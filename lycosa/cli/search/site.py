@@ -28,7 +28,7 @@ PORT = 8080
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen on.")
 @click.option(
-    "--allow-remote", is_flag=True, help="Allow a --host that other machines can reach: everybody there can search."
+    "--allow-remote", is_flag=True, help="Allow a --host that other machines can reach: anyone on them can search."
 )
 @click.option(
     "--server-name",

@@ -32,7 +32,7 @@ from lycosa.crawl.items.items import validates
 class ItemLoader(itemloaders.ItemLoader):
     """Loads one item from a response, a selector, or values. `item` is an existing item to fill.
 
-    `item_class` is the class that `load_item` instantiates; None if the item exists before (given, or created empty).
+    `item_class` is the class that `load_item` instantiates; None if the item already exists (given, or created empty).
     """
 
     default_item_class: Any = dict

@@ -1,7 +1,7 @@
-"""The words of ASCII texts in one spelling, as `words(one_spelling(text))` returns them, in a fraction of the time.
+"""Splits ASCII texts into words in one spelling: the same words as `words(one_spelling(text))`, in much less time.
 
-The expression of `release_names` is searched only in texts with adjacent words that it may join. The words that it
-changes alone are in a table, which it has made.
+The slow regular expression of `release_names` runs only on texts in which it may join adjacent words, and on a few rare
+texts. Single words that it would change are looked up in a table, which is made with it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def ascii_words(text: str) -> list[str]:
 
 @cache
 def _rules() -> dict[str, tuple[str, frozenset[str]]]:
-    """Return, for a word, its spelling, and the words that one_spelling may join to it."""
+    """Return, for each listed word, its one spelling, and the following words that `one_spelling` may join to it."""
     short = [f"{number:0{digits}}" for digits in (1, 2) for number in range(10**digits)]
     numbers = [*short, *(f"{number:03}" for number in range(1000))]
     alone = [f"{kind}{number}" for kind in ("e", "ep", "episode") for number in numbers]
     alone += [f"{season}x{episode}" for season in short for episode in short if len(episode) > 1]
-    # All others are spelled so already.
+    # `one_spelling` does not change the other words of this form, such as s01e123.
     alone += [f"s{season}e{episode}" for season in short for episode in numbers if len(season) < 2 or episode in short]
     alone += [f"s{season}e0{episode}" for season in short for episode in short if len(episode) > 1]
     alone += ["x264", "x265", "x266", "hevc", "avc", "4k", "uhd"]

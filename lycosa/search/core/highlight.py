@@ -38,7 +38,7 @@ class _Span(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """Finds the words of a term. `spaced`: a letter after a match makes it the beginning of a longer word."""
+    """Finds the words of a term. If `spaced`, a match before a letter does not count: there the last word goes on."""
 
     words: re.Pattern[str]
     spaced: bool

@@ -6,9 +6,10 @@
     torrent_popularity  id -> two 48-bit numbers by which queries sort: `worth` (seeders, then time last seen; the
                         smallest is evicted first) and `counted` (time of the peer count, then leechers)
     torrent_hashes      the first 6 bytes of each infohash, id; a match is compared with the full infohash
-    torrent_denied      20 bytes of an infohash, or its `hashed_key` -> why and until when it may not be stored, and 20
-                        bytes of the other infohash of a hybrid torrent
-    torrent_changes     id -> token of a change that is not indexed; torrents after the last indexed id need no row
+    torrent_denied      20 bytes of an infohash, or its `hashed_key` -> the reason for the denial, its end, and for a
+                        hybrid torrent 20 bytes of the other infohash
+    torrent_changes     id -> token of a change that is not in the index yet; torrents after the last indexed id need
+                        no row
 
 A row should keep its size when it changes, so that its database page stays full. SQLite stores numbers near 0 in fewer
 bytes, so 2^47 is subtracted from the 48-bit numbers: then small ones take 6 bytes, as the others do.

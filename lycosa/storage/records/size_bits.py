@@ -1,6 +1,6 @@
 """Packs the sizes of a torrent's files into bits: Exp-Golomb codes of an order that suits most of the sizes.
 
-Sizes are nearly random, so only their leading zeros can be saved: a size of n bits takes about n + 1 bits.
+Sizes are nearly random, so only their leading zeros can be left out: a size of n bits takes about n + 1 bits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from itertools import pairwise
 
 ORDER_MASK = 0x3F
 REPEATS = 0x40
-"""Flag in the first byte: a bit before each size says if it equals the previous size, as in the parts of an archive."""
+"""Flag in the first byte: a bit before each size says if it equals the previous size. The parts of an archive often
+have the same size.
+"""
 
 
 def pack_sizes(sizes: list[int]) -> bytes:

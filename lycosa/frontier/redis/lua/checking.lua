@@ -99,7 +99,7 @@ local function check_host(name, held, queued)
     host.in_flight = transfers
   end
   if host.preparing == 1 and not held.preparing[name] then
-    repaired('host %s: it waits for its robots.txt or address, but no worker has leased it', name)
+    repaired('host %s: it waits for its robots.txt or address, but no worker has leased either', name)
     host.preparing = 0
   end
   if host.unconfirmed ~= '' and not held.names[host.unconfirmed] then
@@ -208,7 +208,7 @@ operations['check'] = function()
   local following = #names == limit and names[#names] .. '\0' or ''
   local states = call('HGETALL', key.segments)
   if following == '' then
-    check_segments(states, held, from == '' and queued) -- all hosts were in this step: the sums are complete
+    check_segments(states, held, from == '' and queued) -- `queued` is complete only if this call checked all hosts
     check_outboxes()
   end
   local sums, expected = {}, {}

@@ -28,7 +28,7 @@ REPAIR_EVERY_S = 3.0
 DELIVER_EVERY_S, DELIVER_IDLE_S, DELIVER_COUNT = 2.0, 0.02, 200
 """A worker delivers outboxes every DELIVER_EVERY_S, and every DELIVER_IDLE_S while it is idle.
 
-It delivers at once if DELIVER_COUNT records per target wait.
+It delivers at once if, on average, DELIVER_COUNT records wait for each target.
 """
 
 CRAWLS = "lycosa:crawls"
@@ -109,7 +109,7 @@ class Session:
         self._now, self._now_set_at = now, time.monotonic()
 
     async def open(self, policy: Mapping[str, float], known: str) -> str:
-        """Join the crawl and return its number (a random text).
+        """Join the crawl and return its number (random hexadecimal digits).
 
         `known` is the expected number; with "" any number is accepted, and a missing crawl is created.
 
@@ -157,7 +157,7 @@ class Session:
         return await self.calls.retry(lambda: method(partition.key + key, *arguments))
 
     async def exchange(self, requests: Sequence[ExchangeRequest]) -> dict[Partition, int]:
-        """Send the queued verbs of these partitions, and request leases. Return how many each granted.
+        """Send the queued verbs of these partitions, and request leases. Return how many leases each granted.
 
         The exchange is completed even if the caller is cancelled.
         """
@@ -207,8 +207,9 @@ class Session:
         await self.exchange([ExchangeRequest(each, NO_LEASES) for each in self.partitions])
 
     async def deliver(self, *, idle: bool = True) -> None:
-        """For each partition, deliver the outboxes that this worker has filled, or all if it has filled none.
+        """Deliver the records that wait in the outboxes of each partition to their target partitions.
 
+        The targets are those for which this worker has added records; if it has added none, all other partitions.
         Does nothing until enough records wait, or enough time has passed since the last delivery. An `idle` worker
         delivers sooner.
         """
@@ -226,7 +227,7 @@ class Session:
             await asyncio.gather(*(self.calls.deliver(source, self.partitions[number]) for number in targets))
 
     async def announce_expired(self) -> None:
-        """Tell the other partitions which workers expired, then confirm that to the first one."""
+        """Tell the other partitions which workers expired, then tell the first one that the others know."""
         first, *others = self.partitions
         for worker, commit in first.expired.items():
             for partition in others:

@@ -7,8 +7,8 @@ Judge and client share a key. TAG proves that the client has the key; the judge 
 (HMAC, RFC 2104) proves that the judge wrote the answer, and wrote it for this nonce. Each request has a new random
 nonce, so an old answer cannot be replayed.
 
-The address of a judge is one text: judge://KEY@HOST:PORT/?tls=PORT&pin=PIN. The pin is the SHA-256 of the public key of
-its certificate, in base64url: no certificate authority is trusted.
+The address of a judge is one string: judge://KEY@HOST:PORT/?tls=PORT&pin=PIN. The pin is the SHA-256 of the public key
+of its certificate, in base64url: no certificate authority is trusted.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def decode_answer(body: bytes, key: str, nonce: str) -> SeenRequest | None:
 
 
 def make_page(key: str, nonce: str) -> bytes:
-    """Return the page of a nonce. It has a form, a script and text, because proxies that alter pages change those."""
+    """Return the page for a nonce. It has a form, a script and text, which proxies that alter pages often change."""
     words = shake_256(f"{key} page {nonce}".encode()).hexdigest(512)
     return (
         f"<!doctype html><html><head><title>{words[:24]}</title><script>var page = '{words[24:64]}'</script></head>"

@@ -94,9 +94,9 @@ class WordIndex(Generic[T]):
         return found + self._find_hashed(words) if self._hashed and words else found
 
     def _find_hashed(self, words: Sequence[str]) -> list[T]:
-        """Return the values of hashed words. Each text is looked up once, even if it occurs several times.
+        """Return the values of hashed words. Each string is looked up once, even if it occurs several times.
 
-        The texts are: each word, two and three consecutive words joined, and, in scripts without spaces, pieces of
+        The strings are: each word, two and three consecutive words joined, and, in scripts without spaces, pieces of
         words. The same words occur in many names, so words that are not listed are cached.
         """
         if words and max(words) < FIRST_RUN:
@@ -118,10 +118,10 @@ class WordIndex(Generic[T]):
         return found
 
     def _joined_with_runs(self, words: Sequence[str]) -> set[str]:
-        """Return the texts to look up if some words are runs. A run is a word in a script without spaces.
+        """Return the strings to look up if some words are runs. A run is a word in a script without spaces.
 
-        The texts are: each word; two and three consecutive words joined, unless one of them is a run; and each piece of
-        a run that is as long as some hashed word.
+        The strings are: each word; two and three consecutive words joined, unless one of them is a run; and each piece
+        of a run that is as long as some hashed word.
         """
         following = [*words[1:], FIRST_RUN]
         joined = set(words)

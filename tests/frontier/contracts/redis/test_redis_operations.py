@@ -78,7 +78,7 @@ FAULTS: dict[str, tuple[Callable[[Crawl], object], str]] = {
         lambda crawl: crawl.change(HOST, "in_flight", 1000),
         "0 transfers are in flight, but the count is 1000",
     ),
-    "an unleased prerequisite": (lambda crawl: crawl.change(HOST, "preparing", 1), "but no worker has leased it"),
+    "an unleased prerequisite": (lambda crawl: crawl.change(HOST, "preparing", 1), "but no worker has leased either"),
     "an unknown start": (lambda crawl: crawl.change(HOST, "unconfirmed", "77"), "waits for a transfer that is over"),
     "records of a host": (lambda crawl: crawl.change(HOST, "queued", 9), "3 URLs are queued, but the count is 9"),
     "queued": (
