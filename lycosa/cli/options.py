@@ -88,7 +88,13 @@ FLAGS = (
         "Fetch all pages again in each period: hour, day, week, month, 3d...",
         default="none",
     ),
-    Flag("refresh", STORAGE, "AGE", "Fetch pages again that are older than this: 12h, 7d, 2w.", default="never"),
+    Flag(
+        "refresh",
+        STORAGE,
+        "AGE",
+        "Fetch pages again if their last fetch is older than this: 12h, 7d, 2w.",
+        default="never",
+    ),
     Flag("retry_dead", STORAGE, "", "Queue dead URLs again when the crawl starts or resumes."),
     Flag(
         "fingerprint_rules",

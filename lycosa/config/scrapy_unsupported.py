@@ -73,7 +73,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
     }),
     ("write the items in a pipeline of your own", {"FEED_EXPORTERS": ({},), "FEED_EXPORTERS_BASE": ()}),
     ("split the file afterwards: split -l N FILE.jsonl", {"FEED_EXPORT_BATCH_ITEM_COUNT": (0,)}),
-    ("fields are the columns of CSV (--fields); other outputs have all fields, as UTF-8: select fields in a pipeline", {
+    ("the setting fields selects columns of CSV; other outputs have all fields, in UTF-8: drop some in a pipeline", {
         "FEED_EXPORT_ENCODING": (None, "utf-8", "utf8", "UTF-8"), "FEED_EXPORT_FIELDS": (None,),
     }),
     ("each item is one line", {"FEED_EXPORT_INDENT": (0, None)}),
@@ -97,7 +97,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
     ("write all pipelines into pipelines", {"ITEM_PIPELINES_BASE": ({},)}),
     ("write a pipeline", {"ITEM_PROCESSOR": ("scrapy.pipelines.ItemPipelineManager",)}),
     ("write log_level = 'CRITICAL'", {"LOG_ENABLED": (True,)}),
-    ("the log is appended; delete the file before the crawl", {"LOG_FILE_APPEND": (True,)}),
+    ("the log is appended to the file: delete the file before the crawl", {"LOG_FILE_APPEND": (True,)}),
     ("add a filter or a handler to Python's logging", {"LOG_FORMATTER": ("scrapy.logformatter.LogFormatter",)}),
     ("use the spider's logger instead of print", {"LOG_STDOUT": (False,)}),
     ("no mail is sent: connect spider_closed in an extension", {

@@ -34,15 +34,15 @@ class VisitFrontier(Protocol):
         """
 
     async def block_host(self, host: str, until: float) -> None:
-        """Lease no records of this host before `until` (unix seconds). For a Retry-After or a failure."""
+        """Lease no records of this host before `until` (unix seconds). Used after a Retry-After header or a failure."""
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Queue a claim on the host, for a transfer that has no record. Always end it with `release_claim`.
 
         Like a lease, a claim needs a free slot and the host's turn. Claims are served before leases, but cannot starve
-        them. `wake` is called when `try_start` may return something new; it must only set a flag. `holder` is the lease
-        of the caller; its transfer is ended, as by `end_transfer`. If `needs_address` is true for the host, call
-        `set_address` first.
+        them. `wake` is called when `try_start` may return something new; it must only set a flag. `holder` is the
+        caller's own lease: `claim` ends its transfer, like `end_transfer`, which frees its slot. If `needs_address` is
+        true for the host, call `set_address` first.
         """
 
     async def try_start(self, claim: Claim, now: float) -> float:
@@ -61,7 +61,7 @@ class VisitFrontier(Protocol):
         """Return the stored facts of the host, None if there are none."""
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
-        """Store the facts of the host. Its Crawl-delay counts from `now`."""
+        """Store the facts of the host. A Crawl-delay in its robots.txt applies from `now` on."""
 
 
 class Frontier(VisitFrontier, Protocol):
@@ -129,7 +129,7 @@ class Frontier(VisitFrontier, Protocol):
         """
 
     async def begin_run(self, now: float) -> None:
-        """Begin a run. It may push into the segments that are the latest with their period now (say, the latest day).
+        """Begin a run. It may push into the latest segment of each period that has started (say, today's segment).
 
         These segments are not archived until the run ends.
         """
@@ -172,9 +172,9 @@ class ReadableFrontier(Frontier, Protocol):
 class FrontierOperations(Protocol):
     """The operations of `lycosa frontier`: views, and changes that a crawl itself never makes.
 
-    Long operations run in slices of at most `limit` rows. Each result has the cursor of the next slice; "" starts. The
-    frontier may change between two slices; rows that exist throughout are returned exactly once. Changes are durable
-    after the next `commit` of these operations or of the frontier.
+    Long operations run in slices of at most `limit` rows. The cursor of the first slice is ""; each result has the
+    cursor of the next slice. The frontier may change between two slices; rows that exist throughout are returned
+    exactly once. Changes are durable after the next `commit` of these operations or of the frontier.
     """
 
     async def stats(self) -> FrontierStats:
@@ -213,14 +213,14 @@ class FrontierOperations(Protocol):
     async def requeue(
         self, selection: Selection, into: str | None, now: float, cursor: str, limit: int
     ) -> RequeueResult:
-        """Queue dead and done rows again, with their attempts reset and the validators of the last fetch.
+        """Queue dead and done rows again. Reset their attempts; keep the validators of their last fetch.
 
         With `into`, copies are pushed into that segment and the rows stay unchanged. URLs already in that segment are
         skipped, even with `dont_filter`.
         """
 
     async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
-        """Expire the stored robots.txt of each host for which its last fetch failed. Return their number.
+        """Expire the stored robots.txt of those hosts whose robots.txt could not be fetched. Return their number.
 
         After a failed fetch, all URLs of the host are forbidden, perhaps for hours. Without this call, requeued URLs
         would be dead again at once.
@@ -249,7 +249,7 @@ class SharedCookies(Protocol):
         """Publish a changed or expired cookie of this jar. Other workers get it before the effects of later calls."""
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
-        """Call `on_change` with jar and cookie for each change since the crawl began, also by this worker."""
+        """Call `on_change` with jar and cookie for each change since the crawl began, including this worker's own."""
 
 
 class SharedCrawl(Protocol):

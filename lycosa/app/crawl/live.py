@@ -41,7 +41,7 @@ from lycosa.storage.ports import Sink
 from lycosa.storage.sinks.memory import MemorySink
 
 NO_FOLDER = Path("/dev/null")
-"""A folder that has no settings files, because a `Crawl` uses only the settings that the program passes."""
+"""Stands for a folder without settings files: a `Crawl` uses only the settings that the program passes."""
 
 USAGE = "Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)"
 
@@ -201,5 +201,5 @@ class Crawl:
         if settings.frontier and settings.overwrite:
             raise UsageError("a shared crawl cannot be started afresh: give another crawl_name, state and output")
         if settings.frontier and settings.output and settings.state is None:
-            raise UsageError("a Crawl with frontier and output needs a state, too: it keeps the output's position")
+            raise UsageError("a Crawl with frontier and output needs a state, too, to keep the position in the output")
         return settings

@@ -9,7 +9,7 @@ from lycosa.cli.lazy_group import LazyGroup
 COMMANDS = {
     "node": "Run a DHT node and show its state.",
     "crawl": "Find torrents and store their metadata.",
-    "explain": "Explain whether a torrent is stored, and if not, why.",
+    "explain": "Explain whether a torrent is stored, and if not, why not.",
     "stats": "Show what a crawl has stored and queued.",
     "lookup": "Find the peers of a torrent, and estimate its seeds and leechers.",
     "metadata": "Fetch the metadata of torrents from their peers.",

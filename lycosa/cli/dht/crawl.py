@@ -70,7 +70,8 @@ class CrawlOptions(NamedTuple):
     type=Size(),
     metavar="SIZE",
     help="Maximum size of torrents.sqlite with its log, such as 10G. Above it, torrents with the fewest seeders are "
-    "removed; among equals, those last seen longest ago. They are not stored again for 90 days. [default: no limit]",
+    "removed, and of these first the ones not seen for the longest time. Removed torrents are not stored again for 90 "
+    "days. [default: no limit]",
 )
 @click.option("--max-time", type=Number(1), metavar="S", help="Stop after this many seconds. [default: no limit]")
 @click.option(

@@ -17,7 +17,7 @@ from lycosa.core.units import format_count
 @click.argument("infohashes", nargs=-1, required=True, metavar="FILE|INFOHASH...")
 @records_options
 @click.option(
-    "--hashed", is_flag=True, help="Entries are SHA-256 hashes of 20-byte infohashes, so they do not reveal these."
+    "--hashed", is_flag=True, help="Entries are SHA-256 hashes of 20-byte infohashes, which hide the infohashes."
 )
 @click.option("--reason", default="", metavar="TEXT", help="Reason, which `lycosa dht explain` shows.")
 def command(infohashes: tuple[str, ...], location: Any, reason: str, *, hashed: bool) -> int:

@@ -1,4 +1,4 @@
-"""`lycosa dht explain`: explain whether a torrent is stored, and if not, why."""
+"""`lycosa dht explain`: explain whether a torrent is stored, and if not, why not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lycosa.cli.frontier.rows import format_time, json_option, print_json, print
 @records_options
 @json_option
 def command(infohash: str, location: Any, *, as_json: bool) -> int:
-    """Explain whether a torrent is in the store of a crawl, and if not, why. The crawl may be running.
+    """Explain whether a torrent is in the store of a crawl, and if not, why not. The crawl may be running.
 
     INFOHASH is an infohash in hexadecimal or base32, or a magnet link. The exit code is 0 if the torrent is stored,
     else 1.

@@ -95,7 +95,7 @@ async def _apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
     return DONE
 
 
-@command.command("hash", short_help="Hash words for a list of hashed words.")
+@command.command("hash", short_help="Print the hashes of words, for a rule file that hides the words.")
 def hash_words() -> int:
     """Read words from standard input, one per line, and write their hashes for a list of hashed words."""
     from lycosa.app.dht_rules import hashed_word

@@ -23,7 +23,7 @@ from lycosa.core.units import format_count
     type=NON_EMPTY,
     metavar="FILE",
     help="Write a copy of the torrent to this file, which may be FILE itself. The copy has no trackers; its nodes are "
-    "the closest good contacts.",
+    "the good contacts closest to the infohash.",
 )
 @node_options(is_short=True)
 def command(file: str, options: NodeOptions, output: str | None) -> int:

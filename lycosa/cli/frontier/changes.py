@@ -109,7 +109,9 @@ def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> N
         view = find_segment(segment, await state.operations.segments())
         left = view.queued + view.leased + view.delayed
         if left and not force:
-            raise UsageError(f"{format_count(left, 'URL')} in it not fetched yet: use --force to drop it anyway")
+            raise UsageError(
+                f"the segment has {format_count(left, 'URL')} not fetched yet: use --force to drop it anyway"
+            )
         dropped = await state.operations.drop(segment)
         await state.operations.commit()
         return dropped

@@ -53,7 +53,10 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
     "--ports", default=DEFAULT_PORTS, show_default=True, metavar="N,N-N", help="Ports that clients may connect to."
 )
 @click.option(
-    "--allow-private", multiple=True, metavar="HOST|NET|*", help="Private addresses and names that clients may reach."
+    "--allow-private",
+    multiple=True,
+    metavar="HOST|NET|*",
+    help="Private host or network that clients may reach; *: all. May be repeated.",
 )
 @click.option(
     "--names",

@@ -158,7 +158,7 @@ async def start_requests(spider: Spider, process_start: Sequence[Callable[..., A
 
 @contextmanager
 def wrap_user_errors(name: str) -> Iterator[None]:
-    """Turn an exception in the user's code `name` into a `BadSpider` that says where. Log the traceback."""
+    """Turn an exception in the user's function `name` into a `BadSpider` with its line. Log the traceback."""
     try:
         yield
     except (LycosaError, StopAsyncIteration):

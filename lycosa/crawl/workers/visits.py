@@ -1,4 +1,4 @@
-"""Runs the visits of a worker process as its owner requests them, and reports the outcomes."""
+"""Runs the visits that the owner of the crawl requests from a worker process, and reports the outcomes."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ ADDRESSES_MAX = 131_072
 BYTES_PER_S = 100_000.0
 """Maximum bytes sent per second, about 1 Mbit/s. A node on a home line answers a few dozen queries a second.
 
-libtorrent: 8,000 bytes.
+libtorrent's default is 8,000.
 """
 NEW_ADDRESSES_PER_MINUTE = 1_000
 """Maximum number of newly contacted addresses per minute. Home routers hold 4,000 to 16,000 connections for some

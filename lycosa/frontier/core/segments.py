@@ -36,7 +36,7 @@ NAME_MAX = 100
 NAMES_CACHED = 4096
 """Maximum number of names in each of three caches.
 
-Every commit looks up the names of all segments. With a resolver, every link looks up some.
+Every commit looks up the names of all segments. With a resolver, every link looks up a few.
 """
 
 SEGMENTS_KEPT_MAX = 900
@@ -107,9 +107,9 @@ class SegmentNaming:
     def of_request(self, request: Request, inherited: str) -> str:
         """Return the segment of a new request. Raises `BadSpider` if a resolver fails.
 
-        `inherited` is the segment of the page on which the request was found, or of the run. A request with the same
-        period inherits it, even if a later segment has begun. A request with another period gets the segment of its
-        own period. If the request is due in a later segment, it gets that segment instead.
+        `inherited` is the segment of the page on which the request was found, or of the run. A request with the period
+        of this segment inherits the segment, even if a later one has begun. A request with another period gets the
+        segment of its own period. If the request is due in a later segment, it gets that segment instead.
         """
         if self.period is not None and self.run_at:
             period = self.period(request)
@@ -145,8 +145,8 @@ def unnamed(_: Iterable[str]) -> list[str]:
 def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> SegmentNaming:
     """Parse the setting `segment`. Raises `BadSetting`.
 
-    `resolver` is the user's function if `word` is `module:function`. `spider` is the name of the spider; if `word` is
-    `spider`, it is the name of the segment, too.
+    `resolver` is the user's function if `word` is "module:function". `spider` is the name of the spider. If `word` is
+    "spider", the segment gets this name.
     """
     if resolver is not None:
         return SegmentNaming(_checked(resolver, word))
@@ -162,7 +162,7 @@ def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = No
 
 
 def by_period(resolver: Callable[[Request], object], name: str) -> SegmentNaming:
-    """Return the naming by a user's function that returns a period for each request. Error messages call it `name`."""
+    """Return the naming for a user's resolver of periods. `name` is the resolver's name in error messages."""
 
     def period(request: Request) -> str | None:
         try:

@@ -72,7 +72,7 @@ def ignore(step: str) -> None:
 
 
 class LmdbCrawlStore:
-    """Implements the part of `frontier.local.FrontierStore` that a crawl needs. A record's key is its queue key."""
+    """Implements the part of `frontier.local.FrontierStore` that a crawl needs. `key` is the key of a queue row."""
 
     def __init__(
         self, path: Path, *, sync: bool = False, on_step: Callable[[str], None] = ignore, expected: int = EXPECTED
@@ -207,7 +207,7 @@ class LmdbCrawlStore:
         return min((at for at in times if at is not None), default=None)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Commit the counters and all changes in one frame. After a checkpoint, release the memory of its rows."""
+        """Commit the counters and all changes in one frame of the log. After a checkpoint, release memory (`_trim`)."""
         counters = self.counters
         archived = self.registry.archive_finished(self.run_at)
         if not (archived or self._dirty or self.memtable.writes) and positions.items() <= counters.positions.items():
@@ -299,7 +299,8 @@ class LmdbCrawlStore:
                 return due / 1000
             heappop(window.heap)  # its segment was dropped
             self.memtable.put(DELAYED_TABLE, key, None)
-        # More records of dropped segments follow. A crawl with no other delayed records must not wait for them.
+        # The next records may belong to dropped segments, too. If no other records are delayed, return None: the crawl
+        # must not wait for these.
         return due / 1000 if any(segment.row.delayed for segment in live.values()) else None
 
     def _promote_first(self) -> list[HostWork]:

@@ -109,7 +109,7 @@ def tags_param(request: Request) -> dict[str, str]:
 
 
 def proxy_request_params(request: Request) -> ProxyRequest:
-    """Return the proxy request in the parameters `tag`, `session` and `avoid`."""
+    """Return the proxy request that the parameters `tag`, `session` and `avoid` describe."""
     avoid = request.query_params.getlist("avoid")
     if len(avoid) > AVOID_MAX:
         raise HTTPException(400, f"avoid is given {len(avoid):,} times: write it at most {AVOID_MAX:,} times")

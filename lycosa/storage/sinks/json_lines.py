@@ -1,4 +1,4 @@
-"""Encodes an item as one line of JSON. Also makes the errors of the sinks that write such lines.
+"""Encodes an item as one line of JSON. Also creates the errors that sinks of such lines raise.
 
 An item may be a dict, a msgspec struct, a dataclass, or an attrs, pydantic or Scrapy item. It may contain text,
 numbers, dates (ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. NaN and infinity
@@ -93,9 +93,9 @@ def _error_text(item: Any) -> str:
     where = f"{path}: " if path else ""
     kind = type(item).__qualname__
     if isinstance(value, Mapping):
-        return f"{where}cannot be written, the keys of a dict must be text or numbers ({kind})"
+        return f"{where}cannot be written; the keys of a dict must be text or numbers ({kind})"
     what = f"a {type(value).__qualname__!r} cannot be written"
-    return f"{where}{what}, only text, numbers, dates, bytes, lists, dicts and items ({kind})"
+    return f"{where}{what}; only text, numbers, dates, bytes, lists, dicts and items can ({kind})"
 
 
 def _unencodable_part(value: Any, path: str, depth: int) -> tuple[str, Any]:

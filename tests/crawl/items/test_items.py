@@ -335,7 +335,7 @@ def test_errors_about_an_item_are_explained_with_the_url() -> None:
     assert line_of(lambda: BookAttrs("A", "x")) == f'price: expected float, got "x" (on {URL})'
     assert line_of(lambda: BookAttrs("A", 1.0, -1)).startswith("size: must be >= 0: -1 (on ")
     assert line_of(lambda: to_line(Book("A", tags=[object()]))) == (
-        "tags[0]: a 'object' cannot be written, only text, numbers, dates, bytes, lists, dicts and items "
+        "tags[0]: a 'object' cannot be written; only text, numbers, dates, bytes, lists, dicts and items can "
         f"(Book on {URL})"
     )
     assert explain(BadItem("no price (5)"), URL) == f"no price (5) (on {URL})"

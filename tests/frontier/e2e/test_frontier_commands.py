@@ -448,7 +448,7 @@ def test_only_the_last_dropped_segments_are_listed(frontier):
 def test_drop(frontier, state):
     assert "'tuesday'" in fails(frontier, "drop", "tuesday", "--state", state)
     assert "-O" in fails(frontier, "drop", "", "--state", state)
-    assert "1 URL in it not fetched yet" in fails(frontier, "drop", "monday", "--state", state)
+    assert "the segment has 1 URL not fetched yet" in fails(frontier, "drop", "monday", "--state", state)
     assert frontier("drop", "monday", "--force", "--state", state).out == "segment monday dropped: 1 URL forgotten\n"
     assert [each["state"] for each in frontier("segments", "--state", state, "--json").json] == ["open", "dropped"]
     assert "a segment that was dropped: monday" in frontier("explain", f"{SITE}/7", "--state", state).out

@@ -85,15 +85,15 @@ def cyclic_item() -> dict[str, Any]:
     [
         (
             {"a": 1, "price": Foreign()},
-            "price: a 'Foreign' cannot be written, only text, numbers, dates, bytes, lists, dicts and items (dict)",
+            "price: a 'Foreign' cannot be written; only text, numbers, dates, bytes, lists, dicts and items can (dict)",
         ),
         ({"a": [{"b": 1}, {"b": Foreign()}]}, "a[1].b: "),
         (Film("t", Foreign()), "year: "),  # type: ignore[arg-type]
         (Book("t", Foreign()), "price: "),  # type: ignore[arg-type]
         (page(Foreign()), "text: "),  # type: ignore[arg-type]
-        ({"a": {(1, 2): 3}}, "a: cannot be written, the keys of a dict must be text or numbers (dict)"),
+        ({"a": {(1, 2): 3}}, "a: cannot be written; the keys of a dict must be text or numbers (dict)"),
         ({"a": "\ud800", "b": Foreign()}, "b: "),
-        (Foreign(), "a 'Foreign' cannot be written, only"),
+        (Foreign(), "a 'Foreign' cannot be written; only"),
         (cyclic_item(), "cannot be written"),
     ],
     ids=lambda value: type(value).__name__,

@@ -12,8 +12,8 @@ import math
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 
 RETRY_DELAYS_S = (60.0, 15 * 60.0, 3600.0, 6 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
-"""Delay after the first failure, the second, and so on. All further failures have the last of these delays. Peers
-return within hours or hardly ever.
+"""Delay after the first failure, the second, and so on. The last delay also follows every later failure. Peers return
+within hours or hardly ever.
 """
 
 JITTER = 0.2

@@ -39,7 +39,7 @@ async def redis_frontier(
     again: bool = False,
     on_created: Callable[[str], None] | None = None,
 ) -> RedisFrontier:
-    """Join the crawl of this name and spider, and set its number in `member`. Raises `UsageError` or `StateError`.
+    """Join the crawl of this name and spider. Store its number in `member.crawl`. Raises `UsageError` or `StateError`.
 
     `again`: whether this process was a worker of the crawl before, and has expired. `report` is called with a message
     when a call waits for the server, and when joining changes the limits. `on_created` (default: `report`) is called

@@ -35,7 +35,7 @@ _FORMULA = re.compile(r"[=+\-@\t\r]")
 
 
 class TorrentFeeds:
-    """See the module."""
+    """Serves search results in each of FORMS, and what browsers need for their search box."""
 
     def __init__(self, search: TorrentSearch, title: str) -> None:
         self._search, self._title = search, title
@@ -99,7 +99,7 @@ def base_url(request: Request) -> str:
 
 
 def torrent_json(torrent: StoredTorrent, *, files: bool = False) -> dict[str, object]:
-    """Return a torrent for programs. Unknown numbers are null."""
+    """Return a torrent as an object of JSON. Unknown numbers are null."""
     record, facts = torrent.record, facts_of_torrent(torrent)
     counted = torrent.counted is not None
     told: dict[str, object] = {
@@ -124,7 +124,7 @@ def torrent_json(torrent: StoredTorrent, *, files: bool = False) -> dict[str, ob
 
 
 def search_json(text: str, found: FoundTorrents) -> dict[str, object]:
-    """Return a page of results for programs."""
+    """Return a page of results as an object of JSON."""
     return {
         "query": text,
         "total": found.total,

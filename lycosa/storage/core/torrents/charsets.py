@@ -1,8 +1,9 @@
 """Decodes names in torrents: UTF-8, or an old encoding that may be undeclared or declared wrongly.
 
 Bytes that are valid UTF-8 are taken as UTF-8: hardly any text in another encoding is valid UTF-8, unless it has only a
-few letters. Otherwise each known encoding decodes all names of the torrent together, and the encoding whose characters
-are the most common in its languages wins. A declared encoding wins even if it is slightly less plausible.
+few letters. Otherwise all names of the torrent are decoded together, once with each known encoding. The result whose
+characters are the most common in the languages of its encoding wins. A declared encoding wins even if it is slightly
+less plausible.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def decode_names(names: Sequence[bytes], declared: str = "") -> list[str]:
 def _may_be_another(text: str) -> bool:
     """Return whether a name that is valid UTF-8 may be in another encoding, as other names of the torrent are.
 
-    This is possible if its characters have at most two bytes in UTF-8: the GBK bytes of 片头, for example, are valid.
+    This is possible if each character takes at most two bytes in UTF-8. The GBK bytes of 片头, for example, are also
+    valid UTF-8.
     """
     return not text.isascii() and max(text) < "\u0800"
 
