@@ -41,13 +41,25 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """A connection that is kept, as browsers do."""
+    """A connection that is kept, and opened again when the server has closed it, as browsers do."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def open(self) -> None:
+        """Connect."""
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        self._writer.close()
+        await self._writer.wait_closed()
 
     async def get(self, path: str) -> Answer:
         """Request a page. Raises an error unless it is there."""
+        if self._reader.at_eof():
+            await self.close()
+            await self.open()
         self._writer.write(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept-encoding: gzip\r\n\r\n".encode())
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
@@ -59,12 +71,12 @@ class Connection:
 @asynccontextmanager
 async def connected(port: int) -> AsyncIterator[Connection]:
     """Connect to the site."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    connection = Connection(port)
+    await connection.open()
     try:
-        yield Connection(reader, writer)
+        yield connection
     finally:
-        writer.close()
-        await writer.wait_closed()
+        await connection.close()
 
 
 def search_path(text: str, **values: str) -> str:

@@ -14,11 +14,13 @@ from tantivy import Occur, Query
 
 FIELD = "slice"
 SLICE_KEYS = 1 << 14
-COUNTED_MAX = 100_000
+COUNTED_MAX = 50_000
 """A request that cannot match more documents than these is answered from all documents."""
-SAMPLE_MIN = 5_000
-"""Minimum number of matches in the slices from which a request is answered. More matches are then estimated, to a few
-percent if their share is the same in older slices."""
+SAMPLE = 4_000
+"""Maximum number of matches that are expected in the slices that are searched first."""
+SAMPLE_MIN = 500
+"""Minimum number of matches in the slices from which a request is answered. The numbers of all matches that are
+estimated from these are wrong by a few percent, and by more if older slices differ."""
 FEW = 20
 """If the slices have fewer matches, the request is answered from all documents."""
 
@@ -57,7 +59,7 @@ class Slices:
 
     def first(self, most: int) -> Part:
         """Return the documents to try first for a request with at most `most` matches."""
-        return self._newest_part(2 * SAMPLE_MIN / most) if most > COUNTED_MAX else Part()
+        return self._newest_part(SAMPLE / most) if most > COUNTED_MAX else Part()
 
     def more(self, part: Part, matches: int, wanted: int = 0) -> Part:
         """Return the documents to try after a part with so many matches, which are too few."""

@@ -38,6 +38,7 @@ def entries() -> list[IndexEntry]:
 def index(tmp_path, monkeypatch, entries) -> Iterator[Index]:
     monkeypatch.setattr(tantivy_slices, "SLICE_KEYS", 20)
     monkeypatch.setattr(tantivy_slices, "COUNTED_MAX", 100)
+    monkeypatch.setattr(tantivy_slices, "SAMPLE", 100)
     monkeypatch.setattr(tantivy_slices, "SAMPLE_MIN", 50)
     with closing(TantivyIndex(tmp_path / "index", TORRENTS, write=True)) as index:
         index.add(entries)
