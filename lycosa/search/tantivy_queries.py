@@ -16,6 +16,7 @@ from itertools import product
 from tantivy import FieldType, Occur, Query
 from tantivy import Schema as Fields
 
+from lycosa.search import tantivy_slices
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term
 from lycosa.search.core.request import SearchRequest, ValueFilter
 from lycosa.search.core.schema import Schema
@@ -56,6 +57,20 @@ class TantivyQueries:
             low = 0 if wanted.low is None else wanted.low
             found = Query.range_query(self._fields, wanted.field, FieldType.Unsigned, low, wanted.high)
         return Query.const_score_query(found, 0.0)
+
+    def rarer(self, request: SearchRequest) -> SearchRequest | None:
+        """Return a request for documents with the rarer words of a loose query, which rank first. Return None if all of
+        the words are frequent, or none is."""
+        query = request.query
+        if not isinstance(query, LooseQuery):
+            return None
+        found = [(term, count) for term in query.optional if (count := self._term_most(term))]
+        rare = tuple(term for term, count in found if count <= tantivy_slices.COUNTED_MAX)
+        frequent = len(found) - len(rare)
+        if not rare or not frequent:
+            return None
+        needed = max(query.needed - frequent, 1)
+        return request._replace(query=query._replace(optional=rare, needed=needed))
 
     def most(self, request: SearchRequest, documents: int) -> int:
         """Return a number that the matches of a request do not exceed. `documents` is the number of all documents."""

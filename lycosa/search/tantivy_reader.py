@@ -47,6 +47,9 @@ class TantivyReader:
 
     def find(self, request: SearchRequest) -> Matches:
         """See `Index.find`."""
+        rarer = None if request.exact else self._queries.rarer(request)
+        if rarer and (matches := self.find(rarer)).total:
+            return matches._replace(exact=False)
         wanted = request.offset + request.limit
         part = self._newest(request)
         # With a filter, few results do not mean that few documents have the phrase.
