@@ -8,7 +8,7 @@ from collections.abc import Callable
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.store import FetchedTorrent, TorrentTaker
-from lycosa.storage.core.torrent_record import TorrentRecord
+from lycosa.storage.core.torrent_record import Refusal, Standing, TorrentRecord
 from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.ports import RecordStore
 
@@ -19,7 +19,7 @@ Inspect = Callable[[TorrentRecord], Inspection]
 
 
 class ContentStage:
-    """See the module. Both infohashes of a refused torrent are denied, so neither is tried again."""
+    """See the module. Both infohashes of a refused torrent are denied, also if only one of them was denied before."""
 
     def __init__(
         self, inspect: Inspect, records: RecordStore, queue: HashQueue, taker: TorrentTaker, funnel: Funnel
@@ -32,13 +32,27 @@ class ContentStage:
             inspected = self._inspect(torrent.record)
         else:
             inspected = await asyncio.to_thread(self._inspect, torrent.record)
-        if not inspected.refused:
+        if inspected.refused:
+            await self._deny(torrent, inspected.refused, CrawlOutcome.REFUSED_BY_RULES, f"refused: {inspected.refused}")
+        elif (denied := await self._other_denied(torrent.record.keys)) is not None:
+            await self._deny(torrent, denied.reason, CrawlOutcome.FORBIDDEN, denied.standing.name.lower())
+        else:
             await self._taker.put(torrent._replace(record=inspected.record))
-            return
+
+    async def _other_denied(self, keys: tuple[bytes, ...]) -> Refusal | None:
+        """Return the denial of an infohash of a hybrid torrent. It could not be known before the fetch of the other."""
+        if len(keys) > 1:
+            for infohash, standing in (await self._records.standing(keys, self._queue.now())).items():
+                if standing is Standing.DENIED:
+                    return await self._records.refusal(infohash, self._queue.now())
+        return None
+
+    async def _deny(self, torrent: FetchedTorrent, reason: str, outcome: CrawlOutcome, ended: str) -> None:
+        """Deny both infohashes of a torrent, and end its lease."""
         try:
-            self._funnel.count(CrawlOutcome.REFUSED_BY_RULES)
+            self._funnel.count(outcome)
             keys = torrent.record.keys
-            await self._records.deny(keys, reason=inspected.refused, hybrids=[keys])
-            await self._queue.done([torrent.lease], f"refused: {inspected.refused}")
+            await self._records.deny(keys, reason=reason, hybrids=[keys])
+            await self._queue.done([torrent.lease], ended)
         finally:
             torrent.release()

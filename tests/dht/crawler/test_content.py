@@ -10,9 +10,9 @@ from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.crawler.content import INLINE_BYTES_MAX, ContentStage
 from lycosa.dht.crawler.core.hash_records import POLICY, SAMPLED
 from lycosa.dht.crawler.queue import HashQueue
-from lycosa.dht.crawler.store import FetchedTorrent
+from lycosa.dht.crawler.store import FetchedTorrent, StoreStage
 from lycosa.frontier.lsm.frontier import embedded_frontier
-from lycosa.storage.core.torrent_record import Standing, TorrentRecord
+from lycosa.storage.core.torrent_record import Refusal, Standing, TorrentRecord
 from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.storage.torrents import torrent
@@ -50,6 +50,28 @@ def test_accepted_torrents_are_cleaned_and_refused_ones_denied_by_both_infohashe
         assert refusal is not None
         assert refusal.reason == "not here"
         assert (await queue.stats()).done == 1
+        await frontier.close()
+
+    asyncio.run(run())
+
+
+def test_a_torrent_whose_other_infohash_is_denied_is_denied_by_both(tmp_path: Path) -> None:
+    async def run() -> None:
+        frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
+        queue, store, funnel = HashQueue(frontier, lambda: NOW, lambda: 0.0), MemoryRecordStore(), Funnel()
+        v1, v2 = HYBRID.keys
+        await store.deny([v1], reason="a notice")
+        await queue.push([v2], SAMPLED)
+        [lease] = await queue.lease(1)
+        released: list[bool] = []
+        taker = StoreStage(store, queue, funnel)
+        stage = ContentStage(Inspection, store, queue, taker, funnel)
+        await stage.put(FetchedTorrent(lease, HYBRID, 9, lambda: released.append(True)))
+        assert (taker.waiting, released, funnel.counts) == (0, [True], {CrawlOutcome.FORBIDDEN: 1})
+        assert await store.refusal(v2, NOW) == Refusal(Standing.DENIED, None, "a notice")
+        assert (await queue.stats()).reasons == {"denied": 1}
+        await store.allow([v1])
+        assert await store.standing([v1, v2], NOW) == {}
         await frontier.close()
 
     asyncio.run(run())

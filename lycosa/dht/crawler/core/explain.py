@@ -131,7 +131,7 @@ def _ended(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
     if row.reason == PRIVATE:
         yield f"fetched{_at(row, when)}, but not stored: it is private, so it belongs to a closed tracker"
     elif row.reason == FETCHED and facts.refusal is None:
-        yield f"fetched{_at(row, when)}, but no longer in the store: it was removed, or the store was replaced"
+        yield f"fetched{_at(row, when)}, but not in the store: it was refused or removed, or the store was replaced"
     elif row.reason == FETCHED:
         yield f"fetched{_at(row, when)}"
     else:

@@ -108,7 +108,7 @@ def test_the_answer_in_one_word_and_in_sentences(facts: HashFacts, answer: Answe
     ("reason", "text"),
     [
         ("private", "fetched at <1500>, but not stored: it is private, so it belongs to a closed tracker"),
-        ("fetched", "fetched at <1500>, but no longer in the store: it was removed, or the store was replaced"),
+        ("fetched", "fetched at <1500>, but not in the store: it was refused or removed, or the store was replaced"),
     ],
 )
 def test_a_fetched_torrent_that_is_not_in_the_store_is_private_or_was_removed(reason: str, text: str) -> None:
