@@ -40,6 +40,9 @@ TABLES = (
     "CREATE TABLE torrent_changes (id {id} PRIMARY KEY, token {bigint} NOT NULL){engine}",
     "INSERT INTO torrent_store VALUES (1, 1, 0, 0)",
 )
+NEW_COLUMN = "other"
+"""A column of torrent_denied that the tables of earlier versions lack."""
+ADD_COLUMN = f"ALTER TABLE torrent_denied ADD COLUMN {NEW_COLUMN} {{hash}}"
 NAMES = {"torrent_store", "torrents", "torrent_popularity", "torrent_hashes", "torrent_denied", "torrent_changes"}
 STORED = (
     "SELECT t.id, t.v1, t.v2, t.content, p.worth, p.counted"

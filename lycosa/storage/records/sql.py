@@ -22,7 +22,7 @@ from lycosa.core.errors import (
     UsageError,
 )
 from lycosa.storage.core.torrent_record import RecordPolicy
-from lycosa.storage.records.rows import NAMES, TABLES
+from lycosa.storage.records.rows import ADD_COLUMN, NAMES, NEW_COLUMN, TABLES
 from lycosa.storage.records.tables import TableRecordStore
 
 CONNECT_S = 10
@@ -68,6 +68,8 @@ class SqlRecordStore(TableRecordStore):
     """See `storage.ports.RecordStore`. `shown` is the URL without its password."""
 
     driver: str
+    schema: str
+    """The SQL expression for the schema of the tables."""
 
     def __init__(self, url: str, shown: str, policy: RecordPolicy | None = None) -> None:
         super().__init__(policy)
@@ -93,9 +95,9 @@ class SqlRecordStore(TableRecordStore):
         """Return whether the server has no space left."""
 
     def _prepare(self, connection: Any) -> Any:
-        """Create the tables if there are none."""
+        """Create the tables if there are none, and add the column that the tables of earlier versions lack."""
         self._connection = connection
-        if self._tables() >= NAMES and self._query("SELECT 1 FROM torrent_store"):
+        if self._tables() >= NAMES and self._has_column() and self._query("SELECT 1 FROM torrent_store"):
             return connection
         self._lock_creation()
         there = NAMES & self._tables()
@@ -113,8 +115,14 @@ class SqlRecordStore(TableRecordStore):
                 self._execute(f"DROP TABLE {name}")
             for statement in TABLES:
                 self._execute(statement.format_map(self.types))
+        elif not self._has_column():
+            self._execute(ADD_COLUMN.format_map(self.types))
         self._disconnect()  # unlocks
         return self._connect()
+
+    def _has_column(self) -> bool:
+        columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'torrent_denied'"
+        return NEW_COLUMN in {name for (name,) in self._query(f"{columns} AND table_schema = {self.schema}")}
 
     def _error(self, error: Exception) -> LycosaError | None:
         if isinstance(error, RuntimeError):  # from pymysql, if a login needs another package
@@ -133,6 +141,7 @@ class PostgresqlRecordStore(SqlRecordStore):
     """On PostgreSQL."""
 
     driver = "psycopg"
+    schema = "current_schema()"
     types = {
         "integer": "integer",
         "bigint": "bigint",
@@ -173,6 +182,7 @@ class MysqlRecordStore(SqlRecordStore):
     """On MySQL or MariaDB, with the engine InnoDB."""
 
     driver = "pymysql"
+    schema = "DATABASE()"
     types = {
         "integer": "INT",
         "bigint": "BIGINT",

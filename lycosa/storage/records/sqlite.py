@@ -6,9 +6,9 @@ import sqlite3
 from pathlib import Path
 
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, StorageUnavailable, UsageError
-from lycosa.infra.sqlite import DatabaseHeader, error_code, open_database, storage_error
+from lycosa.infra.sqlite import DatabaseHeader, error_code, open_database, storage_error, transaction
 from lycosa.storage.core.torrent_record import RecordPolicy
-from lycosa.storage.records.rows import TABLES
+from lycosa.storage.records.rows import ADD_COLUMN, NEW_COLUMN, TABLES
 from lycosa.storage.records.tables import EVICT_ROWS, TableRecordStore
 
 FORMAT = int.from_bytes(b"LyTR")
@@ -76,7 +76,13 @@ class SqliteRecordStore(TableRecordStore):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         statements = [statement.format_map(TYPES) for statement in TABLES]
         make = (*statements, f"PRAGMA application_id={FORMAT}", f"PRAGMA user_version={VERSION}")
-        return open_database(self.path, self._refuse, make, sync=self._sync, settings=SETTINGS)
+        database = open_database(self.path, self._refuse, make, sync=self._sync, settings=SETTINGS)
+        try:
+            _add_column(database)
+        except BaseException:
+            database.close()
+            raise
+        return database
 
     def _refuse(self, found: DatabaseHeader) -> None:
         if (found.application_id or found.tables) and found.application_id != FORMAT:
@@ -122,3 +128,13 @@ class SqliteRecordStore(TableRecordStore):
 
     def _pragma(self, name: str) -> int:
         return int(self._execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _add_column(database: sqlite3.Connection) -> None:
+    def is_missing() -> bool:
+        return all(row[1] != NEW_COLUMN for row in database.execute("PRAGMA table_info(torrent_denied)"))
+
+    if is_missing():
+        with transaction(database):
+            if is_missing():  # else another process has added it
+                database.execute(ADD_COLUMN.format_map(TYPES))

@@ -31,6 +31,7 @@ from lycosa.storage.records.outages import OutageWait
 from lycosa.storage.records.rows import NAMES
 from lycosa.storage.records.sql import SqlRecordStore, open_sql_records
 from lycosa.storage.records.sqlite import SqliteRecordStore
+from lycosa.storage.records.tables import TableRecordStore
 from tests.conftest import need
 from tests.servers.mariadb import MARIADB, MariadbServer, find_mariadb, mariadb_process
 from tests.servers.postgresql import POSTGRESQL, PostgresqlServer, find_postgresql, postgresql_process
@@ -534,6 +535,21 @@ def test_a_missing_table_is_one_clear_error_and_the_others_are_kept(open_store: 
         await other.close()
         await store._run(lambda: store._execute("ALTER TABLE elsewhere RENAME TO torrent_changes"))
         assert await store.count() == 1
+
+    run(open_store, scenario)
+
+
+def test_the_tables_of_an_earlier_version_get_a_new_column(open_store: Open):
+    async def scenario(store: RecordStore):
+        if not isinstance(store, TableRecordStore):
+            return
+        await store.deny([torrent(1).infohash_v1])
+        await store._run(lambda: store._execute("ALTER TABLE torrent_denied DROP COLUMN other"), write=True)
+        later = open_store()
+        await later.open()
+        await later.deny(torrent(2).keys)
+        assert (await later.put([torrent(1), torrent(2)], NOW)).new == 0
+        await later.close()
 
     run(open_store, scenario)
 
