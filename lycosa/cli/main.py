@@ -128,7 +128,7 @@ def _refuse_stale_modules() -> None:
 
 
 def _is_stale(root: Path) -> bool:
-    suffix = EXTENSION_SUFFIXES[0]  # of this Python
+    suffix = EXTENSION_SUFFIXES[0]  # of modules compiled for this Python
     sources: list[Path] = []
     with contextlib.suppress(OSError):  # the stamp of scripts/compile lists the sources
         stamp = root / "build/compiled" / suffix.split(".")[1] / "stamp"

@@ -133,7 +133,7 @@ class UserTable(NamedTuple):
 
 
 def relative_outputs(base: Path, outputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the outputs, with the paths of their files relative to the folder `base`."""
+    """Return the outputs. The relative paths of files are resolved against the folder `base`."""
     return tuple(str(base / each) if parse_output(each).path else each for each in outputs)
 
 

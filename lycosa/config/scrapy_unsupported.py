@@ -55,7 +55,9 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
         "DOWNLOADER_CLIENT_TLS_METHOD": ("TLS",), "DOWNLOAD_TLS_MAX_VERSION": (None,),
         "DOWNLOAD_TLS_MIN_VERSION": (None,),
     }),
-    ("to turn off a built-in one, set it to none in downloader_middlewares", {"DOWNLOADER_MIDDLEWARES_BASE": ()}),
+    ("to turn off a built-in middleware, set it to none in downloader_middlewares", {
+        "DOWNLOADER_MIDDLEWARES_BASE": (),
+    }),
     ("the system chooses the local address", {"DOWNLOAD_BIND_ADDRESS": (None,)}),
     ("only http and https are fetched; a downloader middleware's process_request may return other responses", {
         "DOWNLOAD_HANDLERS": ({},), "DOWNLOAD_HANDLERS_BASE": (),
@@ -65,7 +67,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
         "DUPEFILTER_CLASS": ("scrapy.dupefilters.RFPDupeFilter",),
         "REQUEST_FINGERPRINTER_CLASS": ("scrapy.utils.request.RequestFingerprinter",),
     }),
-    ("to turn off a built-in one, set it to none in extensions", {"EXTENSIONS_BASE": ()}),
+    ("to turn off a built-in extension, set it to none in extensions", {"EXTENSIONS_BASE": ()}),
     ("write -o FILE.jsonl, .json, .csv or .sqlite (or set output)", {
         "FEEDS": ({},), "FEED_FORMAT": ("jsonlines", "jsonl", "jl"), "FEED_STORAGES": ({},), "FEED_STORAGES_BASE": (),
         "FEED_STORAGE_FTP_ACTIVE": (False,), "FEED_STORAGE_GCS_ACL": ("",), "FEED_STORAGE_S3_ACL": ("",),
@@ -127,7 +129,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
         "SPIDER_CONTRACTS": ({},), "SPIDER_CONTRACTS_BASE": (),
     }),
     ("use spider_modules", {"SPIDER_LOADER_CLASS": ("scrapy.spiderloader.SpiderLoader",)}),
-    ("to turn off a built-in one, set it to none in spider_middlewares", {"SPIDER_MIDDLEWARES_BASE": ()}),
+    ("to turn off a built-in middleware, set it to none in spider_middlewares", {"SPIDER_MIDDLEWARES_BASE": ()}),
     ("read crawler.stats in an extension", {"STATS_CLASS": ("scrapy.statscollectors.MemoryStatsCollector",)}),
     ("use lycosa frontier status|hosts|list while the crawl runs", {
         "TELNETCONSOLE_ENABLED": (False,), "TELNETCONSOLE_HOST": (), "TELNETCONSOLE_PASSWORD": (),

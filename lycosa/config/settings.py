@@ -156,7 +156,7 @@ class Settings:
     http_pass: Annotated[str, Text("text", SHORT, "")] = ""
     """Password for HTTP authentication."""
     http_auth_domain: Annotated[str, Text("a domain", SHORT, "")] = ""
-    """Domain that gets user name and password, and so do its subdomains; `*` for every host."""
+    """Domain whose hosts (subdomains, too) get the user name and password; `*` for every host."""
     allow_private: Annotated[tuple[str, ...], Networks()] = ()
     """Private hosts and networks to which links of public pages may lead; `*` for all."""
     referrer_policy: Annotated[str, Choice(REFERRER_POLICIES)] = "no-referrer-when-downgrade"

@@ -1,8 +1,8 @@
 """A Bloom filter that grows with its contents and keeps its rate of false positives.
 
 It consists of layers of fixed size (rbloom). Each layer has `GROWTH` times the capacity of the one before, up to
-`CAPACITY_MAX`, and half its rate of false positives, so that the total rate stays below twice the first one (Almeida et
-al., Scalable Bloom Filters, 2007). A look-up queries every layer, so there are few layers.
+`CAPACITY_MAX`, and half its rate of false positives, so that the total rate stays below twice that of the first layer
+(Almeida et al., Scalable Bloom Filters, 2007). A look-up queries every layer, so there are few layers.
 
 Elements are 64-bit fingerprints, which are hashes already. Pure: bytes in and out; damaged bytes raise `ValueError`.
 """
@@ -35,11 +35,14 @@ EXPECTED_MAX = 1_000_000_000
 EXPLAINED_MAX = 10**15
 """Maximum number of fingerprints for which `too_large` calculates the memory.
 
-The setting itself refuses larger numbers.
+The setting `expected_urls` refuses larger numbers without this calculation.
 """
 
 CAPACITY_MAX = 64_000_000
-"""Maximum capacity of a further layer, in fingerprints. A layer is saved as a whole: 100 MB for this many."""
+"""Maximum capacity of a further layer, in fingerprints.
+
+A layer is saved as a whole; with this capacity it takes about 100 MB.
+"""
 
 LAYERS_MAX = 12
 BATCH_MAX = 100_000

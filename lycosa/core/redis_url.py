@@ -6,8 +6,8 @@
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST.../NAME[/DB]    the master that these Sentinels know as NAME
 
 `rediss` instead of `redis` means TLS. Then ?ca=FILE is the certificate authority to trust, and ?cert=FILE&key=FILE our
-certificate. ?sentinel_user=USER&sentinel_password=PASSWORD is the login for the Sentinels. A caller may accept further
-options.
+certificate and its key. ?sentinel_user=USER&sentinel_password=PASSWORD is the login for the Sentinels. A caller may
+accept further options.
 """
 
 from __future__ import annotations

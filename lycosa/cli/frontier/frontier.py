@@ -1,7 +1,7 @@
 """`lycosa frontier status | segments | hosts | list | explain`: show what a crawl has done and still has to do.
 
-Works on a stopped state, through the socket of a running crawl, or on a shared frontier. `changes` has the commands
-that change the frontier.
+Works on a stopped state, through the socket of a running crawl, or on a shared frontier. The module
+`changes` has the commands that change the frontier.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def segments(location: CrawlLocation, as_json: bool) -> None:
         views, now = await state.operations.segments(), time.time()
         hidden = max(0, sum(view.state is SegmentState.DROPPED for view in views) - DROPPED_SHOWN)
         if hidden and not as_json:
-            progress.write([f"{format_count(hidden, 'segment')} dropped earlier not shown: --json lists all"])
+            progress.write([f"not shown: {format_count(hidden, 'segment')} dropped earlier; --json lists all"])
             first = next(place for place, view in enumerate(views) if view.state is SegmentState.DROPPED)
             views = [*views[:first], *views[first + hidden :]]
         table = TextTable("segment", "state", "starts", ">queued", ">leased", ">delayed", ">done", ">dead", style=1)
@@ -192,7 +192,7 @@ def explain(url: str, location: CrawlLocation, as_json: bool) -> None:
             for line in explain_url(known, now, lambda at: format_time(at, now))
         ]
         if as_json:
-            # Spiders may have different fingerprint rules, and therefore different rows. The host is the same for all.
+            # Spiders with different fingerprint rules have different rows for this URL. The host is the same for all.
             rows, host = [row_json(row) for _, known in found for row in known.rows], found[0][1].host
             print_json({"url": canonical, "why": lines, "rows": rows, "host": host and view_json(host)})
             return
@@ -226,13 +226,14 @@ async def _status(state: OpenState, *, as_json: bool) -> None:
     operations, now = state.operations, time.time()
     stats = await operations.stats()
     rate = None
-    if state.runs:  # the rate needs two snapshots, because the owner keeps only counts
+    if state.runs:  # the rate needs two snapshots, because a running crawl reports only counts
         await asyncio.sleep(RATE_OVER_S)
         later = await operations.stats()
         rate, stats = (later.done - stats.done) / RATE_OVER_S, later
     views = await operations.segments()
     not_started = sum(view.queued for view in views if view.starts_at > now)
-    idle = not (stats.queued > not_started or stats.leased)  # only delayed URLs and later segments are left, if any
+    # Idle: all that is left, if anything, are delayed URLs, and the URLs of segments that have not started.
+    idle = not (stats.queued > not_started or stats.leased)
     lookups = stats.lookups
     known = {
         "path": state.place,

@@ -39,7 +39,7 @@ TIME_SUFFIXES = ("_at", "until")
 """Suffixes of the names of time fields. In these fields 0 means no time."""
 
 SLICE = 1000
-"""Maximum number of rows read or changed in one call. The owner of a running crawl returns fewer."""
+"""Maximum number of rows read or changed in one call. The process that owns a running crawl returns fewer."""
 
 CRAWL_OPTIONS = (
     click.option("--state", "state_dir", metavar="DIR", help="State folder. [default: the only one in .lycosa/]"),
@@ -150,7 +150,7 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
 
 
 async def check_segment(operations: FrontierOperations, selection: Selection) -> None:
-    """Raise `UsageError` if the selected segment does not exist. Without this check it would look like an empty one."""
+    """Raise `UsageError` if the selected segment does not exist. Otherwise it would look like an empty segment."""
     if selection.segment is not None:
         find_segment(selection.segment, await operations.segments())
 

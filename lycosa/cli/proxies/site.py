@@ -37,8 +37,8 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     """Serve the API of a pool (/api, described by /api/openapi.json), metrics for Prometheus, and web pages.
 
     Without a key only this machine has access, and only loopback addresses can be bound. With a key, programs send
-    "Authorization: Bearer KEY", and a browser asks the user for it as a password. HTTPS is not supported: put a reverse
-    proxy in front of the server.
+    "Authorization: Bearer KEY", and a browser asks the user for the key as a password. HTTPS is not supported: put a
+    reverse proxy in front of the server.
 
     \b
     lycosa proxies site --pool pool
@@ -53,7 +53,7 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
         key = checked_key(key, f"--key-file {key_file}" if key_file else KEY_VARIABLE)
     host, port = parse_bind(bind, BIND)
     access = Access(bool(key), f"set {KEY_VARIABLE}", "the key")
-    # Before the pool is opened: the port may be in use.
+    # The port may be in use: this is found out before the pool is opened.
     listener = listen(host, port, f"--bind {bind}", access, advice=f"--bind {host}:0")
     return asyncio.run(_serve(where, key, listener, access))
 

@@ -139,7 +139,7 @@ def build(
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
-    analysis_of(analysis or ())  # before anything is erased
+    analysis_of(analysis or ())  # raises for an unknown name, before anything is erased
     if fresh:
         erase_index(place)
     if analysis is not None or declared:
@@ -150,11 +150,11 @@ def build(
         progress.write([f"{place}: {format_count(index.count(), 'document')}"])
 
 
-@command.command("stats", short_help="Show the size of an index and the position in each source.")
+@command.command("stats", short_help="Show the size of an index, and how much of each source is indexed.")
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
 def stats(index_dir: str | None, as_json: bool) -> None:
-    """Show how many documents an index has, its size, and the position in each source file."""
+    """Show how many documents an index has, its size, and how many bytes of each source file are indexed."""
     from lycosa.app.search import index_stats
 
     documents, size_bytes, positions = index_stats(chosen_index(index_dir))

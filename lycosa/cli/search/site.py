@@ -24,7 +24,7 @@ PORT = 8080
     "--port",
     type=click.IntRange(0, 65535),
     metavar="N",
-    help=f"Port to listen on; 0 for a free one.  [default: {PORT} or a free one]",
+    help=f"Port to listen on; 0 for any free port.  [default: {PORT}, or any free port if {PORT} is in use]",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen on.")
 @click.option(

@@ -104,7 +104,7 @@ class SiteOptions(NamedTuple):
 
 
 def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str, guarded: Callable[[Any], Any]) -> int:
-    """Serve the site of a store until a signal. `guarded` wraps the site, and refuses foreign host names."""
+    """Serve the site of a store until a signal. `guarded` makes it refuse requests under other host names."""
     return asyncio.run(_serve(location, options, listener, line, guarded))
 
 

@@ -199,8 +199,8 @@ def check_start_requests(spider: object) -> str:
     `start_requests` is never called, so a login in it would be skipped.
     """
     owner = type(spider)
-    # Only the first class in the MRO that defines one of the two counts: its `start` overrides an inherited
-    # `start_requests`.
+    # Look only at the first class in the MRO that defines `start` or `start_requests`: its `start` overrides an
+    # inherited `start_requests`.
     defined: Mapping[str, Any] = next(
         (vars(each) for each in owner.__mro__ if {"start", "start_requests"} & set(vars(each))), {}
     )

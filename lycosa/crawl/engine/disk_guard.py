@@ -1,6 +1,6 @@
 """Pauses a crawl before a device that it writes to is full. A paused crawl leases no records.
 
-The crawl pauses when the free space is less than the floor. The space of the floor is reserved for the running visits,
+The crawl pauses when the free space is less than a minimum, the floor. This space is reserved for the running visits,
 which finish and commit. A check costs a system call per path, so it runs only once per commit, and every
 SHORTAGE_CHECK_S during a shortage.
 """

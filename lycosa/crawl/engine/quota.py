@@ -30,7 +30,7 @@ class PageQuota:
         views = {view.name: view for view in await operations.segments()}
         reasons = [views[name].reasons for name in segments(views) if name in views]
         pages = sum(count for each in reasons for reason, count in each.items() if _is_page(reason))
-        # The counts of the segments lack our uncommitted pages, so the difference may be too low, but never too high.
+        # The counts of the segments lack our uncommitted pages, so `_others` may be too low, but never too high.
         self._others = max(0, pages - self._ours)
 
     async def poll(self, operations: FrontierOperations, segments: CurrentSegments, wake: Callable[[], None]) -> None:

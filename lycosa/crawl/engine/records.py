@@ -108,7 +108,8 @@ def to_request(record: UrlRecord) -> Request:
 def replacement_record(
     record: UrlRecord, request: Request, spider: object, naming: Naming = DEFAULT_NAMING, *, guarded: bool = False
 ) -> UrlRecord:
-    """Return the record of a request that replaces the request of `record`, such as a redirect: same depth and segment.
+    """Return the record of a request that replaces the request of `record`, such as a redirect.
+    The new record has the same depth and segment.
 
     Both records may have the same fingerprint, for example if a site adds a slash or a middleware adds a header. In
     this case the new record gets `dont_filter`, so that it is fetched. Raises `BadUrl` or `BadSpider`.

@@ -6,7 +6,7 @@ records. URLs keep their validators, so an unchanged page costs one conditional 
 A new segment takes over every URL of the previous one, even a 404, which may be a page by now. This is necessary: an
 unchanged page is not parsed, so URLs that are linked only there would never be found. If the previous segment is
 unfinished, this takes two passes: one at the start, and one when the frontier has nothing left. If requests have their
-own periods, a run has a segment for each period, which takes over the URLs of the previous segment of that period.
+own periods, a run has a segment for each period. Each takes over the URLs of the previous segment of its period.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ async def refresh(operations: FrontierOperations, segments: Sequence[str], befor
 async def retry_dead(operations: FrontierOperations, segments: Sequence[str], now: float) -> int:
     """Requeue the dead URLs. Return how many.
 
-    If the segments are time segments, only the dead URLs of `segments` are requeued, because `CarryOver` has copied
-    those of the previous segments.
+    If the segments are time segments, only the dead URLs of `segments` are requeued, because `CarryOver` has
+    copied the dead URLs of the previous segments into them.
     """
     moved = 0
     for segment in segments if any(map(starts_at, segments)) else [None]:
@@ -62,7 +62,7 @@ async def retry_dead(operations: FrontierOperations, segments: Sequence[str], no
 
 
 async def expire_unreachable_robots(operations: FrontierOperations, requeued: Selection, now: float) -> None:
-    """For the hosts of dead URLs that will be requeued, expire each robots.txt that could not be fetched."""
+    """For the hosts of dead URLs that will be requeued, expire the robots.txt whose last fetch failed."""
     if requeued.states and State.DEAD not in requeued.states:
         return
     dead = replace(requeued, states=(State.DEAD,))

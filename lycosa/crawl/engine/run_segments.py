@@ -23,8 +23,9 @@ DROP_EVERY_S = 600.0
 class SegmentOptions(NamedTuple):
     """What a run does with stored URLs and segments.
 
-    URLs older than `refresh_s` are fetched again, and with `retry_dead` also dead URLs. `has_done`: whether the
-    frontier stores done URLs. `export_to`: the folder to which segments are exported before they are dropped.
+    URLs that became done or dead more than `refresh_s` ago are fetched again; with `retry_dead`, dead URLs of any age,
+    too. `has_done`: whether the frontier stores done URLs. `export_to`: the folder to which segments are exported
+    before they are dropped.
     """
 
     refresh_s: float | None = None

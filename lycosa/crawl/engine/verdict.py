@@ -1,6 +1,7 @@
 """Verdicts: how a download ends without a response for the callback.
 
-Built-in downloader middlewares return them. A request or item that a user's middleware returns is converted to one.
+Built-in downloader middlewares return verdicts. A request or item that a user's middleware returns is converted to one
+of them.
 """
 
 from __future__ import annotations

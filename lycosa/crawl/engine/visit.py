@@ -173,8 +173,8 @@ class Visitor:
     ) -> Outcome:
         """Run the callback of a result, and return the outcome.
 
-        If callbacks are slow on average, the slot of the host is freed before the callback begins; else when the
-        callback first awaits something, or ends.
+        If callbacks are slow on average, the slot of the host is freed before the callback begins. Otherwise it is
+        freed when the callback first awaits something, or ends.
         """
         transfer = (lease, contacted, size)
         loop = asyncio.get_running_loop()

@@ -2,9 +2,9 @@
 
     crawler.signals.connect(self.on_item, signals.item_scraped)
 
-A receiver takes the arguments it needs, by name; `signal` (the event) and `sender` (the crawler) are available too. It
-may be async. If the signal is sent with `send`, the crawl waits for it. With `post`, it runs as a separate task, and
-`settle` waits for it at the end of the crawl.
+A receiver takes the arguments it needs, by name; `signal` (the event) and `sender` (the crawler) are available too. A
+receiver may be async. If the signal is sent with `send`, the crawl waits for the receiver. With `post`, the receiver
+runs as a separate task, and `settle` waits for it at the end of the crawl.
 
     a receiver raises        meaning
     CloseSpider(reason)      close the crawl with this reason; any signal
@@ -36,7 +36,10 @@ from lycosa.crawl.diagnostics.bug_log import BugLog
 log = logging.getLogger(__name__)
 
 TASKS_MAX = 1000
-"""Maximum number of async receivers of `post` that run at a time. Further calls are dropped; the first is logged."""
+"""Maximum number of async receivers of `post` that run at a time.
+
+Further calls are dropped. Only the first dropped call is logged.
+"""
 
 SETTLE_GRACE_S = 5.0
 """Maximum seconds that the end of a crawl waits for async receivers."""
@@ -98,7 +101,7 @@ Hooks = list[Hook]
 
 
 class Signals:
-    """The receivers of one crawl. A `CloseSpider` calls `close` with its reason. `sender` is passed to receivers.
+    """The receivers of one crawl. If one raises `CloseSpider`, `close` gets the reason. Receivers get `sender`.
 
     There is a list `on_<signal>` for each of SIGNALS. It stays the same object for the whole crawl, so callers may keep
     it. The class declares only the lists that callers check before they create the arguments of a signal.
@@ -232,7 +235,7 @@ class Signals:
             awaitable.close()
         if not self._dropped:
             what = f"{_name_of(hook.receiver)}, a receiver of {signal.name}"
-            log.warning("%s, is too slow: %d calls are running, further ones are dropped", what, TASKS_MAX)
+            log.warning("%s, is too slow: %d calls are running, further calls are dropped", what, TASKS_MAX)
         self._dropped += 1
 
 

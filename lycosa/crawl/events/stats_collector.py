@@ -118,11 +118,11 @@ class StatsCollector:
             self._set(key, start + count)
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Set the value if it is larger than the current one, or if there is none."""
+        """Set the value if it is larger than the current value, or if there is no current value."""
         self._set(key, max(self._stats.get(key, value), value))
 
     def min_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Set the value if it is smaller than the current one, or if there is none."""
+        """Set the value if it is smaller than the current value, or if there is no current value."""
         self._set(key, min(self._stats.get(key, value), value))
 
     def get_stats(self, spider: Any = None) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class Downloader:
         return None
 
     async def _on_exception(self, request: Request, error: Exception) -> DownloadResult:
-        """Return the response or verdict of the middlewares for an exception. Raises it if none handles it."""
+        """Return the response or verdict of the middlewares for an exception. If no middleware handles it, raise it."""
         failure = None
         for method in self.chain.exceptions:
             found: Any = method(request, error)

@@ -34,7 +34,7 @@ BODY_MAX = 500 * 1024
 
 REDIRECTS_MAX = 5
 REFETCH_AFTER_ERROR_S = 3600.0
-"""Seconds after which robots.txt is fetched again if the host cannot be reached. Meanwhile the old one stays valid."""
+"""Seconds after which robots.txt is fetched again if the host cannot be reached. Meanwhile the old file stays valid."""
 
 REREAD_S = 3600.0
 """Minimum seconds between two reads of an expired robots.txt from the frontier.
@@ -46,8 +46,8 @@ PARSED_MAX = 2000
 """Maximum number of parsed robots.txt files that a gate keeps in memory."""
 
 NOT_FETCHED = b"# not asked: a public page led there"
-"""Stored for a private host as long as only guarded requests (see `guard`) need its robots.txt: they cannot fetch it.
-It allows everything, since these requests cannot fetch pages of the host either."""
+"""Stored as the robots.txt of a private host while only guarded requests (see `guard`) need it, because they cannot
+fetch it. It allows everything, because these requests cannot fetch pages of the host either."""
 
 UNREACHABLE_REASONS = "cannot fetch *"
 """A glob for the reasons of `RobotsGate.why_unreachable`."""

@@ -40,7 +40,7 @@ class HttpAuth:
         name, secret = getattr(spider, "http_user", ""), getattr(spider, "http_pass", "")
         if name or secret:
             if not hasattr(spider, "http_auth_domain"):
-                raise BadSpider(f"{type(spider).__name__} has http_user: {DOMAIN_ADVICE} (None: all hosts do)")
+                raise BadSpider(f"{type(spider).__name__} has http_user: {DOMAIN_ADVICE} (None: all hosts get it)")
             return cls(name, secret, spider.http_auth_domain)
         if (user or password) and not domain:
             raise BadSetting(f"http_user is set: {DOMAIN_ADVICE}")

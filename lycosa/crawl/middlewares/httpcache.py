@@ -91,7 +91,7 @@ class HttpCache:
         return None
 
     async def process_response(self, request: Request, response: Response) -> Response:
-        """Store the response if allowed. After a 304, or an error if the rules allow it, return the stored one."""
+        """Store the response if allowed. After a 304, or an error if the rules allow it, return the cached one."""
         if CACHED in response.flags:
             return response
         pending = self._take_pending(request)
@@ -180,7 +180,7 @@ class HttpCache:
     def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
         """Return the key of a response.
 
-        It includes the jar. Except with `ReplayRules`, it also includes the owner of the cookies.
+        The key includes the jar. Except with `ReplayRules`, it also includes the owner of the cookies.
         """
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)

@@ -441,7 +441,7 @@ def test_only_the_last_dropped_segments_are_listed(frontier):
     rows = [row[:2] for row in listed.rows]
     live = [[f"2026-11-21T{hour:02}", "open"] for hour in (12, 13)]
     assert rows == [*live, *([f"2026-11-21T{hour:02}", "dropped"] for hour in range(2, 12))]
-    assert "2 segments dropped earlier not shown: --json lists all" in listed.err
+    assert "not shown: 2 segments dropped earlier; --json lists all" in listed.err
     assert len(frontier("segments", "--state", "s", "--json").json) == 14
 
 

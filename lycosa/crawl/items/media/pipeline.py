@@ -317,7 +317,7 @@ class MediaPipeline:
     def _on_done(self, key: str, task: asyncio.Task[dict[str, Any]]) -> None:
         del self._running[key]
         if not task.cancelled():
-            task.exception()  # marks it as retrieved: the coroutines that await the task raise it
+            task.exception()  # marks the exception as retrieved: the coroutines that await the task raise it
 
     def _count(self, name: str) -> None:
         if self.info.stats is not None:
