@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
-from lycosa.app.dht_state import RecordsLocation
+from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.index_places import IndexPlace, index_place, local_folder
 from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.search import fts5, tantivy
@@ -16,6 +18,7 @@ from lycosa.search.core.schema import TORRENTS
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.fts5 import Fts5Index
 from lycosa.search.index_folder import marker_of, only_writer, schema_of
+from lycosa.search.parallel_build import Workers
 from lycosa.search.ports import Index
 from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.sphinx.index import SphinxIndex, sphinx_marker
@@ -26,6 +29,9 @@ from lycosa.storage.ports import RecordStore
 
 INDEX = "index"
 """The folder of the index in a state folder."""
+PROCESSES = min(4, os.cpu_count() or 1)
+DIVIDED_MIN = 200_000
+"""Minimum number of torrents for which an index is filled by several processes. Starting them takes a second."""
 ENGINES: dict[str, Callable[..., Index]] = {tantivy.ENGINE: TantivyIndex, fts5.ENGINE: Fts5Index}
 
 
@@ -77,7 +83,9 @@ async def torrent_indexer(
     with only_writer(folder) if isinstance(place, SphinxAddress) else nullcontext():
         index = await asyncio.to_thread(open_torrent_index, place, write=True, engine=engine, analysis=analysis)
         words = word_counter(folder, index)
-        indexer = TorrentIndexer(index, store, words, RebuildRequests(folder))
+        divided = isinstance(index, TantivyIndex) and PROCESSES > 1
+        workers = Workers(partial(open_records, location), PROCESSES, DIVIDED_MIN) if divided else None
+        indexer = TorrentIndexer(index, store, words, RebuildRequests(folder), workers)
         try:
             yield indexer
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lycosa.search.core.request import Matches, SearchRequest, ValueCounts
 from lycosa.search.core.results import Document, SearchPage
@@ -78,6 +78,29 @@ class NewIndex(Protocol):
 
     def remove(self, keys: Sequence[str | int]) -> None:
         """Remove documents."""
+
+
+@runtime_checkable
+class DividedIndex(NewIndex, Protocol):
+    """A new index that several processes can fill. It can be pickled until `add` or `remove` is called."""
+
+    schema: Schema
+
+    def open_part(self, number: int, documents: int) -> IndexPart:
+        """Open the part with this number for about so many documents. Only one process may fill it."""
+
+    def join_parts(self) -> None:
+        """Join the finished parts. The index must be empty before."""
+
+
+class IndexPart(Protocol):
+    """A part of a new index."""
+
+    def add(self, entries: Sequence[IndexEntry]) -> None:
+        """Add documents that are in no other part."""
+
+    def finish(self) -> None:
+        """Commit and close it."""
 
 
 class DocumentIndex(Protocol):

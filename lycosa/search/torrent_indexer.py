@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from lycosa.core.errors import IndexUnavailable, LycosaError
 from lycosa.search.core.analysis import analysis_of
-from lycosa.search.ports import Index, NewIndex
+from lycosa.search.parallel_build import Workers, fill_parts
+from lycosa.search.ports import DividedIndex, Index, NewIndex
 from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.torrent_entry import torrent_entry
 from lycosa.search.word_list import WordCounter
@@ -47,8 +48,10 @@ class TorrentIndexer:
         store: RecordStore,
         words: WordCounter | None = None,
         requests: RebuildRequests | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self._index, self._store, self._words, self._requests = index, store, words, requests
+        self._workers = workers
         self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: a call waits for a cancelled one
         self.indexed = 0
         """Number of rows that were added, replaced or removed."""
@@ -79,11 +82,20 @@ class TorrentIndexer:
 
     async def rebuild(self) -> None:
         """Fill a new index, then replace the old one with it. Until then the old one is searched and kept current."""
-        rebuilt, analysis = await self._call(self._index.rebuild), self._index.schema.analysis
+        rebuilt, last_id = await self._call(self._index.rebuild), 0
         if self._words:
             await self._call(self._words.restart)
         try:
-            await self._fill_and_adopt(rebuilt, analysis)
+            if isinstance(rebuilt, DividedIndex) and self._workers and await self._is_large():
+                last_id = await self._fill_in_processes(rebuilt, self._workers)
+            else:
+                await self._fill_new(rebuilt)
+            await self._call(self._index.adopt, rebuilt)
+            if self._words:
+                await self._call(self._words.adopt)
+            await self._call(self._index.commit, {SCANNED: COMPLETE})
+            if last_id:
+                await self._store.acknowledge_until(last_id)
         except LycosaError:
             if self._words:
                 await self._call(self._words.abandon)
@@ -101,21 +113,51 @@ class TorrentIndexer:
     async def _call(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
 
-    async def _fill_and_adopt(self, rebuilt: NewIndex, analysis: tuple[str, ...]) -> None:
-        after_id = 0
+    async def _fill_new(self, rebuilt: NewIndex) -> None:
+        after_id, analysis = 0, self._index.schema.analysis
         while batch := await self._store.scan(after_id, BATCH):
             await self._call(_add, rebuilt, analysis, self._words, batch, True)
             after_id = batch[-1].id
             self.indexed += len(batch)
             # A row may change after the scan has read it. Such a change replaces the row in the new index, too.
             await self._follow(rebuilt, after_id)
-        await self._call(self._index.adopt, rebuilt)
+
+    async def _fill_in_processes(self, rebuilt: DividedIndex, workers: Workers) -> int:
+        """The old index follows the store meanwhile. What it has changed is changed in the new index at the end."""
+        last_id, before = await self._store.mark_listed(), self.indexed
+        changed = set[int]()
+        follows = self._index.positions().get(SCANNED, 0) == COMPLETE
+
+        def report(read: int) -> None:
+            self.indexed = before + read
+
+        filling = asyncio.ensure_future(fill_parts(rebuilt, workers, last_id, report))
+        try:
+            while not filling.done():
+                await asyncio.wait([filling], timeout=POLL_S)
+                while follows and (changes := await self._follow()):
+                    changed.update(change.id for change in changes)
+            filled = filling.result()
+        finally:
+            filling.cancel()
+            await asyncio.wait([filling])
+        self.indexed = before + filled.torrents
+        analysis = self._index.schema.analysis
+        for number in sorted(changed):
+            found = await self._store.searched(number - 1, number, 1)
+            await self._call(_apply, rebuilt, analysis, None, [Change(number, 0, found[0] if found else None)])
         if self._words:
-            await self._call(self._words.adopt)
-        await self._call(self._index.commit, {SCANNED: COMPLETE})
+            await self._call(self._words.add_counts, filled.words, last_id)
+        return last_id
+
+    async def _is_large(self) -> bool:
+        return self._workers is not None and await self._store.count() >= self._workers.torrents_min
 
     async def _fill(self) -> None:
         after_id = self._index.positions().get(SCANNED, 0)
+        if not after_id and await self._is_large():
+            await self.rebuild()
+            return
         scanned: list[Change] = []
         # Only in an empty index are all rows new: a partly filled index may have rows beyond its position.
         is_new = not await self._call(self._index.count)
@@ -132,7 +174,7 @@ class TorrentIndexer:
                 await self._store.acknowledge(scanned)
                 scanned, rows = [], 0
 
-    async def _follow(self, rebuilt: NewIndex | None = None, scanned_id: int = 0) -> int:
+    async def _follow(self, rebuilt: NewIndex | None = None, scanned_id: int = 0) -> list[Change]:
         """Index and commit one batch of changes. `rebuilt` gets only changes of rows up to `scanned_id`."""
         changes = await self._store.changes(BATCH)
         if changes:
@@ -144,7 +186,7 @@ class TorrentIndexer:
             await self._call(self._commit, {})
             await self._store.acknowledge(changes)
             self.indexed += len(changes)
-        return len(changes)
+        return changes
 
     def _commit(self, positions: Mapping[str, int]) -> None:
         self._index.commit(positions)

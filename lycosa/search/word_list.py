@@ -91,6 +91,17 @@ class WordList:
             return []
 
 
+def sampled_words(entries: Sequence[IndexEntry], texts: Sequence[str]) -> list[str]:
+    """Return the words of these documents, as far as their keys are in the sample."""
+    sampled = [
+        entry.texts.get(name, "")
+        for entry in entries
+        if not isinstance(entry.key, int) or entry.key <= ALL_COUNTED or entry.key % SAMPLE == 0
+        for name in texts
+    ]
+    return " ".join(sampled).split()
+
+
 class WordCounter:
     """Counts the words of documents added to an index. Only one process may use it. Raises `IndexFailure`."""
 
@@ -110,14 +121,14 @@ class WordCounter:
         A document with a numeric key counts only if its key is higher than all keys of earlier calls. Of keys above
         ALL_COUNTED, only multiples of SAMPLE count.
         """
-        texts = [
-            entry.texts.get(name, "")
-            for entry in entries
-            if not isinstance(entry.key, int) or self._is_counted(entry.key)
-            for name in self._texts
-        ]
-        self._pending.update(" ".join(texts).split())
-        self._counted = max([self._counted, *(entry.key for entry in entries if isinstance(entry.key, int))])
+        new = [entry for entry in entries if not isinstance(entry.key, int) or entry.key > self._counted]
+        counted = max([self._counted, *(entry.key for entry in entries if isinstance(entry.key, int))])
+        self.add_counts(Counter(sampled_words(new, self._texts)), counted)
+
+    def add_counts(self, counts: Counter[str], counted: int) -> None:
+        """Add the frequencies of `sampled_words`, for documents up to this key."""
+        self._pending.update(counts)
+        self._counted = counted
         if len(self._pending) > PENDING_MAX:
             self.commit()
 
@@ -158,9 +169,6 @@ class WordCounter:
     def close(self) -> None:
         """Close the file. Uncommitted counts are dropped."""
         self._database.close()
-
-    def _is_counted(self, key: int) -> bool:
-        return key > self._counted and (key <= ALL_COUNTED or key % SAMPLE == 0)
 
     def _remove_rare(self) -> None:
         grouped = f"SELECT frequency, count(*) FROM {self._table} GROUP BY frequency ORDER BY frequency DESC"

@@ -12,6 +12,7 @@ from lycosa.storage.core.torrent_record import (
     Popularity,
     PutResult,
     Refusal,
+    SearchedTorrent,
     Standing,
     StoredTorrent,
     TorrentRecord,
@@ -139,6 +140,18 @@ class RecordStore(Protocol):
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         """Return the next torrents after this id as changes, to fill an index. Token 0 means no pending change."""
+
+    async def mark_listed(self) -> int:
+        """Return the largest id. From now on, `changes` has each change of the torrents up to this id.
+
+        So several processes can fill an index with `searched`, while another one follows the changes.
+        """
+
+    async def searched(self, after_id: int, last_id: int, limit: int) -> list[SearchedTorrent]:
+        """Return the next torrents after one id, up to another."""
+
+    async def acknowledge_until(self, last_id: int) -> None:
+        """Forget that torrents up to this id, which `mark_listed` returned, are new. Their later changes stay."""
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         """Return the next ids after this one with their infohashes, 20 bytes each. Used to fill a filter in memory."""

@@ -58,6 +58,19 @@ class ChangesTable(DatabaseThread):
         self._note_listed([row[0] for row in rows])
         return [ChangedRow(row[0], tokens.get(row[0], NEW if row[0] > indexed else UNCHANGED), row) for row in rows]
 
+    def _mark_listed(self) -> int:
+        [(next_id,)] = self._query("SELECT next_id FROM torrent_store")
+        self._note_listed([next_id - 1])
+        return int(next_id - 1)
+
+    def _searched(self, after_id: int, last_id: int, limit: int) -> list[Row]:
+        query = SEARCHED + "t.id > ? AND t.id <= ? ORDER BY t.id LIMIT ?"
+        return self._query(query, [after_id, last_id, limit])
+
+    def _acknowledge_until(self, last_id: int) -> None:
+        self._execute("UPDATE torrent_store SET indexed_id = ? WHERE indexed_id < ?", [last_id, last_id])
+        self._execute("DELETE FROM torrent_changes WHERE id <= ? AND token = ?", [last_id, NEW])
+
     def _acknowledge(self, changes: Sequence[Change]) -> None:
         tokens = {each.id: each.token for each in changes}
         noted: dict[int, int] = dict(self._select("SELECT id, token FROM torrent_changes WHERE", "id", tokens))

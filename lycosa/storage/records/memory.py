@@ -43,6 +43,8 @@ class MemoryRecordStore:
         self._tokens = count(1)
         self._listed = 0
         """The largest id that `changes` or `scan` has returned."""
+        self._marked: dict[int, int] = {}
+        """The changes when `mark_listed` was called."""
 
     async def open(self) -> None:
         pass
@@ -119,6 +121,16 @@ class MemoryRecordStore:
         rows = await self.torrents(after_id, limit)
         self._listed = max([self._listed, *(row.id for row in rows)])
         return [Change(row.id, self._changes.get(row.id, 0), searched(row)) for row in rows]
+
+    async def mark_listed(self) -> int:
+        self._listed, self._marked = max(self._rows, default=0), dict(self._changes)
+        return self._listed
+
+    async def searched(self, after_id: int, last_id: int, limit: int) -> list[SearchedTorrent]:
+        return [searched(row) for row in await self.torrents(after_id, limit) if row.id <= last_id]
+
+    async def acknowledge_until(self, last_id: int) -> None:
+        await self.acknowledge([Change(*each, None) for each in self._marked.items() if each[0] <= last_id])
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         return [(row.id, row.record.keys) for row in await self.torrents(after_id, limit)]

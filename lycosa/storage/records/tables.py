@@ -22,6 +22,7 @@ from lycosa.storage.core.torrent_record import (
     PutResult,
     RecordPolicy,
     Refusal,
+    SearchedTorrent,
     Standing,
     StoredTorrent,
     TorrentRecord,
@@ -35,7 +36,7 @@ from lycosa.storage.records.content import encode_content
 from lycosa.storage.records.database import VALUES_MAX, marks, slices
 from lycosa.storage.records.denied_table import FOREVER, SCAN_ROWS, DeniedTable
 from lycosa.storage.records.popularity_table import PopularityTable
-from lycosa.storage.records.rows import NEVER, STORED, prefix_of, stored_torrent, worth
+from lycosa.storage.records.rows import NEVER, STORED, prefix_of, searched_torrents, stored_torrent, worth
 
 Value = TypeVar("Value")
 
@@ -135,6 +136,16 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         rows = await self._run(lambda: self._scan(after_id, limit), write=True)
         return await self._in_thread(lambda: decoded(rows))
+
+    async def mark_listed(self) -> int:
+        return await self._run(self._mark_listed, write=True)
+
+    async def searched(self, after_id: int, last_id: int, limit: int) -> list[SearchedTorrent]:
+        rows = await self._run(lambda: self._searched(after_id, last_id, limit))
+        return await self._in_thread(lambda: searched_torrents(rows))
+
+    async def acknowledge_until(self, last_id: int) -> None:
+        await self._run(lambda: self._acknowledge_until(last_id), write=True)
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         return await self._run(lambda: self._hashes(after_id, limit))

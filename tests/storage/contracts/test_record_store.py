@@ -428,6 +428,29 @@ def test_torrents_are_read_by_id_and_scanned_with_the_tokens_of_their_changes(op
     run(open_store, scenario)
 
 
+def test_several_processes_fill_an_index_and_only_later_changes_remain(open_store: Open):
+    async def scenario(store: RecordStore):
+        await store.put([torrent(n) for n in range(6)], NOW)
+        ids = [row.id for row in await store.torrents(0, 10)]
+        await store.acknowledge((await store.changes(2))[1:])  # the first torrent is skipped
+        assert await store.mark_listed() == ids[5]
+        await store.set_popularity([Popularity(torrent(2).infohash_v1, 7, 1, int(NOW))])
+        await store.deny([torrent(4).infohash_v1])
+        await store.put([torrent(7)], NOW)
+        assert [each.id for each in await store.searched(ids[0], ids[3], 2)] == ids[1:3]
+        [changed] = await store.searched(ids[1], ids[2], 9)
+        assert (changed.seeders, await store.searched(ids[3], ids[4], 9)) == (7, [])
+        await store.acknowledge_until(ids[5])
+        changes = await store.changes(10)
+        assert [(each.id, each.torrent is None) for each in changes] == [
+            (ids[2], False),
+            (ids[4], True),
+            (ids[5] + 1, False),
+        ]
+
+    run(open_store, scenario)
+
+
 def test_all_torrents_and_infohashes_are_read_in_slices(open_store: Open):
     records = [torrent(n, 2, v2=n % 2 == 0) for n in range(20)]
 

@@ -1,0 +1,118 @@
+"""Fills a new index of torrents with several processes: each reads and analyzes slices of the ids, and writes a part.
+
+The processes take turns at the next slice, so they end together. They end with this process, even if it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from multiprocessing.connection import Connection
+from multiprocessing.sharedctypes import Synchronized
+from typing import NamedTuple
+
+from lycosa.core.errors import IndexFailure, LycosaError
+from lycosa.infra.child_process import end_with_parent
+from lycosa.search.core.analysis import analysis_of
+from lycosa.search.ports import DividedIndex
+from lycosa.search.torrent_entry import torrent_entry
+from lycosa.search.word_list import sampled_words
+from lycosa.storage.ports import RecordStore
+
+SLICE_IDS = 4_000
+"""Number of ids that a process reads at once. Their records are in memory."""
+WORDS_KEPT = 1_000_000
+"""Maximum number of different words that a process counts. Beyond it, it forgets the rarer half."""
+OpenStore = Callable[[], AbstractAsyncContextManager[RecordStore]]
+
+
+class Filled(NamedTuple):
+    """What the processes have added: the number of torrents, and the frequencies of the words that are listed."""
+
+    torrents: int
+    words: Counter[str]
+
+
+class Workers(NamedTuple):
+    """The processes that fill a large index. `open_store` opens the store in each: it must be picklable."""
+
+    open_store: OpenStore
+    processes: int
+    torrents_min: int
+    """Minimum number of torrents for which processes are started."""
+    slice_ids: int = SLICE_IDS
+
+
+async def fill_parts(index: DividedIndex, workers: Workers, last_id: int, report: Callable[[int], None]) -> Filled:
+    """Fill the index with the torrents up to this id. Raises `LycosaError`.
+
+    `report` gets the number of ids that were read, about once a second.
+    """
+    context = multiprocessing.get_context("spawn")
+    taken = context.Value("q", 0)
+    started = []
+    try:
+        for number in range(workers.processes):
+            ours, theirs = context.Pipe(duplex=False)
+            arguments = (index, number, workers, last_id, taken, theirs)
+            process = context.Process(target=_fill_part, args=arguments, name=f"index-{number}")
+            await asyncio.to_thread(process.start)
+            theirs.close()
+            started.append((process, ours))
+        results = asyncio.gather(*(asyncio.to_thread(_result, ours) for _, ours in started))
+        while not (await asyncio.wait([results], timeout=1.0))[0]:
+            report(min(taken.value, last_id))
+        parts = [part for part in results.result() if isinstance(part, Filled)]
+        failures = [part for part in results.result() if isinstance(part, str)]
+        if failures:
+            raise IndexFailure(failures[0])
+    finally:
+        for process, _ in started:
+            process.terminate()
+            process.join()
+    await asyncio.to_thread(index.join_parts)
+    return Filled(sum(part.torrents for part in parts), sum((part.words for part in parts), Counter()))
+
+
+def _result(connection: Connection) -> Filled | str:
+    """Return what a process has added, or why it failed."""
+    try:
+        result: Filled | str = connection.recv()
+    except EOFError:
+        return "a process that fills the index was killed: run the same command again"
+    return result
+
+
+def _fill_part(
+    index: DividedIndex, number: int, workers: Workers, last_id: int, taken: Synchronized[int], results: Connection
+) -> None:
+    end_with_parent()
+    try:
+        results.send(asyncio.run(_fill(index, number, workers, last_id, taken)))
+    except LycosaError as error:
+        results.send(str(error))
+
+
+async def _fill(index: DividedIndex, number: int, workers: Workers, last_id: int, taken: Synchronized[int]) -> Filled:
+    rows, counts = 0, Counter[str]()
+    part = index.open_part(number, last_id // workers.processes)
+    analysis = analysis_of(index.schema.analysis)
+    async with workers.open_store() as store:
+        while True:
+            with taken.get_lock():
+                start = taken.value
+                taken.value = start + workers.slice_ids
+            if start >= last_id:
+                break
+            torrents = await store.searched(start, min(start + workers.slice_ids, last_id), workers.slice_ids)
+            entries = [torrent_entry(torrent) for torrent in torrents]
+            rows += len(entries)
+            counts.update(sampled_words(entries, index.schema.listed))
+            if len(counts) > WORDS_KEPT:
+                counts = Counter(dict(counts.most_common(WORDS_KEPT // 2)))
+            part.add(analysis.entries(entries))
+    part.finish()
+    return Filled(rows, counts)

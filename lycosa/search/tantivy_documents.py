@@ -1,0 +1,72 @@
+"""Converts entries to documents of tantivy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import tantivy
+
+from lycosa.search.core.schema import IndexEntry, Schema
+from lycosa.search.tantivy_slices import FIELD, slice_of
+
+KEY_MAX = 256
+"""Maximum characters of a key; a longer key is replaced by its hash."""
+
+
+def add_entries(writer: tantivy.IndexWriter, entries: Sequence[IndexEntry], new: bool, sliced: bool) -> None:
+    """Add documents. If they are not `new`, they replace those with the same keys. `sliced`: the index has slices."""
+    if not new:
+        remove_keys(writer, [entry.key for entry in entries])
+    for entry in entries:
+        writer.add_document(_document(entry, sliced))
+
+
+def remove_keys(writer: tantivy.IndexWriter, keys: Sequence[str | int]) -> None:
+    """Remove documents."""
+    for key in keys:
+        writer.delete_documents_by_term("key", _short(key))
+
+
+def schema_fields(schema: Schema) -> tantivy.Schema:
+    """Return the fields of an index."""
+    builder = tantivy.SchemaBuilder()
+    if schema.numeric_keys:
+        builder.add_integer_field("key", indexed=True, fast=True)
+        builder.add_text_field(FIELD, tokenizer_name="raw", index_option="basic")
+    else:
+        builder.add_text_field("key", tokenizer_name="raw", index_option="basic")
+    for name in schema.keywords:
+        builder.add_text_field(name, tokenizer_name="raw", index_option="basic", fast=name in schema.counted)
+    for name in schema.texts:
+        builder.add_text_field(name, tokenizer_name="whitespace", index_option="position")
+    for name in schema.numbers:
+        builder.add_unsigned_field(name, fast=True)
+    if not schema.numeric_keys:
+        builder.add_bytes_field("doc", stored=True)
+    return builder.build()
+
+
+def _document(entry: IndexEntry, sliced: bool) -> tantivy.Document:
+    made = tantivy.Document()
+    key = entry.key
+    if isinstance(key, int):
+        made.add_integer("key", key)
+        if sliced:
+            made.add_text(FIELD, slice_of(key))
+    else:
+        made.add_text("key", str(_short(key)))
+        made.add_bytes("doc", entry.stored)
+    for name, values in entry.keywords.items():
+        for value in values:
+            made.add_text(name, value)
+    for name, text in entry.texts.items():
+        if text:
+            made.add_text(name, text)
+    for name, number in entry.numbers.items():
+        made.add_unsigned(name, number)
+    return made
+
+
+def _short(key: str | int) -> str | int:
+    return key if isinstance(key, int) or len(key) <= KEY_MAX else hashlib.sha256(key.encode()).hexdigest()

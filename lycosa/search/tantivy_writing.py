@@ -1,0 +1,127 @@
+"""Writes documents into tantivy, for `search.tantivy`. A new index can be filled in parts, by several processes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import tantivy
+
+from lycosa.infra.durable_files import replace_file
+from lycosa.search.core.schema import IndexEntry, Schema
+from lycosa.search.index_folder import failures
+from lycosa.search.tantivy_documents import add_entries, remove_keys, schema_fields
+
+META, MANAGED = "meta.json", ".managed.json"
+WRITER_HEAP_BYTES = 50_000_000
+PART_HEAP_BYTES_MAX = 300_000_000
+DOCUMENT_HEAP_BYTES = 500
+"""About the memory that a torrent takes while its segment is in memory."""
+PART_SEGMENTS = 6
+"""Number of segments of a part, if PART_HEAP_BYTES_MAX allows. tantivy merges eight segments of the same size."""
+REBUILD_THREADS = 2
+PART = "part."
+
+
+class Rebuilt:
+    """A new generation of an index, in the folder `data`, which is filled and then adopted."""
+
+    def __init__(self, schema: Schema, index: Path, data: Path, generation: int) -> None:
+        self.schema, self.generation = schema, generation
+        self._index, self._data = index, data
+        self._writer: tantivy.IndexWriter | None = None
+        data.mkdir()
+
+    def open_part(self, number: int, documents: int) -> TantivyPart:
+        """See `DividedIndex.open_part`."""
+        return TantivyPart(self.schema, self._index, self._data / f"{PART}{number}", documents)
+
+    def join_parts(self) -> None:
+        """See `DividedIndex.join_parts`."""
+        with failures(self._index, "cannot be rebuilt"):
+            _join(self._data, sorted(self._data.glob(f"{PART}*/")))
+
+    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
+        """See `Index.add`."""
+        with failures(self._index, "refuses documents"):
+            add_entries(self._writing(), entries, new, self.schema.numeric_keys)
+
+    def remove(self, keys: Sequence[str | int]) -> None:
+        """See `Index.remove`."""
+        with failures(self._index, "refuses documents"):
+            if keys:
+                remove_keys(self._writing(), keys)
+
+    def commit(self) -> None:
+        """Write what was added and removed."""
+        with failures(self._index, "cannot commit"):
+            if self._writer is not None or not (self._data / META).exists():
+                self._writing().commit()
+
+    def close(self) -> None:
+        """Release the files."""
+        if self._writer is not None:
+            with contextlib.suppress(ValueError):
+                self._writer.wait_merging_threads()
+
+    def _writing(self) -> tantivy.IndexWriter:
+        if self._writer is None:
+            _, self._writer = open_for_writing(self._data, self.schema, REBUILD_THREADS)
+        return self._writer
+
+
+class TantivyPart:
+    """A part of a new generation, in the folder `data`. Its segments are large, so that few have to be merged."""
+
+    def __init__(self, schema: Schema, index: Path, data: Path, documents: int) -> None:
+        self._index, self._sliced = index, schema.numeric_keys
+        heap_bytes = min(max(documents * DOCUMENT_HEAP_BYTES // PART_SEGMENTS, WRITER_HEAP_BYTES), PART_HEAP_BYTES_MAX)
+        with failures(index, "cannot be rebuilt"):
+            _, self._writer = open_for_writing(data, schema, heap_bytes=heap_bytes)
+
+    def add(self, entries: Sequence[IndexEntry]) -> None:
+        """Add documents."""
+        with failures(self._index, "refuses documents"):
+            add_entries(self._writer, entries, True, self._sliced)
+
+    def finish(self) -> None:
+        """Commit, and release the files."""
+        with failures(self._index, "cannot commit"):
+            self._writer.commit()
+            self._writer.wait_merging_threads()
+
+
+def open_for_writing(
+    folder: Path, schema: Schema, threads: int = 1, heap_bytes: int = WRITER_HEAP_BYTES
+) -> tuple[tantivy.Index, tantivy.IndexWriter]:
+    """Open the files in a folder, with this much memory for each thread. Raises `ValueError`, `OSError`."""
+    folder.mkdir(exist_ok=True)
+    exists = (folder / META).exists()  # then its fields may be those of an earlier version
+    index = tantivy.Index.open(str(folder)) if exists else tantivy.Index(schema_fields(schema), str(folder))
+    writer = index.writer(heap_bytes * threads, threads)
+    # An interrupted commit leaves files with the names that the next commit uses.
+    writer.garbage_collect_files()
+    return index, writer
+
+
+def _join(folder: Path, parts: Sequence[Path]) -> None:
+    """Move the segments of the parts into the folder: a segment has a unique name, and needs no other."""
+    metas = [msgspec.json.decode((part / META).read_bytes()) for part in parts]
+    managed = {name for part in parts for name in msgspec.json.decode((part / MANAGED).read_bytes())}
+    for part in parts:
+        for file in part.iterdir():
+            if file.name in managed and file.name != META:
+                file.rename(folder / file.name)
+    joined = {
+        **metas[0],
+        "segments": [segment for meta in metas for segment in meta["segments"]],
+        "opstamp": max(meta["opstamp"] for meta in metas),
+    }
+    replace_file(folder / MANAGED, msgspec.json.encode(sorted(managed)), sync=True)
+    replace_file(folder / META, msgspec.json.encode(joined), sync=True)
+    for part in parts:
+        for file in part.iterdir():
+            file.unlink()
+        part.rmdir()
