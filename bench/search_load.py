@@ -38,6 +38,7 @@ from running import ROOT, Figures, count, progress
 
 sys.path.insert(0, str(ROOT))
 
+from search_budget import STEPS, budget
 from search_corpus import DAY_S, count_of, fill, infohash, made, queries
 from search_users import connected, cpu_clock, detail_path, peak_mb, percentiles, search_path, users, visited
 
@@ -87,6 +88,7 @@ def main() -> int:
     with kept(chosen.keep) as folder:
         figures = asyncio.run(measure(folder, chosen.torrents, scale))
     blocks = {"search-load": table(figures)}
+    blocks["search-load-budget"] = budget_table(figures["budget"])
     return finish("search-load", blocks, verdicts(figures), write=chosen.write, quick=chosen.quick)
 
 
@@ -125,6 +127,7 @@ async def measure(folder: Path, torrents: int, scale: Scale) -> Figures:
         await fill(store, torrents)
     figures: Figures = {"torrents": torrents, "index": indexed(place, "tantivy")}
     figures["tantivy"] = await searches(place, "tantivy", torrents, scale)
+    figures["budget"] = await budgeted(place, torrents, scale)
     if torrents <= FTS5_MAX:
         figures["fts5_index"] = indexed(place, "fts5")
         figures["fts5"] = await searches(place, "fts5", torrents, scale)
@@ -201,6 +204,20 @@ async def search_of(place: Place, engine: str) -> AsyncIterator[TorrentSearch]:
             yield TorrentSearch(index, store, time.time, Speller(WordList(folder)))
         finally:
             index.close()
+
+
+async def budgeted(place: Place, torrents: int, scale: Scale) -> dict[str, Figures]:
+    """Return the CPU time of each step of a page of results."""
+    folder = place.index("tantivy")
+    async with open_records(place.location) as store:
+        index = open_torrent_index(folder)
+        try:
+            texts = list(islice(queries(random.Random(1), torrents), scale.queries))
+            steps = await budget(index, store, Speller(WordList(folder)), texts)
+        finally:
+            index.close()
+    progress(", ".join(f"{step}: {at['mean']:.1f}, p99 {at['p99']:.1f}" for step, at in steps.items()))
+    return steps
 
 
 async def searches(place: Place, engine: str, torrents: int, scale: Scale) -> Figures:
@@ -418,6 +435,13 @@ def table(figures: Figures) -> str:
         f"Peak memory: site {figures['site_mb']:.0f} MB, indexer {memory_mb:.0f} MB.",
     ]
     return "\n".join([*lines, "", " ".join(last)])
+
+
+def budget_table(steps: dict[str, Figures]) -> str:
+    """Return the processor time of each step of a page of results."""
+    lines = ["| a page of results | CPU ms, mean | p50 | p99 |", "|---|---:|---:|---:|"]
+    cells = (" | ".join(f"{steps[step][key]:.1f}" for key in ("mean", "p50", "p99")) for step in STEPS)
+    return "\n".join([*lines, *(f"| {text} | {each} |" for text, each in zip(STEPS.values(), cells, strict=True))])
 
 
 def row(text: str, at: Figures) -> str:

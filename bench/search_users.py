@@ -7,7 +7,7 @@ import gzip
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from statistics import mean, quantiles
 from typing import NamedTuple
@@ -47,25 +47,31 @@ class Connection:
         self._port = port
 
     async def open(self) -> None:
-        """Connect."""
+        """Connect, also if the server has closed the connection."""
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
 
     async def close(self) -> None:
         """Disconnect."""
         self._writer.close()
-        await self._writer.wait_closed()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
 
     async def get(self, path: str) -> Answer:
         """Request a page. Raises an error unless it is there."""
-        if self._reader.at_eof():
+        try:
+            answer = await self._get(path)
+        except (asyncio.IncompleteReadError, ConnectionError):
             await self.close()
             await self.open()
+            answer = await self._get(path)
+        assert answer.status == 200, (path, answer)
+        return answer
+
+    async def _get(self, path: str) -> Answer:
         self._writer.write(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept-encoding: gzip\r\n\r\n".encode())
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        answer = Answer(int(head.split()[1]), head, await self._reader.readexactly(length))
-        assert answer.status == 200, (path, answer)
-        return answer
+        return Answer(int(head.split()[1]), head, await self._reader.readexactly(length))
 
 
 @asynccontextmanager
