@@ -153,7 +153,7 @@ class IndexProcess:
             await self._rebuild()
 
     async def resume(self) -> None:
-        """Start a rebuild again that was not finished, unless another process is at it."""
+        """Start an unfinished rebuild again, unless another process is doing it."""
         async with self._turn:
             if await asyncio.to_thread(self._requests.is_wanted):
                 await self._rebuild()

@@ -8,7 +8,7 @@ CALLBACK, DONE, FOLLOWED, LEFT = "the callback gets it", "done", "done, followed
 AGAIN, AGAIN_ONCE, DEAD = "retried, then dead", "retried once, then dead", "dead"
 AGAIN_CALLBACK = "retried, then the callback gets it"
 ERRBACK, AGAIN_ERRBACK = "the errback, done", "retried, then the errback, done"
-NO, BACKOFF, TOLD = "no", "for the back-off", "until then"
+NO, BACKOFF, TOLD = "no", "for the back-off", "for that time"
 
 COLUMNS = (
     "reason", "the host is blocked", "by default", "`handle_httpstatus_list` has it", "`dont_retry`", "`dont_redirect`",

@@ -356,7 +356,7 @@ class CrawlRun:
                     await task
 
     async def _queue_more(self, now: float) -> int:
-        """Queue more URLs of the previous segment. Return how many, but at least 1 while seeding is not done."""
+        """Queue more URLs of the previous segment. Return how many, but at least 1 until all seeds are queued."""
         return await self._segments.take_over(now) or int(not self._seeder.is_done)
 
     async def _observe(self, observe: Observer) -> None:

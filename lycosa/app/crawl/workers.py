@@ -48,7 +48,7 @@ RESTARTS_MAX = 3
 """Maximum number of restarts in a row of a worker that dies before it has visited a page. Then the crawl fails."""
 
 RESTART_DELAY_S = 0.1
-"""Factor of the delay before a worker is restarted that died before it visited a page.
+"""Factor of the delay before the restart of a worker that died before it visited a page.
 
 The delay of the n-th consecutive restart is this many seconds times 2**n.
 """
