@@ -2,7 +2,7 @@
 
     stored/s        torrents with 30 files each, in batches of 250, each durable when its call returns
     bytes           of all tables and indexes with their logs, per torrent; each torrent has a count of its peers
-    queue bytes     of the queue of infohashes (a frontier), per infohash that is stored
+    state bytes     of the whole state folder of a DHT crawl, per torrent, with two failed infohashes for each
     look-up         of a torrent by its infohash, drawn by lot; median and 99th percentile
     dedup check     of 200 infohashes, half of them stored
 
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
@@ -32,8 +32,8 @@ from running import ROOT, Figures, count, progress
 
 sys.path.insert(0, str(ROOT))
 
-from lycosa.app.dht_state import open_hash_frontier
-from lycosa.dht.crawler.core.hash_records import to_record
+from records_state import state_bytes
+
 from lycosa.storage.core.torrent_record import Popularity, TorrentRecord
 from lycosa.storage.records.sql import open_sql_records
 from lycosa.storage.records.sqlite import SqliteRecordStore
@@ -50,18 +50,18 @@ NOW = 1_790_000_000.0
 BYTES_MAX, STATE_BYTES_MAX = 600, 1_000
 POSTGRESQL = ("-c", "listen_addresses=", "-c", "shared_buffers=256MB", "-c", "max_wal_size=1GB")
 MARIADB = ("--no-defaults", "--skip-networking", "--skip-grant-tables", "--innodb-buffer-pool-size=256M")
-QUEUE = "queue"
-STORES = ("sqlite", "postgresql", "mariadb", QUEUE)
+STATE = "state"
+STORES = ("sqlite", "postgresql", "mariadb", STATE)
 
 
 def main() -> int:
     """Measure, print, judge."""
     chosen = _options()
     names = chosen.only or STORES
-    runs = {name: asyncio.run(measure(name, chosen.torrents)) for name in names if name != QUEUE}
-    queue_bytes = asyncio.run(measure_queue(chosen.torrents)) if QUEUE in names else None
-    blocks = {"records": table(runs, queue_bytes, chosen.torrents)}
-    return finish("records", blocks, verdicts(runs, queue_bytes), write=chosen.write, quick=chosen.quick)
+    runs = {name: asyncio.run(measure(name, chosen.torrents)) for name in names if name != STATE}
+    state = asyncio.run(measure_state(chosen.torrents)) if STATE in names else {}
+    blocks = {"records": table(runs, chosen.torrents), "records-state": state_table(state, chosen.torrents)}
+    return finish("records", blocks, verdicts(runs, state), write=chosen.write, quick=chosen.quick)
 
 
 def _options() -> argparse.Namespace:
@@ -163,25 +163,14 @@ async def timed(work: Callable[[], Awaitable[Any]]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-async def measure_queue(infohashes: int) -> float:
-    """Return the bytes that the queue keeps of an infohash that is done."""
-    folder = Path(tempfile.mkdtemp(prefix="lycosa-queue-", dir=Path.cwd()))
+async def measure_state(torrents: int) -> dict[str, float]:
+    """Return the bytes of each part of a state with two failed infohashes for each torrent."""
+    folder = Path(tempfile.mkdtemp(prefix="lycosa-state-", dir=Path.cwd()))
+    templates = [torrent(number) for number in range(min(DISTINCT, torrents))]
     try:
-        async with AsyncExitStack() as stack:
-            queue = await stack.enter_async_context(open_hash_frontier(folder, NOW))
-            for start in range(0, infohashes, BATCH):
-                await queue.push([to_record(infohash(number)) for number in range(start, start + BATCH)])
-                for lease in await queue.lease(BATCH, NOW):
-                    await queue.ack(lease, "fetched", (), NOW)
-                await queue.commit({"sweep": start})
-        return disk_bytes(folder) / infohashes
+        return await state_bytes(folder, torrents, lambda number: numbered(templates, number), infohash, NOW)
     finally:
         shutil.rmtree(folder)
-
-
-def disk_bytes(folder: Path) -> int:
-    """Return the space that a folder takes."""
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
 def numbered(templates: Sequence[TorrentRecord], number: int) -> TorrentRecord:
@@ -197,7 +186,7 @@ def infohash(number: int) -> bytes:
 # ------------------------------------------------------------------------------------------------------------ reporting
 
 
-def table(runs: dict[str, Figures], queue_bytes: float | None, torrents: int) -> str:
+def table(runs: dict[str, Figures], torrents: int) -> str:
     """Return the figures."""
     lines = [
         f"{torrents:,} torrents with 30 files each:",
@@ -209,23 +198,26 @@ def table(runs: dict[str, Figures], queue_bytes: float | None, torrents: int) ->
         look_up = f"{at['get_ms']:.2f} ({at['get_99_ms']:.2f})"
         check = f"{at['check_ms']:.1f} ({at['check_99_ms']:.1f})"
         lines.append(f"| {name} | {at['rate']:,.0f} | {at['cpu_us']:,.0f} | {at['bytes']:,.0f} | {look_up} | {check} |")
-    if queue_bytes is not None:
-        lines += ["", f"The queue keeps {queue_bytes:,.0f} bytes of an infohash that is done."]
     return "\n".join(lines)
 
 
-def verdicts(runs: dict[str, Figures], queue_bytes: float | None) -> list[report.Verdict]:
+def state_table(state: dict[str, float], torrents: int) -> str:
+    """Return the bytes of each part."""
+    lines = [f"| {torrents:,} torrents, {2 * torrents:,} failed infohashes | bytes per torrent |", "|---|---:|"]
+    return "\n".join([*lines, *(f"| {name} | {size:,.0f} |" for name, size in state.items())])
+
+
+def verdicts(runs: dict[str, Figures], state: dict[str, float]) -> list[report.Verdict]:
     """Return the floors."""
-    if "sqlite" not in runs or queue_bytes is None:
-        return []
-    stored = runs["sqlite"]["bytes"]
-    state = stored + queue_bytes
-    return [
-        report.Verdict(stored <= BYTES_MAX, f"{stored:.0f} bytes per torrent in SQLite (at most {BYTES_MAX})"),
-        report.Verdict(
-            state <= STATE_BYTES_MAX, f"{state:.0f} bytes per torrent with the queue (at most {STATE_BYTES_MAX})"
-        ),
-    ]
+    found: list[report.Verdict] = []
+    if "sqlite" in runs:
+        stored = runs["sqlite"]["bytes"]
+        text = f"{stored:.0f} bytes per torrent in SQLite (at most {BYTES_MAX})"
+        found.append(report.Verdict(stored <= BYTES_MAX, text))
+    if state:
+        text = f"{state['all']:.0f} bytes per torrent with two failures each (at most {STATE_BYTES_MAX})"
+        found.append(report.Verdict(state["all"] <= STATE_BYTES_MAX, text))
+    return found
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from lycosa.infra.frames import HEAD, encode_frame, frame_at
 
 log = logging.getLogger(__name__)
 
-ADDED_MAX = 1_000_000
+ADDED_MAX = 200_000
 """Once this many fingerprints are in frames (in the file beside the layers), the layers are rewritten with them."""
 
 ADDED_SHARE = 32

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from operator import itemgetter
 from typing import NamedTuple
 
 from lycosa.storage.core.content_facts import ContentFacts
@@ -23,6 +24,9 @@ class StoredFile(NamedTuple):
 
     path: str
     size_bytes: int
+
+
+_size = itemgetter(1)  # faster than a generator: it runs for each file of each torrent
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +51,14 @@ class TorrentRecord:
             raise ValueError("a torrent has an infohash of 20 bytes (v1), one of 32 bytes (v2), or both")
         if len(set(self.keys)) != len(lengths):
             raise ValueError("the v1 infohash equals the first 20 bytes of the v2 infohash")
-        numbers = (self.piece_bytes, self.discovered, self.created or 0, *(file.size_bytes for file in self.files))
+        numbers = (self.piece_bytes, self.discovered, self.created or 0, *map(_size, self.files))
         if min(numbers) < 0 or max(numbers) > NUMBER_MAX:
             raise ValueError("sizes and times of a torrent are between 0 and 2^63-1")
 
     @property
     def size_bytes(self) -> int:
         """The size of the contents."""
-        return sum(file.size_bytes for file in self.files)
+        return sum(map(_size, self.files))
 
     @property
     def keys(self) -> tuple[bytes, ...]:

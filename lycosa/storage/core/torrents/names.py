@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from operator import methodcaller
 
 from lycosa.storage.core.torrent_record import NUMBER_MAX, StoredFile
 
@@ -36,16 +37,19 @@ _SPACE = re.compile(r"[\s\u2800]+")
 _MARK = r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
 _MARKS = re.compile(f"({_MARK}{{{MARKS_MAX}}}){_MARK}+")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_PRINTABLE_SPACES = "\u115f\u1160\u3164\uffa0\u2800"
+"""The characters that `_INVISIBLE` or `_SPACE` finds although `str.isprintable` allows them."""
 _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
+_slashes = methodcaller("count", "/")
 _UNSAFE_PARTS = ("\n\n", "\n ", " \n", "  ", "\n.\n", "\n..\n", "\\")
-"""Strings that `clean_path` would change in short ASCII paths, written with one part per line. It would also change
+"""Strings that `clean_path` would change in short paths, written with one part per line. It would also change
 drives, such as C:."""
 
 
 def clean_text(text: str, max_length: int = NAME_MAX) -> str:
     """Return the text as one line that can be shown; "" if nothing is left."""
-    if not (text.isascii() and text.isprintable()):
+    if not _is_plain(text):
         text = _SURROGATE.sub("\ufffd", text)
         text = _MARKS.sub(r"\1", _IDLE_JOINER.sub("", _INVISIBLE.sub("", text)))
     text = _SPACE.sub(" ", text).strip()
@@ -72,7 +76,7 @@ def clean_stored_paths(paths: Sequence[str]) -> list[str]:
     if not paths:
         return []
     joined = "\n".join(paths)
-    are_short = max(map(len, paths)) <= NAME_MAX and max(path.count("/") for path in paths) < PARTS_MAX
+    are_short = max(map(len, paths)) <= NAME_MAX and max(map(_slashes, paths)) < PARTS_MAX
     if joined.count("\n") == len(paths) - 1 and are_short and _are_safe(joined.replace("/", "\n")):
         return list(paths)
     return [clean_path(path.split("/")) for path in paths]
@@ -80,10 +84,17 @@ def clean_stored_paths(paths: Sequence[str]) -> list[str]:
 
 def _are_safe(parts: str) -> bool:
     """Return whether `clean_path` would leave these parts of paths unchanged. Each part is on a separate line."""
-    if not (parts.isascii() and parts.replace("\n", "").isprintable()):
+    if not _is_plain(parts.replace("\n", "")):
         return False
     lines = f"\n{parts}\n"
     return not any(unsafe in lines for unsafe in _UNSAFE_PARTS) and not (":" in lines and _DRIVE.search(lines))
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether the text has no white space but spaces, and nothing that `clean_text` removes or replaces."""
+    if not text.isprintable():
+        return False
+    return text.isascii() or not (any(char in text for char in _PRINTABLE_SPACES) or _MARKS.search(text))
 
 
 def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:

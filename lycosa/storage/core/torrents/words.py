@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from operator import add
 from typing import Generic, TypeVar
@@ -29,7 +29,7 @@ UNLISTED_MAX = 1 << 16
 """Maximum number of words remembered as not listed; they take about 8 MB."""
 
 _DIGEST = blake2b(digest_size=8, person=b"torrent word")
-_SEPARATORS = str.maketrans("._【】\u00d7", "  []x")
+_SEPARATORS = ((".", " "), ("_", " "), ("【", "["), ("】", "]"), ("\u00d7", "x"))
 _ASCII_WORDS = re.compile(r"[a-z0-9]+")
 _WORDS = re.compile(
     r"[a-z0-9\u00b5-\u00d6\u00d8-\u00f6\u00f8-\u10ff\u1200-\u1fff]+"
@@ -41,9 +41,12 @@ T = TypeVar("T")
 
 def normalized(text: str) -> str:
     """Return the normalized form of a text, in which words and patterns are searched."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).casefold()
-    return text.lower().translate(_SEPARATORS)
+    if text.isascii():
+        return text.lower().replace(".", " ").replace("_", " ")
+    text = unicodedata.normalize("NFKC", text).casefold().lower()
+    for separator, replacement in _SEPARATORS:  # faster than `translate`
+        text = text.replace(separator, replacement)
+    return text
 
 
 def words_of(text: str) -> list[str]:
@@ -56,13 +59,27 @@ def hashed_word(word: str) -> str:
     joined = "".join(words_of(normalized(word)))
     if not 2 <= len(joined) <= 99:
         raise UsageError(f"a hashed word has 2 to 99 letters and digits, not {len(joined)}")
-    return f"{len(joined)}-{_digest(joined).hex()}"
+    return f"{len(joined)}-{_digests([joined])[0].hex()}"
 
 
-def _digest(word: str) -> bytes:
-    digest = _DIGEST.copy()
-    digest.update(word.encode() if word.isascii() else word.encode("utf-8", "surrogatepass"))
-    return digest.digest()
+def _digests(words: Sequence[str]) -> list[bytes]:
+    """Return the digests of words."""
+    digests, new = list[bytes](), _DIGEST.copy
+    for word in "\n".join(words).encode("utf-8", "surrogatepass").split(b"\n"):
+        digest = new()
+        digest.update(word)
+        digests.append(digest.digest())
+    return digests if words else []
+
+
+def _parts(words: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the parts of the sequence between runs. A run is a word in a script without spaces."""
+    start = 0
+    for place, word in enumerate(words):
+        if word >= FIRST_RUN:
+            yield words[start:place]
+            start = place + 1
+    yield words[start:]
 
 
 class WordIndex(Generic[T]):
@@ -71,7 +88,9 @@ class WordIndex(Generic[T]):
     def __init__(self, clear: Iterable[tuple[str, T]], hashed: Iterable[tuple[str, T]] = ()) -> None:
         self._by_first: dict[str, list[tuple[tuple[str, ...], T]]] = {}
         self._inside: dict[str, list[T]] = {}
-        self._hashed: dict[int, dict[bytes, list[T]]] = {}
+        self._hashed: dict[bytes, dict[int, list[T]]] = {}
+        """The values of hashed words, by digest and length."""
+        self._lengths: set[int] = set()
         self._unlisted: set[str] = set()
         for word, value in clear:
             self._add(word, value)
@@ -82,55 +101,45 @@ class WordIndex(Generic[T]):
 
     def find(self, words: Sequence[str]) -> list[T]:
         """Return the values of all listed words in this sequence, with repetitions."""
+        by_first = self._by_first
+        has_runs = bool(words) and max(words) >= FIRST_RUN
         found: list[T] = []
-        for place, word in enumerate(words):
-            if word >= FIRST_RUN:
-                for inside in self._inside_pattern.findall(word):
-                    found += self._inside[inside]
-            elif entries := self._by_first.get(word):
-                for rest, value in entries:
-                    if not rest or tuple(words[place + 1 : place + 1 + len(rest)]) == rest:
-                        found.append(value)
-        return found + self._find_hashed(words) if self._hashed and words else found
+        if has_runs or not by_first.keys().isdisjoint(words):
+            for place, word in enumerate(words):
+                if word in by_first:
+                    for rest, value in by_first[word]:
+                        if not rest or tuple(words[place + 1 : place + 1 + len(rest)]) == rest:
+                            found.append(value)
+                elif word >= FIRST_RUN and self._inside:
+                    for inside in self._inside_pattern.findall(word):
+                        found += self._inside[inside]
+        return found + self._find_hashed(words, has_runs=has_runs) if self._hashed and words else found
 
-    def _find_hashed(self, words: Sequence[str]) -> list[T]:
+    def _find_hashed(self, words: Sequence[str], *, has_runs: bool) -> list[T]:
         """Return the values of hashed words. Each string is looked up once, even if it occurs several times.
 
         The strings are: each word, two and three consecutive words joined, and, in scripts without spaces, pieces of
         words. The same words occur in many names, so words that are not listed are cached.
         """
-        if words and max(words) < FIRST_RUN:
-            pairs = [*map(add, words, words[1:])]
-            joined = {*words, *pairs, *map(add, pairs, words[2:])}
-        else:
-            joined = self._joined_with_runs(words)
-        found: list[T] = []
-        by_length, unlisted = self._hashed, self._unlisted
+        joined = set(words)
+        for part in _parts(words) if has_runs else [words]:
+            pairs = [*map(add, part, part[1:])]
+            joined.update(pairs, map(add, pairs, part[2:]))
+        for run in {word for word in words if word >= FIRST_RUN} if has_runs else ():
+            joined.update(run[at : at + length] for length in self._lengths for at in range(len(run) - length + 1))
+        lengths, unlisted = self._lengths, self._unlisted
         if len(unlisted) > UNLISTED_MAX:
             unlisted.clear()
-        for word in joined - unlisted:
-            if (by_digest := by_length.get(len(word))) is None:
-                continue
-            if values := by_digest.get(_digest(word)):
-                found += values
-            else:
-                unlisted.add(word)
+        new = [word for word in joined - unlisted if len(word) in lengths]
+        digests = _digests(new)
+        unlisted.update(new)
+        found: list[T] = []
+        if not self._hashed.keys().isdisjoint(digests):
+            for word, digest in zip(new, digests, strict=True):
+                if values := self._hashed.get(digest, {}).get(len(word)):
+                    found += values
+                    unlisted.remove(word)
         return found
-
-    def _joined_with_runs(self, words: Sequence[str]) -> set[str]:
-        """Return the strings to look up if some words are runs. A run is a word in a script without spaces.
-
-        The strings are: each word; two and three consecutive words joined, unless one of them is a run; and each piece
-        of a run that is as long as some hashed word.
-        """
-        following = [*words[1:], FIRST_RUN]
-        joined = set(words)
-        joined |= {one + two for one, two in zip(words, following, strict=True) if max(one, two) < FIRST_RUN}
-        threes = zip(words, following, [*following[1:], FIRST_RUN], strict=True)
-        joined |= {one + two + three for one, two, three in threes if max(one, two, three) < FIRST_RUN}
-        for run in {word for word in words if word >= FIRST_RUN}:
-            joined.update(run[at : at + length] for length in self._hashed for at in range(len(run) - length + 1))
-        return joined
 
     def _add(self, word: str, value: T) -> None:
         parts = words_of(normalized(word))
@@ -148,4 +157,6 @@ class WordIndex(Generic[T]):
     def _add_hashed(self, word: str, value: T) -> None:
         if not (match := HASHED.fullmatch(word)):
             raise UsageError(f"{word!r} is not a hashed word, such as 4-0123456789abcdef")
-        self._hashed.setdefault(int(match[1]), {}).setdefault(bytes.fromhex(match[2]), []).append(value)
+        length = int(match[1])
+        self._lengths.add(length)
+        self._hashed.setdefault(bytes.fromhex(match[2]), {}).setdefault(length, []).append(value)
