@@ -24,6 +24,7 @@ from lycosa.storage.core.torrent_record import (
     hashed_key,
     searched,
 )
+from lycosa.storage.core.torrents.names import PATHS_BYTES_MAX
 from lycosa.storage.ports import RecordStore
 from lycosa.storage.records.database import slices
 from lycosa.storage.records.memory import MemoryRecordStore
@@ -531,6 +532,18 @@ def test_strange_names_and_huge_numbers_are_kept(open_store: Open):
 
 
 # --------------------------------------------------------------------------------------------------- some stores only
+
+
+def test_the_largest_record_that_inspections_leave_is_stored(open_store: Open):
+    async def scenario(store: RecordStore):
+        if not isinstance(store, SqlRecordStore):
+            return
+        text = random.Random(1).randbytes(PATHS_BYTES_MAX).decode("latin-1")  # hardly compressible
+        record = replace(torrent(1), comment=text)
+        assert await store.put([record, torrent(2)], NOW) == PutResult(new=2)
+        assert (await store.get(record.infohash_v1)).record == record
+
+    run(open_store, scenario)
 
 
 def test_a_lost_connection_is_one_clear_error_and_the_next_call_connects_again(open_store: Open):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from operator import methodcaller
 
 from lycosa.storage.core.torrent_record import NUMBER_MAX, StoredFile
@@ -23,6 +24,8 @@ PATH_MAX = 1024
 COMMENT_MAX = 4096
 FILES_MAX = 20_000
 """Maximum number of files of a torrent. The last entry stands for all further files."""
+PATHS_BYTES_MAX = 6 << 20
+"""Maximum bytes of all paths in UTF-8: MariaDB accepts packets of 16 MiB, and quoting may double a record."""
 MARKS_MAX = 4
 CUT = "…"
 SUFFIX_MAX = 12
@@ -98,12 +101,22 @@ def _is_plain(text: str) -> bool:
 
 
 def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-    """Return at most FILES_MAX files. The last one then stands for all further files, and has their total size."""
-    if len(files) <= FILES_MAX:
+    """Return at most FILES_MAX files, with paths of PATHS_BYTES_MAX bytes. If there are more, the last one stands for
+    them, and has their total size."""
+    count = min(_fitting(files), len(files) if len(files) <= FILES_MAX else FILES_MAX - 1)
+    if count == len(files):
         return tuple(files)
-    rest = files[FILES_MAX - 1 :]
+    rest = files[count:]
     size_bytes = min(sum(file.size_bytes for file in rest), NUMBER_MAX)
-    return (*files[: FILES_MAX - 1], StoredFile(f"{CUT} {len(rest)} more files", size_bytes))
+    return (*files[:count], StoredFile(f"{CUT} {len(rest)} more files", size_bytes))
+
+
+def _fitting(files: Sequence[StoredFile]) -> int:
+    """Return how many of the first files have paths of PATHS_BYTES_MAX bytes together. Longer paths will be cut."""
+    if sum(len(file.path) for file in files) <= PATHS_BYTES_MAX // 4:  # a character has at most four bytes
+        return len(files)
+    sizes = (len(file.path[:PATH_MAX].encode("utf-8", "surrogatepass")) for file in files)
+    return sum(size <= PATHS_BYTES_MAX for size in accumulate(sizes))
 
 
 def _cut(text: str, length: int) -> str:

@@ -10,6 +10,7 @@ from lycosa.storage.core.torrents.names import (
     NAME_MAX,
     PARTS_MAX,
     PATH_MAX,
+    PATHS_BYTES_MAX,
     bounded_files,
     clean_path,
     clean_stored_paths,
@@ -101,3 +102,10 @@ def test_too_many_files_become_one_entry_of_their_size():
     assert len(bounded) == FILES_MAX
     assert bounded[-1] == StoredFile("… 6 more files", 60)
     assert bounded_files(files[:FILES_MAX]) == tuple(files[:FILES_MAX])
+
+
+def test_the_bytes_of_all_paths_are_limited():
+    fitting = PATHS_BYTES_MAX // 3 // 1000
+    files = [StoredFile("中" * 1000, 10)] * (fitting + 7)
+    assert bounded_files(files) == (*files[:fitting], StoredFile("… 7 more files", 70))
+    assert bounded_files(files[:fitting]) == tuple(files[:fitting])
