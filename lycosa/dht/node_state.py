@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from lycosa.core.errors import StateError, UsageError
+from lycosa.core.errors import LycosaError, StateError, UsageError
 from lycosa.dht.core.endpoints import CONTACT_BYTES, Contact
 from lycosa.dht.core.events import SavedTable
 from lycosa.dht.core.ids import ID_BYTES
@@ -119,7 +119,7 @@ class NodeState:
 def open_node_state(folder: Path) -> Iterator[NodeState]:
     """Create the folder if it does not exist, and lock it. Raises `UsageError` and `StateError`.
 
-    If the block raises while the new folder contains nothing but a node without contacts, remove the folder.
+    If the block raises `LycosaError` while the new folder contains nothing but a node without contacts, remove the folder.
     """
     try:
         created = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -134,7 +134,7 @@ def open_node_state(folder: Path) -> Iterator[NodeState]:
     state = NodeState(folder)
     try:
         yield state
-    except BaseException:
+    except LycosaError:  # not if the user interrupts it
         if folder in created:
             state.remove_if_unused(created)
         raise

@@ -171,7 +171,7 @@ def test_faults_of_a_list_are_reported_with_their_lines(run: Run, tmp_path: Path
         (["add", "-"], "<html>", "standard input: this is a page (HTML, XML), not a list of proxies"),
         (["add", "-"], "[1", "standard input: this is not JSON: line 1: unexpected end"),
         (["add", "http://127.0.0.1:1/list.txt"], "", "the list at http://127.0.0.1:1/list.txt cannot be fetched: "),
-        (["add", "list.txt", "--tag", "Bad Name=x"], "", "--tag Bad Name=...: write a name in lower case"),
+        (["add", "list.txt", "--tag", "Bad Name=x"], "", "--tag Bad Name=...: write a lower-case name"),
         (["add", "list.txt", "--tag", "country"], "", "--tag 'country': write NAME=VALUE"),
         (["ban", SITE, "10.9.9.9:1"], "", "the pool has no proxy 10.9.9.9:1"),
         (["ban", SITE, "http://me:hunter2@10.9.9.9:1"], "", "the pool has no proxy 10.9.9.9:1"),
