@@ -4,12 +4,11 @@ Fingerprints are random keys: with ten million of them in one table, writing 100
 So checkpoints write to a small table (L0), where many fingerprints share a page. When this table is full, checkpoints
 write to a second L0 table, and the first is compacted into the large table SEEN_L1: in key order, some rows with each
 commit, until it is empty. A look-up prefers the newest level. (A log-structured merge tree with two levels: O'Neil et
-al., 1996.)
+al., 1996.) Rows that are in the large table are deleted from the small one, so the file reuses their space at once.
 
 The checkpoint in `memtable.py` writes fingerprints from memory to L0.
 
-Compacting a row twice has the same result, so nothing needs repair after a crash: the next process starts at the
-first row again.
+A row is written and deleted in one transaction, so nothing needs repair after a crash.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class Levels:
         stored = database.get(META_TABLE, NEWEST)
         self._set_newest(stored[0] if stored else SEEN_L0A)
         self._compacting = self._non_empty(self._older)
-        self._compacted_to = b""
 
     @property
     def compacting(self) -> bool:
@@ -76,24 +74,21 @@ class Levels:
             self._rotate()
 
     def compact(self, rows: int) -> None:
-        """Move at most this many rows to L1, and clear the L0 tables that have been moved. The caller must commit."""
+        """Move at most this many rows to L1. The caller must commit."""
         while self._compacting and rows > 0:
             seen = self._compacting[-1]
             level = seen + self._older - SEEN_L1
-            moved = self._database.rows_after(level, self._compacted_to, b"", min(rows, SCAN_ROWS))
+            moved = self._database.rows_after(level, b"", b"", min(rows, SCAN_ROWS))
             rows -= len(moved) or 1
             if moved:
                 self._database.put(seen, moved)
-                self._compacted_to = moved[-1][0]
+                self._database.delete_first(level, len(moved))
             else:
-                self._database.clear(level)
                 self.forget(seen)
 
     def forget(self, seen: int) -> None:
         """Stop compacting this segment: its tables are empty or deleted."""
         if seen in self._compacting:
-            if seen == self._compacting[-1]:
-                self._compacted_to = b""
             self._compacting.remove(seen)
 
     def fingerprints(self, seen: int) -> Iterator[int]:
@@ -106,7 +101,7 @@ class Levels:
             earlier.append(level)
 
     def keys(self, seen: int, prefix: bytes) -> list[bytes]:
-        """Return the fingerprints that start with `prefix`; some twice while rows are moved."""
+        """Return the fingerprints that start with `prefix`; those with rows in two levels twice."""
         tables = (seen, seen + SEEN_L0A - SEEN_L1, seen + SEEN_L0B - SEEN_L1)
         rows_after = self._database.rows_after
         return [key for table in tables for key, _ in rows_after(table, prefix, prefix, ALL_ROWS)]

@@ -136,10 +136,12 @@ class Database:
             self._txn.commit()
             self._txn = self._env.begin(write=True)
 
-    def clear(self, table: int) -> None:
-        """Delete all rows of a table."""
-        with self._converting_errors():
-            self._txn.drop(self._handle(table), delete=False)
+    def delete_first(self, table: int, rows: int) -> None:
+        """Delete this many rows from the start of a table that has at least as many."""
+        with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
+            cursor.first()
+            for _ in range(rows):
+                cursor.delete()
 
     def drop(self, table: int) -> None:
         """Delete a table. Commit before it is used again."""

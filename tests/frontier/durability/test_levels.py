@@ -106,6 +106,8 @@ def test_a_segment_that_is_dropped_during_its_compaction_is_removed(tmp_path, sm
         history.levels.write(seen, [(each, b"mark") for each in range(30)])
     history.levels.rotate_if_full([first, second])
     history.levels.compact(5)
+    tables = [seen - SEEN_L1 + kind for seen in (first, second) for kind in (SEEN_L1, SEEN_L0A, SEEN_L0B)]
+    assert sorted(map(history.database.count, tables)) == [0, 0, 0, 5, 25, 30], "a row is in one table only"
     for kind in (SEEN_L1, SEEN_L0A, SEEN_L0B):
         history.database.drop(second - SEEN_L1 + kind)
     history.levels.forget(second)
