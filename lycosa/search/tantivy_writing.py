@@ -116,8 +116,8 @@ def _join(folder: Path, parts: Sequence[Path]) -> None:
                 file.rename(folder / file.name)
     joined = {
         **metas[0],
-        "segments": [segment for meta in metas for segment in meta["segments"]],
-        "opstamp": max(meta["opstamp"] for meta in metas),
+        "segments": [segment for each in metas for segment in each["segments"]],
+        "opstamp": max(each["opstamp"] for each in metas),
     }
     replace_file(folder / MANAGED, msgspec.json.encode(sorted(managed)), sync=True)
     replace_file(folder / META, msgspec.json.encode(joined), sync=True)
