@@ -110,7 +110,10 @@ def unknown_setting(name: str) -> str:
 
 @dataclass(slots=True)
 class _Merged:
-    """The layers merged so far. `combined` holds the values of Scrapy's settings in COMBINATIONS, by our name."""
+    """The layers merged so far.
+
+    `combined` maps the name of our setting in COMBINATIONS to the values that were given for Scrapy's settings.
+    """
 
     places: dict[str, str]
     values: dict[str, Any] = field(default_factory=dict)

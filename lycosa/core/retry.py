@@ -59,7 +59,7 @@ def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | 
 def decide_status(
     policy: RetryPolicy, attempts: int, status: int, retry_after: str, now: float, jitter: float
 ) -> RetryDecision:
-    """Decide after a response. `attempts` counts the failures before this one; `jitter` is from 0 to 1."""
+    """Decide after a response. `attempts` counts the earlier failures; `jitter` is from 0 to 1."""
     retry_after_s = parse_retry_after(retry_after, now, policy.retry_after_max_s) or 0.0
     wait_s = max(backoff_s(policy, attempts, jitter), retry_after_s)
     blocked_until = now + wait_s if status in OVERLOADED else 0.0

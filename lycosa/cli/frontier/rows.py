@@ -106,7 +106,7 @@ def selection_of(
 ) -> Selection:
     """Return the selection of these options.
 
-    Raises `UsageError` for an invalid value, and for an empty one, because it would select everything.
+    Raises `UsageError` for an invalid value. An empty value is invalid, too, because it would select everything.
     """
     from lycosa.core.url import canonicalize, host_key
 
@@ -317,7 +317,7 @@ def host_cells(view: HostView, now: float) -> list[str]:
 
 
 def _ready_in(view: HostView, now: float) -> str:
-    """Format the time until a host may be contacted. The limits of its IP address are included."""
+    """Format the time until a host may be contacted, by its own limits and those of its IP address."""
     ready_at = max(view.ready_at, view.shared.ready_at if view.shared else 0.0)
     if view.preparing:
         return "preparing"

@@ -1,7 +1,7 @@
 """`lycosa top redis://...`: watch the workers of a shared crawl, their rates, and the remaining URLs.
 
-On a terminal it shows a table that refreshes itself; elsewhere, or with --once, one snapshot. It does not join the
-crawl.
+On a terminal the command shows a table that refreshes itself; elsewhere, or with --once, one snapshot. The command does
+not join the crawl.
 """
 
 from __future__ import annotations

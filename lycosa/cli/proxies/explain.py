@@ -45,7 +45,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Explain for each proxy whether it would be leased for a target now: its place in the order, or what prevents it.
+    """Explain whether each proxy would be leased for a target now: show its place in the order, or what prevents that.
 
     A proxy is given by its key, the start of its key, its name or its address. The command changes nothing.
 

@@ -227,5 +227,5 @@ def _summary(path: Path, documents: int, broken: int, took_s: float, left_bytes:
     if broken:
         lines.append(f"{path}: {format_count(broken, 'line')} skipped: not a JSON object")
     if left_bytes:
-        lines.append(f"{path}: the last line is incomplete: the next build indexes it")
+        lines.append(f"{path}: the last line is incomplete; the next build indexes it")
     return lines

@@ -128,7 +128,8 @@ class Committer:
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
         """Truncate the sinks to their committed positions. Then commit the positions at which they start to write.
 
-        A sink that is new to this crawl starts at its end, or with `afresh` at its beginning. Returns the positions.
+        A sink that is new to this crawl starts at the end of its output, or with `afresh` at the beginning. Returns the
+        positions.
         """
         committed = await self.frontier.positions()
         clean = bool(committed.get(CLEAN))

@@ -25,10 +25,11 @@ def replacement_count(request: Request) -> int:
 
 
 def redirect_request(request: Request, target: str, status: int | str) -> Request:
-    """Return the request for the target of a redirect: same callback, with GET if RFC 9110 §15.4 says so.
+    """Return the request for the target of a redirect.
 
-    `target` is a canonical URL. `status` is "meta refresh" for a meta refresh. A target on another host gets no
-    credentials or cookies, and only the origin of a Referer: a redirect must not reveal what the referrer policy hid.
+    It has the same callback. Its method is GET if RFC 9110 §15.4 says so, otherwise the same. `target` is a canonical
+    URL. `status` is "meta refresh" for a meta refresh. A target on another host gets no credentials or cookies, and
+    only the origin of a Referer: a redirect must not reveal what the referrer policy hid.
     """
     keep = request.method in {"GET", "HEAD"} or (status in {301, 302} and request.method != "POST")
     keep = keep or status in {307, 308}

@@ -18,7 +18,10 @@ DELAY_MAX_S = 86_400.0
 """Maximum delay of a request, in seconds."""
 
 HOSTS_MAX = 10_000
-"""Maximum number of reservations. Beyond it, the last to end are dropped; the frontier still blocks their hosts."""
+"""Maximum number of reservations.
+
+Beyond it, the reservations that end last are dropped. The frontier still blocks their hosts.
+"""
 
 
 class RequestDelays:

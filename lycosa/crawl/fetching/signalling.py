@@ -31,7 +31,7 @@ class SignallingFetcher(FetcherWrapper):
     async def fetch(
         self, request: Request, *, accept: Accept | None = None, into: Into | None = None, **options: Any
     ) -> Raw:
-        """Do one transfer: see the port. Raises a receiver's `StopDownload` if its `fail` is True."""
+        """Do one transfer. Also raises the `StopDownload` of a receiver if its `fail` is True."""
         if self._signals.on_headers_received or self._signals.on_bytes_received:
             raw = await _SignalledTransfer(self._signals, self._spider, request, accept, into).run(
                 self._fetcher, options

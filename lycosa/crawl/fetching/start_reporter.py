@@ -40,7 +40,7 @@ class StartReportingFetcher(FetcherWrapper):
         self._clock = clock
 
     async def fetch(self, request: Request, **options: Any) -> HttpResponse:
-        """Do one transfer: see the port. Also raises `WorkerLost`."""
+        """Do one transfer. Also raises `WorkerLost`."""
         await self._frontier.check_membership()
         host = host_key(request.url)
         self._frontier.report_start(host, self._clock.now())

@@ -49,7 +49,7 @@ class PooledFetcher(FetcherWrapper):
     async def fetch(
         self, request: Request, *, address: str = "", into: Into | None = None, proxy: str | None = None, **options: Any
     ) -> HttpResponse:
-        """Do one transfer: see the port. Also raises `NoProxyYet`, `CloseSpider` and `BadSpider`."""
+        """Do one transfer, through a proxy. Also raises `NoProxyYet`, `CloseSpider` and `BadSpider`."""
         if proxy is not None or request.get_meta("proxy", NOT_SET) is not NOT_SET:
             return await self._fetcher.fetch(request, address=address, into=into, proxy=proxy, **options)
         selector, key = selector_of(request), _key(request)

@@ -24,7 +24,7 @@ EXTENSIONS = mimetypes.MimeTypes().types_map[True]
 
 @public
 class FilesPipeline(MediaPipeline):
-    """Stores files unchanged as `full/<SHA-1 of the URL><extension of the URL>`, with known extensions only."""
+    """Stores files unchanged as `full/<SHA-1 of the URL><extension of the URL>`. An unknown extension is left out."""
 
     STORE = "FILES"
     URLS_FIELD = "file_urls"

@@ -1,4 +1,4 @@
-"""ImagesPipeline: downloads the images in `image_urls` of items as JPEG, with thumbnails.
+"""ImagesPipeline: downloads the images in `image_urls` of items, and stores them as JPEG, with thumbnails.
 
     ITEM_PIPELINES = {"lycosa.ImagesPipeline": 1}
     IMAGES_STORE = "images"
