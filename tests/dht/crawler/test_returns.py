@@ -86,7 +86,9 @@ def test_a_queue_that_never_had_them_gets_them_too(tmp_path: Path) -> None:
         at, store = await evicted(tmp_path / "one")
         await at.frontier.close()
         other = At(tmp_path / "other", store, NOW + EVICTED_S)
+        assert other.queue.unknown(HASHES) == HASHES
         assert await other.stage.queue_some() == 2
+        assert other.queue.unknown(HASHES) == HASHES[:1]
         assert await other.leased() == sorted(HASHES[1:])
         await other.frontier.close()
 
