@@ -119,7 +119,7 @@ class NodeState:
 def open_node_state(folder: Path) -> Iterator[NodeState]:
     """Create the folder if it does not exist, and lock it. Raises `UsageError` and `StateError`.
 
-    If the block raises `LycosaError` while the new folder contains nothing but a node without contacts, remove the folder.
+    If the block raises `LycosaError` while the new folder contains only a node without contacts, remove the folder.
     """
     try:
         created = [each for each in (folder, *folder.parents) if not each.exists()]

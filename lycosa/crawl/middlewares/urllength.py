@@ -20,7 +20,7 @@ class UrlLength:
 
     def process_results(self, response: Response, results: Results) -> Results:
         length_max = self._max
-        # Nearly always true, so avoid the copy.
+        # Nearly always no URL is too long: then no list is copied.
         if all(len(request.url) <= length_max for request in results.requests):
             return results
         kept = [request for request in results.requests if len(request.url) <= length_max]

@@ -33,7 +33,7 @@ from lycosa.html.forms import (
 )
 from lycosa.http.core.request import Callback, Request
 
-Element = Any  # of lxml, which only the first selector imports
+Element = Any  # an element of lxml, which is imported only when the first selector is made
 SHOWN_MAX = 5
 """Maximum number of forms, buttons or fields listed in an error message."""
 
@@ -168,7 +168,7 @@ class _FormPage:
 
     def _by_css(self, css: str) -> Sequence[Any]:
         page = self.response.selector
-        found = (type(page)(root=root, type=page.type).css(css) for root in self.roots)  # CSS stays inside its root
+        found = (type(page)(root=root, type=page.type).css(css) for root in self.roots)  # CSS searches one root
         return next(filter(None, found), [])
 
     def _list_forms(self) -> str:
@@ -343,7 +343,7 @@ def _target(
 
 
 def _encoding(form: Element, response: Response) -> str:
-    """Return the first known encoding of `accept-charset`, else that of the page; UTF-8 for UTF-16 and ASCII."""
+    """Return the first known encoding of `accept-charset`, else that of the page. UTF-8 replaces UTF-16 and ASCII."""
     codecs = filter(None, map(codec_of, form.get("accept-charset", "").split()))
     encoding: str = next(codecs, response.encoding)
     return "utf-8" if encoding.startswith("utf") or encoding == "ascii" else encoding

@@ -228,7 +228,7 @@ class Response:
 
     @cached_property
     def _base(self) -> str:
-        # Only the two usual spellings: a case-insensitive search of the whole body would take too long.
+        # Look only for the two usual spellings: a case-insensitive search of the whole body would take too long.
         may_have_base = (b"<base" in self.body or b"<BASE" in self.body) and _markup_of(self.content_type) != "json"
         href = self.selector.xpath("//base/@href").get() if may_have_base else None
         return (join(self.url, href) if href else None) or self.url

@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 @public
 class Spider:
-    """The base class of spiders. Arguments given with `-a` become attributes. Raises `BadSpider` if it has no name.
+    """The base class of spiders. Arguments given with `-a` become attributes. Raises `BadSpider` without a name.
 
     A subclass may define two methods. `key_resolver` returns the value that identifies a request. A `segment_resolver`
-    with an argument `now` returns the name of the segment of a run; without it, the method returns the period of a
+    with an argument `now` returns the name of the segment of a run; without this argument, it returns the period of a
     request, such as `day`.
     """
 
@@ -93,7 +93,7 @@ class Spider:
         return logging.getLogger(self.name)
 
     async def fetch(self, request: Request | str) -> Response:
-        """Fetch a request and wait for its response: with middlewares, the host's delays, retries and redirects.
+        """Fetch a request and return its response. Middlewares, the host's delays, retries and redirects apply.
 
         Raises `FetchError` or `IgnoreRequest`, or `BadSpider` if no crawl is running.
         """

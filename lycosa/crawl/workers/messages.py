@@ -38,7 +38,9 @@ LOG_TEXT_MAX = 100_000
 
 
 class HostAccess(NamedTuple):
-    """How to reach a host: at `address`, or at any address if it is "". `error` says why its look-up failed, or "".
+    """How to reach a host: at `address`, or at any address if `address` is "".
+
+    `error` says why the look-up of the host failed; "" if it did not fail.
 
     If `is_paced`, the owner waits for RequestStarted before it lets the next request to the host start.
     """

@@ -48,7 +48,7 @@ class PendingStart:
         self._timer = asyncio.get_running_loop().call_later(seconds, self.release)
 
     def report(self, at: float) -> None:
-        """Record that the request started at this time (unix seconds), and release it."""
+        """Record that the request started at this time (unix seconds), and let the next request start."""
         for key in self.keys:
             key.last_start = max(key.last_start, at)
         self.release()

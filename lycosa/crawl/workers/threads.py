@@ -7,8 +7,8 @@ A call runs with the context variables of its caller, and `run` raises the excep
 exhaust the callback's generator, so that no user code runs on the event loop.
 
 A call that is cancelled before a thread is free never starts. A call that has started cannot be stopped: `run` returns
-at once, the result of the call is dropped, and its thread is busy until the call ends. `close` waits CLOSE_GRACE_S for
-such calls. The threads are daemons, so a call that never ends does not keep the process alive.
+at once, the result of the call is dropped, and its thread is busy until the call ends. `close` waits up to
+CLOSE_GRACE_S for such calls. The threads are daemons, so a call that never ends does not keep the process alive.
 
 In such a thread, `on_loop(self.fetch(request))` runs a coroutine on the loop and waits for its result.
 """

@@ -36,7 +36,7 @@ from lycosa.storage.ports import KeyStore
 log = logging.getLogger(__name__)
 
 CANCEL_TIMEOUT_S = 10.0
-"""Maximum seconds that a worker has to confirm the cancellation of a visit. After that it is killed."""
+"""Maximum seconds until a worker confirms the cancellation of a visit. A slower worker is killed."""
 
 
 @dataclass(slots=True)

@@ -96,7 +96,7 @@ def pack_contacts(contacts: Iterable[Contact]) -> bytes:
 
 
 def split_contacts(data: bytes, family: int) -> list[Contact]:
-    """Return the contacts in compact node info. An incomplete one at the end is ignored, as in BEP 5's examples."""
+    """Return the contacts in compact node info. An incomplete contact at the end is ignored (BEP 5's examples)."""
     size = CONTACT_BYTES[family]
     return [
         Contact(data[at : at + ID_BYTES], data[at + ID_BYTES : at + size])

@@ -59,7 +59,7 @@ class InfohashesSampled:
 
 @dataclass(frozen=True, slots=True)
 class PeersNamed:
-    """An answer of one node to get_peers, with the contacts that it knows closest to the infohash."""
+    """An answer of one node to get_peers. `closer`: the node's contacts that are closest to the infohash."""
 
     operation_id: int
     contact: Contact
@@ -133,7 +133,7 @@ class Reachability(enum.Enum):
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts since the start. Numbers of bytes are of payloads, without the headers of datagrams."""
+    """Counts since the start. Bytes are those of payloads, without the headers of datagrams."""
 
     datagrams_in: int = 0
     bytes_in: int = 0

@@ -20,7 +20,7 @@ EXPIRY_S = 2700.0
 PEERS_MAX = 100_000
 """Maximum number of peers: about 40 MB. In a network of eight million nodes, each should store a few thousand peers."""
 INFOHASHES_MAX = 20_000
-"""Maximum number of infohashes: about 20 MB (libtorrent: 2,000)."""
+"""Maximum number of infohashes: about 20 MB (libtorrent: 2,000 infohashes)."""
 SWARM_MAX = 6000
 """Maximum number of peers per infohash: with more, the filters of BEP 33 would be too full. For an infohash with this
 number of peers no tokens are issued."""
@@ -131,7 +131,7 @@ class PeerStore:
     def peers(
         self, infohash: bytes, count: int, chance: int, now: float, *, without_seeds: bool = False
     ) -> list[bytes]:
-        """Return up to `count` endpoints. If there are more, the random integer `chance` determines which."""
+        """Return up to `count` endpoints. If there are more, the integer `chance` determines which."""
         self.expire(now)
         swarm = self._swarms.get(infohash)
         if swarm is None:

@@ -1,4 +1,4 @@
-"""Answers queries: makes the datagram with the answer to a query.
+"""Makes the datagrams that answer queries.
 
 This is the hot path: the closest contacts come from the table in compact form, and answers are joined from bytes.
 """
@@ -37,8 +37,8 @@ SAMPLE_BYTES_MAX = SENT_BYTES_MAX - ENVELOPE_BYTES - 45
 """Maximum number of bytes of nodes and samples in an answer: a datagram less the envelope, and less 45 bytes for
 `interval` and `num`."""
 VALUES_MAX = 50
-"""Maximum number of peers in an answer: a third of a datagram, to limit amplification. Each answer has a different
-random selection."""
+"""Maximum number of peers in an answer: a third of a datagram, to limit amplification. Successive answers have
+different selections."""
 
 
 class Neighbourhood:

@@ -71,8 +71,8 @@ class OutgoingQuery:
 
 
 class QueryListener(Protocol):
-    """Is notified when one of its queries is answered or has failed. If the query is stalled first, it is notified of
-    that, too."""
+    """A listener is notified when one of its queries is answered or has failed, and also if the query is stalled before
+    that."""
 
     is_over: bool
 
@@ -199,7 +199,7 @@ class Transactions:
 
 
 class OutgoingQueries:
-    """Sends queries when the limits allow it. Refuses queries that would wait too long, or if too many are waiting."""
+    """Sends queries when the limits allow it. Refuses a query that would wait too long, or if too many are waiting."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ Inspect = Callable[[TorrentRecord], Inspection]
 
 
 class ContentStage:
-    """See the module. Both infohashes of a refused torrent are denied, also if only one of them was denied before."""
+    """See the module. Both infohashes of a refused torrent are denied, even if only one of them was denied before."""
 
     def __init__(
         self, inspect: Inspect, records: RecordStore, queue: HashQueue, taker: TorrentTaker, funnel: Funnel
@@ -40,7 +40,7 @@ class ContentStage:
             await self._taker.put(torrent._replace(record=inspected.record))
 
     async def _other_denied(self, keys: tuple[bytes, ...]) -> Refusal | None:
-        """Return the denial of an infohash of a hybrid torrent. It could not be known before the fetch of the other."""
+        """Return the denial of either infohash of a hybrid torrent. Before the fetch only one of the two was known."""
         if len(keys) > 1:
             for infohash, standing in (await self._records.standing(keys, self._queue.now())).items():
                 if standing is Standing.DENIED:

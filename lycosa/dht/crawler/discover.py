@@ -84,7 +84,7 @@ class SweepStage:
         try:
             answer = await self._session.sample_infohashes(contact, ask.target)
             if isinstance(answer, InfohashesSampled) and answer.samples is not None:
-                # The infohashes first: the sweep's position must not pass the node before they are queued.
+                # Queue the infohashes first: the sweep's position must not pass the node before they are queued.
                 new = await self._triage.take(answer.samples, CrawlOutcome.SAMPLED, sampler=contact)
                 self.sweep.answered(
                     ask,

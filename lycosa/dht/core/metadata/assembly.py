@@ -145,7 +145,7 @@ class Assembly:
         self._forget_candidates()
 
     def _forget_candidates(self) -> None:
-        """Drop the candidates without peers to free memory. The one with the most pieces is kept."""
+        """To free memory, drop the candidates without peers, except the one with the most pieces."""
         offered = {offer.candidate.size_bytes for offer in self._offers.values()}
         left = [candidate for size, candidate in self._candidates.items() if size not in offered]
         best = max(left, key=lambda candidate: len(candidate.pieces), default=None)

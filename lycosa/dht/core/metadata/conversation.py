@@ -7,8 +7,8 @@ methods `receive_*` and `handle_timer` raise `PeerError` when the conversation h
 remaining events and closes the connection.
 `now` is monotonic seconds. Each stage has a deadline, and so has the whole conversation.
 
-Bounded: unrequested bytes and messages, open requests, and the rejects that we send. So whatever a peer sends, we hold
-at most one message and a few pieces in memory.
+Unrequested bytes and messages, open requests, and the rejects that we send are bounded. So whatever a peer sends, we
+hold at most one message and a few pieces in memory.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ REQUEST_COST_BYTES = PIECE_BYTES + 256
 """Maximum number of bytes that a peer may send for one request."""
 
 UNASKED_BYTES_MAX = 1024 * 1024 + 64 * 1024
-"""Maximum number of bytes that a peer may send unrequested: the largest bitfield, and a busy minute of haves."""
+"""Maximum number of bytes that a peer may send unrequested: the largest bitfield, and the haves of a busy minute."""
 
 UNASKED_MESSAGES_MAX = 2048
 """Maximum number of unrequested messages: haves, unchokes, keep-alives, requests to us, unknown ones.
@@ -117,8 +117,8 @@ class Stage(Enum):
 
 
 class Conversation:
-    """The conversation with one peer. `dht_port` is the UDP port of our DHT node. It is sent to peers that have a DHT
-    node, too."""
+    """The conversation with one peer. `dht_port` is the UDP port of our DHT node. It is sent to peers that also have a
+    DHT node."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Conversation:
             raise PeerError(PeerFailure.TIMEOUT, f"no progress: {self.stage.value}")
 
     def receive_connected(self, now: float) -> None:
-        """Send our handshake: the connection is established."""
+        """Send our handshake. Called when the connection is established."""
         self._enter(Stage.HANDSHAKE, now)
         self._to_send += encode_handshake(self._infohash, self._peer_id, dht=self._dht_port is not None)
 

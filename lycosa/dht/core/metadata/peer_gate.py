@@ -33,8 +33,8 @@ BAN_S = 3600.0
 """Seconds of the ban of a host that sent metadata with a wrong hash, or a flood."""
 
 PAUSED_MAX = 65_536
-"""Maximum number of peers whose pause is remembered, and of hosts whose ban is. The oldest are forgotten, so these
-peers are tried too early."""
+"""Maximum number of remembered pauses of peers, and also of remembered bans of hosts. The oldest are forgotten, so
+these peers are tried too early."""
 
 BLAMES_PEER = frozenset({PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL})
 BLAMES_HOST = frozenset({PeerFailure.WRONG_HASH, PeerFailure.FLOOD})
@@ -56,7 +56,7 @@ class PeerGate:
         return site_of(endpoint) in self._connected
 
     def refusal(self, endpoint: bytes, now: float) -> PeerFailure | None:
-        """Return why this peer must not be contacted now, regardless of rate limits; None if it may be."""
+        """Return why this peer must not be contacted now; None if it may be. Rate limits are not checked."""
         if not is_contactable(endpoint, self._allowed):
             return PeerFailure.NOT_PUBLIC
         if self._banned.get(site_of(endpoint), 0.0) > now or self._paused.get(endpoint, (0.0, 0.0))[0] > now:
@@ -76,7 +76,7 @@ class PeerGate:
         return None
 
     def close(self, endpoint: bytes, failure: PeerFailure | None, now: float) -> None:
-        """Record that a connection was closed. `failure` is None if it did not fail."""
+        """Record that a connection was closed. `failure`: why the peer did not deliver; None if it did."""
         self._connected.discard(site_of(endpoint))
         if failure in BLAMES_HOST:
             self._banned[site_of(endpoint)] = now + BAN_S

@@ -1,10 +1,10 @@
 """An in-memory cache of the fingerprints of all infohashes that were ever queued.
 
 Nearly all sampled infohashes are known. Without this cache, each would cost a random disk read. The first 20 bits of a
-fingerprint select a list, and the list holds its last 6 bytes. A list is a `bytes` object: its content follows its
-length in memory, so a look-up has few cache misses. The 16 lists whose fingerprints share the first 2 bytes are a part.
-A part is read from the store when one of its lists is first needed. A fingerprint that is found was queued. One that is
-not found is new, or was queued so recently that the store still has it in memory.
+fingerprint select a list, and the list holds the last 6 bytes of the fingerprint. A list is one `bytes` object, whose
+content is in one place in memory, so a look-up has few cache misses. The 16 lists whose fingerprints share the first
+2 bytes are a part. A part is read from the store when one of its lists is first needed. A fingerprint that is found was
+queued. A fingerprint that is not found is new, or was queued so recently that the store still has it in memory.
 """
 
 from __future__ import annotations

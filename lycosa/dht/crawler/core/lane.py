@@ -57,7 +57,7 @@ class SweepLane:
         return min([self.position, *self.passing.values()])
 
     def add(self, key: int, contact: Contact, spacing: int) -> None:
-        """Add a node, unless it is more than BEHIND_NODES behind."""
+        """Add a node, unless it is more than BEHIND_NODES mean distances (`spacing`) behind."""
         if key < self.position - BEHIND_NODES * spacing or contact.endpoint in self._ahead_endpoints:
             return
         heappush(self.ahead, (key, contact))
@@ -71,8 +71,8 @@ class SweepLane:
         head = self.ahead[0][0] if self.ahead else self.end
         if self.is_searching or (self.ahead and head - self.position <= GAP_NODES * spacing):
             return None
-        # The nodes of a small subtree (at most GAP_NODES on average) know each other. So those in the subtree of the
-        # position are known already, except at the start of the lane.
+        # The nodes of a small subtree (at most GAP_NODES on average) know each other. So all nodes in the subtree of
+        # the position are known already, except at the start of the lane.
         subtree = 1 << (GAP_NODES * spacing).bit_length() - 1
         here = self.position if self.position == self.start else (self.position // subtree + 1) * subtree
         target = max(here, self._searched_to)

@@ -1,4 +1,4 @@
-"""Decides which hosts return real infohashes. Invented ones never lead to metadata, because the hash would not match.
+"""Decides which hosts return real infohashes. No metadata can be fetched for an invented infohash: no hash matches.
 
 `now` is in seconds; all calls must use the same clock.
 """

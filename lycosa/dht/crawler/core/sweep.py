@@ -1,8 +1,8 @@
 """Decides which node to query for a sample next, on the way through the key space (BEP 51).
 
 A sweep goes through the key space and queries each node once. The key space is divided into lanes of equal size, which
-advance in parallel; a lane queries its nodes in the order of their ids (`lane.py`). Each query names a target, which is
-a little ahead of the queried node, and the response has contacts near this target.
+advance in parallel; a lane queries its nodes in the order of their ids (`lane.py`). Each query names a target, a little
+ahead of the queried node or behind it, and the response has contacts near this target.
 A node that has more infohashes than it sent is queried again when its interval has passed, as long as it returns new
 ones. Such nodes get every other query, and all queries while the sweep rests.
 The stored position is a share, and holds for every lane: all known nodes in the first part of the lane, up to this
@@ -183,7 +183,7 @@ class Sweep:
     def answered(
         self, ask: Ask, closer: Iterable[Contact], now: float, *, interval_s: float, num: int, sampled: int, new: int
     ) -> None:
-        """Take a response: the node has `num` infohashes and sent `sampled` of them, of which `new` ones are new."""
+        """Take a response: the node has `num` infohashes and sent `sampled` of them, of which `new` are new."""
         contact = ask.contact
         interval_s = min(max(interval_s, AGAIN_MIN_S), SWEEP_MAX_S)
         self._end(ask, closer)
@@ -308,8 +308,8 @@ class Sweep:
         return site_free_at if known is None else max(known.again_at, site_free_at)
 
     def _end(self, ask: Ask, closer: Iterable[Contact]) -> None:
-        """End a query. Add its contacts only if it is the first query to the node in this sweep: otherwise a node that
-        is queried often could drown out the others.
+        """End a query. Add the contacts of the response, `closer`, only if this was the first query to the node in this
+        sweep: otherwise the contacts of a node that is queried often could drown out all others.
         """
         contact, target = ask.contact, int.from_bytes(ask.target)
         self._in_flight.discard(contact.endpoint)
