@@ -133,7 +133,7 @@ class MetadataFetch:
         self._fetcher.end(self)
 
     def release(self) -> None:
-        """Stop counting the bytes of the metadata as in flight. Call it when the metadata have been used."""
+        """Stop counting the bytes of the metadata as in flight. Call it when the metadata has been used."""
         self.held_bytes = 0
         self._fetcher.end(self)
 

@@ -444,7 +444,7 @@ def is_loopback(endpoint: bytes) -> bool:
 async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
     """Save the tables now, every SAVE_INTERVAL_S, and at the end. The first save reports an unwritable folder early.
 
-    After an error of the block, an error of the last save is left out: a full disk often causes both.
+    After an error of the block, an error of the final save is ignored: a full disk often causes both.
     """
 
     def save() -> None:

@@ -153,7 +153,7 @@ class PeersStage:
         except NoMetadata:
             if is_postponed(fetch):
                 raise TryFailed(CrawlOutcome.POSTPONED) from None
-            if not fetch.connects_left:  # a lookup would find the same swarm
+            if not fetch.connects_left:  # no connections left for a lookup's peers, which are in the same swarm
                 raise TryFailed(CrawlOutcome.NO_METADATA) from None
         else:
             self._funnel.count(CrawlOutcome.FETCHED_FROM_SAMPLER)

@@ -25,7 +25,7 @@ class SeenStage:
         self._seen: set[bytes] = set()
 
     def add(self, infohashes: Iterable[bytes]) -> None:
-        """Record that these were seen, whether they are stored or not."""
+        """Record that these infohashes were seen, whether they are stored or not."""
         if len(self._seen) < SEEN_MAX:
             self._seen.update(infohashes)
 

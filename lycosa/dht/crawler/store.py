@@ -45,7 +45,8 @@ FINISH_MAX_S = 20.0
 
 
 class StoreStage:
-    """See the module. If a crash comes between store and queue, the torrent is fetched twice but stored once."""
+    """See the module. After a crash between the writes to store and queue, a torrent is fetched again but not stored
+    again."""
 
     def __init__(self, store: RecordStore, queue: HashQueue, funnel: Funnel) -> None:
         self._store, self._queue, self._funnel = store, queue, funnel

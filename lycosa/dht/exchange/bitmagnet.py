@@ -7,7 +7,7 @@
     torrent_pieces             info_hash, piece_length: only if bitmagnet saves pieces
 
 files_status is `single` (no row; the name is the file), `multi`, `over_threshold` (files are missing) or `no_info`. For
-the latter two bitmagnet has no complete list of files, so the metadata must be fetched again.
+the last two, bitmagnet has no complete list of files, so the metadata must be fetched again.
 """
 
 from __future__ import annotations

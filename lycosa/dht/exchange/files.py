@@ -13,7 +13,7 @@ from lycosa.storage.core.torrent_line import LINE_MAX
 
 TORRENT_SUFFIX = ".torrent"
 TORRENT_BYTES_MAX = 64 << 20
-"""Maximum size of a torrent file. The metadata take at most 32 MB; trackers come on top."""
+"""Maximum size of a torrent file. The metadata takes at most 32 MB; trackers come on top."""
 
 
 class LinesSource:
