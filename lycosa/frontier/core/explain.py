@@ -1,4 +1,4 @@
-"""Explains in plain words why a URL is not fetched, or when it will be.
+"""Explains in plain words why a URL is not fetched, or when it will be fetched.
 
 `when` formats unix seconds, so this module needs no time zone.
 """

@@ -27,7 +27,8 @@ from typing import Any, Generic, TypeVar
 
 FAIR_TURN = 8
 SHORT_S = 10.0
-"""Entities with at most this many seconds of work get no priority: they delay the end by no more than that."""
+"""Entities with at most this many seconds of work get no priority: each delays the end of the crawl by at most this
+time."""
 
 STALE_MAX = 64
 """A push rebuilds a heap if its stale entries outnumber its valid ones by more than this number."""

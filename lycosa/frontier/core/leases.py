@@ -125,7 +125,7 @@ class LeaseManager(Generic[Key]):
     def claim(self, host_key: str, wake: Callable[[], None], holder: Lease | None, now: float) -> Claim:
         """Queue a claim on the host; `wake` is called when `try_start` may return something new.
 
-        `holder` is the caller's own lease: its transfer is ended, which frees its slot.
+        `holder` is the caller's own lease: this call ends its transfer, which frees its slot.
         """
         self._update_clock(now)
         if holder is not None:
@@ -207,7 +207,7 @@ class LeaseManager(Generic[Key]):
             scheduler.start_address_lookup(host)
             return self._grant(host, record, None, None, None, now)
         if self._policy.robots and now - host.robots_at >= self._policy.robots_ttl_s:
-            # Guarded if the page that needs it is guarded: a robots.txt fetch must not reach a private address either.
+            # The fetch of robots.txt is guarded like the page that needs it: neither may reach a private address.
             page = self._store.peek(host.key)
             guarded = page is None or page.guarded
             record = prerequisite(host.key, RecordKind.ROBOTS, host.robots_attempts, guarded=guarded)

@@ -87,8 +87,8 @@ class Lease(NamedTuple):
 class HostFacts(msgspec.Struct, array_like=True, frozen=True):
     """The stored facts of a host: the bytes of its robots.txt and the Crawl-delay for our user agent (0: none).
 
-    `robots_status` is the HTTP status of the last response, 0 if the host could not be reached. `robots_at` is when
-    it was fetched (unix seconds).
+    `robots_status` is the HTTP status of the last fetch of robots.txt, 0 if the host could not be reached. `robots_at`
+    is the time of this fetch (unix seconds).
     """
 
     robots: bytes = b""
@@ -102,12 +102,12 @@ class FrontierStats(NamedTuple):
 
     `delayed` counts the states DELAYED and RETRY; URLs in a segment that has not started count as `queued`.
 
-    The other fields describe this process. `lookups` is the number of fingerprints looked up, `lookups_settled` of them
-    by the Bloom filter alone. `offered` is the number of pushed records, `added` the number of those that were new.
-    `paused` is why a running crawl leases nothing, or "". `brake` is what all hosts with work wait for; it is "" if one
-    of them may be contacted now, or if the cause is unknown. `work_s` is the minimum time (seconds) that the queued
-    URLs need because of the known delays and blocks. If all hosts with work are blocked, `blocked_until` is when the
-    first may be contacted (unix seconds), else 0.
+    The other fields describe this process. `lookups` is the number of fingerprints looked up; for `lookups_settled` of
+    them the Bloom filter alone gave the answer. `offered` is the number of pushed records, `added` the number of those
+    that were new. `paused` is why a running crawl leases nothing, or "". `brake` is what all hosts with work wait for;
+    it is "" if one of them may be contacted now, or if the cause is unknown. `work_s` is the minimum time (seconds)
+    that the queued URLs need because of the known delays and blocks. If all hosts with work are blocked,
+    `blocked_until` is when the first may be contacted (unix seconds), else 0.
     """
 
     queued: int = 0
@@ -161,10 +161,10 @@ class SegmentView(msgspec.Struct, frozen=True):
 
 
 class AddressView(msgspec.Struct, frozen=True):
-    """An IP address, its limits and how much of them is in use. `hosts` active hosts share it.
+    """An IP address, its limits and how much of them is in use. `hosts` is the number of active hosts that share it.
 
-    `concurrency` is the maximum number of transfers in flight, 0 for no limit. `address` is "" while unknown. It
-    must be looked up again at `until` (unix seconds).
+    `concurrency` is the maximum number of transfers in flight, 0 for no limit. `address` is "" while unknown, and the
+    result of a look-up that must be repeated at `until` (unix seconds).
     """
 
     address: str
@@ -177,7 +177,7 @@ class AddressView(msgspec.Struct, frozen=True):
 
 
 class HostView(msgspec.Struct, frozen=True):
-    """A host as operators see it. Times are unix seconds, 0 for never; `robots_status` is -1 if never fetched.
+    """A host as operators see it. Times are unix seconds, 0 for never; `robots_status` is -1 before the first fetch.
 
     `concurrency` is the maximum number of transfers in flight, 0 if unknown. `preparing` means that its robots.txt or
     address is being fetched. `shared` is its IP address, if the crawl has limits per address.
