@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -143,22 +143,24 @@ class RuleScan:
 
 
 async def change_denied(
-    location: RecordsLocation, infohashes: Iterable[bytes], *, hashed: bool, allow: bool, reason: str = ""
+    location: RecordsLocation, torrents: Iterable[tuple[bytes, ...]], *, hashed: bool, allow: bool, reason: str = ""
 ) -> tuple[int, int]:
-    """Deny infohashes; with `allow`, allow them again. With `hashed` they are given as SHA-256 hashes.
+    """Deny torrents, each given by its infohashes; with `allow`, allow them again. With `hashed` the infohashes are
+    given as SHA-256 hashes.
 
     Return the number of infohashes and of removed torrents.
     """
     removed = number = 0
-    remaining = iter(infohashes)
+    remaining = iter(torrents)
     _check_state(location)
     async with open_records(location, create=True) as store:
-        while some := list(islice(remaining, DENIED_AT_ONCE)):
+        while named := list(islice(remaining, DENIED_AT_ONCE)):
+            some = list(chain.from_iterable(named))
             plain, hidden = ((), some) if hashed else (some, ())
             if allow:
                 await store.allow(plain, hashed=hidden)
             else:
-                removed += await store.deny(plain, hashed=hidden, reason=reason)
+                removed += await store.deny(plain, hashed=hidden, reason=reason, hybrids=named)
             number += len(some)
     return number, removed
 
@@ -174,27 +176,27 @@ def _check_state(location: RecordsLocation) -> None:
         )
 
 
-def read_infohashes(written: Iterable[str], *, hashed: bool) -> Iterator[bytes]:
-    """Yield the infohashes of command-line arguments: infohashes, magnet links, or files. Raises `UsageError`.
+def read_infohashes(written: Iterable[str], *, hashed: bool) -> Iterator[tuple[bytes, ...]]:
+    """Yield the infohashes of each torrent in command-line arguments: infohashes, magnet links, or files.
 
-    With `hashed`, the arguments and files contain hashed infohashes.
+    With `hashed`, the arguments and files contain hashed infohashes. Raises `UsageError`.
     """
     for text in written:
         path = Path(text)
         if len(text) < 1000 and path.is_file():
             yield from _of_file(path, hashed=hashed)
         else:
-            yield from _of_text(text, hashed=hashed)
+            yield _of_text(text, hashed=hashed)
 
 
-def _of_file(path: Path, *, hashed: bool) -> Iterator[bytes]:
+def _of_file(path: Path, *, hashed: bool) -> Iterator[tuple[bytes, ...]]:
     try:
         with path.open("rb") as stream:
             for number, line in numbered_lines(stream, LINE_MAX):
                 text = re.split("[#\t]", line.decode(errors="replace"))[0].strip()
                 if text:
                     try:
-                        yield from _of_text(text, hashed=hashed)
+                        yield _of_text(text, hashed=hashed)
                     except UsageError as error:
                         raise UsageError(f"{path}, line {number:,}: {error}") from None
     except READ_ERRORS as error:

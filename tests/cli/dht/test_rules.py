@@ -80,6 +80,17 @@ def test_denied_infohashes_are_removed_until_they_are_allowed(folder: Path) -> N
     assert names(folder) == [GOOD.name]
 
 
+def test_a_torrent_denied_by_a_magnet_link_is_allowed_by_one_infohash(folder: Path) -> None:
+    new = torrent(3, v2=True)
+    assert new.infohash_v2 is not None
+    link = f"magnet:?xt=urn:btih:{new.keys[0].hex()}&xt=urn:btmh:1220{new.infohash_v2.hex()}"
+    done = lycosa("dht", "deny", link, "--state", "state", cwd=folder)
+    assert "2 infohashes denied, 0 torrents removed" in done.stderr
+    lycosa("dht", "allow", new.keys[1].hex(), "--state", "state", cwd=folder)
+    store(folder, new)
+    assert names(folder) == [GOOD.name, BAD.name, new.name]
+
+
 def test_a_hashed_list_denies_without_naming(folder: Path) -> None:
     hashed = sha256(GOOD.keys[0]).hexdigest()
     done = lycosa("dht", "deny", hashed, "--hashed", "--state", "state", cwd=folder)
