@@ -76,7 +76,10 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     """Stores records by state. A key identifies a queued record, also while it is leased."""
 
     run_at: float
-    """When the run began; infinity for no run. The segment that was the latest with its period then is not archived."""
+    """When the run began (unix seconds); infinity if none has begun.
+
+    Segments that were the latest of their period at that time are not archived.
+    """
 
     def add(self, record: UrlRecord) -> float | None:
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
@@ -209,7 +212,7 @@ class LocalFrontier(Generic[Key]):
         leased = self._leases.end(lease, contacted=contacted)
         if leased is None:
             return False
-        # Children first: if one cannot be stored, the parent stays leased in the store and is fetched again.
+        # Children first: if a child cannot be stored, the parent stays leased in the store and is fetched again.
         if children:
             await self.push(children)
         if leased.key is not None:

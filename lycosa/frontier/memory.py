@@ -178,7 +178,7 @@ class MemoryFrontierStore:
         self._hosts[host] = saved._replace(facts=facts)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Store the positions, and archive finished time segments if a later one of their period has started."""
+        """Store the positions. Archive each finished time segment if a later segment with its period has started."""
         self._positions.update(positions)
         latest = latest_starts((segment.name for segment in self._serving()), self.run_at)
         for segment in self._live.values():

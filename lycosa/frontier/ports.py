@@ -49,7 +49,7 @@ class VisitFrontier(Protocol):
         """Grant the claim and return 0, or return when to call again (infinity: when `wake` is called)."""
 
     async def release_claim(self, claim: Claim, now: float) -> None:
-        """End the claim; a second call does nothing. This and `claim` may change `next_ready`."""
+        """End the claim; a second call does nothing. `release_claim` and `claim` may change `next_ready`."""
 
     def needs_address(self, host: str, now: float) -> bool:
         """Whether the address of the host must be known before it may be contacted."""
@@ -129,7 +129,7 @@ class Frontier(VisitFrontier, Protocol):
         """
 
     async def begin_run(self, now: float) -> None:
-        """Begin a run. It may push into the latest segment of each period that has started (say, today's segment).
+        """Begin a run. The run may push into the current segment of each period (with daily segments, today's).
 
         These segments are not archived until the run ends.
         """
@@ -307,7 +307,7 @@ class SharedFrontier(Frontier, Protocol):
         """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
 
         Asks the server only if this process was blocked for several seconds, because only then the server may have
-        removed it. A removed worker must not contact the host: another worker may be contacting it.
+        removed the worker. A removed worker must not contact the host: another worker may be contacting it.
         """
 
     def report_start(self, host: str, now: float) -> None:

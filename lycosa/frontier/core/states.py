@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from lycosa.frontier.core.model import UrlRecord
 
 EXPIRIES_MAX = 5
-"""When a lease expires, its record is dead if it now has this many failed attempts, because its callback may hang."""
+"""Number of failed attempts at which an expired lease makes its record dead: the callback of the page may hang."""
 
 ROBOTS_TTL_S = 24 * 3600.0
 """How long a robots.txt may be cached (RFC 9309 §2.4)."""

@@ -120,7 +120,7 @@ _decode = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
 def decode(data: bytes) -> WorkerReport | None:
-    """Decode a report; None for bytes that another version may have sent."""
+    """Decode a report; None if the bytes are invalid (another version may have sent them)."""
     try:
         return _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):

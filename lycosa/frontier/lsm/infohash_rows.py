@@ -4,8 +4,9 @@
     queued    the same, due time (6 bytes)
     done      head (8 bytes: depth, priority, host id, seconds), infohash, reason
 
-The fingerprint is a hash of the infohash, and the due time of a delayed row is in its key, so they need no bytes. The
-reason is empty for FETCHED. The first byte of a packed row is less than 128, that of any other row (msgpack) is not.
+The fingerprint is a hash of the infohash, and the due time of a delayed row is in its key, so no row stores them again.
+The reason is empty for FETCHED. The first byte of a packed row is less than 128; the one of any other row (msgpack) is
+not.
 
 DELAYED_KEY is the due time (8 bytes) and the arrival number (6, in older rows 8). The mark of a delayed record in SEEN
 is this key without its first two bytes, which are 0; older marks are "s" and the key.

@@ -64,7 +64,7 @@ class Levels:
         return get(seen, key) if found is None else found
 
     def write(self, seen: int, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Write sorted rows to the newest level."""
+        """Write sorted rows to the newer L0 table."""
         pack = FINGERPRINT.pack
         self._database.put(seen + self._newest - SEEN_L1, [(pack(fingerprint), row) for fingerprint, row in rows])
 
@@ -101,7 +101,7 @@ class Levels:
             earlier.append(level)
 
     def keys(self, seen: int, prefix: bytes) -> list[bytes]:
-        """Return the fingerprints that start with `prefix`; those with rows in two levels twice."""
+        """Return the fingerprints that start with `prefix`. A fingerprint with rows in two levels is returned twice."""
         tables = (seen, seen + SEEN_L0A - SEEN_L1, seen + SEEN_L0B - SEEN_L1)
         rows_after = self._database.rows_after
         return [key for table in tables for key, _ in rows_after(table, prefix, prefix, ALL_ROWS)]

@@ -6,12 +6,12 @@ lock file for writing, so LMDB's locking is switched off; the lock of the state 
 table combines its kind and its segment.
 
     QUEUE        QUEUE_KEY          -> record, or packed
-    SEEN_L1      fingerprint        -> arrival number, or while delayed a mark: see `infohash_rows`
+    SEEN_L1      fingerprint        -> arrival number; for a delayed URL a mark: see `infohash_rows`
     SEEN_L0A/B                         newer rows that are not in SEEN_L1 yet: see `levels`
     DONE         arrival number     -> `rows.DoneRow`, or packed: see `infohash_rows`
     DEAD         arrival number     -> [record, reason, unix seconds]
     META         name               -> counters, segments, newest L0 table, number of the latest log that LMDB contains
-    HOSTS        host key           -> [host id, started_at, blocked_until, address, until, queued]
+    HOSTS        host key           -> [host id, started_at, blocked_until, address, address_until, queued]
     NAMES        host id            -> host key
     DELAYED      DELAYED_KEY        -> record, or packed
     FACTS        host key           -> `HostFacts`

@@ -203,7 +203,7 @@ class Memtable:
                 yield key, decode(key, stored[key])
 
     def _recover(self) -> None:
-        """Apply the logs that LMDB does not have yet, and begin a new one."""
+        """Apply the logs that LMDB does not have yet, and begin a new log."""
         value = self.database.get(table_number(META), APPLIED)
         applied = self.applied = _decode_applied(value) if value else 0
         """The latest log generation that LMDB has; it has all earlier ones too."""

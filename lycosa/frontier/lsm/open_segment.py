@@ -1,4 +1,4 @@
-"""One segment of an embedded frontier, unless dropped: its counts, queue windows and Bloom filter.
+"""A segment of an embedded frontier that was not dropped: its counts, queue windows and Bloom filter.
 
 The Bloom filter recognizes most new fingerprints without disk access. If it says "maybe known", `knows` looks into the
 cache of recent disk hits, then into the changes that wait for a checkpoint, then into LMDB. A false positive of the

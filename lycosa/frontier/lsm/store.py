@@ -299,8 +299,8 @@ class LmdbCrawlStore:
                 return due / 1000
             heappop(window.heap)  # its segment was dropped
             self.memtable.put(DELAYED_TABLE, key, None)
-        # The next records may belong to dropped segments, too. If no other records are delayed, return None: the crawl
-        # must not wait for these.
+        # The next records may belong to dropped segments, too. The crawl must not wait for such records, so return None
+        # if no live segment has delayed records.
         return due / 1000 if any(segment.row.delayed for segment in live.values()) else None
 
     def _promote_first(self) -> list[HostWork]:

@@ -82,7 +82,7 @@ def _check_segment(
             report(f"segment {row.name!r}: {seen:,} fingerprints")
         if segment.is_open and fingerprint not in segment.filter:
             yield f"segment {row.name!r}: fingerprint {fingerprint:016x} is not in the Bloom filter"
-    # Each row has its fingerprint in SEEN, as checked above. With more fingerprints than rows, some have no row.
+    # Each row has its fingerprint in SEEN, as checked above. If SEEN has more fingerprints than that, some have no row.
     if seen > filtered:
         yield f"segment {row.name!r}: {seen - filtered} known fingerprints belong to no URL in any state"
 

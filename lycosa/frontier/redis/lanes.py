@@ -1,7 +1,7 @@
 """How records are encoded for Redis: the names of lanes, records as bytes, and the rows of ended records. Pure.
 
 A lane is RANK|PRIORITY|SEGMENT. Sorted by name, lanes are in the order in which they are served: the oldest segment
-first, then the best priority.
+first, and within a segment the highest priority first.
 """
 
 from __future__ import annotations

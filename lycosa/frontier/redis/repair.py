@@ -1,7 +1,7 @@
 """Repairs inconsistencies between partitions after a failover of one partition's server.
 
 A replica that takes over may lack the last writes: its whole partition goes back in time a little, and the other
-partitions do not. Workers whose reports were lost are refused there, and join again. The rest is repaired here:
+partitions do not. Workers whose calls were lost are refused there, and join again. This module repairs what is left:
 
 - Lost records that came from outboxes of other partitions are delivered again.
 - A worker that other partitions know and the first one does not is expired in the first one. The worker has joined or

@@ -1,8 +1,8 @@
 """Archives and drops segments of a crawl in Redis, in all of its partitions.
 
 A segment has work in several partitions, and its pages may have links into other partitions. So it is first closed in
-all of them: from then on it accepts only links from its own pages. Then the partitions are read in rounds. If two
-successive rounds find no work, and nothing has ended between them, there was an instant without any work at all (see
+all partitions: from then on it accepts only links from its own pages. Then the partitions are read in rounds. If two
+successive rounds find no work, and no record has ended between them, there was an instant without any work at all (see
 `frontier.core.finish`). After that instant no work can be added, so the segment is archived. If a worker is killed
 before that, the segment stays closed, and another worker archives it.
 """
@@ -40,7 +40,7 @@ async def archive(session: Session, segment: str) -> bool:
 
 
 class SegmentArchiver:
-    """Archives the finished time segments that are followed by a later one of their period."""
+    """Archives finished time segments. A later segment with the same period must have started."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -55,7 +55,7 @@ class SegmentArchiver:
         await self._session.send([first])
 
     async def archive_followed(self) -> None:
-        """Archive segments that had no work at the last status. Usually there are none: then nothing is sent."""
+        """Archive the segments that had no work when the status was last read. If there are none, send nothing."""
         session = self._session
         if time.monotonic() < self._next_at or not self._finished(session.now):
             return

@@ -21,7 +21,7 @@ _decode_facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
 async def read_stats(session: Session, offered: int = 0, hosts: int = 0) -> FrontierStats:
-    """Return the counts that `Session.status` read last, and the reasons. We pushed `offered` records."""
+    """Return the counts that `Session.status` read last, and the reasons. This worker pushed `offered` records."""
     total = session.total
     return FrontierStats(
         total("queued") + total("outgoing"),

@@ -27,7 +27,7 @@ from lycosa.frontier.redis.worker.session import Session
 WORKERS_MAX_S = SILENT_S + 0.5
 """Maximum seconds to wait for killed workers to expire.
 
-Workers that are still there after that are alive. The last one of them to end lets the crawl expire.
+A worker that is still there after that time is alive. The last of these workers to end lets the crawl expire.
 """
 
 WORKERS_CHECK_S = 0.1

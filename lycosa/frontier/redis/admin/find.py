@@ -15,7 +15,7 @@ from lycosa.frontier.redis.worker.session import Session
 
 
 async def find(session: Session, fingerprint: int, host: str, states: Collection[str]) -> list[Row]:
-    """Return a row for each segment that has this fingerprint. With `states`, search only these: often faster.
+    """Return a row for each segment that has this fingerprint. With `states`, return only rows in these states.
 
     If the crawl does not keep done records, the row of a done record has only its state, and `host` if that was given.
     """

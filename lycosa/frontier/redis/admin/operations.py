@@ -104,7 +104,7 @@ class RedisOperations:
         return queued
 
     async def commit(self) -> None:
-        """Commit if this is a worker; without one, every operation is durable at once."""
+        """Commit if this process is a worker; otherwise every operation is durable at once."""
         await self.commit_worker()
 
     async def host(self, host: str) -> HostView | None:

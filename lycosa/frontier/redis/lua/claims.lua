@@ -8,7 +8,7 @@ local add_claim, release_claim, try_start, move_to_address
 do -- all other names are local to this block
 
 local CLAIM_KEPT_S = 0.5
-local ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.02, 1 -- between two requests of a waiting claim
+local ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.02, 1 -- time between two requests for a waiting claim
 local PASSED_MAX = 100
 local CLAIMING_HOSTS_MAX = 20 -- hosts of a group that are checked for claims
 
@@ -65,7 +65,7 @@ local function pass_late_claims(host, position)
   for _, each in ipairs(before) do
     local claim, worker = string.match(each, '^(%d+)|(.*)$')
     if worker ~= late_worker then break end
-    call('HDEL', key.claimed .. worker, claim) -- added again when it asks again
+    call('HDEL', key.claimed .. worker, claim) -- added again when its worker asks again
     call('ZREM', claims_key(host), each)
     host.claims, position = host.claims - 1, position - 1
   end

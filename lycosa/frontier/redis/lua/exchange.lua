@@ -1,6 +1,6 @@
 -- The last part of the workers' script: the commands 'exchange' and 'cookies', and the dispatch of all commands.
 
--- Returns all leases of a worker that did not receive the answer to its last exchange.
+-- The answer for a worker that did not receive the answer to its last exchange: all its leases with a transfer.
 local function repeated_answer(worker)
   local leases = {}
   local all = call('HGETALL', key.leases .. worker)

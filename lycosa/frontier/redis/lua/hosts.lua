@@ -287,7 +287,7 @@ local function assume_started(host, by)
 end
 
 -- Returns the host of a member that was removed from the ready set, and its group if the member was a group. Returns no
--- host if the group no longer has a ready host, because limits may have changed since.
+-- host if the group no longer has a ready host: the limits may have changed since the group became ready.
 local function ready_host(member)
   local name, group = string.sub(member, READY_NAME), nil
   if is_group(name) then

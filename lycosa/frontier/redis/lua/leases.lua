@@ -1,8 +1,8 @@
 -- Leases: which worker holds which record. The server does not end a lease because of its age: each worker ends its own
--- overdue leases, and a worker that is silent for SILENT_S loses all its leases. So if a worker ends a lease too late,
--- the server no longer knows this worker.
+-- overdue leases. A blocked worker may end a lease too late, which does no harm: after SILENT_S without a call, the
+-- server has removed the worker and all its leases.
 
-local OUTAGE_S = 1 -- if all workers were silent for longer, the server was down or no worker ran: then none expires
+local OUTAGE_S = 1 -- if all workers were silent for longer, no worker expires: the server was down, or no worker ran
 
 local function packed_lease(lease)
   return cmsgpack.pack({
@@ -53,7 +53,8 @@ local function store_row(table_key, segment, row)
   call('ZADD', table_key .. segment, 0, fingerprint .. next_stamp() .. string.sub(row, FINGERPRINT_CHARS + 1))
 end
 
--- Commits what was acked: the leases, their counts by segment, and the held links. Returns how many records were new.
+-- Commits what was acked: the leases, their counts by segment, and the held links. Returns how many of the links were
+-- new in this partition.
 local function commit_acked(acked_key, counts_key, links_key)
   local counts = call('HGETALL', counts_key)
   for i = 1, #counts, 2 do tally('uncommitted', counts[i], -tonumber(counts[i + 1])) end
@@ -69,7 +70,7 @@ local function commit_acked(acked_key, counts_key, links_key)
   return added
 end
 
--- Commits what was prepared. Returns how many records were new.
+-- Commits what was prepared. Returns how many of the held links were new in this partition.
 local function commit_prepared(worker)
   local prepared = key.prepared_positions .. worker
   local positions = call('HGETALL', prepared)
@@ -366,9 +367,9 @@ local function earliest_time(zset)
   return call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2] or ''
 end
 
--- The status of the partition: when a record can be leased ("0": now, "": no record is scheduled), the counts, the
--- number of records that have arrived so far, the time, the expired workers with their last commits that other
--- partitions may not know of yet, and 1 if the server is full.
+-- The status of the partition: when a record can be leased ("0": now, "": no record is scheduled); the counts; the
+-- number of records that have arrived so far; the time; the expired workers that other partitions may not know of yet,
+-- each with the number of its last commit; 1 if the server is full.
 local function status()
   local due, waits = earliest_time(key.delayed), earliest_time(key.waiting)
   if sharing.waits then

@@ -349,7 +349,8 @@ operations['reopen'] = function()
   return 1
 end
 
--- Returns how much work a segment has, and how much has ended. Records on the way to other partitions count as its work.
+-- Returns how many records of a segment are work, and how many have ended. All records on the way to other partitions
+-- count as work, of whatever segment they are.
 local function work_of(segment)
   local work = count_of('outgoing', '')
   for _, state in ipairs({ 'queued', 'leased', 'delayed', 'uncommitted' }) do work = work + count_of(state, segment) end

@@ -35,8 +35,8 @@ end
 -- Joins a worker. Arguments: the worker ("" for a new one); NAME#SESSION, where SESSION is a random text; the arguments
 -- of `begin_crawl`; the number of policy fields, and the name and value of each; 1 if the worker joins again and
 -- continues the run. Returns the id of the worker ("" if it may not join), our layout, and the values that `begin_crawl`
--- returns. The id is NAME#SESSION#NUMBER. A server that loses its last writes gives a number again. Because of SESSION, a
--- late call of the lost session is not taken for a call of the new one.
+-- returns. The id is NAME#SESSION#NUMBER. A server that loses its last writes gives the same number again. Because of
+-- SESSION, a late call of the lost session is not taken for a call of the new one.
 commands['join'] = function(worker)
   local session, partitions, keep_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
   local name = string.match(session, '^[^#]*')
@@ -128,7 +128,7 @@ end
 
 -- Runs in the first partition. Expires the workers that only other partitions know: they have joined or expired, but a
 -- failover has undone that here. Arguments: the number of workers that the other partitions know, and their names.
--- Returns all expired workers with their last commits.
+-- Returns all expired workers with the numbers of their last commits.
 commands['expire_unknown'] = function()
   for _ = 1, number() do
     local worker = argument()

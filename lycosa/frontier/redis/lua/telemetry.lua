@@ -5,7 +5,7 @@
 local publish, retire
 do -- all other names are local to this block
 
-local ENDED_MAX, ENDED_KEPT_S = 100, 86400 -- maximum number of ended workers whose report is kept, and how long
+local ENDED_MAX, ENDED_KEPT_S = 100, 86400 -- maximum number of kept reports of ended workers, and their maximum age
 local TOTALS_MAX = 1000 -- maximum number of totals
 local REPORT_BYTES_MAX = 65536
 

@@ -25,7 +25,7 @@ class EventFlusher:
 
     def flush_soon(self) -> None:
         """Send the queued verbs after the delay."""
-        if self._session.callers_clock:  # this clock does not advance by itself: the next exchange sends the verbs
+        if self._session.callers_clock:  # a caller's clock may not advance: the next exchange sends the verbs
             return
         self._requested = True
         if self._task is None or self._task.done():

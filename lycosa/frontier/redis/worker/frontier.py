@@ -5,8 +5,8 @@ The reports of a worker (done, failed, blocked...) are queued here as verbs (com
 queued again if the worker dies before its next `commit`. The server does not end a lease because of its age, only when
 its worker expires. So each worker ends its own overdue leases in `expire`.
 
-Hosts are spread over partitions; a script is atomic within one partition. A record that is found in one partition and
-belongs to another waits in the outbox of the first until a worker delivers it.
+Hosts are spread over partitions; a script is atomic within one partition. A record that belongs to another partition
+than the page with its link waits in an outbox of that page's partition until a worker delivers it.
 """
 
 from __future__ import annotations
@@ -51,11 +51,13 @@ IDLE_POLL_S = 0.5
 
 ADDRESS_LIMITS = "hosts of one IP address may be in several partitions: for limits per address set partitions=1"
 WAITING_VERBS_MAX = 1000
-"""Maximum number of queued verbs of a partition: at this number they are sent at once."""
+"""Maximum number of queued verbs of a partition. Once so many are queued, they are sent at once."""
 
 WAITING_ARGUMENTS_MAX = 100_000
-"""Maximum number of arguments of queued verbs: at this number they are sent at once. Each link of a page has six
-arguments. The server takes half a second to process this many."""
+"""Maximum number of arguments of the queued verbs of a partition. Once so many are queued, the verbs are sent at once.
+
+Each link of a page has six arguments. The server takes half a second to process WAITING_ARGUMENTS_MAX arguments.
+"""
 
 
 class RedisFrontier:

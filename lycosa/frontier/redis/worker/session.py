@@ -193,7 +193,7 @@ class Session:
         return CrawlStatus(sum(hosts for _, _, hosts, _ in replies), replies[0][3])
 
     async def send(self, partitions: Sequence[Partition] = ()) -> None:
-        """Send the queued verbs of these partitions, or of all."""
+        """Send the queued verbs of these partitions, by default of all partitions."""
         waiting = [each for each in partitions or self.partitions if each.waiting_verbs]
         if waiting:
             await self.exchange([ExchangeRequest(each, always=False) for each in waiting])
