@@ -7,12 +7,13 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from lycosa.app.index_engines import open_in_folder
 from lycosa.app.index_places import IndexPlace, local_folder
-from lycosa.core.errors import IndexFailure
+from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.search import index_folder
 from lycosa.search.core.analysis import analysis_of
-from lycosa.search.core.schema import PAGES, TORRENTS
+from lycosa.search.core.schema import PAGES, TORRENTS, Schema
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.index_folder import Marker
 from lycosa.search.pages import PageIndex
@@ -20,25 +21,33 @@ from lycosa.search.ports import DocumentIndex, Index
 from lycosa.search.speller import Speller
 from lycosa.search.sphinx.config import index_config, searchd_config
 from lycosa.search.sphinx.index import SphinxIndex, erase_sphinx, sphinx_marker
-from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.word_list import WordList, erase_words, word_counter
 
 
-def open_index(place: IndexPlace, *, write: bool = False) -> DocumentIndex:
-    """Open the index of pages at this place. With `write`, it is created if missing, and locked for other writers."""
+def open_index(place: IndexPlace, *, write: bool = False, engine: str | None = None) -> DocumentIndex:
+    """Open the index of pages at this place. With `write`, it is created if missing, and locked for other writers.
+
+    `engine` is the engine of a new index in a folder (default: tantivy).
+    """
     schema = index_folder.schema_of(marker_of(place), PAGES)
-    index: Index
-    if isinstance(place, SphinxAddress):
-        index = SphinxIndex(place, schema, write=write)
-    else:
-        index = TantivyIndex(place, schema, write=write)
+    index = _open_index(place, schema, engine, write=write)
     folder = local_folder(place)
     if write:
         return PageIndex(index, words=word_counter(folder, index))
     return PageIndex(index, speller=Speller(WordList(folder)))
 
 
-def declare_index(place: IndexPlace, analysis: tuple[str, ...], fields: Mapping[str, tuple[str, ...]]) -> None:
+def _open_index(place: IndexPlace, schema: Schema, engine: str | None, *, write: bool) -> Index:
+    if not isinstance(place, SphinxAddress):
+        return open_in_folder(place, schema, engine, write=write)
+    if engine:
+        raise UsageError(f"--engine {engine} is for an index in a folder, not for {place}")
+    return SphinxIndex(place, schema, write=write)
+
+
+def declare_index(
+    place: IndexPlace, analysis: tuple[str, ...], fields: Mapping[str, tuple[str, ...]], engine: str | None = None
+) -> None:
     """Create an index of items with this analysis and these fields, unless the index exists.
 
     Raises `IndexFailure` if it exists with a different analysis or different fields.
@@ -46,11 +55,7 @@ def declare_index(place: IndexPlace, analysis: tuple[str, ...], fields: Mapping[
     analysis_of(analysis)
     marker = marker_of(place)
     if marker is None:
-        schema = replace(PAGES, analysis=analysis, fields=fields)
-        if isinstance(place, SphinxAddress):
-            SphinxIndex(place, schema, write=True).close()
-        else:
-            TantivyIndex(place, schema, write=True).close()
+        _open_index(place, replace(PAGES, analysis=analysis, fields=fields), engine, write=True).close()
     elif (marker.analysis, marker.fields) != (analysis, fields):
         raise IndexFailure(f"the index {place} has other fields or another analysis: build it again with --fresh")
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.index_engines import open_in_folder
 from lycosa.app.index_places import IndexPlace, index_place, local_folder
-from lycosa.core.errors import IndexFailure, UsageError
-from lycosa.search import fts5, tantivy
+from lycosa.core.errors import UsageError
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.core.sphinx_address import SphinxAddress
-from lycosa.search.fts5 import Fts5Index
 from lycosa.search.index_folder import marker_of, only_writer, schema_of
 from lycosa.search.parallel_build import Workers
 from lycosa.search.ports import Index
@@ -32,7 +31,6 @@ INDEX = "index"
 PROCESSES = min(4, os.cpu_count() or 1)
 DIVIDED_MIN = 200_000
 """Minimum number of torrents for which an index is filled by several processes. Starting them takes a second."""
-ENGINES: dict[str, Callable[..., Index]] = {tantivy.ENGINE: TantivyIndex, fts5.ENGINE: Fts5Index}
 
 
 def torrent_index_place(location: RecordsLocation, index: str | None) -> IndexPlace:
@@ -62,11 +60,7 @@ def open_torrent_index(
         return SphinxIndex(place, schema_of(sphinx_marker(place), TORRENTS, analysis), write=write)
     if not write and not place.exists():
         raise UsageError(f"{place} does not exist: `lycosa index` with the same --state or --store creates it")
-    marker = marker_of(place)
-    name = engine or (marker.engine if marker else tantivy.ENGINE)
-    if name not in ENGINES:
-        raise IndexFailure(f"the index {place} has the unknown engine {name[:20]!r}: update Lycosa")
-    return ENGINES[name](place, schema_of(marker, TORRENTS, analysis), write=write)
+    return open_in_folder(place, schema_of(marker_of(place), TORRENTS, analysis), engine, write=write)
 
 
 @asynccontextmanager

@@ -39,6 +39,13 @@ DESCRIBED = {
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def engine_option(command: F) -> F:
+    """Add `--engine NAME`; None if it is not given."""
+    return click.option("--engine", type=click.Choice(ENGINES), help="Engine of a new index.  [default: tantivy]")(
+        command
+    )
+
+
 def analysis_option(command: F) -> F:
     """Add `--analysis NAMES`, as a tuple; None if it is not given."""
     return click.option(
@@ -79,7 +86,7 @@ def _names(text: str) -> tuple[str, ...]:
 @click.option(
     "--rebuild", is_flag=True, help="Build a new index; searches use the old one until the new one is complete."
 )
-@click.option("--engine", type=click.Choice(ENGINES), help="Engine of a new index.  [default: tantivy]")
+@engine_option
 @analysis_option
 @click.pass_context
 def command(
@@ -109,12 +116,14 @@ def command(
 @click.argument("files", nargs=-1, metavar="[ITEMS.jsonl...]")
 @index_option
 @click.option("--fresh", is_flag=True, help="Empty the index first.")
+@engine_option
 @analysis_option
 @field_options
 def build(
     files: Sequence[str],
     index_dir: str | None,
     fresh: bool,
+    engine: str | None,
     analysis: tuple[str, ...] | None,
     **fields: tuple[str, ...],
 ) -> None:
@@ -132,7 +141,7 @@ def build(
     from lycosa.app.search import declare_index, erase_index, open_index
 
     declared = {part: paths for part, paths in fields.items() if paths}
-    if not files and not declared and analysis is None:
+    if not files and not declared and analysis is None and engine is None:
         raise UsageError("which items? Give files of items, or the fields or analysis of a new index")
     place = chosen_index(index_dir)
     paths = [Path(file) for file in files]
@@ -143,8 +152,8 @@ def build(
     if fresh:
         erase_index(place)
     if analysis is not None or declared:
-        declare_index(place, analysis or (), declared)
-    with closing(open_index(place, write=True)) as index:
+        declare_index(place, analysis or (), declared, engine)
+    with closing(open_index(place, write=True, engine=engine)) as index:
         for path in paths:
             _build(index, path)
         progress.write([f"{place}: {format_count(index.count(), 'document')}"])

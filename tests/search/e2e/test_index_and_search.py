@@ -109,6 +109,17 @@ def test_an_index_is_declared_before_it_is_filled(capsys):
     assert run(capsys, "index", "build", "--index", "empty")[0] == 2
 
 
+def test_an_index_of_items_may_be_on_sqlite(items, capsys):
+    build = ["index", "build", "--index", "small", "items.jsonl"]
+    assert "small: 20 documents" in run(capsys, *build, "--engine", "fts5")[2]
+    assert Path("small/fts5/index.sqlite").exists()
+    assert "nothing new" in run(capsys, *build)[2]
+    assert json.loads(run(capsys, "search", "common", "--index", "small", "--json")[1])["total"] == 20
+    assert json.loads(run(capsys, "index", "stats", "--index", "small", "--json")[1])["documents"] == 20
+    code, _, err = run(capsys, *build, "--engine", "tantivy")
+    assert (code, "belongs to fts5, not to tantivy" in err, err.count("\n")) == (3, True, 1)
+
+
 def test_fresh_rebuilds_the_index(index, items, capsys):
     items.write_bytes(line(100))
     code, _, err = run(capsys, "index", "build", "--index", index, "items.jsonl")
