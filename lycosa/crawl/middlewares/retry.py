@@ -1,4 +1,4 @@
-"""Retries failed requests: statuses of the retry list, and failed transfers. The last failure goes to the errback.
+"""Retries requests with a status of the retry list or a failed transfer. The last failure goes to the errback.
 
 `dont_retry` and `max_retry_times` in meta override the settings. If the callback handles the status
 (`handle_httpstatus_list`), the request is retried too, but the last response goes to the callback. The host is blocked

@@ -20,7 +20,7 @@ class UrlLength:
 
     def process_results(self, response: Response, results: Results) -> Results:
         length_max = self._max
-        # Nearly always no URL is too long: then no list is copied.
+        # Usually no URL is too long, so the list need not be copied.
         if all(len(request.url) <= length_max for request in results.requests):
             return results
         kept = [request for request in results.requests if len(request.url) <= length_max]

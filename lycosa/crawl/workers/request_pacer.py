@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 REPORT_TIMEOUT_S = 30.0
-"""Maximum seconds that a request whose start is not reported blocks the next request."""
+"""A request whose start is not reported blocks the next request for at most this many seconds."""
 
 KEYS_MAX = 10_000
 """Maximum number of remembered keys. Beyond it, the least recently used key without a pending start is forgotten."""

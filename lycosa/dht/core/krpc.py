@@ -1,6 +1,6 @@
 """KRPC messages as values, and their encoding (BEP 5, with 32, 33, 42, 43 and 51).
 
-`decode_message` converts a datagram to a query, a reply or an error. Otherwise it raises `KrpcError`, which says
+`decode_message` converts a datagram to a query, a reply or an error. If it cannot, it raises `KrpcError`, which says
 whether to answer with an error packet. It reads what real nodes send: keys in any order, odd values, packets of older
 drafts. The encoders write every packet strictly. They take the transaction of a query in its encoded form, so that the
 answer echoes the same bytes.

@@ -50,7 +50,7 @@ OFFLINE_S = 30.0
 """If no datagram arrives for this many seconds, our own link may be down. Missing answers then do not count as failures
 (BEP 45)."""
 UNSOLICITED_S = 900.0
-"""A query from an endpoint that we have not contacted within this time shows that no NAT blocks queries to us."""
+"""A query from an endpoint that we have not contacted for this many seconds shows that no NAT blocks queries to us."""
 ASKED_ENDPOINTS_MAX = 4096
 
 

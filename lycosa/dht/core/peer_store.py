@@ -1,6 +1,6 @@
 """Stores the peers that were announced to us, by infohash, for one address family (BEP 32). In memory only.
 
-There is one entry per infohash and IP address (BEP 33). A new announce renews it, with its port and seed flag.
+There is one entry per infohash and IP address (BEP 33). A new announce renews the entry, its port and its seed flag.
 Everything is bounded: peers per infohash, entries per announcing host (an IPv4 address or an IPv6 /64), infohashes,
 peers. If the store is full, the oldest entry is dropped.
 """
@@ -16,7 +16,8 @@ from lycosa.dht.core.ids import ID_BYTES
 from lycosa.dht.core.scrape_filter import ScrapeFilter
 
 EXPIRY_S = 2700.0
-"""A peer is forgotten this long after its announce, as in libtorrent. Clients announce every 15 to 30 minutes."""
+"""Seconds from the last announce of a peer until it is forgotten, as in libtorrent. Clients announce every 15 to 30
+minutes."""
 PEERS_MAX = 100_000
 """Maximum number of peers: about 40 MB. In a network of eight million nodes, each should store a few thousand peers."""
 INFOHASHES_MAX = 20_000
@@ -30,10 +31,10 @@ a node is among the eight closest for one or two."""
 
 FILTERS_KEPT_S = 10.0
 FILTERS_KEPT_FROM = 100
-"""With at least this number of peers, the filters of an infohash are cached for FILTERS_KEPT_S, although each announce
-changes them: computing those of 6,000 peers takes 15 ms."""
+"""The filters of an infohash with at least FILTERS_KEPT_FROM peers are cached for FILTERS_KEPT_S seconds, although each
+announce changes them: computing those of 6,000 peers takes 15 ms."""
 SAMPLES_MAX = 20
-"""Maximum number of infohashes in a sample: they fit into 1,024 bytes with two lists of nodes (libtorrent: 20)."""
+"""Maximum number of infohashes in a sample, as in libtorrent. With two lists of nodes, they fit into 1,024 bytes."""
 
 
 class StoredPeer(NamedTuple):

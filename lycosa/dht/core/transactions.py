@@ -23,7 +23,7 @@ can be guessed within a minute."""
 OUTSTANDING_MAX = 2048
 """Maximum number of outstanding queries per node: 200 per second with a timeout of 10 s."""
 FAILED_S = 10.0
-"""After this time a query has failed (BEP 33 suggests 10 s, libtorrent waits 15 s)."""
+"""Seconds after which an unanswered query has failed (BEP 33 suggests 10 s, libtorrent waits 15 s)."""
 WAITING_MAX = 1024
 """Maximum number of queries that wait because of rate limits."""
 WAITING_MAX_S = 20.0

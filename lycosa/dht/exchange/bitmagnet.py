@@ -92,7 +92,7 @@ class BitmagnetSource:
                     yield _entry(row, files.of(row[0]), counts.get(row[0]), pieces.get(row[0], 0), done)
 
     def _check(self, connection: Any) -> bool:
-        """Return whether there are piece lengths. Raises `UsageError` if this is not a bitmagnet database."""
+        """Return whether the database has piece lengths. Raises `UsageError` if this is not a bitmagnet database."""
         found: dict[str, set[str]] = defaultdict(set)
         for table, column in connection.execute(COLUMNS):
             found[table].add(column)

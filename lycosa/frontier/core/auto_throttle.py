@@ -5,7 +5,8 @@ Two rules; the larger delay applies:
 - By latency, as in Scrapy: with N requests wanted in flight, the target delay is latency / N. The new delay is the mean
   of the old delay and the target, but at least the target. Only a response with status 200 can lower the delay.
 - By errors: 429, 503 and unreachable hosts double the delay, once for all requests in flight at that time. Each later
-  response with a status below 500 other than 429 lowers it by a sixteenth. A Retry-After applies once, as a pause.
+  response with a status below 500 other than 429 lowers this delay by a sixteenth. A Retry-After applies once, as a
+  pause.
 
 `now` is in unix seconds. The state of at most HOSTS_MAX hosts is kept; beyond that the least recently updated host is
 dropped. The frontier enforces the Crawl-delay as the minimum.

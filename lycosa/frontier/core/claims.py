@@ -7,8 +7,8 @@ no lease takes the turn within YIELD_S, claims are granted again. So neither cla
 
 A caller never waits for a slot while it holds one: when a callback claims, the transfer of its lease is over, so the
 slot of the lease is freed. Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns
-when to call it again, or that `wake` will be called. A claim takes its slot only in `try_start`, so a block, a longer
-delay or a new address applies to it even if set after `claim`.
+when to call it again, or that `wake` will be called. A claim takes its slot only in `try_start`, so it obeys even a
+block, a longer delay or a new address that was set after the call of `claim`.
 """
 
 from __future__ import annotations

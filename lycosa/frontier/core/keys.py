@@ -176,7 +176,7 @@ def parse_rules(words: Sequence[str], resolver: KeyResolver | None = None, name:
 
 
 def _names(verb: str, words: Sequence[str]) -> list[str]:
-    """Return the names after all words `drop:...` or `keep:...`, sorted."""
+    """Return the names in all words `drop:...`, or in all words `keep:...`, sorted."""
     found: set[str] = set()
     for word in words:
         if not word.startswith(f"{verb}:"):

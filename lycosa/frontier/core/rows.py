@@ -7,7 +7,7 @@ A line is a JSON object. Only `url` is required. The default of a field is 0, fa
     segment              name of the segment
     priority depth redirects attempts      integers
     not_before           when the URL may be fetched, in unix seconds
-    at                   when it ended, is due, or when its lease expires, in unix seconds
+    at                   when the URL ended, is due, or its lease expires, in unix seconds
     reason               why it is done or dead
     method               the HTTP method [GET]
     headers              object of strings

@@ -76,7 +76,7 @@ class PeerGate:
         return None
 
     def close(self, endpoint: bytes, failure: PeerFailure | None, now: float) -> None:
-        """Record that a connection was closed. `failure`: why the peer did not deliver; None if it did."""
+        """Record that a connection was closed. `failure` is the reason; None if it was no longer needed."""
         self._connected.discard(site_of(endpoint))
         if failure in BLAMES_HOST:
             self._banned[site_of(endpoint)] = now + BAN_S

@@ -1,5 +1,7 @@
 """Messages after the handshake: framing (BEP 3), the extension protocol (BEP 10), metadata messages (BEP 9).
 
+The size of each part of a message in bytes, and its content:
+
     4  length, big-endian; 0 is a keep-alive
     1  message id
     -  payload; of an extended message (id 20): one byte, 0 for the extension handshake, then a bencoded dict

@@ -1,8 +1,8 @@
 """Schedules the queries that a node sends by itself.
 
-They join the network, verify nodes that queried us, ping questionable contacts, and refresh buckets. `chores` returns
-the queries that are due, and the node sends them. The rate is low on purpose: an idle node sends one query every few
-seconds.
+These queries join the network, verify nodes that queried us, ping questionable contacts, and refresh buckets. `chores`
+returns the queries that are due, and the node sends them. The rate is low on purpose: an idle node sends one query
+every few seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REFRESH_S = 900.0
 """A bucket that has not changed for 15 minutes is refreshed (BEP 5)."""
 REFRESH_SPACING_S = 10.0
 PING_SPACING_S = 5.0
-"""Time between two pings of questionable contacts: a full table of 160 contacts takes less than 15 minutes."""
+"""Seconds between two pings of questionable contacts: the pings of a full table (160 contacts) take 13 minutes."""
 OFFLINE_PING_SPACING_S = 60.0
 VERIFY_SPACING_S = 0.5
 VERIFICATIONS_MAX = 64

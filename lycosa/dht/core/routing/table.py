@@ -11,7 +11,7 @@ only one that splits. A contact is
 - bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and it is the first to be replaced.
 
 A newcomer to a full bucket waits as a replacement, while the questionable contact that has been silent longest is
-pinged up to CHECKS_MAX times. So that one party cannot fill the table, it has one contact per IPv4 address or IPv6
+pinged up to CHECKS_MAX times. So that one party cannot fill the table, there is one contact per IPv4 address or IPv6
 /64, and at most NETWORK_CONTACTS_MAX per network. In a full bucket that cannot split, a contact with a secure id (BEP
 42) replaces one without.
 """

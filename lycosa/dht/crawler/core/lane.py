@@ -24,7 +24,7 @@ BEHIND_NODES = 256
 """Nodes that are found late are still queried if they are at most this many mean distances behind the position: a
 lookup takes seconds, and the lane goes on meanwhile."""
 PATIENCE_S = 1.0
-"""How long the lane waits for responses before a lookup. Most come within half a second, and a third never come."""
+"""Seconds that the lane waits for responses before a lookup. Most come within half a second, a third never come."""
 
 
 class SweepLane:

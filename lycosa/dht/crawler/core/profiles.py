@@ -39,7 +39,7 @@ class Profile:
     connections: int
     """TCP connections to peers."""
     harvested: int
-    """Infohashes that are queued because other nodes requested them from ours. Such requests are not verified."""
+    """Infohashes that are queued because other nodes requested their peers from ours. Such requests are unverified."""
     returned: int
     """Evicted torrents that are queued again: at most 40 % of the tries, so that other infohashes are tried too."""
     connections_max: int

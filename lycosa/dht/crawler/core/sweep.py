@@ -59,8 +59,8 @@ SPACINGS_KEPT = 31
 SAMPLES_KEPT = 2000
 """Number of nodes whose last samples are used to estimate the usual interval and the share of known infohashes."""
 SAMPLE_AGE_MAX_S = 1800.0
-"""Maximum age of a sample in the estimate of the known share. A node with a long interval (up to six hours) may have an
-older one, which is outdated."""
+"""Maximum age of a sample in the estimate of the known share. The last sample of a node with a long interval (up to six
+hours) may be older, and is then ignored as outdated."""
 AGAIN_MIN_S = 5.0
 """Minimum seconds between two queries to a node, even if the node allows a shorter interval."""
 POLL_S = 0.5
