@@ -64,8 +64,8 @@ async def apply_rules(
     *,
     dry_run: bool,
 ) -> Applied:
-    """Remove and deny the stored torrents that the rules of the file `path` refuse, and install the file in the state
-    folder, if there is one. Without `path`, apply the rules that are already installed.
+    """Remove and deny the stored torrents that the rules of the file `path` refuse. If there is a state folder, install
+    the file in it. Without `path`, apply the rules that are already installed.
 
     If all rules together now give different content facts for a torrent, its stored facts are replaced. `report` is
     called with each refused torrent and the reason, `show` with the numbers of torrents refused and read so far. With
@@ -91,7 +91,7 @@ async def apply_rules(
 async def scan_installed(scan: RuleScan, state: Path) -> None:
     """Scan with rules that were just installed, then scan the torrents that were stored meanwhile.
 
-    If a crawl or an import is running, the second scan waits until it has reloaded the rules.
+    If a crawl or an import is running, wait until it has reloaded the rules before the second scan.
     """
     await scan.run()
     if has_shared_lock(state):

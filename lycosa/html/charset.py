@@ -6,7 +6,7 @@ valid UTF-8 > windows-1252. Only WHATWG's labels are accepted: `latin1` means wi
 page cannot select one of Python's own codecs (`rot13`, `utf-7`). The result is always a codec that Python knows. The
 `replacement` encodings (hz, ISO-2022-CN and -KR), which browsers refuse to decode, become `ascii`.
 
-No input raises.
+Nothing here raises, whatever the input.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ class Index(Protocol):
         """Return whether a document matches. This is faster than `find`, which counts and ranks all matches."""
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
-        """Return how many matches have each value of some counted keywords, the most frequent values first.
+        """Return the values of some keywords, each with its number of matches, the most frequent values first.
 
-        `limits` has the maximum number of values of each keyword.
+        `limits` names the keywords (`Schema.counted`), each with the maximum number of values.
         """
 
     def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
@@ -67,7 +67,7 @@ class Index(Protocol):
         """Commit and close the rebuilt index, and replace this index by it. Readers see this in one step."""
 
     def close(self) -> None:
-        """Release the index. What was not committed is dropped."""
+        """Release the index. Uncommitted changes are dropped."""
 
 
 class NewIndex(Protocol):
@@ -108,7 +108,7 @@ class DocumentIndex(Protocol):
 
     @property
     def fields(self) -> Mapping[str, Sequence[str]]:
-        """The parts of documents, each with the fields of items that hold it; {} to guess the fields."""
+        """For each part of a document, the fields of items that contain the part; {} to guess the fields."""
 
     def add(self, documents: Sequence[Document]) -> None:
         """Add or replace documents by key; visible after `commit`."""
@@ -126,4 +126,4 @@ class DocumentIndex(Protocol):
         """Return the number of documents."""
 
     def close(self) -> None:
-        """Release the index. What was not committed is dropped."""
+        """Release the index. Uncommitted changes are dropped."""

@@ -67,8 +67,8 @@ async def open_for_leasing(
 ) -> ProxyPool:
     """Return a pool to lease from, for the project that `folder` is in. Raises what `open_pool` raises.
 
-    Also raises `UsageError` for an empty pool. An empty pool is allowed if it is in memory, or if the project has
-    sources, from which `lycosa proxies keep` can fill it.
+    Also raises `UsageError` for an empty pool, unless the pool is in memory, or the project has sources from which
+    `lycosa proxies keep` can fill it.
     """
     place = parse_pool_address(str(address))
     async with _closed_on_error(await open_pool(address, policies, report)) as pool:

@@ -3,7 +3,7 @@
 The prompt is IPython if it is installed, else Python's own with `await`. Its names:
 
 response request sel    the page, its request, its selector
-fetch(url_or_request)   fetches another page through the engine, and sets these three
+fetch(url_or_request)   fetches another page through the engine, and replaces the three names above
 view(response)          opens the page in the browser
 spider settings         the spider that --spider names, and its settings; without --spider, defaults
 """
@@ -116,7 +116,7 @@ class Shell:
             print(result)
 
     def interact(self) -> None:
-        """Show the prompt, until the end of the input."""
+        """Run the prompt until the end of the input."""
         try:
             ipython = import_module("IPython")
         except ImportError:

@@ -339,7 +339,8 @@ def _unstorable(path: str, value: object, depth: int) -> tuple[str, object] | No
     try:
         msgspec.msgpack.encode(value)
     except Exception as error:  # noqa: BLE001  any failure means that it cannot be stored
-        # Below the top level, a RecursionError means that the value contains itself, so the search would not end.
+        # A RecursionError means that the value contains itself, so a search in it would not end. At the top level the
+        # search goes on, to find the path to that value.
         endless = depth and isinstance(error, RecursionError)
         for key, inner in _children(value) if depth < DEPTH_MAX and not endless else ():
             found = _unstorable(f"{path}[{key!r}]", inner, depth + 1)

@@ -1,6 +1,6 @@
 """How many pages a crawl may still fetch. `max_pages` limits the pages of a segment, from all workers and runs.
 
-If requests have their own periods, a run has several segments, and the limit applies to all of them together.
+If each request has its own period, a run has several segments, and the limit applies to all of them together.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class AutoThrottle:
     def record_failure(self, host: str, now: float) -> float | None:
         """Update the delay after a host could not be reached."""
         throttle = self._throttle(host)
-        # The start of the request is unknown: count at most one failure within the current delay.
+        # The start of the request is unknown. Failures within the current delay after the last one count only once.
         started_at = now - max(throttle.latency_delay_s, throttle.backoff_s)
         return self._back_off(throttle, started_at, now, 0.0)
 

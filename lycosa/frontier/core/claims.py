@@ -1,9 +1,10 @@
 """Grants turns to transfers that have no lease of their own: fetches inside a callback, files of a pipeline.
 
 The claims of a host wait in one queue, first come, first served. They are granted before leases: while a claim waits,
-its host gets no lease. If only the limits of its address group delay the claim, the other hosts of the group get no
-lease either. After CLAIMS_IN_ROW_MAX claims in a row the next turn is reserved for a lease, if leases are requested. If
-no lease takes the turn within YIELD_S, claims are granted again. So neither claims nor leases can starve the other.
+its host gets no lease. If the host is ready and only the limits of its address group delay the claim, the other hosts
+of the group get no lease either. After CLAIMS_IN_ROW_MAX claims in a row the next turn is reserved for a lease, if
+leases are requested. If no lease takes the turn within YIELD_S, claims are granted again. So neither claims nor leases
+can starve the other.
 
 A caller never waits for a slot while it holds one: when a callback claims, the transfer of its lease is over, so the
 slot of the lease is freed. Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns

@@ -5,19 +5,19 @@ writing to a mapped page would kill the process with SIGBUS, while a write call 
 lock file for writing, so LMDB's locking is switched off; the lock of the state directory replaces it. The number of a
 table combines its kind and its segment.
 
-    QUEUE        QUEUE_KEY          -> record, or packed
-    SEEN_L1      fingerprint        -> arrival number; for a delayed URL a mark: see `infohash_rows`
+    QUEUE        QUEUE_KEY          -> record
+    SEEN_L1      fingerprint        -> arrival number; for a delayed record its mark (`infohash_rows`)
     SEEN_L0A/B                         newer rows that are not in SEEN_L1 yet: see `levels`
-    DONE         arrival number     -> `rows.DoneRow`, or packed: see `infohash_rows`
+    DONE         arrival number     -> `rows.DoneRow`
     DEAD         arrival number     -> [record, reason, unix seconds]
-    META         name               -> counters, segments, newest L0 table, number of the latest log that LMDB contains
+    META         name               -> counters, segments, newest L0 table, number of the latest log written to LMDB
     HOSTS        host key           -> [host id, started_at, blocked_until, address, address_until, queued]
     NAMES        host id            -> host key
-    DELAYED      DELAYED_KEY        -> record, or packed
+    DELAYED      DELAYED_KEY        -> record
     FACTS        host key           -> `HostFacts`
 
-QUEUE_KEY is the host id, the inverted priority and the arrival number; DELAYED_KEY the due time in milliseconds and the
-arrival number (`infohash_rows`).
+QUEUE_KEY is the host id, the inverted priority and the arrival number. DELAYED_KEY is the due time in milliseconds and
+the arrival number. In QUEUE, DONE and DELAYED the rows of infohashes are packed if possible (`infohash_rows`).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Database:
                 cursor.delete()
 
     def drop(self, table: int) -> None:
-        """Delete a table. Commit before it is used again."""
+        """Delete a table. The caller must commit before using it again."""
         with self._converting_errors():
             self._txn.drop(self._handle(table), delete=True)
             del self._handles[table]

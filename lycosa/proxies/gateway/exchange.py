@@ -191,7 +191,7 @@ class Exchange:
             self._client.pause()
 
     def _take_idle(self, key: UpstreamKey) -> Upstream | None:
-        """Return an idle connection, or None. The proxy may be closing it, so only repeatable requests may use one."""
+        """Return an idle connection if the request can be repeated, because the proxy may be closing it; else None."""
         is_repeatable = self._head.method in IDEMPOTENT and self._replay is not None
         return self._context.idle_connections.take(key) if is_repeatable else None
 

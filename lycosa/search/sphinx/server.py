@@ -16,7 +16,7 @@ CONNECT_S = 5
 ANSWER_MAX_S = 300
 """Maximum seconds that the server may take for a statement: it may be merging parts of an index."""
 SEARCH_MAX_S = 30
-"""Maximum seconds for a statement of a process that only searches. Its visitors wait."""
+"""The same maximum for a process that only searches, because its visitors wait."""
 
 
 class SphinxAnswer(NamedTuple):

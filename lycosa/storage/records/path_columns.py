@@ -1,8 +1,9 @@
 """Encodes the paths of a torrent in columns, which zstd compresses better.
 
-A path is encoded as the lengths of the beginning and the end that it shares with the previous path, and the middle. A
-number that is one more than the number at the same place in the previous path is written as NEXT. So the paths of a
-hundred episodes take little more space than the titles. Paths must not contain NEXT or line ends.
+A path is encoded as three values: the length of the beginning that it shares with the previous path, the length of the
+shared end, and the middle. A number that is one more than the number at the same place in the previous path is written
+as NEXT. So the paths of a hundred episodes take little more space than the titles. Paths must not contain NEXT or line
+ends.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def from_columns(columns: bytes, count: int) -> Iterator[bytes]:
             path = template
         else:
             head, _, tail = template.partition(NEXT)
-            # Mostly there is one such number, at the same place as in the previous path.
+            # Usually the template has one NEXT, and the number is at the same place in the previous path.
             alone = NEXT not in tail and path.startswith(head) and not head[-1:].isdigit()
             number = _NUMBERS.match(path, len(head)) if alone else None
             if number:
@@ -105,8 +106,8 @@ def _following(number: bytes) -> bytes:
 
 
 def _next_number(path: bytes, last: bytes, at: int) -> tuple[int, int] | None:
-    """Return the start and end of the number at `at`, where the paths first differ. None if it is not the number in the
-    last path plus one."""
+    """Return the start and end of the number at `at`, where the paths first differ. None if the number in the last path
+    is not smaller by one."""
     if not last[at : at + 1].isdigit():
         return None
     first = at

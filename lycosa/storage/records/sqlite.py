@@ -21,11 +21,11 @@ LOG_MAX_BYTES = 12 << 20
 """Space reserved for the log: its size at a checkpoint plus the largest transaction."""
 SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
 EVICT_SHARE = 200_000
-"""To make room, one torrent is evicted per this many bytes of the maximum size: about one torrent in 200. Each eviction
-needs a scan, so it removes many torrents."""
+"""An eviction removes many torrents at a time, because it needs a scan: at least the maximum size of the store in bytes
+divided by EVICT_SHARE, which is about one torrent in 200."""
 ROOM_SHARE = 16
-"""If the store has a maximum size, a batch takes at most 1/ROOM_SHARE of it, because space is made for the whole batch
-at once."""
+"""If the store has a maximum size, a batch takes at most 1/ROOM_SHARE of it, because torrents are evicted to make room
+for the whole batch."""
 INDEXED = 2
 """A record with its index rows takes at most this many times the size of its content."""
 

@@ -21,7 +21,7 @@ NODES_MAX = 64
 
 
 class AnswerReader:
-    """Reads contacts and peers from answers, except those that must not be contacted. `contacts` also leaves out
+    """Reads contacts and peers from answers, except those that must not be contacted. `contacts` also skips
     contacts with a silent endpoint (`SilentEndpoints`).
     """
 

@@ -20,11 +20,11 @@ SPAN_MIN_S = 5.0
 """Minimum time between the two snapshots."""
 DISK_LOW_BYTES = 1_000_000_000
 BUSY = 0.8
-"""Minimum share of the time for which the store or the processor is busy, to count as a brake."""
+"""The store or the processor counts as a brake if it is busy for at least this share of the time."""
 FULL = 0.95
-"""Share of a maximum at which it counts as reached."""
+"""A maximum counts as reached at this share of it."""
 CONTACTS_LOW = 8
-"""With fewer good contacts (k of Kademlia), lookups do not get far."""
+"""With fewer good contacts than Kademlia's k, lookups do not get far."""
 SILENT = 0.7
 """Minimum share of unanswered queries that counts as a brake. On the public network, a third to a half is usual."""
 MOST = 0.5

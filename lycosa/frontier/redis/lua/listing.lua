@@ -75,7 +75,7 @@ operations['push'] = function()
   return written(new)
 end
 
--- Rows. Each slice returns its rows, and the parts of the position after the last one.
+-- Rows. Each call returns the rows of its slice, and the position after the last row, in parts.
 
 -- Lists queued records. Arguments: segment; a host, or "" for all; host, lane and stamp of the last row; the maximum
 -- number of rows.
@@ -126,7 +126,7 @@ function sorted_workers()
   return names
 end
 
--- Returns the latest time at which the worker of a lease renews or ends it.
+-- Returns the time by which the worker must renew or end a lease.
 local function leased_until(lease)
   return text(math.max(lease.since + meta('lease'), now))
 end
@@ -205,7 +205,7 @@ operations['requeue'] = function()
   return written(moved)
 end
 
--- Finding a fingerprint. A `needle` occurs near the beginning of each record with the fingerprint.
+-- Finding a fingerprint. The `needle` of a fingerprint occurs near the beginning of each record that has it.
 
 local function has(record, needle)
   return string.find(string.sub(record, 1, 16), needle, 1, true) ~= nil
@@ -224,10 +224,10 @@ local function leases_with(segment, needle)
   return found
 end
 
--- Finds a fingerprint in all states except queued and delayed. Arguments: the fingerprint as in a set, the fingerprint
+-- Finds a fingerprint in all states except queued and delayed. Arguments: the fingerprint as in the sets, the same
 -- in hexadecimal digits, its needle ("" to search dead and done records only). Returns for each segment that has it:
 -- the rows of dead records; the rows of done records; the leased or acked records, each with 1 if it is acked (else 0),
--- and its reason or the time until which it is leased. Some may be duplicates that were pushed with dont_filter.
+-- and its reason or the time until which it is leased. Some of these rows may be duplicates, pushed with dont_filter.
 operations['find'] = function()
   local fingerprint, digits, needle = argument(), argument(), argument()
   local found = {}
@@ -319,7 +319,7 @@ operations['host'] = function()
   return call('EXISTS', key.host .. name) == 1 and { host_view(name) } or {}
 end
 
--- Expires the robots.txt of a host. Arguments: host, its facts with the time 0.
+-- Expires the robots.txt of a host. Arguments: host; its facts, in which the time of the robots.txt is 0.
 operations['expire_robots'] = function()
   local name, facts = argument(), argument()
   local host = entity(name)
