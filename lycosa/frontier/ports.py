@@ -246,7 +246,7 @@ class SharedCookies(Protocol):
     """Distributes changes of cookies among the workers of a crawl."""
 
     def publish(self, jar: str, key: str, cookie: bytes) -> None:
-        """Publish a changed or expired cookie of this jar. Other workers get it before the effects of later calls."""
+        """Publish a changed or expired cookie of this jar. Other workers get it before they see what later calls do."""
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
         """Call `on_change` with jar and cookie for each change since the crawl began, including this worker's own."""

@@ -78,7 +78,7 @@ class StateDir:
         data = self.frontier / "data.mdb"
         if (self.path / WORKER).exists() and not data.exists():
             problem = f"{self.path} is the state of a worker of a shared crawl"
-            raise ForeignState(f"{problem}: give its --frontier, another --state, or -O to start afresh")
+            raise ForeignState(f"{problem}: give the --frontier of that crawl, another --state, or -O to start afresh")
         described = self.description.name or self.description.imported
         if described and not (data.exists() and data.stat().st_size):
             raise StorageError(f"{data} is missing or empty: restore it, or start the crawl afresh with -O")

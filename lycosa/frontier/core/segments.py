@@ -5,7 +5,7 @@ therefore tell from the name alone when a segment may be crawled, and in which o
 starts at once. "" is the segment of a crawl without segments; it comes before all others.
 
 A run has one segment, given by its first seed and start time. All its requests inherit it, so a crawl that runs past
-midnight does not start over. With time segments, a request that is due later goes into the segment of that time
+midnight does not start over. With time segments, a request that is due in a later segment goes into that segment
 instead. Multiples such as `3d` are counted from a fixed time (weeks from a Monday), so they mean the same in every run.
 
 A resolver may choose a period for each request instead: products daily, comments every third day. The names of such
@@ -86,8 +86,8 @@ NameAt = Callable[[float], str]
 class SegmentNaming:
     """How a crawl names its segments. `at` names time segments; it is None for other kinds.
 
-    With `period`, each request has its own period, and belongs to the segment of this period at `run_at`, the start of
-    the run.
+    With `period`, each request has its own period, and belongs to the segment with this period in which the run began
+    (`run_at`).
     """
 
     resolver: SegmentResolver

@@ -1,6 +1,6 @@
 """Decode bodies whose Content-Encoding (RFC 9110 §8.4.1) is wrong or damaged, as leniently as browsers do.
 
-libcurl decodes correct bodies. This module handles the rest: a page labelled gzip that is not compressed, an unknown
+libcurl decodes correct bodies. This module handles the others: a page labelled gzip that is not compressed, an unknown
 coding, junk after the compressed part, several gzip members, a wrong checksum. The size of the result is limited.
 """
 
@@ -16,7 +16,7 @@ SNIFFED_BYTES = 512
 """Number of bytes at the start of a body that are examined to distinguish text from binary data."""
 
 MEMBERS_MAX = 50
-"""Maximum number of gzip members; each costs a copy of the rest of the body."""
+"""Maximum number of gzip members. After each member, the part of the body behind it is copied."""
 
 GZIP = b"\x1f\x8b"
 BINARY = bytes({*range(0x20)} - {*b"\t\n\f\r\x1b"})

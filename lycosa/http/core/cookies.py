@@ -132,8 +132,8 @@ class CookieJar:
     def set(self, url: str, cookies: Mapping[Any, Any] | Sequence[Mapping[str, Any]], now: float) -> list[str]:
         """Store the cookies that the user gives with a request for `url`. Return a message for each refused cookie.
 
-        They are {name: value}, or dicts with name, value and optionally domain, path and secure (as in Scrapy). By
-        default the cookies of an https URL are secure.
+        `cookies` is {name: value}, or a list of dicts with name, value and optionally domain, path and secure (as in
+        Scrapy). By default the cookies of an https URL are secure.
         """
         origin = origin_of(url)
         if origin is None:

@@ -122,7 +122,7 @@ class CurlFetcher:
     def _set_timer(self, timeout_ms: int) -> None:
         """Call libcurl after `timeout_ms`, or never for -1.
 
-        A timer that is due earlier stays. When it fires, it is set again for the rest of the time.
+        A timer that is due earlier stays. When that timer fires, it is set again for the remaining time.
         """
         if self._closed:
             return

@@ -127,7 +127,7 @@ class Handle:
     ) -> None:
         """Set the options of a transfer (`FetchOptions`). Raises `FetchError` for a request that cannot be sent.
 
-        With `undecoded`, `codings.decode_body` decompresses the body instead of libcurl, because it is more lenient.
+        With `undecoded`, the body is decompressed by `codings.decode_body`, which is more lenient than libcurl.
         """
         self._accept, self._cut, self._into = accept, cut, into
         self._url = url = request.url

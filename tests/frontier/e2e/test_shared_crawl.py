@@ -423,7 +423,7 @@ def test_a_state_belongs_to_one_crawl(tmp_path: Path, redis) -> None:
         stderr_of(3, *shared, second, "--state", "mine")
         == f"lycosa: mine is the state of {mismatch}: give another --state and -o\n"
     )
-    assert "mine is the state of a worker of a shared crawl: give its --frontier" in stderr_of(3, "--state", "mine")
+    assert "mine is the state of a worker of a shared crawl: give the --frontier" in stderr_of(3, "--state", "mine")
     membership = (tmp_path / "mine" / "worker").read_bytes()
     (tmp_path / "mine" / "worker").write_bytes(membership[:-9])
     damaged = "lycosa: mine/worker is damaged: to join as a new worker give another --state and -o\n"

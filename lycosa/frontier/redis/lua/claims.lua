@@ -56,9 +56,8 @@ function release_claim(worker, claim)
   schedule(entity(claimed))
 end
 
--- Called when the first claim did not ask again in time. Drops the claims of its worker from the head of the queue, up
--- to the first claim of another worker, but only claims before `position`. Returns the new position of the claim that
--- was at `position`.
+-- Called when the first claim did not ask again in time. Drops the first claim and the claims of the same worker that
+-- follow it directly, but only claims before `position`. Returns the new position of the claim that was at `position`.
 local function pass_late_claims(host, position)
   local before = call('ZRANGE', claims_key(host), 0, math.min(position, PASSED_MAX) - 1)
   local late_worker = string.match(before[1], '|(.*)$')

@@ -18,7 +18,7 @@ local function outbox_numbers(to)
 end
 
 -- Returns this server, and all servers that numbered records for a partition, this one last: "SERVER BASE SERVER BASE
--- ...". BASE is the last number before those of the server.
+-- ...". The numbers after BASE are those that SERVER assigned.
 local function numbering_servers(to, delivered, are_handed_out)
   local server, servers = this_server(), call('HGET', key.outbox_servers, to) or ''
   if not string.find(servers, server .. ' %d+$') then

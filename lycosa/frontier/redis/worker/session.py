@@ -256,7 +256,7 @@ class Session:
         """Return whether the crawl is finished.
 
         Call it after an exchange with all partitions. If the crawl seems finished, all partitions are checked again:
-        see `frontier.core.finish`. A failover may lose records, or keep them live for ever; both are repaired first. A
+        see `frontier.core.finish`. A failover may lose records, or keep them live for ever; this method repairs both. A
         finished crawl stays finished until a record arrives.
         """
         arrived = [each.arrived for each in self.partitions]
