@@ -163,8 +163,8 @@ class SegmentView(msgspec.Struct, frozen=True):
 class AddressView(msgspec.Struct, frozen=True):
     """An IP address, its limits and how much of them is in use. `hosts` is the number of active hosts that share it.
 
-    `concurrency` is the maximum number of transfers in flight, 0 for no limit. `address` is "" while unknown, and the
-    result of a look-up that must be repeated at `until` (unix seconds).
+    `concurrency` is the maximum number of transfers in flight, 0 for no limit. `address` is "" while unknown. The
+    look-up of the host's address must be repeated at `until` (unix seconds).
     """
 
     address: str
