@@ -323,7 +323,7 @@ class SharedFrontier(Frontier, Protocol):
         """
 
     def set_reporter(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
-        """Send the result of `report` with each heartbeat (about one a second), and the result of `last` with `close`.
+        """Send the result of `report` with a heartbeat about once a second, and the result of `last` with `close`.
 
         Both return an encoded `telemetry.WorkerReport`, b"" for none. `report` runs in the heartbeat thread.
         """

@@ -5,8 +5,8 @@
     done      head (8 bytes: depth, priority, host id, seconds), infohash, reason
 
 The fingerprint is a hash of the infohash, and the due time of a delayed row is in its key, so no row stores them again.
-The reason is empty for FETCHED. The first byte of a packed row is less than 128; the one of any other row (msgpack) is
-not.
+The reason is empty for FETCHED. The first byte of a packed row is below 128, the first byte of any other row (msgpack)
+is not.
 
 DELAYED_KEY is the due time (8 bytes) and the arrival number (6, in older rows 8). The mark of a delayed record in SEEN
 is this key without its first two bytes, which are 0; older marks are "s" and the key.

@@ -8,7 +8,7 @@ al., 1996.) Rows that are in the large table are deleted from the small one, so 
 
 The checkpoint in `memtable.py` writes fingerprints from memory to L0.
 
-A row is written and deleted in one transaction, so nothing needs repair after a crash.
+A row is written to L1 and deleted from L0 in one transaction, so nothing needs repair after a crash.
 """
 
 from __future__ import annotations

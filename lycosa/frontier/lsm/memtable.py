@@ -274,7 +274,7 @@ class Memtable:
         return True
 
     def _compact_levels(self, rows: int) -> None:
-        # With --sync a transaction is expensive: move the rows of many commits in one.
+        # With --sync a transaction is expensive: move the rows of many commits in one transaction.
         self._rows_to_compact = min(self._rows_to_compact + rows, SLICE_MAX)
         if self._rows_to_compact == SLICE_MAX or not self._sync:
             self.levels.compact(self._rows_to_compact)

@@ -7,8 +7,8 @@ synchronous NORMAL: it survives a crash of the process). Above `bytes_max` the l
 evicted. The last uses are collected in memory until the next `put`, or until more than USED_MAX have changed, so that a
 hit usually writes nothing.
 
-All the work runs in one thread, because it would block the event loop: a page of 30 kB takes 0.2 ms to read and 0.45 ms
-to write, mostly for (de)compression.
+All the work runs in a thread of its own, because it would block the event loop: a page of 30 kB takes 0.2 ms to read
+and 0.45 ms to write, mostly for (de)compression.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Deletes a crawl in Redis.
 
 First each partition is marked, so that no process joins, reads or changes it any more. Then its keys are deleted in
-small steps; the keys that name the crawl are deleted last. The next deletion of the crawl completes an interrupted one.
+small steps; the keys that name the crawl are deleted last. If this is interrupted, the next deletion of the crawl
+completes it.
 """
 
 from __future__ import annotations

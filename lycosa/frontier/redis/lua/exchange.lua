@@ -39,7 +39,7 @@ commands['exchange'] = function(worker)
 end
 
 -- Reads shared cookies. Argument: the number of the last change that the worker knows. Returns the number of the latest
--- change, and the cookies that have changed since the one that the worker knows.
+-- change, and the cookies of all changes that the worker does not know.
 commands['cookies'] = function()
   local last = call('HGET', key.meta, 'cookies') or '0'
   local known, cookies = argument(), {}

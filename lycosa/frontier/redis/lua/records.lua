@@ -1,6 +1,6 @@
 -- Records: known fingerprints, the queues of hosts, delayed records, links to other partitions.
 
--- Fingerprints. A segment stores them in sets. The number of sets grows with the number of fingerprints, one at a time.
+-- Fingerprints. A segment stores them in sets. As the number of fingerprints grows, one set after another is added.
 
 local SEEN_SET_MEAN = 256 -- average fingerprints in a set: up to 512, Redis stores each as 8 bytes
 local HASH_DIGITS = -9 -- the last 9 decimal digits of a fingerprint choose its set

@@ -234,8 +234,8 @@ verbs['commit_prepared'] = function(worker)
   call('HDEL', key.prepared_servers, worker)
 end
 
--- Whether another server, or this one before a restart, prepared a commit of the worker. The first partition may be on
--- the same server, and have lost its decision.
+-- Whether a commit of the worker was prepared here by another server, or by this one before a restart. The first
+-- partition may be on the same server, and may have lost its decision with the change of server.
 local function is_decision_doubtful(worker)
   local server = call('HGET', key.prepared_servers, worker)
   return server and server ~= this_server()

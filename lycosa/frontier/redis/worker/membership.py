@@ -37,7 +37,7 @@ class Membership:
 
 
 def membership(file: Path, name: str) -> Membership:
-    """Return the stored membership, for the crawl of this name. If the file is missing, return that of a new worker.
+    """Return the stored membership, for the crawl of this name. If the file is missing, return one for a new worker.
 
     Raises `ForeignState` if the file belongs to a crawl of another name or is damaged, `StorageError` if it cannot be
     read.
