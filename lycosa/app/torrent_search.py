@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.index_engines import open_in_folder
 from lycosa.app.index_places import IndexPlace, index_place, local_folder
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import IndexUnavailable, UsageError
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.core.sphinx_address import SphinxAddress
@@ -22,9 +24,11 @@ from lycosa.search.ports import Index
 from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.sphinx.index import SphinxIndex, sphinx_marker
 from lycosa.search.tantivy import TantivyIndex
-from lycosa.search.torrent_indexer import TorrentIndexer
+from lycosa.search.torrent_indexer import RETRY_S, TorrentIndexer
 from lycosa.search.word_list import word_counter
 from lycosa.storage.ports import RecordStore
+
+log = logging.getLogger(__name__)
 
 INDEX = "index"
 """The folder of the index in a state folder."""
@@ -63,6 +67,16 @@ def open_torrent_index(
     return open_in_folder(place, schema_of(marker_of(place), TORRENTS, analysis), engine, write=write)
 
 
+async def open_when_available(place: IndexPlace, **options: Any) -> Index:
+    """Open an index of torrents. While its search server does not answer, try again."""
+    while True:
+        try:
+            return await asyncio.to_thread(open_torrent_index, place, **options)
+        except IndexUnavailable as failure:
+            log.warning("%s; trying again every %.0f s", failure, RETRY_S)
+            await asyncio.sleep(RETRY_S)
+
+
 @asynccontextmanager
 async def torrent_indexer(
     store: RecordStore,
@@ -70,12 +84,21 @@ async def torrent_indexer(
     place: IndexPlace,
     engine: str | None = None,
     analysis: tuple[str, ...] | None = None,
+    *,
+    waits: bool = False,
 ) -> AsyncIterator[TorrentIndexer]:
-    """Open the indexer of an open store. It is the only writer of the index. Raises `IndexFailure`."""
+    """Open the indexer of an open store. It is the only writer of the index. Raises `IndexFailure`.
+
+    With `waits`, wait for a search server that does not answer.
+    """
     analysis_of(analysis or ())
+    options: dict[str, Any] = {"write": True, "engine": engine, "analysis": analysis}
     folder = local_folder(place, location.state)
     with only_writer(folder) if isinstance(place, SphinxAddress) else nullcontext():
-        index = await asyncio.to_thread(open_torrent_index, place, write=True, engine=engine, analysis=analysis)
+        if waits:
+            index = await open_when_available(place, **options)
+        else:
+            index = await asyncio.to_thread(open_torrent_index, place, **options)
         words = word_counter(folder, index)
         divided = isinstance(index, TantivyIndex) and PROCESSES > 1
         workers = Workers(partial(open_records, location), PROCESSES, DIVIDED_MIN) if divided else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.index_places import IndexPlace, local_folder
 from lycosa.app.torrent_admin import IndexProcess, StoredNameRules
-from lycosa.app.torrent_search import open_torrent_index
+from lycosa.app.torrent_search import open_when_available
 from lycosa.core.errors import StateError
 from lycosa.infra.clock import Clock
 from lycosa.search.core.sphinx_address import SphinxAddress
@@ -52,7 +52,7 @@ async def open_torrent_site(
         folder.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_records(location))
-        index = stack.enter_context(closing(open_torrent_index(place)))
+        index = stack.enter_context(closing(await open_when_available(place)))
         site = stack.enter_context(closing(open_site_store(folder)))
         forgetting = asyncio.create_task(_forget_requests(site, keep_requests_days * DAY_S))
         stack.push_async_callback(asyncio.wait, [forgetting])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import IndexUnavailable, UsageError
 from lycosa.core.units import format_count, format_duration
 
 REPORT_S = 10.0
@@ -60,13 +60,17 @@ async def _index(location: Any, place: Any, options: IndexOptions, *, follow: bo
 
     async with (
         open_records(location) as store,
-        torrent_indexer(store, location, place, options.engine, options.analysis) as indexer,
+        torrent_indexer(store, location, place, options.engine, options.analysis, waits=follow) as indexer,
     ):
         started = time.monotonic()
         if rebuild:
             await indexer.rebuild()
-        await indexer.catch_up()
-        _report(place, indexer.indexed, time.monotonic() - started)
+        try:
+            await indexer.catch_up()
+            _report(place, indexer.indexed, time.monotonic() - started)
+        except IndexUnavailable:
+            if not follow:
+                raise
         if follow:
             await _follow(indexer, place)
     return DONE

@@ -8,10 +8,12 @@ import random
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 
 import pytest
 
+from lycosa.app import torrent_search
+from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.search import erase_index, open_index
 from lycosa.core.errors import IndexFailure, IndexUnavailable, UsageError
 from lycosa.search import torrent_indexer
@@ -150,6 +152,29 @@ def test_an_indexer_goes_on_when_the_server_is_back(server, torrents, monkeypatc
         running.cancel()
         await asyncio.wait([running])
 
+    asyncio.run(scenario())
+
+
+def test_an_indexer_that_follows_waits_for_the_server(server, torrents, monkeypatch, caplog, tmp_path) -> None:
+    monkeypatch.setattr(torrent_search, "RETRY_S", 0.01)
+    location, place = RecordsLocation(str(tmp_path), None), server.address("torrents")
+
+    async def scenario() -> None:
+        async with open_records(location, create=True) as store:
+            await store.put([torrent(1, files=1)], NOW)
+            server.kill()
+            starting = asyncio.ensure_future(stack.enter_async_context(follower(store)))
+            async with asyncio.timeout(60):
+                while "start searchd" not in caplog.text:  # noqa: ASYNC110  what is waited for has no event
+                    await asyncio.sleep(0.01)
+            server.start()
+            assert await (await starting).catch_up() == 1
+            await stack.aclose()
+
+    def follower(store):
+        return torrent_search.torrent_indexer(store, location, place, waits=True)
+
+    stack = AsyncExitStack()
     asyncio.run(scenario())
 
 
