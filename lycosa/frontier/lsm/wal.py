@@ -2,7 +2,7 @@
 
 Each group commit appends one checksummed frame. Only complete frames count: a kill or a full disk in the middle of a
 write leaves a torn frame, which the reader ignores at the end of the last file. Each file holds one generation of
-frames; the next generation begins when the database begins to copy the current one.
+frames; the next generation begins as soon as the current one is to be copied into the database.
 
     journal.7    frames of [length, checksum, payload]; the checksum is xxh3 seeded with the generation
 """

@@ -10,8 +10,8 @@ local RETAINED_S = 5        -- minimum time for which other delivered records st
 local RETAINED_MAX = 100000 -- maximum number of delivered records that stay
 local SERVERS_MAX = 8       -- maximum number of stored servers: no partition is this many failovers behind
 
--- Returns three numbers: the number before the first record in the outbox, the number of the last record, and the number
--- of the last delivered record.
+-- Returns three record numbers: the number before the first record in the outbox, the number of the last record, and
+-- the number of the last delivered record.
 local function outbox_numbers(to)
   local last, length = tonumber(call('HGET', key.outbox_last, to) or 0), call('LLEN', key.outbox .. to)
   return last - length, last, tonumber(call('HGET', key.outbox_delivered, to) or last - length)
