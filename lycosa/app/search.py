@@ -12,7 +12,7 @@ from lycosa.app.index_places import IndexPlace, local_folder
 from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.search import index_folder
-from lycosa.search.core.analysis import analysis_of
+from lycosa.search.core.analysis import NAMES_ONLY, analysis_of
 from lycosa.search.core.schema import PAGES, TORRENTS, Schema
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.index_folder import Marker
@@ -50,9 +50,10 @@ def declare_index(
 ) -> None:
     """Create an index of items with this analysis and these fields, unless the index exists.
 
-    Raises `IndexFailure` if it exists with a different analysis or different fields.
+    Raises `IndexFailure` if it exists with a different analysis or different fields, or for an unknown analysis.
     """
-    analysis_of(analysis)
+    if analysis_of(analysis).names_only:
+        raise IndexFailure(f"the analysis {NAMES_ONLY} is for torrents, not for items")
     marker = marker_of(place)
     if marker is None:
         _open_index(place, replace(PAGES, analysis=analysis, fields=fields), engine, write=True).close()

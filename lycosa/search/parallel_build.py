@@ -108,7 +108,7 @@ async def _fill(index: DividedIndex, number: int, workers: Workers, last_id: int
             if start >= last_id:
                 break
             torrents = await store.searched(start, min(start + workers.slice_ids, last_id), workers.slice_ids)
-            entries = [torrent_entry(torrent) for torrent in torrents]
+            entries = [torrent_entry(torrent, names_only=analysis.names_only) for torrent in torrents]
             rows += len(entries)
             counts.update(sampled_words(entries, index.schema.listed))
             if len(counts) > WORDS_KEPT:

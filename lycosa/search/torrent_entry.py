@@ -16,9 +16,12 @@ FACTS_KEPT = 10_000
 """Maximum number of different facts that are kept in memory: many torrents have the same."""
 
 
-def torrent_entry(torrent: SearchedTorrent) -> IndexEntry:
-    """Return the entry of a stored torrent. Unknown values are left out, not set to 0."""
-    name, files = torrent_texts(torrent.name, torrent.paths)
+def torrent_entry(torrent: SearchedTorrent, *, names_only: bool = False) -> IndexEntry:
+    """Return the entry of a stored torrent. Unknown values are left out, not set to 0.
+
+    With `names_only`, it has no words of files.
+    """
+    name, files = torrent_texts(torrent.name, () if names_only else torrent.paths)
     numbers, keywords = _of_facts(torrent.content or _NOTHING)
     numbers = {
         "size": min(torrent.size_bytes, NUMBER_MAX),

@@ -202,7 +202,9 @@ def _apply(index: NewIndex, analysis: tuple[str, ...], words: WordCounter | None
 def _add(
     index: NewIndex, analysis: tuple[str, ...], words: WordCounter | None, changes: Sequence[Change], is_new: bool
 ) -> None:
-    entries = [torrent_entry(change.torrent) for change in changes if change.torrent is not None]
+    steps = analysis_of(analysis)
+    torrents = [change.torrent for change in changes if change.torrent is not None]
+    entries = [torrent_entry(torrent, names_only=steps.names_only) for torrent in torrents]
     if words:
         words.add(entries)
-    index.add(analysis_of(analysis).entries(entries), new=is_new)
+    index.add(steps.entries(entries), new=is_new)

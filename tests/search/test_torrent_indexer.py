@@ -22,7 +22,7 @@ from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.torrents import TorrentRequest, TorrentSearch
 from lycosa.search.word_list import WordCounter, WordList
-from lycosa.storage.core.torrent_record import Popularity, TorrentRecord
+from lycosa.storage.core.torrent_record import Popularity, StoredFile, TorrentRecord
 from lycosa.storage.ports import RecordStore
 from lycosa.storage.records.memory import MemoryRecordStore
 from lycosa.storage.records.sqlite import SqliteRecordStore
@@ -121,6 +121,23 @@ def test_an_index_with_older_word_rules_is_rebuilt(tmp_path):
     asyncio.run(update())
     with pytest.raises(IndexFailure, match="was built by a newer Lycosa"):
         TantivyIndex(tmp_path / "index", TORRENTS)
+
+
+def test_an_index_of_names_only_has_no_words_of_files(tmp_path):
+    async def main() -> None:
+        store = MemoryRecordStore()
+        files = (StoredFile("unusualword.mkv", 1),)
+        await store.put([replace(small(1), name="Ordinary name", files=files)], NOW)
+        for analysis, expected in ((), [1, 1]), (("names-only",), [1, 0]):
+            index = TantivyIndex(tmp_path, replace(TORRENTS, analysis=analysis), write=True)
+            indexer = TorrentIndexer(index, store)
+            await indexer.catch_up()
+            search = TorrentSearch(index, store, lambda: NOW)
+            requests = [TorrentRequest(query, strict=True) for query in ("ordinary", "unusualword")]
+            assert [(await search.search(request)).total for request in requests] == expected
+            await indexer.close()
+
+    asyncio.run(main())
 
 
 def test_an_index_with_another_analysis_is_rebuilt_and_searched_by_it(tmp_path):

@@ -2,6 +2,7 @@
 
     simplified        replaces traditional Chinese characters by simplified characters
     stem-english      removes the endings of words, with the Snowball stemmer of this language
+    names-only        leaves out the words of the files of torrents
 
 The steps are applied to the words from `search.core.analyzer`, of documents and of queries. The names of the steps are
 stored with the index, since documents and queries must be analyzed in the same way.
@@ -20,6 +21,7 @@ from lycosa.search.core.schema import IndexEntry
 from lycosa.search.core.simplified import SIMPLIFIED
 
 STEM = "stem-"
+NAMES_ONLY = "names-only"
 STEMS_KEPT = 100_000
 """Maximum number of words whose stems are cached."""
 ENDING_MAX = 6
@@ -31,21 +33,24 @@ class Analysis:
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self.names = tuple(names)
+        self.names_only = NAMES_ONLY in names
         self._simplifies = "simplified" in names
         stemmers = [_stemmer(name.removeprefix(STEM)) for name in names if name.startswith(STEM)]
         self._stem = lru_cache(STEMS_KEPT)(stemmers[0]) if stemmers else None
-        unknown = [name for name in names if name != "simplified" and not name.startswith(STEM)]
+        self._changes = self._simplifies or bool(stemmers)
+        unknown = [name for name in names if name not in {"simplified", NAMES_ONLY} and not name.startswith(STEM)]
         if unknown or len(stemmers) > 1:
             wrong = unknown[0][:20] if unknown else "of two languages"
-            raise IndexFailure(f"the analysis {wrong!r} is unknown: use simplified, or stem-LANGUAGE of one language")
+            known = f"simplified, {NAMES_ONLY}, or {STEM}LANGUAGE of one language"
+            raise IndexFailure(f"the analysis {wrong!r} is unknown: use {known}")
 
     def entries(self, entries: Sequence[IndexEntry]) -> Sequence[IndexEntry]:
         """Apply the steps to documents that are to be indexed."""
-        return [each._replace(texts=self._texts(each.texts)) for each in entries] if self.names else entries
+        return [each._replace(texts=self._texts(each.texts)) for each in entries] if self._changes else entries
 
     def query(self, query: SearchQuery) -> SearchQuery:
         """Apply the steps to a query."""
-        if not self.names:
+        if not self._changes:
             return query
         clauses = tuple(tuple(map(self._term, clause)) for clause in query.clauses)
         return query._replace(clauses=clauses, excluded=tuple(map(self._term, query.excluded)))

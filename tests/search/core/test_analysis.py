@@ -48,5 +48,5 @@ def test_words_are_indexed_and_searched_by_their_stems():
 
 @pytest.mark.parametrize("names", [("other",), ("",), ("simplified", "traditional")])
 def test_an_unknown_analysis_is_refused_in_one_line(names):
-    with pytest.raises(IndexFailure, match="is unknown: use simplified, or stem-LANGUAGE of one language"):
+    with pytest.raises(IndexFailure, match="is unknown: use simplified, names-only, or stem-LANGUAGE"):
         analysis_of(names)

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""How long it takes to index the torrents of a store, beside Sphinx: bench/torrent_index.py [--torrents N].
+
+The torrents are those of bench/search_corpus.py, in a SQLite store. Once names only, once names and words of files:
+
+    Lycosa    an index of tantivy, filled by a process for each core
+    Sphinx    its batch indexer. It reads rows that another process makes from the same store, with the same words
+
+Both have the same numbers for filters; Sphinx has no keywords. `--keep FOLDER` keeps the store there, for the next run.
+The budget says where the processor time goes: the best of several runs over the same torrents, in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from finishing import finish, in_order
+from running import ROOT, count, progress
+
+sys.path.insert(0, str(ROOT))
+
+from search_corpus import fill
+
+from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.torrent_search import PROCESSES
+from lycosa.search.core.schema import TORRENTS, IndexEntry
+from lycosa.search.core.sphinxql import CHARSET, fed
+from lycosa.search.core.torrent_text import torrent_texts
+from lycosa.search.parallel_build import Workers
+from lycosa.search.tantivy import TantivyIndex
+from lycosa.search.torrent_entry import torrent_entry
+from lycosa.search.torrent_indexer import TorrentIndexer
+from lycosa.search.word_list import WordCounter, sampled_words
+
+BATCH = 4_000
+BUDGET_ROWS, BUDGET_RUNS = 20_000, 5
+SPHINX = """source rows
+{{
+    type = tsvpipe
+    tsvpipe_command = {feed}
+{fields}
+{numbers}
+}}
+index rows
+{{
+    source = rows
+    path = {folder}/plain
+    charset_table = {charset}
+    docinfo = extern
+}}
+indexer
+{{
+    mem_limit = 1024M
+}}
+"""
+
+
+class Build(NamedTuple):
+    """What an index took. `peak_mb` is the largest process; all processes of a build are about as large."""
+
+    name: str
+    wall_s: float
+    cpu_s: float
+    size_mb: float
+    peak_mb: float
+
+
+def main() -> int:
+    """Measure and print."""
+    chosen = _options()
+    if chosen.feed:
+        asyncio.run(feed(RecordsLocation(chosen.feed, None), names_only=chosen.names_only))
+        chosen.cpu_file.write_text(str(cpu_s()))
+        return 0
+    with kept(chosen.keep) as folder:
+        location = RecordsLocation(str(folder), None)
+        asyncio.run(filled(location, chosen.torrents))
+        lines = [
+            "| | seconds | CPU, us each | size, MB | bytes each | largest process, MB |",
+            "|---|---:|---:|---:|---:|---:|",
+        ]
+        for names_only in (True, False):
+            lines.append(f"| **{'names only' if names_only else 'names and words of files'}** | | | | | |")
+            for build in (lycosa, sphinx):
+                made = apart(partial(build, folder, location, names_only))
+                progress(made)
+                lines.append(row(made, chosen.torrents))
+        blocks = {"torrent-index": "\n".join(lines), "torrent-index-budget": budget(location)}
+    return finish("torrent-index", blocks, [], write=chosen.write, quick=chosen.quick)
+
+
+def _options() -> argparse.Namespace:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--torrents", type=count, default=1_000_000, help="in the store (%(default)s)")
+    options.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the store there, and use it again")
+    options.add_argument("--quick", action="store_true", help="20,000 torrents: does it work at all?")
+    options.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
+    options.add_argument("--feed", help=argparse.SUPPRESS)
+    options.add_argument("--cpu-file", type=Path, help=argparse.SUPPRESS)
+    options.add_argument("--names-only", action="store_true", help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.write and chosen.quick:
+        options.error("--write is for the whole: leave out --quick")
+    if chosen.quick:
+        chosen.torrents = 20_000
+    return chosen
+
+
+@contextmanager
+def kept(folder: Path | None) -> Iterator[Path]:
+    """Return the folder to keep, or one that is deleted at the end."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    made = Path(tempfile.mkdtemp(prefix="lycosa-index-", dir=Path.cwd()))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
+
+
+async def filled(location: RecordsLocation, torrents: int) -> None:
+    async with open_records(location, create=True) as store:
+        await fill(store, torrents)
+
+
+def row(made: Build, torrents: int) -> str:
+    each = f"{1e6 * made.cpu_s / torrents:.1f} | {made.size_mb:.0f} | {1e6 * made.size_mb / torrents:.0f}"
+    return f"| {made.name} | {made.wall_s:.0f} | {each} | {made.peak_mb:.0f} |"
+
+
+# ------------------------------------------------------------------------------------------------------------- builds
+
+
+def apart(work: Callable[[], Build]) -> Build:
+    """Run the work in a process of its own, so that its processor time and memory are its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work).result()
+
+
+def lycosa(folder: Path, location: RecordsLocation, names_only: bool) -> Build:
+    """Fill an index of tantivy."""
+    place = folder / "bench-index"
+    schema = replace(TORRENTS, analysis=("names-only",) if names_only else ())
+
+    async def build() -> None:
+        async with open_records(location) as store:
+            index = TantivyIndex(place, schema, write=True)
+            workers = Workers(partial(open_records, location), PROCESSES, 1)
+            indexer = TorrentIndexer(index, store, WordCounter(place, schema), None, workers)
+            await indexer.catch_up()
+            await indexer.close()
+
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        return measured("Lycosa", lambda: asyncio.run(build()), place)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def sphinx(folder: Path, location: RecordsLocation, names_only: bool) -> Build:
+    """Run the batch indexer of Sphinx."""
+    place = folder / "bench-sphinx"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    fed_s = folder / "bench-feed"  # the indexer does not wait for the process that feeds it
+    command = [sys.executable, __file__, "--feed", str(location.state), "--cpu-file", str(fed_s)]
+    command += ["--names-only"] if names_only else []
+    fields = "\n".join(f"    tsvpipe_field = {name}" for name in _fields(names_only=names_only))
+    numbers = "\n".join(f"    tsvpipe_attr_bigint = n_{name}" for name in TORRENTS.numbers)
+    config = place / "sphinx.conf"
+    config.write_text(
+        SPHINX.format(feed=" ".join(command), folder=place, fields=fields, numbers=numbers, charset=CHARSET)
+    )
+
+    def build() -> None:
+        done = subprocess.run(["indexer", "--config", str(config), "rows"], capture_output=True, text=True, check=False)
+        assert "collected" in done.stdout, done.stdout + done.stderr
+
+    try:
+        made = measured("Sphinx, batch, positions", build, place)
+        return made._replace(cpu_s=made.cpu_s + float(fed_s.read_text()))
+    finally:
+        fed_s.unlink(missing_ok=True)
+        shutil.rmtree(place)
+
+
+def _fields(*, names_only: bool) -> Sequence[str]:
+    return ["name"] if names_only else ["name", "files"]
+
+
+def measured(name: str, build: Callable[[], None], place: Path) -> Build:
+    """Time the build, with all processes that it starts."""
+    began, cpu = time.perf_counter(), cpu_s()
+    build()
+    wall_s = time.perf_counter() - began
+    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return Build(name, wall_s, cpu_s() - cpu, size / 1e6, peak / 1024)
+
+
+def cpu_s() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+async def feed(location: RecordsLocation, *, names_only: bool) -> None:
+    """Write the rows for Sphinx on standard output."""
+    fields, last = _fields(names_only=names_only), 0
+    async with open_records(location) as store:
+        while torrents := await store.searched(last, 1 << 60, BATCH):
+            entries = [torrent_entry(each, names_only=names_only) for each in torrents]
+            sys.stdout.write("".join(_line(entry, fields) for entry in entries))
+            last = torrents[-1].id
+
+
+def _line(entry: IndexEntry, fields: Sequence[str]) -> str:
+    values = [fed(entry.texts[name]) for name in fields]
+    return "\t".join([str(entry.key), *values, *(str(entry.numbers.get(name, -1)) for name in TORRENTS.numbers)]) + "\n"
+
+
+# ------------------------------------------------------------------------------------------------------------- budget
+
+
+def budget(location: RecordsLocation) -> str:
+    """Return the processor time of each step, in microseconds for each torrent."""
+    steps: dict[str, list[float]] = {}
+    for run in range(BUDGET_RUNS):
+        for place, names_only in enumerate((True, False)):
+            for step, spent in asyncio.run(one_run(location, names_only=names_only)).items():
+                best = steps.setdefault(step, [float("inf")] * 2)
+                best[place] = min(best[place], spent)
+        progress(f"budget {run}")
+    lines = ["| step | names only, us | names and files, us |", "|---|---:|---:|"]
+    lines += [f"| {step} | {names:.1f} | {files:.1f} |" for step, (names, files) in steps.items()]
+    names, files = (sum(best[place] for best in steps.values()) for place in (0, 1))
+    return "\n".join([*lines, f"| together | {names:.1f} | {files:.1f} |"])
+
+
+async def one_run(location: RecordsLocation, *, names_only: bool) -> dict[str, float]:
+    """Return the microseconds of each step, for each of the first BUDGET_ROWS torrents."""
+    spent: dict[str, float] = {}
+
+    def add(step: str, seconds: float) -> None:
+        spent[step] = spent.get(step, 0.0) + 1e6 * seconds / BUDGET_ROWS
+
+    folder = Path(tempfile.mkdtemp(prefix="lycosa-index-"))
+    index = TantivyIndex(folder / "index", TORRENTS, write=True)
+    part = index.rebuild().open_part(0, BUDGET_ROWS)
+    last = 0
+    async with open_records(location) as store:
+        for _ in range(BUDGET_ROWS // BATCH):
+            began = time.process_time()
+            rows = await store._run(partial(store._searched, last, 1 << 60, BATCH))  # type: ignore[attr-defined]  # noqa: SLF001
+            add("rows of the store (SQLite)", time.process_time() - began)
+            began = time.process_time()
+            torrents = await store.searched(last, 1 << 60, BATCH)
+            add("records: numbers and zstd frames", time.process_time() - began)
+            last = rows[-1][0]
+            began = time.process_time()
+            paths = [() if names_only else list(each.paths) for each in torrents]
+            add("paths", time.process_time() - began)
+            torrents = [each._replace(paths=own) for each, own in zip(torrents, paths, strict=True)]
+            began = time.process_time()
+            for each in torrents:
+                torrent_texts(each.name, each.paths)
+            texts_s = time.process_time() - began
+            add("words of names and files", texts_s)
+            began = time.process_time()
+            entries = [torrent_entry(each) for each in torrents]
+            add("numbers and keywords", max(time.process_time() - began - texts_s, 0.0))
+            began = time.process_time()
+            sampled_words(entries[:: 1 if last <= BATCH else 16], TORRENTS.listed)
+            add("words for suggestions (sample)", time.process_time() - began)
+            began = time.process_time()
+            part.add(entries)
+            add("tantivy: documents, its thread, commit", time.process_time() - began)
+    began = time.process_time()
+    part.finish()
+    add("tantivy: documents, its thread, commit", time.process_time() - began)
+    index.close()
+    shutil.rmtree(folder)
+    spent["records: numbers and zstd frames"] -= spent["rows of the store (SQLite)"]
+    return spent
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONPATH", str(ROOT))
+    sys.exit(in_order(main))
