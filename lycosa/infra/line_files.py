@@ -36,7 +36,10 @@ READ_ERRORS = (OSError, EOFError, zlib.error, zstd.ZstdError)
 
 
 def numbered_lines(stream: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines. A longer line is cut to `max_bytes` + 2 bytes, so callers can see that it is too long."""
+    """Yield numbered lines. A line of more than `max_bytes` + 2 bytes is cut to that length.
+
+    A cut line is still longer than `max_bytes`, so callers see that it is too long.
+    """
     number = 0
     while line := stream.readline(max_bytes + 2):
         number += 1

@@ -20,8 +20,8 @@ class RpcClient:
     """Calls the methods of a server. Every problem with the server raises a `LycosaError` with a one-line message.
 
     A subclass has a `remote` for each method of its port, and a method `call`. Every `remote` awaits `call`, which
-    must await `call_within`. `find_owner` is called before the greeting of the server. It returns the process id of the
-    server as text; any other text means that the id is not known.
+    must await `call_within`. Messages name the process of the server by its id. Before the greeting, which has the id,
+    `find_owner` supplies it as text; any other text means that the id is not known.
     """
 
     def __init__(

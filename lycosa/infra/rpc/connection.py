@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
             self._decode, self._handlers = _decode_hello, {Hello: self._on_greeting}
 
     def handle(self, handlers: Handlers) -> None:
-        """Pass each message to the handler of its class. Messages about calls need no handler; others are errors."""
+        """Pass each message to the handler of its class. Messages about calls need none; others must have one."""
         calls: Handlers = {RpcCall: self._on_call, RpcCancel: self._on_cancel} if self.service is not None else {}
         self._handlers = {RpcResult: self._on_result, RpcError: self._on_error, **calls, **handlers}
         self._decode = msgspec.msgpack.Decoder(Union[tuple(self._handlers)]).decode  # noqa: UP007  made at run time
@@ -381,7 +381,7 @@ class Connection(asyncio.Protocol):
             if not self._is_closing:
                 self._send_result(call.number, result)
             if service.undelivered is not None:
-                self.flush()  # if this write fails, other calls, too, notice that their results are undelivered
+                self.flush()  # a failed write closes the transport: this call and others notice it
                 if self._is_closing:
                     await service.undelivered(method, result)
         except FrameTooLong as error:

@@ -34,7 +34,9 @@ class RpcServer:
     refusal: str = field(kw_only=True)
     """The text of the `StateLocked` for a client that is refused because `limits.clients_max` are connected."""
     evict_idle: bool = field(kw_only=True, default=False)
-    """Whether a new client replaces the longest idle one, if any is idle, when `limits.clients_max` are connected."""
+    """Whether a new client replaces the client that has been idle the longest, if `limits.clients_max` are connected.
+    If no client is idle, the new one is refused.
+    """
     _server: asyncio.Server | None = field(init=False, default=None)
     _connections: list[Connection] = field(init=False, default_factory=list)
     _is_closed: bool = field(init=False, default=False)

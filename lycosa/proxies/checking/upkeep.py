@@ -21,14 +21,14 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 RETRY_S, RETRY_MAX_S = 60.0, 6 * 3600.0
-"""The pause after a first failed check, and the maximum pause, in seconds."""
+"""Maximum pause after a first failed check, and after any number of failed checks in a row, in seconds."""
 
 REFRESH_S = 10.0
 """Interval between two reads of the pool's proxies."""
 
 REFRESH_FACTOR = 20
-"""The interval REFRESH_S is extended by this many times the duration of the read, because reading a large pool takes
-long."""
+"""The next read starts later than after REFRESH_S: by this many times the duration of the last read. Reading a large
+pool takes long."""
 
 IDLE_MIN_S = 0.01
 JUDGE_S = 10.0
@@ -36,7 +36,7 @@ JUDGE_S = 10.0
 
 
 class Upkeep:
-    """See the module. `retry_s`: the pause after a first failed check; `judge_s`: the pause if no judge answers."""
+    """See the module. `retry_s`: the maximum pause after a first failed check. `judge_s`: as JUDGE_S."""
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 The first process that opens the folder owns it (`folder`) and has the pool in memory. The others lease through its
 socket (`remote`). When the owner ends or is killed, another process takes over with its next call, and the calls in
-progress are repeated. The last owner may have executed such a call although its answer was lost. If it was an acquire,
-no process holds the first lease, which then expires. A repeated release is refused like a late release.
+progress are repeated. The previous owner may have executed such a call although its answer was lost. After a repeated
+acquire, no process uses the first lease, and it expires. A repeated release is refused like a late release.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One plain HTTP request: send it through a proxy, retry it through other proxies if needed, and pass on the response.
 
 The request body is kept while it is small, so that it can be sent again. If the proxy fails before the request is sent
-(it is unreachable, or opens no tunnel), the request is retried with any method. If the proxy fails later, the request
-is retried only if its method is idempotent (RFC 9110 §9.2.2). A request is never retried after the client has received
-a byte of a response.
+(it is unreachable, or opens no tunnel), the request is retried, whatever its method. If the proxy fails later, the
+request is retried only if its method is idempotent (RFC 9110 §9.2.2). A request is never retried after the client has
+received a byte of a response.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class HttpProtocol:
         self._client.start(self._run_exchange(self._exchange, user, to))
 
     def _refuse(self, error: Forbidden, body: BodyReader, rest: bytes) -> None:
-        """Refuse a request. Read the next one if the body of the refused one is complete, else close the connection."""
+        """Refuse a request. Close the connection if its body is incomplete, or after REFUSALS_MAX refusals."""
         self._refusals += 1
         self._keep_alive = self._keep_alive and body.done and self._refusals < REFUSALS_MAX
         self._send_error(error)

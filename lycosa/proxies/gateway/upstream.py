@@ -17,7 +17,7 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.connection import BufferedConnection
 
 UpstreamKey = tuple[str, str]
-"""The key of a proxy, and the host behind it, or "" instead of the host if the proxy accepts requests for any host."""
+"""The key of a proxy, and the host and port to which it has opened a tunnel; "" if it takes requests for any host."""
 
 FLUSH_TIMEOUT_S = 10.0
 """Maximum time, in seconds, for a proxy to read the last bytes of a tunnel."""

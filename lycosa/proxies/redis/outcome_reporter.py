@@ -22,11 +22,12 @@ PROXIES_MAX = 10_000
 """Maximum number of proxies with unsent outcomes. Outcomes of further proxies are dropped."""
 
 OUTCOMES_MAX = 16
-"""Of each proxy, the latest OUTCOMES_MAX outcomes are sent, and of the older outcomes with a latency the latest
-OUTCOMES_MAX. Only the first request of a connection has a latency, and many later requests may follow it."""
+"""Two groups of outcomes are sent for each proxy, each with at most OUTCOMES_MAX: the latest outcomes, and of those
+before them the latest with a latency. Only the first request of a connection has a latency, and so many requests may
+follow it that it is not among the latest outcomes."""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
-"""When a proxy has this many unsent outcomes, those that OUTCOMES_MAX excludes are dropped."""
+"""When a proxy has this many unsent outcomes, those that are in neither group are dropped."""
 
 PROXY = Blame.PROXY
 

@@ -85,8 +85,8 @@ class Finding:
 
     `protocols`: what the proxy forwards, "http" and "https" (by CONNECT, or through SOCKS); if nothing, `problem` says
     why. `kinds`: the other schemes that the proxy answers to, if they were tried. `changes`: as in `tampering`.
-    `latency_s`: time to connect to the proxy by TCP and TLS. `exit_ip`: "" if it changes. `sites`: the problem of each
-    target; "" for none.
+    `latency_s`: time to connect to the proxy and, if it forwards HTTPS, through it to the judge. `exit_ip`: "" if it
+    changes. `sites`: the problem of each target; "" for none.
     """
 
     proxy: Proxy

@@ -60,7 +60,10 @@ CAPTCHAS = (
     b"captcha-delivery.com", b"px-captcha", b"_incapsula_resource", b"awswafcaptcha", b"arkoselabs.com",
     b"geo.captcha", b"/sorry/index",
 )  # fmt: skip
-"""Parts of common challenge pages, in lower case. They count only with CHALLENGE_STATUSES: forms have them, too."""
+"""Parts of common challenge pages, in lower case.
+
+They count only with CHALLENGE_STATUSES, because ordinary forms have them, too.
+"""
 
 CHALLENGE_STATUSES = frozenset({401, 403, 405, 429, 503})
 

@@ -28,7 +28,7 @@ UNCHECKED = "not checked yet"
 """The reason why a new proxy is dead if it must be checked before use."""
 
 NO_PROXY_KEY, REACHED = "", (Outcome(Blame.NOBODY),)
-"""Every check also reports REACHED under this key: the judge was reached directly, so our own network works."""
+"""Every check also reports REACHED under NO_PROXY_KEY: the judge was reached directly, so our own network works."""
 
 MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 

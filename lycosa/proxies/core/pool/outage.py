@@ -40,7 +40,7 @@ RATE_S = 1.0
 """Duration of the window in which the leases of a target are counted, in seconds."""
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 30.0
-"""Bounds of the time until a retry after a failed wait, which is a quarter of the time since the last lease."""
+"""After a failed wait, a request retries after a quarter of the time since the last lease, within these bounds."""
 
 TARGETS_MAX = 10_000
 """Maximum number of targets; beyond that the least recently used one is forgotten."""

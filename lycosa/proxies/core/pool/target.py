@@ -22,9 +22,10 @@ from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxySt
 
 DOWN_S = 10.0
 DOWN_MAX_S = 60.0
-"""Maximum cool-down of an unreachable proxy on this target, in seconds. The global pool may set a longer cool-down.
+"""An unreachable proxy cools down on this target for a random time of at most DOWN_S seconds.
 
-This cool-down does not grow, so it never reaches DOWN_MAX_S.
+The global pool may set a longer cool-down. The maximum does not grow with further failures, so it never reaches
+DOWN_MAX_S.
 """
 
 NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
@@ -330,9 +331,9 @@ class TargetPool:
         self._note_lost(lost, now, BAN_HOLD_S)
 
     def _note_lost(self, lost: Sequence[ProxyTargetState], now: float, hold_s: float) -> None:
-        """Request a refill.
+        """If any proxy was lost, let the next lease refill this pool.
 
-        If a lost proxy had worked here, limit the others, so that they do not take over its load.
+        If a lost proxy had worked here, also limit the rate of the others, so that they do not take over its load.
         """
         if lost:
             self.filled.clear()

@@ -233,7 +233,7 @@ local function count_leases(count)
 end
 
 -- Whether the target was filled for this kind of request at this fill version of the pool, up to at least
--- `policy.members` members. Another process, with a policy of fewer members, may have filled it less.
+-- `policy.members` members. Another process, whose policy asks for fewer members, may have filled it with fewer.
 local function is_filled(kind, version)
   if kind == '' then return target.filled == version and target.filled_for >= policy.members end
   local found = call('HGET', key.filled, kind)

@@ -148,8 +148,8 @@ function commands.list_dead()
   return { cursor, names }
 end
 
--- Forgets the given proxies that are still dead for at least `kept_s`, and returns them. The caller has made sure that
--- no target leases them.
+-- Forgets those of the given proxies that are still dead, and have been for at least `kept_s`. Returns them. The caller
+-- has made sure that no target leases them.
 function commands.forget_dead()
   local forgotten = {}
   for _, name in ipairs(args.keys) do

@@ -133,7 +133,7 @@ end
 
 local function fits_all() return next(args.tags) == nil and #args.avoid == 0 end
 
--- Returns the names of the first `count` ready members of a tier that fit the request, or of fewer.
+-- Returns the names of the first `count` ready members of a tier that fit the request; of all, if fewer fit.
 local function first_ready(tier, count)
   local all_fit = fits_all()
   local found, from, step = {}, 0, all_fit and count or FIT_BATCH
@@ -160,8 +160,8 @@ local function has_usable(tier, count)
   return false
 end
 
--- Returns how many members may be drawn. Draws start at the front of `found` or, if it is nil, of the tier's ready
--- members. Members whose uses have all failed come last, and may be drawn only if there are no other members.
+-- Returns n: only the first n members of `found` may be drawn. If `found` is nil, n counts the ready members of the
+-- tier. Members whose uses have all failed come last, and may be drawn only if there are no other members.
 local function preferred(tier, found)
   if not target.has_failing then return found and #found or ready_counts[tier] end -- the usual case
   local count = call('ZCOUNT', ready_keys[tier], '-inf', '(' .. LAST)
@@ -216,8 +216,9 @@ local function choose()
   return {}, 0
 end
 
--- Returns when to try again. If the session's member `bound` is not leased and becomes eligible later: at that time.
--- Otherwise when the next member becomes eligible or the next lease expires; false if neither will happen.
+-- Returns when to try again. If the session's member `bound` is not leased and becomes eligible later, this is the time
+-- when it becomes eligible. Otherwise it is the time when the next member becomes eligible or the next lease expires;
+-- false if neither will happen.
 local function retry_at(bound)
   if bound and eligible_at(bound) > now and bound.lease_count == 0 then return eligible_at(bound) end
   local eligible, deadline = first_score(WAITING), first_score(DEADLINES)
