@@ -189,16 +189,16 @@ async def crawl(
             **node_settings(profile),
         )
         files = [*map(Path, rules)]
-        async with (
-            opening as session,
-            open_torrent_crawl(session, folder, profile, store, files, max_bytes=max_bytes) as opened,
-        ):
+        async with opening as session:
             if session.is_isolated:
                 raise UsageError("no known node through which to join the network: give bootstrap=['HOST:PORT']")
-            if not await session.joined():
-                raise LycosaError("no node answered: check bootstrap and bind, and that the firewall lets UDP through")
-            opened.crawl.stored_listeners.append(partial(deliveries.send, opened.store))
-            await opened.run(max_torrents)
+            async with open_torrent_crawl(session, folder, profile, store, files, max_bytes=max_bytes) as opened:
+                if not await session.joined():
+                    raise LycosaError(
+                        "no node answered: check bootstrap and bind, and that the firewall lets UDP through"
+                    )
+                opened.crawl.stored_listeners.append(partial(deliveries.send, opened.store))
+                await opened.run(max_torrents)
 
     with tempfile.TemporaryDirectory(prefix="lycosa-dht-") if state is None else nullcontext(str(state)) as folder:
         task = asyncio.create_task(run(Path(folder)))

@@ -90,9 +90,10 @@ def test_mistakes_are_raised_where_the_loop_begins(tmp_path: Path) -> None:
     async def scenario() -> None:
         for wrong in ({"bind": ["nowhere"]}, {"profile": "fast"}, {"store": "redis://host"}, {}):
             with pytest.raises(UsageError):
-                await anext(dht.crawl(**{"bind": ["127.0.0.1:0"], "state": tmp_path, **wrong}))
+                await anext(dht.crawl(**{"bind": ["127.0.0.1:0"], "state": tmp_path / "state", **wrong}))
 
     run_on(asyncio.new_event_loop, scenario())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_state_is_for_one_crawl_at_a_time(tmp_path: Path) -> None:
