@@ -151,7 +151,7 @@ class Refresher:
 
     `checks_first`: whether a proxy is added as unchecked if the pool has forgotten it as dead and a source lists it
     again. The refresher does not know which proxies the pool forgot in earlier runs. So if the pool has proxies at the
-    start, it treats all new proxies in the first list of each source as forgotten ones.
+    start, the refresher treats all new proxies in the first list of each source as forgotten ones.
     """
 
     def __init__(

@@ -41,8 +41,8 @@ class Index(Protocol):
     def find(self, request: SearchRequest) -> Matches:
         """Return a page of matches, and the number of all matches.
 
-        If very many documents match, the number may be an estimate, and the order by relevance may be that of the
-        newest ones only.
+        If very many documents match, the number may be an estimate, and a page sorted by relevance may have the best of
+        the newest documents only.
         """
 
     def has_matches(self, request: SearchRequest) -> bool:
@@ -87,7 +87,7 @@ class DividedIndex(NewIndex, Protocol):
     schema: Schema
 
     def open_part(self, number: int, documents: int) -> IndexPart:
-        """Open the part with this number for about so many documents. Only one process may fill it."""
+        """Open the part with this number, for about this many documents. Only one process may fill the part."""
 
     def join_parts(self) -> None:
         """Join the finished parts. The index must be empty before."""
@@ -100,7 +100,7 @@ class IndexPart(Protocol):
         """Add documents that are in no other part."""
 
     def finish(self) -> None:
-        """Commit and close it."""
+        """Commit and close the part."""
 
 
 class DocumentIndex(Protocol):

@@ -25,7 +25,7 @@ ENGINE = "tantivy"
 
 
 class TantivyIndex:
-    """The `Index` port in the folder `path`. With `write` it is the only writer, and creates the folder if needed.
+    """The `Index` port in the folder `path`. With `write` this is the only writer, and creates the folder if needed.
 
     Raises `IndexFailure` if the folder has data other than an index, if a newer Lycosa built the index, or if another
     process writes it. Without `write`, also raises it if there is no index.
@@ -47,8 +47,8 @@ class TantivyIndex:
         with failures(self.path, "cannot be opened"):
             if write:
                 self._folder.remove_others()
-                if not (self._folder.data / META).exists():  # they would skip the lost documents
-                    self._folder.forget_positions()
+                if not (self._folder.data / META).exists():
+                    self._folder.forget_positions()  # with the old positions, lost documents would be skipped
                 self._index, self._writer = open_for_writing(self._folder.data, self.schema)
             else:
                 self._index = self._open_for_reading()

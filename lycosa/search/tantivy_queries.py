@@ -2,9 +2,10 @@
 
 The queries are made to be fast with ten million documents:
 
-- A word is searched in each text. Tantivy reads all of such a union, even if it is joined with a rare word. So a
-  frequent word beside a rare one is no union: the rare word is joined with the frequent one in the first text, or with
-  the frequent one in the second.
+- A word is searched as a union: in the first text or in the second. Tantivy reads such a union to its end, even if few
+  documents have the other words of the query. So a frequent word beside a rare one is not searched as a union.
+  Instead, the query has two alternatives: the rare word and the frequent one in the first text, or the rare word and
+  the frequent one in the second text.
 - A phrase that only raises the score is left out if the order does not depend on it.
 """
 
@@ -24,9 +25,9 @@ from lycosa.search.core.schema import Schema
 PHRASE_WEIGHT = 2.0
 """Extra weight if the words of the query are adjacent in the document."""
 FREQUENT = 16
-"""A word is frequent beside another one if it is in at least this many times as many documents."""
+"""A word is frequent beside another one if at least FREQUENT times as many documents have it."""
 FREQUENT_MAX = 2
-"""Maximum number of frequent words that are no unions: each of them doubles the query."""
+"""Maximum number of frequent words that are not searched as unions: each of them doubles the alternatives."""
 _TIE_BREAKER = 0.2
 
 Clause = tuple[Term, ...]
@@ -59,8 +60,8 @@ class TantivyQueries:
         return Query.const_score_query(found, 0.0)
 
     def rarer(self, request: SearchRequest) -> SearchRequest | None:
-        """Return a request for documents with the rarer words of a loose query, which rank first. Return None if all of
-        the words are frequent, or none is."""
+        """Return a request for the documents with the rarer words of a loose query: these documents rank first. Return
+        None if all of the words are frequent, or none is."""
         query = request.query
         if not isinstance(query, LooseQuery):
             return None
@@ -73,7 +74,7 @@ class TantivyQueries:
         return request._replace(query=query._replace(optional=rare, needed=needed))
 
     def most(self, request: SearchRequest, documents: int) -> int:
-        """Return a number that the matches of a request do not exceed. `documents` is the number of all documents."""
+        """Return an upper bound for the number of matches. `documents` is the number of all documents."""
         bounds = [documents]
         query = request.query
         if query:
@@ -119,7 +120,7 @@ class TantivyQueries:
         return [Query.disjunction_max_query([self._joined(rare, frequent, fields) for fields in places])]
 
     def _frequent(self, clauses: tuple[Clause, ...]) -> list[Clause]:
-        """Return the clauses that are one frequent word, unless documents have too many texts."""
+        """Return the clauses that consist of one frequent word; [] unless documents have exactly two texts."""
         if len(clauses) < 2 or len(self._schema.texts) != 2:
             return []
         most = {clause: self._clause_most(clause) for clause in clauses}
@@ -128,7 +129,7 @@ class TantivyQueries:
         return sorted(found, key=lambda clause: most[clause], reverse=True)[:FREQUENT_MAX]
 
     def _joined(self, rare: Query, frequent: list[Clause], fields: tuple[str, ...]) -> Query:
-        """Return the rare part joined with each frequent word in one of the texts."""
+        """Return the query for the rare part and all frequent words. `fields`: the text for each frequent word."""
         words = [
             Query.boost_query(self._words_in(field, term.words), self._schema.texts[field])
             for field, (term,) in zip(fields, frequent, strict=True)

@@ -1,8 +1,9 @@
 """Searches the documents of one commit of a tantivy index.
 
 If a request may match very many documents, totals and counts are estimates from the newest ones (`tantivy_slices`). A
-page in the order of relevance is then the best of the newest. A page in the order of a number is exact: the number of
-the last document of such a page among the newest documents is a bound, and the page is searched within it.
+page sorted by relevance then has the best of the newest documents. A page sorted by a number is exact. It is first made
+from the newest documents only. The number of its last document is then a bound, and the exact page is searched among
+all documents within this bound.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class TantivyReader:
             return matches._replace(exact=False)
         wanted = request.offset + request.limit
         part = self._newest(request)
-        # With a filter, few results do not mean that few documents have the phrase.
+        # Scoring a phrase is slow if many documents have it. With a filter, they may be many despite few results.
         near = not request.sort and (part.is_all or not request.filters)
         while part.query:
             found = self._search(part.of(self._queries.of(request, near=False)), request)
@@ -115,7 +116,7 @@ class TantivyReader:
         return _PageHits(int(found.count), found.hits)  # type: ignore[attr-defined]  # missing in the type stubs
 
     def _bounded(self, request: SearchRequest, newest: _PageHits) -> _PageHits:
-        """Return a page in the order of a number, from the same page of the newest documents."""
+        """Return a page sorted by a number. `newest` is the same page made from the newest documents only."""
         (number,) = self._searcher.fast_field_values(request.sort, [newest.hits[-1][1]])
         if number is not None:  # else the page reaches the documents without the number, which are the last ones
             high, low = (int(number), None) if request.ascending else (None, int(number))

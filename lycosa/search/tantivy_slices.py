@@ -15,18 +15,21 @@ from tantivy import Occur, Query
 FIELD = "slice"
 SLICE_KEYS = 1 << 14
 COUNTED_MAX = 50_000
-"""A request that cannot match more documents than these is answered from all documents."""
+"""A request that cannot match more documents than this is answered from all documents."""
 SAMPLE = 4_000
 """Maximum number of matches that are expected in the slices that are searched first."""
 SAMPLE_MIN = 500
-"""Minimum number of matches in the slices from which a request is answered. The numbers of all matches that are
-estimated from these are wrong by a few percent, and by more if older slices differ."""
+"""Minimum number of matches in the slices from which a request is answered. The total that is estimated from so few
+matches is wrong by a few percent, and by more if older slices differ."""
 FEW = 20
 """If the slices have fewer matches, the request is answered from all documents."""
 
 
 class Part(NamedTuple):
-    """Some of the documents: a query that does not influence scores, None for all of them; and their share of all."""
+    """Some of the documents, or all. `query` selects them and does not influence scores; None selects all.
+
+    `share` is their share of all documents.
+    """
 
     query: Query | None = None
     share: float = 1.0
@@ -45,7 +48,7 @@ class Part(NamedTuple):
         return self.is_all or matches >= max(SAMPLE_MIN, wanted)
 
     def total(self, count: int) -> int:
-        """Return how many documents there are if this part has `count`, rounded to two digits if it is an estimate."""
+        """Return the number in all documents if it is `count` in this part. An estimate is rounded to two digits."""
         return count if self.is_all else int(float(f"{count / self.share:.1e}"))
 
 
@@ -85,7 +88,7 @@ def slice_of(key: int) -> str:
 
 
 def has_slices(fields: tantivy.Schema) -> bool:
-    """Return whether an index has slices; those of earlier versions have none."""
+    """Return whether an index has slices. An index that an earlier version created has none."""
     try:
         Query.term_query(fields, FIELD, "")
     except ValueError:

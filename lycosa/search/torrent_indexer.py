@@ -123,7 +123,10 @@ class TorrentIndexer:
             await self._follow(rebuilt, after_id)
 
     async def _fill_in_processes(self, rebuilt: DividedIndex, workers: Workers) -> int:
-        """The old index follows the store meanwhile. What it has changed is changed in the new index at the end."""
+        """Fill the new index in several processes. Return the largest id that it has.
+
+        The old index follows the store meanwhile. At the end, the same changes are made in the new index.
+        """
         last_id, before = await self._store.mark_listed(), self.indexed
         changed = set[int]()
         follows = self._index.positions().get(SCANNED, 0) == COMPLETE

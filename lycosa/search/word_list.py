@@ -32,7 +32,7 @@ CODE_MIN = 9
 """Words with a digit and at least this many characters, such as checksums, are not listed."""
 ALL_COUNTED = 250_000
 SIMILAR_MAX = 2_000
-"""Maximum number of words with the same first two letters, the most frequent, that are compared with a word."""
+"""Maximum number of listed words that are compared with a word: the most frequent ones with its first two letters."""
 SAMPLE = 16
 """One in SAMPLE of the documents with numeric keys above ALL_COUNTED is counted."""
 _COLUMNS = "(word TEXT PRIMARY KEY, frequency INTEGER NOT NULL) WITHOUT ROWID"

@@ -43,7 +43,8 @@ class Sink(Protocol):
     async def flush(self) -> int:
         """Pass all written items to the operating system or server (with sync, to the disk). Return the position.
 
-        Raises `StorageError` if the sink is not open: it has no position then, and 0 would cut everything off.
+        Raises `StorageError` if the sink is not open. It has no position then. If it returned 0, the next run would cut
+        off all items.
         """
 
     async def close(self) -> None:
@@ -148,7 +149,7 @@ class RecordStore(Protocol):
         """
 
     async def searched(self, after_id: int, last_id: int, limit: int) -> list[SearchedTorrent]:
-        """Return the next torrents after one id, up to another."""
+        """Return the next torrents with ids above `after_id`, up to `last_id`."""
 
     async def acknowledge_until(self, last_id: int) -> None:
         """Forget that torrents up to this id, which `mark_listed` returned, are new. Their later changes stay."""
@@ -167,12 +168,12 @@ class RecordStore(Protocol):
         """Remove torrents, and never store them again. Return how many were removed.
 
         hashed   see `hashed_key`
-        hybrids  those of the infohashes that belong to one torrent. Those of stored torrents are known
+        hybrids  for each hybrid torrent among these infohashes, its two infohashes; not needed for stored torrents
         """
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
-        """Undo `deny`, plain or hashed, and eviction for these infohashes, and for the other ones of hybrid torrents.
-        Removed torrents are not restored."""
+        """Undo `deny`, plain or hashed, and eviction for these infohashes, and for the other infohash of each hybrid
+        torrent. Removed torrents are not restored."""
 
     async def evict(self, count: int, now: float) -> int:
         """Remove the torrents with the fewest seeders. Of those with equally many, remove the ones seen least recently.
@@ -182,7 +183,8 @@ class RecordStore(Protocol):
         """
 
     async def lapsed(self, now: float, limit: int) -> list[bytes]:
-        """Return infohashes, 20 bytes each, whose eviction has expired. They are returned until `forget_lapsed`."""
+        """Return infohashes, 20 bytes each, whose eviction has expired. Later calls return them again until
+        `forget_lapsed` gets them."""
 
     async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
         """Forget that these were evicted. Infohashes that were denied or evicted again in the meantime stay denied or

@@ -151,7 +151,7 @@ class RedisWaitQueue:
             await self._pause(waits)
 
     def _next(self) -> list[RedisWaiter]:
-        """Take the callers for the next call. If no proxy was free, take about one caller for each released proxy."""
+        """Take the callers for the next call. If the last call found none free, take about one per released proxy."""
         free = min(max(1, self._released), REQUESTS_MAX) if self._none_free else REQUESTS_MAX
         self._released = 0
         self._wakeup.clear()

@@ -21,7 +21,10 @@ DRAIN_BYTES = 65536
 
 
 class WakeupPipes:
-    """Our own pipe, and the writing ends of all others. Raises `OSError` if the folder does not support pipes."""
+    """Our own pipe, and the writing ends of the other members' pipes.
+
+    Raises `OSError` if the folder does not support pipes.
+    """
 
     def __init__(self, folder: Path, me: int) -> None:
         folder.mkdir(exist_ok=True)

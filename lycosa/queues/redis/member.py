@@ -196,7 +196,7 @@ class QueueMember:
             name, expected, first = token_hex(8), self._expected, not self._incarnation
             maxsize = expected.maxsize if first and expected.maxsize is not None else ""
             bounds = (MEMBERS_MAX, round(SILENT_MAX_S * 1000))
-            # Only the first join may create the queue: if it is missing later, it was lost with its items.
+            # Only the first join may create the queue. A queue that is missing later was lost with its items.
             incarnation = token_hex(8) if first else ""
             arguments = (VERSION, expected.order, expected.codec, incarnation, maxsize, *bounds)
             reply = self._server.run("join", name, 0, 0, 0, *arguments, reconnect_max_s=0.0 if first else None)
@@ -254,7 +254,10 @@ class QueueMember:
         sleep(FAILED_PAUSE_S)
 
     def _held_leases(self) -> list[object]:
-        """Return the last call of every slot, and the leases held. The server does not check leases of later calls."""
+        """Return the number of slots, the number of each slot's last call, and the leases held.
+
+        The server does not check leases of later calls.
+        """
         numbers = [slot.number for slot in self._slots]
         return [len(numbers), *numbers, *self._held.copy()]
 

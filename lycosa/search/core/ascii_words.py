@@ -1,7 +1,7 @@
 """Splits ASCII texts into words in one spelling: the same words as `words(one_spelling(text))`, in much less time.
 
 The slow regular expression of `release_names` runs only on texts in which it may join adjacent words, and on a few rare
-texts. Single words that it would change are looked up in a table, which is made with it.
+texts. A single word that the expression would change is looked up in a table, which was filled with the expression.
 """
 
 from __future__ import annotations

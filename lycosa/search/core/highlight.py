@@ -38,7 +38,10 @@ class _Span(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """Finds the words of a term. If `spaced`, a match before a letter does not count: there the last word goes on."""
+    """Finds the words of a term.
+
+    If `spaced`, a match that a letter follows does not count: its last word is only the beginning of a longer word.
+    """
 
     words: re.Pattern[str]
     spaced: bool

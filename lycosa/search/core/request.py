@@ -23,7 +23,7 @@ class SearchRequest(NamedTuple):
     """Requests a page of the matches of a query, or of all documents if there is no query.
 
     `sort` is the name of a number; "" is relevance. Documents without the number come last in either direction.
-    Without a query and `sort`, the order is undefined.
+    With neither a query nor `sort`, the order is undefined.
     """
 
     query: SearchQuery | LooseQuery | None = None

@@ -38,7 +38,7 @@ def respell(query: str, choose: Callable[[str], str]) -> str:
 
 
 def slips_allowed(word: str) -> int:
-    """Return the maximum number of mistakes in a word."""
+    """Return how many mistakes in this word are corrected at most."""
     if not CHECKED_MIN <= len(word) <= CHECKED_MAX:
         return 0
     return 2 if len(word) >= TWO_SLIPS_MIN else 1
@@ -91,9 +91,9 @@ def _places(word: str) -> dict[str, int]:
 def _distance(length: int, places: dict[str, int], other: str, most: int) -> int:
     """See `distance`.
 
-    A column of the usual table is in two numbers: `more` and `less` have the bits of the rows where the distance is one
-    more, or one less, than in the row above (H. Hyyro, A bit-vector algorithm for computing Levenshtein and Damerau
-    edit distances, 2003).
+    Two numbers hold a column of the usual table: `more` has the bits of the rows where the distance is one more than in
+    the row above, and `less` of those where it is one less (H. Hyyro, A bit-vector algorithm for computing Levenshtein
+    and Damerau edit distances, 2003).
     """
     if abs(length - len(other)) > most:
         return most + 1

@@ -61,7 +61,7 @@ _VALUES = re.compile(r"[a-z0-9]{2,12}(?:,[a-z0-9]{2,12})*", re.IGNORECASE)
 
 
 class TorrentQuery(NamedTuple):
-    """A parsed query. `query` is None if the text has no words, only filters: then the words exclude no torrent."""
+    """A parsed query. `query` is None if the text has no words: then only the filters select torrents."""
 
     query: SearchQuery | None
     filters: tuple[ValueFilter, ...] = ()

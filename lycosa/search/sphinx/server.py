@@ -29,7 +29,7 @@ class SphinxAnswer(NamedTuple):
 class SphinxServer:
     """A search server. The methods block, and any thread may call them. Raises `UsageError` without the driver.
 
-    Each statement is independent and may be repeated. If its connection turns out to be closed, it is sent again.
+    Each statement is independent and may be repeated. A statement is sent again if its connection was already closed.
     `answer_s` is the maximum time for an answer.
     """
 

@@ -120,8 +120,8 @@ class StoredTorrent:
 class SearchedTorrent(NamedTuple):
     """What an index needs of a stored torrent.
 
-    `paths` are decoded when they are read. They have the words of the files, but perhaps letters of the other case, and
-    spaces instead of dots and underscores.
+    `paths` are decoded when they are read. They have the same words as the paths of the files, but letters may have the
+    other case, and there may be spaces instead of dots and underscores.
     """
 
     id: int

@@ -82,7 +82,7 @@ class SqliteKeyStore:
         try:
             return self._open().execute(query, values).fetchall()
         except (sqlite3.Error, OSError) as error:
-            if self._read_only and "no such table" in str(error):  # its owner is just creating it
+            if self._read_only and "no such table" in str(error):  # another process is just creating the file
                 return []
             raise storage_error(self.path, error, FULL, UNUSABLE) from error
 

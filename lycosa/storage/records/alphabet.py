@@ -1,7 +1,8 @@
-"""Encodes texts with one byte for each character: ASCII, and the alphabet of the text, its up to 128 other characters.
+"""Encodes a text with one byte for each character: an ASCII character, or one of up to 128 others, its alphabet.
 
-UTF-8 takes 2 to 4 bytes for such a character, and zstd leaves about half of them. An alphabet is stored with each text,
-as the differences of its sorted characters, so it is used if its characters occur often enough.
+UTF-8 takes 2 to 4 bytes for a character of an alphabet, and zstd leaves about half of these bytes. The alphabet is
+stored with each text, as the differences of its sorted characters. So it is used only if its characters occur often
+enough.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ FACTS_KEPT = 10_000
 """Maximum number of different facts that are kept in memory: the same are in many records."""
 PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
 FRAME_HEAD_BYTES, BLOCK_HEAD_BYTES, REPEATED_BYTE = 2, 3, 1
-"""Sizes in a frame of zstd without its magic number, and the type of a block that repeats one byte."""
+"""The sizes of the headers of a zstd frame (without its magic number) and of a block, and the type of a block that
+repeats one byte."""
 
 SHIFT = 0x20
 """The difference between the codes of a small letter and its capital."""
@@ -164,8 +165,8 @@ class ContentReader:
     def paths(self, *, cased: bool = True) -> Iterator[str]:
         """Return the paths of the files.
 
-        Without `cased`, ASCII paths may have letters of the other case, and spaces instead of dots and underscores. It
-        is faster, and the words are the same for a search.
+        Without `cased`, ASCII paths may have letters of the other case, and spaces instead of dots and underscores.
+        This is faster, and the words are the same for a search.
         """
         if self._flags & PLAIN:
             yield from map(_to_text, _cut(self._columns, self._lengths))

@@ -53,6 +53,6 @@ class DeniedTable(DatabaseThread):
         self._insert("torrent_denied", rows)
 
     def _others(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the other infohash of those keys that are denied or evicted, and belong to a hybrid torrent."""
+        """Return the key of the other infohash for each denied or evicted key of a hybrid torrent."""
         rows = self._select("SELECT hash, other FROM torrent_denied WHERE other IS NOT NULL AND", "hash", keys)
         return {bytes(key): bytes(other) for key, other in rows}

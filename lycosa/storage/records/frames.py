@@ -35,8 +35,8 @@ LEVEL = 6
 """Level 19 takes five times as long and saves 3 %."""
 DICTIONARY = "names.dict"
 REUSED_BYTES = 1 << 17
-"""Maximum total size of the texts that one call of the library decompresses. The call returns this size; a larger
-number is an error code."""
+"""Maximum total size of the texts that one call of the library decompresses. The call returns the size of the texts; a
+number above REUSED_BYTES is an error code."""
 JOINED_MAX = 100
 """Maximum number of frames that are decompressed at once."""
 SEPARATOR = secrets.token_bytes(16)
@@ -116,7 +116,7 @@ class _Context:
         self._at = ctypes.addressof(self._out)
 
     def decompress(self, frames: Sequence[bytes]) -> list[bytes]:
-        # zstd reads adjacent frames in one call. A frame between each two contains bytes that no text contains.
+        # zstd reads adjacent frames in one call. Between each two of them is a frame of bytes that no text contains.
         joined = MAGIC + BETWEEN.join(frames)
         length = self._read(self._context, self._at, REUSED_BYTES, joined, len(joined), self._dictionary)
         if length <= REUSED_BYTES:

@@ -37,7 +37,7 @@ class MemoryRecordStore:
         self._ids: dict[bytes, int] = {}
         self._denied: dict[bytes, tuple[Standing, float, str]] = {}
         self._others: dict[bytes, bytes] = {}
-        """The other infohash of those that are denied or evicted, and belong to a hybrid torrent."""
+        """For each denied or evicted key of a hybrid torrent, the key of its other infohash."""
         self._changes: dict[int, int] = {}
         self._next_id = count(1)
         self._tokens = count(1)

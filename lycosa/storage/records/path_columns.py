@@ -106,8 +106,8 @@ def _following(number: bytes) -> bytes:
 
 
 def _next_number(path: bytes, last: bytes, at: int) -> tuple[int, int] | None:
-    """Return the start and end of the number at `at`, where the paths first differ. None if the number in the last path
-    is not smaller by one."""
+    """Return the start and end of the number at `at`, where the paths first differ. Return None if the number in the
+    previous path is not smaller by one."""
     if not last[at : at + 1].isdigit():
         return None
     first = at

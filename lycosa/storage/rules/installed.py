@@ -102,7 +102,7 @@ def unapplied_rules(state: Path) -> list[str]:
 def remove_rules(name: str, state: Path) -> None:
     """Remove rules from a state folder. Raises `StateError`; `UsageError` if there are none of this name."""
     folder = state / RULES / name
-    if folder not in (state / RULES).glob("*/"):  # not for "..", or another path
+    if folder not in (state / RULES).glob("*/"):  # a name such as ".." must not remove another folder
         raise UsageError("There is no such rule.")
     try:
         shutil.rmtree(folder)

@@ -29,7 +29,7 @@ LEFT_OUT_MAX = 100
 """Maximum number of fields without a column that are counted by name."""
 
 INTEGER_MAX = 2**63
-"""Integers of this size or larger are stored as text: worker processes and SQLite have 64 bits."""
+"""Integers of this size or larger are stored as text: worker processes and SQLite take integers of 64 bits at most."""
 
 ROW_BYTES = 1_000
 """The assumed size of an item that is not encoded yet."""

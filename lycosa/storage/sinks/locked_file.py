@@ -1,4 +1,4 @@
-"""Opens regular files for items, and locks them, so that two processes never write to one. Raises `StorageError`."""
+"""Opens regular files for items, and locks them, so that only one process writes to a file. Raises `StorageError`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Writes items as entries of a Redis stream, exactly once: `open(position)` cuts off entries after that position.
 
-A position holds the number of the writer (a crawl, or one worker of a shared crawl) and the number of its entries. A
-writer cuts off only the entries that it wrote. Entries are sent in batches, one script call each. A batch that is sent
+A position holds the id of the writer (a crawl, or one worker of a shared crawl) and the count of its entries. A writer
+cuts off only the entries that it wrote. Entries are sent in batches, one script call each. A batch that is sent
 several times is added once. The sink waits while the server is unavailable or full. If a server restarts without the
 writes of its last second, the sink sends the lost batches again, provided it still has them.
 """
@@ -41,8 +41,7 @@ CLOSE_MAX_S = 0.3
 
 WRITERS = 1 << 26
 ENTRIES_BITS = 37
-"""Number of low bits of a position that hold the number of entries. The bits above them hold the number of the
-writer."""
+"""Number of low bits of a position that hold the count of entries. The bits above them hold the id of the writer."""
 
 
 class EntryBatch(NamedTuple):
@@ -151,7 +150,7 @@ class RedisStreamSink:
                 return written
 
     def _open_writer(self, token: str, committed: int, mode: str) -> int:
-        """Return the number of entries of this writer; -1 if its number is taken."""
+        """Return the number of entries of this writer; -1 if another writer has its id."""
         status, *more = self._server.run("open_writer", self._keys(), (token, committed, mode), threading.Event())
         if status == "ok":
             return int(more[0])

@@ -2,7 +2,7 @@
 --
 -- KEYS, all with the hash tag of the queue (the names in Redis are in server.py):
 --   STATE       hash  version era order packing maxsize shut next unfinished; seen since: see beat.lua
---   WAITING     zset  place -> its number, or 0 in a PriorityQueue: its places are sorted by name
+--   WAITING     zset  place -> its number; in a PriorityQueue always 0, so that Redis sorts the places by name
 --   VALUES      hash  place -> packed item, if it waits, is leased, or was sent in a reply that is not yet confirmed
 --   ATTEMPTS    hash  place -> how often it was leased without an ack
 --   LEASED      zset  member:token:place, in lexical order: the leases of a member are adjacent

@@ -17,7 +17,7 @@ from lycosa.search.torrents import TorrentSearch
 COUNT_EVERY_S = 60.0
 """A request starts a new count if the numbers are older than this."""
 AGE_MAX_S = 600.0
-"""Maximum age of the numbers that are shown. A visitor waits for newer ones."""
+"""Maximum age of the numbers that are shown. If they are older, the visitor waits for new ones."""
 DAY_S = 86_400
 DAYS = 30
 SIZE_BOUNDS = (0, 10**6, 10**7, 10**8, 10**9, 4 * 10**9, 20 * 10**9, 10**11, 10**18)

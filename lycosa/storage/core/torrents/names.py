@@ -94,15 +94,15 @@ def _are_safe(parts: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether the text has no white space but spaces, and nothing that `clean_text` removes or replaces."""
+    """Return whether the text has no white space other than spaces, and nothing that `clean_text` has to change."""
     if not text.isprintable():
         return False
     return text.isascii() or not (any(char in text for char in _PRINTABLE_SPACES) or _MARKS.search(text))
 
 
 def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-    """Return at most FILES_MAX files, with paths of PATHS_BYTES_MAX bytes. If there are more, the last one stands for
-    them, and has their total size."""
+    """Return at most FILES_MAX files, whose paths have at most PATHS_BYTES_MAX bytes together. If there are more files,
+    the last entry stands for all further ones, and has their total size."""
     count = min(_fitting(files), len(files) if len(files) <= FILES_MAX else FILES_MAX - 1)
     if count == len(files):
         return tuple(files)
@@ -112,7 +112,7 @@ def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
 
 
 def _fitting(files: Sequence[StoredFile]) -> int:
-    """Return how many of the first files have paths of PATHS_BYTES_MAX bytes together. Longer paths will be cut."""
+    """Return how many of the first files fit: their paths, cut to PATH_MAX, have at most PATHS_BYTES_MAX together."""
     if sum(len(file.path) for file in files) <= PATHS_BYTES_MAX // 4:  # a character has at most four bytes
         return len(files)
     sizes = (len(file.path[:PATH_MAX].encode("utf-8", "surrogatepass")) for file in files)

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Opens a writer, and cuts off what it wrote after its committed position.
 -- ARGV: token, committed, mode: 'cut' or 'keep'; for a new writer 'new', or 'empty' to empty the stream first.
--- Returns {'ok', written}; {'taken'} for a new writer whose number is in use; {'lost', written} when the server has
--- less than was committed; {'too old', count} when BATCHES no longer lists all that must be cut off; {'type', name}
--- when STREAM is a key of another type.
+-- Returns {'ok', written}; {'taken'} for a new writer whose id is in use; {'lost', written} if the server has fewer
+-- entries than were committed; {'too old', count} if BATCHES no longer lists all entries that must be cut off;
+-- {'type', name} if STREAM is a key of another type.
 local token, committed, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local kind = call('TYPE', STREAM).ok

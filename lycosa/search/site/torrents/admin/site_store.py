@@ -71,7 +71,7 @@ class SiteStore:
         self._turn = threading.Lock()
         with suppress(OSError):  # if this fails, so does SQLite, which says why
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-        for suffix in ("", "-wal", "-shm"):  # an earlier Lycosa, or copying, may have made them readable
+        for suffix in ("", "-wal", "-shm"):  # an older Lycosa, or a copy command, may have let others read the files
             with suppress(OSError):
                 path.with_name(path.name + suffix).chmod(PRIVATE)
         try:
