@@ -146,7 +146,10 @@ class TorrentSearch:
         return parsed._replace(query=analysis_of(self._index.analysis).query(parsed.query))
 
     def _words_shown(self, prefix: str, removed: tuple[int, ...], limit: int) -> list[str]:
-        """Return words with this prefix in names of torrents that are not removed. The word list has words of both."""
+        """Return words with this prefix in names of torrents that may be shown.
+
+        The word list also has the words of removed torrents.
+        """
         if self._speller is None or len(removed) >= REMOVED_MAX:
             return []
         analysis = analysis_of(self._index.analysis)

@@ -363,7 +363,7 @@ def _refuse_other(path: Path, state: QueueState, expected: QueueState) -> None:
 
 def _refuse_too_many(path: Path, state: QueueState) -> None:
     if len(state.members) >= MEMBERS_MAX:
-        raise StateError(f"{path}: the queue is open {MEMBERS_MAX} times already; close some of these queue objects")
+        raise StateError(f"{path}: the queue is already open {MEMBERS_MAX} times; close some of these queue objects")
 
 
 def _storage_error(path: Path, error: Exception) -> StateError:

@@ -28,7 +28,7 @@ BEAT_S = 0.25
 SILENT_MAX_S = 1.4
 """Seconds of silence after which a member is declared dead: the items of a killed process are returned within 2 s."""
 GAP_MAX_S = 1.0
-"""If no member has called the server for this many seconds, the server counts as having been down."""
+"""If no member has sent a heartbeat for this many seconds, the server counts as having been down."""
 RECOUNT_S = 2.0
 """Seconds between two comparisons of the leases on the server with the leases that this member holds."""
 REPLY_KEPT_S = 120.0

@@ -20,7 +20,7 @@ PATHS_MAX = 200
 PATHS_AT_ONCE = 8
 """Number of paths that are split into words together: faster than one by one. Often the first group fills the text."""
 TITLE_WORDS_MAX = 4
-"""Number of words taken as the title if a name has no season, resolution or year after it."""
+"""Number of words taken as the title of a name without a season, resolution or year."""
 _AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
 
 

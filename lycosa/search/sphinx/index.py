@@ -34,7 +34,7 @@ MARKER_ROW, POSITIONS_ROW = 1, 2
 WAITING_MAX = 20_000
 WAITING_MAX_BYTES = 32_000_000
 STATEMENT_BYTES = 4_000_000
-"""A statement is sent once it is larger than this. So it may be larger by up to one document."""
+"""A statement ends with the first row that makes it larger than this."""
 REMOVED_AT_ONCE = 2_000
 STORED_MAX = 4_000_000
 """Maximum size of the compressed data stored with a document: the server's limit for an attribute."""

@@ -1,6 +1,7 @@
 """The changes that are not indexed yet: torrents after the last indexed id, and rows of `torrent_changes`.
 
-The table has no rows above the largest id that `changes` or `scan` has listed. So without an index, it is empty.
+`torrent_changes` has no rows above the largest id that `changes` or `scan` has listed. So without an index, the table
+is empty.
 """
 
 from __future__ import annotations

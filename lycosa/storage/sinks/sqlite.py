@@ -185,7 +185,7 @@ class SqliteSink:
         if column.lower() not in self._columns:
             if len(self._columns) >= COLUMNS_MAX:
                 raise StorageError(
-                    f"{self._shown}: items have more than {COLUMNS_MAX:,} fields; -o FILE.jsonl takes any"
+                    f"{self._shown}: items have more than {COLUMNS_MAX:,} fields; -o FILE.jsonl takes any number"
                 )
             for table in ("items", "_replaced"):
                 database.execute(f"ALTER TABLE {table} ADD COLUMN {_quoted(column)}")

@@ -223,7 +223,7 @@ def test_fork_while_threads_use_the_queue(address, start):
 
 def test_the_number_of_open_handles_is_bounded(path, monkeypatch):
     monkeypatch.setattr(folder_of_a_queue, "MEMBERS_MAX", 2)
-    with Queue(path), Queue(path), pytest.raises(StateError, match="open 2 times already"):
+    with Queue(path), Queue(path), pytest.raises(StateError, match="already open 2 times"):
         Queue(path)
     with Queue(path) as queue:
         queue.put("a")

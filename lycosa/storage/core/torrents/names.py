@@ -46,8 +46,8 @@ _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
 _slashes = methodcaller("count", "/")
 _UNSAFE_PARTS = ("\n\n", "\n ", " \n", "  ", "\n.\n", "\n..\n", "\\")
-"""Strings that `clean_path` would change in short paths, written with one part per line. It would also change
-drives, such as C:."""
+"""If the parts of a short path, one per line, contain one of these strings, `clean_path` changes the path. It also
+changes a drive, such as C:."""
 
 
 def clean_text(text: str, max_length: int = NAME_MAX) -> str:

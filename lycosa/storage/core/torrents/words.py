@@ -4,8 +4,9 @@ A name is compared in lower case and compatibility form (NFKC), with dots and un
 by []. Words are runs of letters and digits. A run of Chinese, Japanese or Korean characters is one word; listed words
 are found inside it. A listed word may have several parts ("web dl").
 
-A list may contain the hash of a word, so that it can be published without revealing the word. `4-0123456789abcdef` is
-the length of the word and 8 bytes of BLAKE2b. A hashed word has at most three parts, joined without spaces.
+A list may contain the hash of a word, so that the list can be published without revealing the word. An example is
+`4-0123456789abcdef`: the length of the word, and 8 bytes of BLAKE2b. A hashed word has at most three parts, joined
+without spaces.
 """
 
 from __future__ import annotations
