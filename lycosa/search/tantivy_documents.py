@@ -16,9 +16,9 @@ KEY_MAX = 256
 
 def add_entries(writer: tantivy.IndexWriter, entries: Sequence[IndexEntry], new: bool, sliced: bool) -> None:
     """Add documents. If they are not `new`, they replace those with the same keys. `sliced`: the index has slices."""
-    if not new:
-        remove_keys(writer, [entry.key for entry in entries])
     for entry in entries:
+        if not new:
+            remove_keys(writer, [entry.key])  # also of an earlier entry among these
         writer.add_document(_document(entry, sliced))
 
 

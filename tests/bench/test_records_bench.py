@@ -19,12 +19,12 @@ AT = {"rate": 3000.4, "cpu_us": 250.4, "get_ms": 0.111, "get_99_ms": 2.0, "check
 
 
 @pytest.mark.parametrize(
-    ("each", "queue", "holds"), [(600, 400, [True, True]), (601, 399, [False, True]), (600, 401, [True, False])]
+    ("each", "state", "holds"), [(600, 1000, [True, True]), (601, 999, [False, True]), (600, 1001, [True, False])]
 )
-def test_records_and_the_whole_state_have_a_floor(bench, each, queue, holds):
+def test_records_and_the_whole_state_have_a_floor(bench, each, state, holds):
     runs = {"sqlite": {**AT, "bytes": each}, "postgresql": {**AT, "bytes": 2000}}
-    assert [verdict.holds for verdict in bench.verdicts(runs, queue)] == holds
-    lines = bench.table(runs, queue, 1_000_000).splitlines()
+    assert [verdict.holds for verdict in bench.verdicts(runs, {"all": state})] == holds
+    lines = bench.table(runs, 1_000_000).splitlines()
     assert lines[4] == f"| sqlite | 3,000 | 250 | {each} | 0.11 (2.00) | 3.0 (4.0) |"
 
 
@@ -33,5 +33,5 @@ def test_a_small_store_is_measured(bench, tmp_path, monkeypatch):
     figures = asyncio.run(bench.measure("sqlite", 300))
     assert figures["rate"] > 0
     assert figures["bytes"] > 300
-    assert asyncio.run(bench.measure_queue(250)) > 0
+    assert asyncio.run(bench.measure_state(250))["all"] > 300
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from lycosa.search import tantivy, tantivy_slices
+from lycosa.search import tantivy_documents, tantivy_slices
 from lycosa.search.core.request import SearchRequest, ValueFilter
 from lycosa.search.core.schema import TORRENTS, IndexEntry
 from lycosa.search.core.torrent_query import parse_torrent_query
@@ -105,7 +105,7 @@ def test_documents_that_are_not_wanted_are_not_found(index):
 
 def test_an_index_of_an_earlier_version_is_searched_and_rebuilt(tmp_path, monkeypatch, entries):
     with monkeypatch.context() as patch:
-        patch.setattr(tantivy, "FIELD", "other")
+        patch.setattr(tantivy_documents, "FIELD", "other")
         with closing(TantivyIndex(tmp_path / "index", TORRENTS, write=True)) as old:
             old.add(entries[:10])
             old.commit({})
