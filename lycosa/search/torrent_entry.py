@@ -19,7 +19,7 @@ FACTS_KEPT = 10_000
 def torrent_entry(torrent: SearchedTorrent, *, names_only: bool = False) -> IndexEntry:
     """Return the entry of a stored torrent. Unknown values are left out, not set to 0.
 
-    With `names_only`, it has no words of files.
+    With `names_only`, the entry has no words from the names of files.
     """
     name, files = torrent_texts(torrent.name, () if names_only else torrent.paths)
     numbers, keywords = _of_facts(torrent.content or _NOTHING)

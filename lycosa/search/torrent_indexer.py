@@ -52,7 +52,7 @@ class TorrentIndexer:
     ) -> None:
         self._index, self._store, self._words, self._requests = index, store, words, requests
         self._workers = workers
-        self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: a call waits for a cancelled one
+        self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: a call waits until a cancelled call ends
         self.indexed = 0
         """Number of rows that were added, replaced or removed."""
 

@@ -176,8 +176,8 @@ class RecordStore(Protocol):
         torrent. Removed torrents are not restored."""
 
     async def evict(self, count: int, now: float) -> int:
-        """Remove the torrents with the fewest seeders. Of those with equally many, remove the ones seen least recently.
-        Return how many were removed.
+        """Remove the torrents with the fewest seeders. Of torrents with equally many seeders, remove those that were
+        seen least recently. Return how many were removed.
 
         Evicted torrents are not stored again for EVICTED_S.
         """

@@ -53,7 +53,7 @@ def analysis_option(command: F) -> F:
         metavar="NAMES",
         callback=lambda _ctx, _param, value: None if value is None else _names(value),
         help="Text analysis of the index: simplified (for Chinese), stem-english (or another language), names-only"
-        " (for torrents: no words of files). Several are separated by commas.",
+        " (torrents without the names of their files). Separate several with commas.",
     )(command)
 
 

@@ -151,7 +151,10 @@ class RedisWaitQueue:
             await self._pause(waits)
 
     def _next(self) -> list[RedisWaiter]:
-        """Take the callers for the next call. If the last call found none free, take about one per released proxy."""
+        """Take the callers for the next call.
+
+        If the last call found no free proxy, take about one caller for each proxy released since then.
+        """
         free = min(max(1, self._released), REQUESTS_MAX) if self._none_free else REQUESTS_MAX
         self._released = 0
         self._wakeup.clear()

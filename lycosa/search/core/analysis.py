@@ -1,8 +1,8 @@
-"""Optional steps of text analysis, chosen by the operator. They make forms of the same word equal.
+"""Optional steps of text analysis, chosen by the operator. The first two make forms of the same word equal.
 
     simplified        replaces traditional Chinese characters by simplified characters
     stem-english      removes the endings of words, with the Snowball stemmer of this language
-    names-only        leaves out the words of the files of torrents
+    names-only        leaves out the names of files in torrents, so that torrents are found only by their own names
 
 The steps are applied to the words from `search.core.analyzer`, of documents and of queries. The names of the steps are
 stored with the index, since documents and queries must be analyzed in the same way.

@@ -1,8 +1,8 @@
-"""Encodes a text with one byte for each character: an ASCII character, or one of up to 128 others, its alphabet.
+"""Encodes a text with one byte for each character. Its characters that are not ASCII, at most 128, are its alphabet.
 
-UTF-8 takes 2 to 4 bytes for a character of an alphabet, and zstd leaves about half of these bytes. The alphabet is
-stored with each text, as the differences of its sorted characters. So it is used only if its characters occur often
-enough.
+UTF-8 takes 2 to 4 bytes for a character of an alphabet, and zstd leaves about half of these bytes. An alphabet is
+stored with its text, as the differences of the sorted characters. So a text is encoded with an alphabet only if these
+characters occur often enough.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class DatabaseThread(ABC):
     def __init__(self) -> None:
         self.outage_wait: OutageWait | None = None
         """Waits while the database is unavailable. If it is None, errors are raised at once."""
-        self._executor = ThreadPoolExecutor(1, "records")  # one thread: a call waits for a cancelled one
+        self._executor = ThreadPoolExecutor(1, "records")  # one thread: a call waits until a cancelled call ends
         self._connection: Any = None
         self._closed = False
 

@@ -32,7 +32,7 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 TEXT_MAX_BYTES = 1 << 26
 """Maximum size of the decompressed text in bytes. A frame with a larger text is treated as damaged."""
 LEVEL = 6
-"""Level 19 takes five times as long and saves 3 %."""
+"""Level 19 takes five times as long, and saves only 3 % of the space."""
 DICTIONARY = "names.dict"
 REUSED_BYTES = 1 << 17
 """Maximum total size of the texts that one call of the library decompresses. The call returns the size of the texts; a

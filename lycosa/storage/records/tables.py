@@ -207,7 +207,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     # -------------------------------------------------------------------------------------------------------- reading
 
     def _ids(self, infohashes: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the ids of those torrents that are stored, by the 20 bytes of the infohash."""
+        """Return the ids of the stored torrents among these, by the first 20 bytes of the infohash."""
         keys = {key_of(each) for each in infohashes}
         query = "SELECT t.id, t.v1, t.v2 FROM torrent_hashes h JOIN torrents t ON t.id = h.id WHERE"
         rows = self._select(query, "h.prefix", {prefix_of(key) for key in keys})

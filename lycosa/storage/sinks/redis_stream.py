@@ -79,7 +79,7 @@ class RedisStreamSink:
         await self.close()
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """See `Sink`. None creates a new writer. 0 does so too, and empties the stream for all writers."""
+        """See `Sink`. None creates a new writer. 0 also creates one, and empties the stream for all writers."""
         assert not self._token, "open"
         return await asyncio.to_thread(self._open, position, keep=keep)
 
