@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import msgspec
 import tantivy
 
 from lycosa.search.core.schema import IndexEntry, Schema
 from lycosa.search.tantivy_slices import FIELD, slice_of
 
+_encode = msgspec.json.Encoder().encode
 KEY_MAX = 256
 """Maximum characters of a key; a longer key is replaced by its hash."""
 
@@ -19,7 +21,15 @@ def add_entries(writer: tantivy.IndexWriter, entries: Sequence[IndexEntry], new:
     for entry in entries:
         if not new:
             remove_keys(writer, [entry.key])  # also of an earlier entry among these
-        writer.add_document(_document(entry, sliced))
+        key = entry.key
+        if isinstance(key, int):
+            # In JSON it takes three quarters of the processor time of a `Document`.
+            document = {"key": key, **entry.keywords, **entry.texts, **entry.numbers}
+            if sliced:
+                document[FIELD] = slice_of(key)
+            writer.add_json(_encode(document).decode())
+        else:
+            writer.add_document(_document(entry))
 
 
 def remove_keys(writer: tantivy.IndexWriter, keys: Sequence[str | int]) -> None:
@@ -47,22 +57,15 @@ def schema_fields(schema: Schema) -> tantivy.Schema:
     return builder.build()
 
 
-def _document(entry: IndexEntry, sliced: bool) -> tantivy.Document:
+def _document(entry: IndexEntry) -> tantivy.Document:
     made = tantivy.Document()
-    key = entry.key
-    if isinstance(key, int):
-        made.add_integer("key", key)
-        if sliced:
-            made.add_text(FIELD, slice_of(key))
-    else:
-        made.add_text("key", str(_short(key)))
-        made.add_bytes("doc", entry.stored)
+    made.add_text("key", str(_short(entry.key)))
+    made.add_bytes("doc", entry.stored)
     for name, values in entry.keywords.items():
         for value in values:
             made.add_text(name, value)
     for name, text in entry.texts.items():
-        if text:
-            made.add_text(name, text)
+        made.add_text(name, text)
     for name, number in entry.numbers.items():
         made.add_unsigned(name, number)
     return made
