@@ -95,10 +95,11 @@ def erase_index(place: IndexPlace) -> None:
         index_folder.erase(place)
 
 
-def sphinx_configuration(address: SphinxAddress, folder: Path, memory: str, *, pages: bool) -> str:
-    """Return the configuration with which searchd serves this index from a folder."""
+def sphinx_configuration(address: SphinxAddress, folder: Path, memory: str, *, pages: bool, manticore: bool) -> str:
+    """Return the configuration with which the searchd of Sphinx, or of Manticore, serves this index from a folder."""
     schema = PAGES if pages else TORRENTS
-    return index_config(address.name, schema, folder, memory) + searchd_config(address, folder)
+    indexes = index_config(address.name, schema, folder, memory, manticore=manticore)
+    return indexes + searchd_config(address, folder)
 
 
 def file_indexer(index: DocumentIndex, file: Path) -> Indexer:

@@ -190,7 +190,7 @@ def stats(index_dir: str | None, as_json: bool) -> None:
     help="Memory for new documents before they are written to the disk.",
 )
 def sphinx_config(address: str, folder: Path, memory: str, *, pages: bool) -> None:
-    """Print the configuration with which Sphinx or Manticore serves an index.
+    """Print the configuration with which Sphinx serves an index. For Manticore, write manticore:// for sphinx://.
 
     \b
     lycosa index sphinx-config sphinx://127.0.0.1:9306/torrents --folder searchd > searchd.conf
@@ -206,7 +206,8 @@ def sphinx_config(address: str, folder: Path, memory: str, *, pages: bool) -> No
     if not SIZE.fullmatch(memory):
         raise UsageError(f"--memory {memory}: write a size such as 256M or 2G")
     folder.mkdir(parents=True, exist_ok=True)
-    print(sphinx_configuration(place, folder.absolute(), memory, pages=pages), end="")
+    manticore = address.startswith("manticore:")
+    print(sphinx_configuration(place, folder.absolute(), memory, pages=pages, manticore=manticore), end="")
 
 
 def _build(index: DocumentIndex, path: Path) -> None:

@@ -38,10 +38,11 @@ def searchd_config(address: SphinxAddress, folder: Path) -> str:
     return SEARCHD.format(listen=address.socket or f"{host}:{address.port}", folder=folder)
 
 
-def index_config(name: str, schema: Schema, folder: Path, memory: str) -> str:
+def index_config(name: str, schema: Schema, folder: Path, memory: str, *, manticore: bool = False) -> str:
     """Return the sections of the three real-time indexes that hold one search index.
 
     A real-time index keeps up to `memory` (a size such as 128M) of documents in memory before it writes them to disk.
+    With `manticore`, it is told not to store the texts.
     """
     kinds = dict.fromkeys([*schema.texts, "pairs", "keywords"], "rt_field") | {
         "length": "rt_attr_uint",
@@ -50,6 +51,8 @@ def index_config(name: str, schema: Schema, folder: Path, memory: str) -> str:
     kinds |= {f"n_{name}": "rt_attr_bigint" for name in schema.numbers}
     kinds |= {f"v_{name}": "rt_attr_multi_64" for name in schema.counted}
     documents = [f"{kinds[column]} = {column}" for column in columns(schema) if column != "id"]
+    if manticore:
+        documents.append("stored_fields =")
     parts = {"0": documents, "1": documents, "state": STATE}
     return "".join(
         INDEX.format(

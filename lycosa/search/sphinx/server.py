@@ -100,7 +100,7 @@ class SphinxServer:
             ) from error
         except (errors.Error, ValueError) as error:
             reason = _reason(error)
-            if "unknown local index" in reason or "no such" in reason:
+            if "unknown local" in reason or "no such" in reason:
                 reason += "; its configuration must have what `lycosa index sphinx-config` writes"
             raise IndexFailure(f"the search server of {self.address} refuses: {reason}") from error
 

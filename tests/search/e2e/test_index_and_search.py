@@ -120,6 +120,15 @@ def test_an_index_of_items_may_be_on_sqlite(items, capsys):
     assert (code, "belongs to fts5, not to tantivy" in err, err.count("\n")) == (3, True, 1)
 
 
+def test_manticore_stores_no_texts(capsys):
+    printed = [
+        run(capsys, "index", "sphinx-config", f"{scheme}://localhost/lamps", "--pages", "--folder", "server")[1]
+        for scheme in ("sphinx", "manticore")
+    ]
+    assert [text.count("stored_fields =\n") for text in printed] == [0, 2]
+    assert printed[1].replace("    stored_fields =\n", "") == printed[0]
+
+
 def test_fresh_rebuilds_the_index(index, items, capsys):
     items.write_bytes(line(100))
     code, _, err = run(capsys, "index", "build", "--index", index, "items.jsonl")
