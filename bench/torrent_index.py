@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import report
 from finishing import finish, in_order
 from running import ROOT, count, progress
 
@@ -48,6 +49,7 @@ from lycosa.search.torrent_entry import torrent_entry
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.word_list import WordCounter, sampled_words
 
+LARGE, SIZE_MAX_MB = 10_000_000, 900
 BATCH = 4_000
 BUDGET_ROWS, BUDGET_RUNS = 20_000, 5
 SPHINX = """source rows
@@ -91,18 +93,22 @@ def main() -> int:
     with kept(chosen.keep) as folder:
         location = RecordsLocation(str(folder), None)
         asyncio.run(filled(location, chosen.torrents))
+        floors: list[report.Verdict] = []
         lines = [
             "| | seconds | CPU, us each | size, MB | bytes each | largest process, MB |",
             "|---|---:|---:|---:|---:|---:|",
         ]
         for names_only in (True, False):
             lines.append(f"| **{'names only' if names_only else 'names and words of files'}** | | | | | |")
-            for build in (lycosa, sphinx):
-                made = apart(partial(build, folder, location, names_only))
-                progress(made)
-                lines.append(row(made, chosen.torrents))
-        blocks = {"torrent-index": "\n".join(lines), "torrent-index-budget": budget(location)}
-    return finish("torrent-index", blocks, [], write=chosen.write, quick=chosen.quick)
+            builds = [apart(partial(build, folder, location, names_only)) for build in (lycosa, sphinx)]
+            lines += [row(made, chosen.torrents) for made in builds]
+            floors += verdicts(*builds, chosen.torrents, names_only=names_only)
+            progress("\n".join(lines))
+        blocks = {
+            "torrent-index": "\n".join([f"{chosen.torrents:,} torrents\n", *lines]),
+            "torrent-index-budget": budget(location),
+        }
+    return finish("torrent-index", blocks, floors, write=chosen.write, quick=chosen.quick)
 
 
 def _options() -> argparse.Namespace:
@@ -139,6 +145,20 @@ def kept(folder: Path | None) -> Iterator[Path]:
 async def filled(location: RecordsLocation, torrents: int) -> None:
     async with open_records(location, create=True) as store:
         await fill(store, torrents)
+
+
+def verdicts(ours: Build, theirs: Build, torrents: int, *, names_only: bool) -> list[report.Verdict]:
+    """Judge the times and sizes. The limits are for LARGE torrents."""
+    what = "names only" if names_only else "names and words of files"
+    limit_s = 60 if names_only else 150
+    found = [
+        report.Verdict(ours.wall_s <= theirs.wall_s, f"{what}: {ours.wall_s:.0f} s, Sphinx {theirs.wall_s:.0f} s"),
+        report.Verdict(ours.size_mb < theirs.size_mb, f"{what}: {ours.size_mb:.0f} MB, Sphinx {theirs.size_mb:.0f} MB"),
+    ]
+    if torrents >= LARGE:
+        found.append(report.Verdict(ours.wall_s <= limit_s, f"{what}: {ours.wall_s:.0f} s (at most {limit_s})"))
+        found.append(report.Verdict(ours.size_mb <= SIZE_MAX_MB, f"{what}: at most {SIZE_MAX_MB} MB"))
+    return found
 
 
 def row(made: Build, torrents: int) -> str:

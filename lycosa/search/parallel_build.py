@@ -6,6 +6,7 @@ The processes take turns at the next slice, so they end together. They end with 
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable
@@ -90,6 +91,7 @@ def _fill_part(
     index: DividedIndex, number: int, workers: Workers, last_id: int, taken: Synchronized[int], results: Connection
 ) -> None:
     end_with_parent()
+    gc.disable()  # entries have no cycles, and there are many
     try:
         results.send(asyncio.run(_fill(index, number, workers, last_id, taken)))
     except LycosaError as error:
