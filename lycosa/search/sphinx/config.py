@@ -42,7 +42,7 @@ def index_config(name: str, schema: Schema, folder: Path, memory: str, *, mantic
     """Return the sections of the three real-time indexes that hold one search index.
 
     A real-time index keeps up to `memory` (a size such as 128M) of documents in memory before it writes them to disk.
-    With `manticore`, it is told not to store the texts.
+    With `manticore`, a setting keeps the server from storing the texts.
     """
     kinds = dict.fromkeys([*schema.texts, "pairs", "keywords"], "rt_field") | {
         "length": "rt_attr_uint",
