@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.cli.command import environment
 from tests.conftest import ROOT
 
 LONG_S = 60.0
+INTERRUPT_EVERY_S = 2.0
 POLL_S = 0.002
 
 
@@ -35,9 +37,9 @@ class Member:
     def lines(self) -> list[list[str]]:
         return [line.split() for line in self.log.read_text().splitlines()]
 
-    def wait_for(self, word: str) -> list[str]:
+    def wait_for(self, word: str, within_s: float = LONG_S) -> list[str]:
         """Wait for a log line that begins with this word."""
-        deadline = time.monotonic() + LONG_S
+        deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             for line in self.lines():
                 if line[0] == word:
@@ -45,6 +47,19 @@ class Member:
             assert self.process.poll() is None or any(line[0] == word for line in self.lines()), "the process has ended"
             time.sleep(POLL_S)
         raise AssertionError(f"{word} is not in {self.lines()}")
+
+    def interrupt(self) -> None:
+        """Send SIGINT until the process logs that it was interrupted.
+
+        Python notices a signal that arrives just before a call that sleeps only when the call returns.
+        """
+        deadline = time.monotonic() + LONG_S
+        while time.monotonic() < deadline:
+            self.process.send_signal(signal.SIGINT)
+            with suppress(AssertionError):
+                self.wait_for("interrupted", within_s=INTERRUPT_EVERY_S)
+                return
+        raise AssertionError(f"not interrupted: {self.lines()}")
 
     def kill(self) -> None:
         self.process.kill()

@@ -99,6 +99,7 @@ def wait(folder: str, path: str, call: str) -> None:
             item = getattr(queue, call)(*(["x"] if call == "put" else []))
             log.write("got", time.monotonic_ns(), time.process_time() - started, item)
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it may be sent again
             log.write("interrupted")
         log.write("size", queue.qsize())
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -204,8 +203,7 @@ def test_ctrl_c_interrupts_a_waiting_call(address, start, call):
         waiter = start("wait", address, call)
         waiter.wait_for("waits")
         wait_until(lambda: waiting_members(queue) == 1)
-        waiter.process.send_signal(signal.SIGINT)
-        waiter.wait_for("interrupted")
+        waiter.interrupt()
         assert waiter.end() == 0
 
 
