@@ -208,6 +208,7 @@ def test_an_index_that_the_server_does_not_have_is_named(server) -> None:
 def test_a_page_that_is_too_large_is_left_out(server, caplog, monkeypatch) -> None:
     monkeypatch.setattr("lycosa.search.sphinx.index.STORED_MAX", 1000)
     noise = random.Random(1).randbytes(1000).hex()
+    erase_sphinx(server.address("pages"))
     with closing(PageIndex(SphinxIndex(server.address("pages"), PAGES, write=True))) as pages:
         pages.add([Document("big", "http://h/big", "big", noise), Document("small", "http://h/small", "small", "x")])
         pages.commit({})
