@@ -159,6 +159,16 @@ class TantivyIndex:
 
     def _reader(self) -> TantivyReader:
         """Return a reader of the last commit of any process."""
+        while True:
+            stamp = self._folder.stamp()
+            try:
+                return self._last_reader()
+            except (OSError, ValueError, IndexFailure):
+                # If the writer has adopted another generation meanwhile, it has removed the files of this one.
+                if self._folder.stamp() == stamp:
+                    raise
+
+    def _last_reader(self) -> TantivyReader:
         if self._folder.stamp() != self._adopted:
             with self._reload_lock:
                 self._folder.reload()

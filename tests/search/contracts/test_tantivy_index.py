@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,12 @@ import pytest
 from lycosa.app.search import erase_index, open_index
 from lycosa.core.errors import IndexFailure
 from lycosa.search import index_folder
+from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.results import Document
+from lycosa.search.core.schema import TORRENTS, IndexEntry
 from lycosa.search.index_folder import Marker, failures
 from lycosa.search.pages import PageIndex
+from lycosa.search.tantivy import TantivyIndex
 from tests.conftest import PROVE, ROOT
 
 DEADLINE_S = 60.0
@@ -386,3 +390,25 @@ def test_full_device_is_reported_and_no_committed_document_is_lost(small_device)
     reopened.commit({})
     assert reopened.search("first").total == 2
     reopened.close()
+
+
+def test_a_search_while_another_generation_is_adopted_finds_its_documents(tmp_path, monkeypatch):
+    """The writer then removes the files that the reader was about to check."""
+    entry = IndexEntry(1, {"name": "debian", "files": ""}, {"found": 1, "size": 1}, {"type": ["video"], "language": []})
+    with closing(TantivyIndex(tmp_path / "index", TORRENTS, write=True)) as writer:
+        writer.commit({})
+        rebuilt = writer.rebuild()
+        rebuilt.add([entry], new=True)
+        with closing(TantivyIndex(tmp_path / "index", TORRENTS)) as reader:
+            commit_stamp = reader._commit_stamp
+
+            def adopting() -> tuple[int, int]:
+                monkeypatch.setattr(reader, "_commit_stamp", commit_stamp)
+                writer.adopt(rebuilt)
+                return commit_stamp()
+
+            monkeypatch.setattr(reader, "_commit_stamp", adopting)
+            assert reader.find(SearchRequest()).total == 1
+            shutil.rmtree(tmp_path / "index" / "tantivy.1")
+            with pytest.raises(IndexFailure, match="cannot be searched"):
+                reader.find(SearchRequest())
