@@ -11,8 +11,8 @@ The queries are made to be fast with ten million documents:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import product
+from collections.abc import Callable, Iterator
+from itertools import combinations, islice, product
 
 from tantivy import FieldType, Occur, Query
 from tantivy import Schema as Fields
@@ -28,6 +28,8 @@ FREQUENT = 16
 """A word is frequent beside another one if at least FREQUENT times as many documents have it."""
 FREQUENT_MAX = 2
 """Maximum number of frequent words that are not searched as unions: each of them doubles the alternatives."""
+ALTERNATIVES_MAX = 32
+"""Maximum number of alternatives in the query for the rarer words of a loose query."""
 _TIE_BREAKER = 0.2
 
 Clause = tuple[Term, ...]
@@ -41,7 +43,9 @@ class TantivyQueries:
 
     def of(self, request: SearchRequest, *, near: bool) -> Query:
         """Return the query of a request. `near`: whether adjacent words raise the score."""
-        query = self._matching(request.query, near)
+        return self._filtered(self._matching(request.query, near), request)
+
+    def _filtered(self, query: Query, request: SearchRequest) -> Query:
         if not request.filters and not request.without:
             return query
         parts = [(Occur.Must, query)]
@@ -59,19 +63,22 @@ class TantivyQueries:
             found = Query.range_query(self._fields, wanted.field, FieldType.Unsigned, low, wanted.high)
         return Query.const_score_query(found, 0.0)
 
-    def rarer(self, request: SearchRequest) -> SearchRequest | None:
-        """Return a request for the documents with the rarer words of a loose query: these documents rank first. Return
-        None if all of the words are frequent, or none is."""
+    def rarer(self, request: SearchRequest) -> Query | None:
+        """Return the query for the matches of a loose query that have one of its rarer words: these rank first.
+
+        Return None if all of the words are frequent, or none is.
+        """
         query = request.query
         if not isinstance(query, LooseQuery):
             return None
         found = [(term, count) for term in query.optional if (count := self._term_most(term))]
-        rare = tuple(term for term, count in found if count <= tantivy_slices.COUNTED_MAX)
-        frequent = len(found) - len(rare)
-        if not rare or not frequent:
+        rare = [term for term, count in found if count <= tantivy_slices.COUNTED_MAX]
+        frequent = [term for term, count in found if count > tantivy_slices.COUNTED_MAX]
+        if not rare or not frequent or len(found) < query.needed:
             return None
-        needed = max(query.needed - frequent, 1)
-        return request._replace(query=query._replace(optional=rare, needed=needed))
+        alternatives = islice(self._with_rare(rare, frequent, query.needed), ALTERNATIVES_MAX)
+        some = Query.disjunction_max_query(list(alternatives), _TIE_BREAKER)
+        return self._filtered(self._loose(query, some), request)
 
     def most(self, request: SearchRequest, documents: int) -> int:
         """Return an upper bound for the number of matches. `documents` is the number of all documents."""
@@ -105,10 +112,22 @@ class TantivyQueries:
 
     def _most_of(self, query: LooseQuery) -> Query:
         some = Query.boolean_query([(Occur.Should, self._term(term)) for term in query.optional], query.needed)
+        return self._loose(query, some)
+
+    def _loose(self, query: LooseQuery, some: Query) -> Query:
         parts = [(Occur.Must, some)]
         parts += [(Occur.Must, self._clause(clause)) for clause in query.clauses]
         parts += [(Occur.MustNot, self._term(term)) for term in query.excluded]
         return Query.boolean_query(parts)
+
+    def _with_rare(self, rare: list[Term], frequent: list[Term], needed: int) -> Iterator[Query]:
+        """Yield alternatives that find documents with at least `needed` of the words, one of them rare."""
+        most = min(needed, len(rare))
+        for count in range(most, max(needed - len(frequent), 1) - 1, -1):
+            some = Query.boolean_query([(Occur.Should, self._term(term)) for term in rare], count)
+            for chosen in combinations([(term,) for term in frequent], needed - count):
+                for fields in product(self._schema.texts, repeat=len(chosen)):
+                    yield self._joined(some, list(chosen), fields)
 
     def _clauses(self, clauses: tuple[Clause, ...]) -> list[Query]:
         frequent = self._frequent(clauses)

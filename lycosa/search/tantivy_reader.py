@@ -49,8 +49,8 @@ class TantivyReader:
     def find(self, request: SearchRequest) -> Matches:
         """See `Index.find`."""
         rarer = None if request.exact else self._queries.rarer(request)
-        if rarer and (matches := self.find(rarer)).total:
-            return matches._replace(exact=False)
+        if rarer and (found := self._search(rarer, request)).total:
+            return Matches(found.total, self._page(request, found), exact=False)
         wanted = request.offset + request.limit
         part = self._newest(request)
         # Scoring a phrase is slow if many documents have it. With a filter, they may be many despite few results.

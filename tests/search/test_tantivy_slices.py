@@ -98,6 +98,19 @@ def test_a_document_with_a_rare_word_of_a_loose_query_is_found(index):
     assert keys(index, SearchRequest(loose._replace(needed=1)))[0] == 8
 
 
+@pytest.mark.parametrize("text", ["often zebra absent", "often show rare absent", "zebra rare often absent gone"])
+def test_matches_with_a_rare_word_of_a_loose_query_have_enough_words(index, entries, text):
+    loose = request(text).query.loosened()
+    words = {term.words[0] for term in loose.optional}
+    counts = {each.key: len(words & set(" ".join(each.texts.values()).split())) for each in entries}
+    wanted = {key for key, count in counts.items() if count >= loose.needed}
+    found = keys(index, SearchRequest(loose, limit=100))
+    assert set(found) <= wanted
+    assert set(found) == {
+        key for key in wanted if {"zebra", "rare"} & words & {*entries[key - 1].texts["name"].split()}
+    }
+
+
 def test_documents_that_are_not_wanted_are_not_found(index):
     newest = keys(index, request("often"))
     assert not set(keys(index, request("often", without=tuple(newest)))) & set(newest)
