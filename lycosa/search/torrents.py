@@ -105,10 +105,14 @@ class TorrentSearch:
         return FoundTorrents(found.total - missing, torrents, parsed, took_ms, exact, partial, suggestion)
 
     async def count_values(self, request: TorrentRequest, *, exact: bool = False) -> ValueCounts:
-        """Return how many results have each value of the counted keywords."""
-        parsed = self._parse(request.text, request.fields)
-        wanted = _index_request(request, parsed, await self._removed())._replace(exact=exact)
-        return await asyncio.to_thread(self._index.count_values, wanted, COUNTED)
+        """Return how many results have each value of the counted keywords.
+
+        With `exact`, the index does not estimate. Numbers that may count removed torrents are never marked as exact.
+        """
+        parsed, removed = self._parse(request.text, request.fields), await self._removed()
+        wanted = _index_request(request, parsed, removed)._replace(exact=exact)
+        values, counted_all = await asyncio.to_thread(self._index.count_values, wanted, COUNTED)
+        return ValueCounts(values, counted_all and len(removed) < REMOVED_MAX)
 
     async def values_of_all(self) -> dict[str, dict[str, int]]:
         """Return how many torrents have each value of the counted keywords."""

@@ -108,6 +108,7 @@ def test_words_of_removed_torrents_are_not_completed(run, monkeypatch):
         assert (await search.completions("ot"), await search.completions("sh")) == ([], ["show"])
         monkeypatch.setattr(torrents, "REMOVED_MAX", 1)
         assert await search.completions("sh") == [], "more were removed than a search can leave out"
+        assert not (await search.count_values(TorrentRequest())).exact
         assert (await search.search(TorrentRequest("Shoe 1080p"))).suggestion == ""
 
     run(scenario)
