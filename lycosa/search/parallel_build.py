@@ -66,10 +66,7 @@ async def fill_parts(index: DividedIndex, workers: Workers, last_id: int, report
         results = asyncio.gather(*(asyncio.to_thread(_result, ours) for _, ours in started))
         while not (await asyncio.wait([results], timeout=1.0))[0]:
             report(min(taken.value, last_id))
-        parts = [part for part in results.result() if isinstance(part, Filled)]
-        failures = [part for part in results.result() if isinstance(part, str)]
-        if failures:
-            raise IndexFailure(failures[0])
+        parts = results.result()  # raises the first failure; the other processes are not awaited
     finally:
         for process, _ in started:
             process.terminate()
@@ -78,12 +75,14 @@ async def fill_parts(index: DividedIndex, workers: Workers, last_id: int, report
     return Filled(sum(part.torrents for part in parts), sum((part.words for part in parts), Counter()))
 
 
-def _result(connection: Connection) -> Filled | str:
-    """Return what a process has added, or why it failed."""
+def _result(connection: Connection) -> Filled:
+    """Return what a process has added. Raises `IndexFailure` if it failed."""
     try:
         result: Filled | str = connection.recv()
     except EOFError:
-        return "a process that fills the index was killed: run the same command again"
+        result = "a process that fills the index was killed: run the same command again"
+    if isinstance(result, str):
+        raise IndexFailure(result)
     return result
 
 

@@ -49,6 +49,17 @@ async def failing(path: Path) -> AsyncIterator[RecordStore]:
     yield
 
 
+@asynccontextmanager
+async def one_dying(path: Path) -> AsyncIterator[RecordStore]:
+    """The first process is killed, and the other one never ends."""
+    try:
+        (path / "first").touch(exist_ok=False)
+    except FileExistsError:
+        await asyncio.Event().wait()
+    async with dying(path) as store:
+        yield store
+
+
 def workers(open_store: object) -> Workers:
     return Workers(open_store, 2, COUNT, 50)  # type: ignore[arg-type]
 
@@ -131,7 +142,8 @@ def test_changes_while_processes_fill_an_index_are_in_the_new_and_the_old_one(fi
 
 
 @pytest.mark.parametrize(
-    ("broken", "message"), [(dying, "was killed: run the same command again"), (failing, "is not available")]
+    ("broken", "message"),
+    [(dying, "was killed: run the same command again"), (one_dying, "was killed"), (failing, "is not available")],
 )
 def test_a_process_that_fails_is_an_error_and_the_next_attempt_succeeds(filled, tmp_path, broken, message):
     copy(filled, tmp_path)
