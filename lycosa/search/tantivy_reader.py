@@ -1,9 +1,9 @@
 """Searches the documents of one commit of a tantivy index.
 
 If a request may match very many documents, totals and counts are estimates from the newest ones (`tantivy_slices`). A
-page sorted by relevance then has the best of the newest documents. A page sorted by a number is exact. It is first made
-from the newest documents only. The number of its last document is then a bound, and the exact page is searched among
-all documents within this bound.
+page sorted by relevance then has the best of the newest documents; after all of these, the following pages have the
+older ones. A page sorted by a number is exact. It is first made from the newest documents only. The number of its last
+document is then a bound, and the exact page is searched among all documents within this bound.
 """
 
 from __future__ import annotations
@@ -51,16 +51,21 @@ class TantivyReader:
         rarer = None if request.exact else self._queries.rarer(request)
         if rarer and (found := self._search(rarer, request)).total:
             return Matches(found.total, self._page(request, found), exact=False)
-        wanted = request.offset + request.limit
         part = self._newest(request)
         # Scoring a phrase is slow if many documents have it. With a filter, they may be many despite few results.
         near = not request.sort and (part.is_all or not request.filters)
         while part.query:
             found = self._search(part.of(self._queries.of(request, near=False)), request)
-            if part.has_enough(found.total, wanted):
-                page = self._bounded(request, found) if request.sort else found
-                return Matches(part.total(found.total), self._page(request, page), exact=False)
-            part = self._more(part, found.total, wanted)
+            if part.has_enough(found.total):
+                missing = request.offset + request.limit - found.total
+                if missing <= 0:
+                    page = self._bounded(request, found) if request.sort else found
+                    return Matches(part.total(found.total), self._page(request, page), exact=False)
+                if not request.sort:
+                    found = self._continued(request, part, found, missing)
+                    return Matches(found.total, self._page(request, found))
+                break
+            part = self._more(part, found.total)
         found = self._search(self._queries.of(request, near=near), request)
         return Matches(found.total, self._page(request, found))
 
@@ -102,8 +107,14 @@ class TantivyReader:
             return Part()
         return self._slices.first(self._queries.most(request, self.count))
 
-    def _more(self, part: Part, matches: int, wanted: int = 0) -> Part:
-        return self._slices.more(part, matches, wanted) if self._slices else Part()
+    def _more(self, part: Part, matches: int) -> Part:
+        return self._slices.more(part, matches) if self._slices else Part()
+
+    def _continued(self, request: SearchRequest, part: Part, newest: _PageHits, missing: int) -> _PageHits:
+        """Return all matches, and the page. The documents outside of the part rank after those of the part."""
+        rest = request._replace(offset=max(request.offset - newest.total, 0), limit=min(missing, request.limit))
+        older = self._search(part.outside(self._queries.of(rest, near=False)), rest)
+        return _PageHits(newest.total + older.total, [*newest.hits, *older.hits])
 
     def _search(self, query: Query, request: SearchRequest) -> _PageHits:
         found = self._searcher.search(

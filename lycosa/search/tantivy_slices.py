@@ -43,9 +43,17 @@ class Part(NamedTuple):
         """Return the query for the documents of this part only."""
         return Query.boolean_query([(Occur.Must, query), (Occur.Must, self.query)]) if self.query else query
 
-    def has_enough(self, matches: int, wanted: int = 0) -> bool:
-        """Return whether this part has enough matches to answer the request; `wanted` are needed for the page."""
-        return self.is_all or matches >= max(SAMPLE_MIN, wanted)
+    def outside(self, query: Query) -> Query:
+        """Return the query for the other documents."""
+        others = [(Occur.MustNot, self.query)] if self.query else [(Occur.Must, Query.empty_query())]
+        return Query.boolean_query([(Occur.Must, query), *others])
+
+    def has_enough(self, matches: int) -> bool:
+        """Return whether this part has enough matches to answer the request.
+
+        This does not depend on the page, so that all pages of a request are made from the same part.
+        """
+        return self.is_all or matches >= SAMPLE_MIN
 
     def total(self, count: int) -> int:
         """Return the number in all documents if it is `count` in this part. An estimate is rounded to two digits."""
@@ -64,9 +72,9 @@ class Slices:
         """Return the documents to try first for a request with at most `most` matches."""
         return self._newest_part(SAMPLE / most) if most > COUNTED_MAX else Part()
 
-    def more(self, part: Part, matches: int, wanted: int = 0) -> Part:
+    def more(self, part: Part, matches: int) -> Part:
         """Return the documents to try after a part with so many matches, which are too few."""
-        return self._newest_part(part.share * 2 * max(SAMPLE_MIN, wanted) / matches) if matches >= FEW else Part()
+        return self._newest_part(part.share * 2 * SAMPLE_MIN / matches) if matches >= FEW else Part()
 
     def _newest_part(self, share: float) -> Part:
         if share > 0.5:

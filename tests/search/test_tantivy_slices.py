@@ -72,6 +72,15 @@ def index_counts(index: Index, text: str) -> dict[str, int]:
     return index.count_values(request(text, exact=True), {"type": 2}).values["type"]
 
 
+@pytest.mark.parametrize("text", ["often", "often show", "type:video often"])
+def test_the_pages_together_have_each_match_once(index, text):
+    matches = index.find(request(text, exact=True)).total
+    assert not index.find(request(text)).exact
+    pages = [keys(index, request(text, limit=30, offset=offset)) for offset in range(0, matches + 30, 30)]
+    found = [key for page in pages for key in page]
+    assert (len(found), len(set(found))) == (matches, matches)
+
+
 def test_few_matches_are_exact(index):
     found = index.find(request("rare often"))
     assert ({match.key for match in found.page}, found.total, found.exact) == ({9, 509, 1009, 1509}, 4, True)
