@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -128,6 +129,9 @@ class TorrentIndexer:
         The old index follows the store meanwhile. At the end, the same changes are made in the new index.
         """
         last_id, before = await self._store.mark_listed(), self.indexed
+        if self._words:
+            # The processes count the words of these torrents: changes of them must not count again.
+            await self._call(self._words.add_counts, Counter(), last_id)
         changed = set[int]()
         follows = self._index.positions().get(SCANNED, 0) == COMPLETE
 

@@ -128,7 +128,7 @@ class WordCounter:
     def add_counts(self, counts: Counter[str], counted: int) -> None:
         """Add the frequencies of `sampled_words`, for documents up to this key."""
         self._pending.update(counts)
-        self._counted = counted
+        self._counted = max(self._counted, counted)
         if len(self._pending) > PENDING_MAX:
             self.commit()
 

@@ -121,13 +121,19 @@ def test_changes_while_processes_fill_an_index_are_in_the_new_and_the_old_one(fi
     async def main() -> None:
         async with opened(tmp_path) as store:
             index = TantivyIndex(tmp_path / "index", TORRENTS, write=True)
-            await TorrentIndexer(index, store).catch_up()
-            indexer = TorrentIndexer(index, store, None, None, workers(partial(opened, tmp_path)))
+            words = WordCounter(tmp_path / "index", TORRENTS)
+            indexer = TorrentIndexer(index, store, words, None, workers(partial(opened, tmp_path)))
+            await indexer.catch_up()
+            listed = WordList(tmp_path / "index").completions("", 1000)
+            frequencies = WordList(tmp_path / "index").frequencies(listed)
             mark_listed = store.mark_listed
 
             async def changing() -> int:
                 last_id = await mark_listed()
                 await store.deny([torrent(n, 2).infohash_v1 for n in (3, 4)])
+                await store.set_popularity(
+                    [Popularity(torrent(n, 2).infohash_v1, 5, 1, int(NOW)) for n in range(COUNT)]
+                )
                 await store.put([torrent(COUNT, 2)], NOW)
                 return last_id
 
@@ -136,6 +142,9 @@ def test_changes_while_processes_fill_an_index_are_in_the_new_and_the_old_one(fi
             rows = {row.id for row in await store.torrents(0, 2 * COUNT)}
             assert {match.key for match in index.find(SearchRequest(limit=2 * COUNT)).page} == rows
             assert await store.changes(10) == []
+            counted = WordList(tmp_path / "index").frequencies(listed)
+            added = sum(frequencies.values()) / COUNT
+            assert sum(counted.values()) == pytest.approx(sum(frequencies.values()), abs=10 * added), "counted once"
             await indexer.close()
 
     asyncio.run(main())
