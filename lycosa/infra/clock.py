@@ -15,10 +15,10 @@ back, until the wall clock has caught up."""
 
 
 class Clock:
-    """Unix seconds that never go backwards, and return to the wall clock soon after it was set.
+    """Unix seconds that never go backwards, and agree with the wall clock again some time after it was set.
 
     If the wall clock was set forward, or the machine slept, our time jumps. If the wall clock was set back, our time
-    runs more slowly for a while. So past timestamps stay in the past; pauses get longer but never shorter.
+    runs more slowly until the wall clock has caught up: past timestamps stay in the past, and pauses get longer.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -73,7 +73,7 @@ def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, quer
 
 
 def _is_local(head: RequestHead) -> bool:
-    """Whether the Host header is an address or localhost. Any other name may be of a hostile page (DNS rebinding)."""
+    """Whether the Host header is an address or localhost. Any other name may be a hostile site (DNS rebinding)."""
     to = parse_authority(b"".join(head.values(b"host")), 80)
     return to.is_address or to.host == "localhost"
 

@@ -36,7 +36,7 @@ PRICES_MAX = 1_000
 """Maximum number of distinct prices. Beyond it a proxy with a new price gets the tier of the next higher price."""
 
 KINDS_MAX = 1_000
-"""Maximum number of kinds of requests that are stored as filled for a target. Beyond it all of them are forgotten."""
+"""Maximum number of kinds of requests for which a target is marked as filled. Beyond it all marks are removed."""
 
 RECORD_MAX = 1_000
 """Maximum number of proxies in one record of the journal."""
