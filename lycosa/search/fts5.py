@@ -80,8 +80,9 @@ class Fts5Index:
 
     def find(self, request: SearchRequest) -> Matches:
         matching = _Matching(self.schema, request)
-        order = f"e.{request.sort} IS NULL, e.{request.sort} {'ASC' if request.ascending else 'DESC'}"
-        order = order if request.sort else "score DESC"
+        order = (
+            f"e.{request.sort} {'ASC NULLS LAST' if request.ascending else 'DESC'}" if request.sort else "score DESC"
+        )
         with self._failures("cannot be searched"):
             [(total,)] = self._read(
                 f"SELECT count(*) FROM {matching.source} WHERE {matching.condition}", matching.values
@@ -105,12 +106,15 @@ class Fts5Index:
 
     def _count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
         matching = _Matching(self.schema, request)
+        matches = f"SELECT e.id FROM {matching.source} WHERE {matching.condition}"
+        # CROSS JOIN: SQLite would read all keywords first, even if few documents match.
+        joined = f"({matches}) m CROSS JOIN keywords k ON k.id = m.id" if matching.has_words else "keywords k"
+        condition = "TRUE" if matching.has_words else f"k.id IN ({matches})"
         with self._failures("cannot be searched"):
             counts = self._read(
-                "SELECT k.value, count(*) FROM keywords k WHERE k.field = ?"
-                f" AND k.id IN (SELECT e.id FROM {matching.source} WHERE {matching.condition})"
+                f"SELECT k.value, count(*) FROM {joined} WHERE {condition} AND k.field = ?"
                 " GROUP BY k.value ORDER BY count(*) DESC, k.value LIMIT ?",
-                [field, *matching.values, limit],
+                [*matching.values, field, limit],
             )
         return dict(counts)
 
@@ -254,7 +258,7 @@ class _Matching:
 
     def __init__(self, schema: Schema, request: SearchRequest) -> None:
         self._schema = schema
-        self.source, self.score = "entries e", "0.0"
+        self.source, self.score, self.has_words = "entries e", "0.0", False
         self._conditions: list[str] = []
         self.values: list[Any] = []
         if request.query is not None:
@@ -270,15 +274,17 @@ class _Matching:
 
     def _match(self, query: SearchQuery | LooseQuery) -> None:
         optional = query.optional if isinstance(query, LooseQuery) else ()
-        ranked = [term for term in chain(*query.clauses, optional) if term.where != "site"]
-        if ranked:
+        sites = [clause for clause in query.clauses if any(term.where == "site" for term in clause)]
+        searched = [clause for clause in (*query.clauses, optional) if clause and clause not in sites]
+        if searched:
             weights = ", ".join(str(weight) for weight in self._schema.texts.values())
-            self.source = "words JOIN entries e ON e.id = words.rowid"
+            self.has_words = True
+            self.source = "words CROSS JOIN entries e ON e.id = words.rowid"
             self.score = f"-bm25(words, {weights})"
-            self._add("words MATCH ?", [" OR ".join(map(self._expression, ranked))])
-        for clause in query.clauses:
-            if len(ranked) > 1 or clause[0].where == "site" or len(clause) > 1:
-                self._add(*self._any_of(clause))
+            expressions = (" OR ".join(map(self._expression, clause)) for clause in searched)
+            self._add("words MATCH ?", [" AND ".join(f"({each})" for each in expressions)])
+        for clause in sites:
+            self._add(*self._any_of(clause))
         if isinstance(query, LooseQuery):
             some = " UNION ALL ".join("SELECT rowid AS id FROM words WHERE words MATCH ?" for _ in optional)
             enough = f"e.id IN (SELECT id FROM ({some}) GROUP BY id HAVING count(*) >= ?)"
@@ -305,7 +311,10 @@ class _Matching:
     def _filter(self, wanted: ValueFilter) -> None:
         if wanted.values:
             listed = _marks(len(wanted.values))
-            condition = f"e.id IN (SELECT id FROM keywords WHERE field = ? AND value IN ({listed}))"
+            # With words, few documents are left: look up the keywords of each.
+            source = "keywords k WHERE k.id = e.id AND" if self.has_words else "keywords k WHERE"
+            found = f"SELECT k.id FROM {source} k.field = ? AND k.value IN ({listed})"
+            condition = f"EXISTS ({found})" if self.has_words else f"e.id IN ({found})"
             self._add(condition, [wanted.field, *wanted.values])
             return
         if wanted.low is None and wanted.high is None:

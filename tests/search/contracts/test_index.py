@@ -130,6 +130,7 @@ def keys(index: PageIndex, query: str) -> str:
         ("gather site:127.0.0.1", "5"),
         ("site:127.0.0.1:8000", "5"),
         ("site:cv.example.com:8443", "4"),
+        ("gather OR site:cv.example.com:8443", "145"),
         ("site:127.0.0.1:9", ""),
         ("site:example.org -site:ja.example.org", "12"),
         ("gather -site:127.0.0.1", "1"),
