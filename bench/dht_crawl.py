@@ -4,7 +4,6 @@
                 found against time, beside an ideal that knows all nodes; memory of the sweep with all tables full
     triage      infohashes a second that are looked up in the queue and added to it, with N known; 95 of 100 are known,
                 drawn at random; memory
-    disk        bytes of an infohash in the queue that is done, and of one that has failed
 
 Exit 1: a result is below its floor.
 """
@@ -22,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import report
+from dht_triage import ASKED_FOR
 from finishing import deferred_signals, ended, finish, in_order
 from running import ROOT, Figures, count, progress
 
@@ -35,9 +35,8 @@ from lycosa.dht.crawler.core.sampler_trust import SamplerTrust
 from lycosa.dht.crawler.core.sweep import Ask, Search, Sweep
 from tests.dht.sim.discovery import Discovery, KeySpace, OracleSweep, Population, bootstrap
 
-PARTS = ("discovery", "triage", "disk")
+PARTS = ("discovery", "triage")
 KNOWN = (10_000_000, 30_000_000)
-DISK_INFOHASHES = 300_000
 SEED = 19
 MINUTES = (2, 5, 10, 30, 60, 120, 240, 360)
 NEAR_MIN, NEAR_FROM = 0.9, 5
@@ -57,13 +56,9 @@ def main() -> int:
         blocks["dht-discovery"] = discovery_table(curve)
         floors += discovery_verdicts(curve)
     if "triage" in chosen.part:
-        runs = measure_triage([known // chosen.divisor for known in chosen.known])
+        runs = measure_triage([max(known // chosen.divisor, 2 * ASKED_FOR) for known in chosen.known])
         blocks["dht-triage"] = triage_table(runs)
         floors += triage_verdicts(runs)
-    if "disk" in chosen.part:
-        with tempfile.TemporaryDirectory() as folder:
-            at = _child("disk", Path(folder), DISK_INFOHASHES // chosen.divisor)
-        blocks["dht-queue-disk"] = disk_table(at)
     return finish("dht-crawl", blocks, floors, write=chosen.write, quick=chosen.quick)
 
 
@@ -186,20 +181,6 @@ def triage_table(runs: dict[int, Figures]) -> str:
         memory = f"{at['anonymous_mb']:.0f} | {at['resident_mb']:.0f}"
         lines.append(f"| {known:,} | {speed} | {memory} | {at['open_s']:.1f} | {at['load_s']:.0f} |")
     return "\n".join(lines)
-
-
-def disk_table(at: Figures) -> str:
-    """Return the bytes of each kind."""
-    done, failed = at["done_bytes"], at["failed_bytes"]
-    return "\n".join(
-        [
-            "| in the queue | bytes on disk each |",
-            "|---|---:|",
-            f"| done | {done:.0f} |",
-            f"| failed, waits for its next try | {failed:.0f} |",
-            f"| a torrent with two failures beside it | {done + 2 * failed:.0f} |",
-        ]
-    )
 
 
 def triage_verdicts(runs: dict[int, Figures]) -> list[report.Verdict]:

@@ -1,8 +1,7 @@
-"""The queue of a crawl with millions of infohashes: `dht_triage.py fill|measure|disk FOLDER NUMBER`.
+"""The queue of a crawl with millions of infohashes: `dht_triage.py fill|measure FOLDER NUMBER`.
 
     fill      make a queue with this number of known infohashes. Only the tables that triage reads are written, in bulk
     measure   the speed of triage with this queue
-    disk      bytes of an infohash that is done, and of one that has failed, in queues that work as in a crawl
 
 `dht_crawl.py` starts this.
 """
@@ -15,7 +14,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
@@ -26,9 +25,8 @@ sys.path.insert(0, str(ROOT))
 from lycosa.core.bloom import Filter
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.core.endpoints import Contact
-from lycosa.dht.crawler.core.hash_records import LEASED_MAX, POLICY, SAMPLED, fingerprint, to_record
+from lycosa.dht.crawler.core.hash_records import POLICY, SAMPLED, fingerprint, to_record
 from lycosa.dht.crawler.core.hints import Hints
-from lycosa.dht.crawler.core.retries import retry_at
 from lycosa.dht.crawler.queue import COMMIT_EVERY_S, HashQueue
 from lycosa.dht.crawler.triage import Triage
 from lycosa.frontier.lsm.filters import FilterFile
@@ -55,11 +53,6 @@ def infohash(number: int) -> bytes:
     return blake2b(number.to_bytes(8), digest_size=20).digest()
 
 
-def disk_bytes(folder: Path) -> int:
-    """Return the bytes that files take on disk."""
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
-
-
 def memory_mb(field: str) -> float:
     """Return a figure of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -69,8 +62,12 @@ def memory_mb(field: str) -> float:
 async def fill(folder: Path, known: int) -> Figures:
     """Write fingerprints in order. Of three, one is done and two have failed."""
     asked_for = sorted(fingerprint(infohash(number)).to_bytes(8) for number in range(ASKED_FOR))
-    await run_queue(folder, [infohash(-1 % (1 << 64))], share_done=1.0)
     frontier = embedded_frontier(folder, POLICY, now=NOW)
+    await frontier.push([to_record(infohash(-1 % (1 << 64)), SAMPLED)])
+    for lease in await frontier.lease(1, NOW):
+        await frontier.ack(lease, "fetched", (), NOW)
+    await frontier.commit({"sweep": 0})
+    frontier.store.checkpoint()
     memtable, filter_ = frontier.store.memtable, Filter()
     for part in range(PARTS):
         prefix = part.to_bytes(2)
@@ -90,35 +87,6 @@ async def fill(folder: Path, known: int) -> Figures:
     memtable.database.commit()
     await frontier.close()
     return {"known": known}
-
-
-async def run_queue(folder: Path, infohashes: Sequence[bytes], share_done: float) -> None:
-    """Queue infohashes and try them, as a crawl does. Those that fail wait for some days."""
-    chance = random.Random(len(infohashes))
-    frontier = embedded_frontier(folder, POLICY, now=NOW)
-    for group, start in enumerate(range(0, len(infohashes), LEASED_MAX), 1):
-        await frontier.push([to_record(each, SAMPLED) for each in infohashes[start : start + LEASED_MAX]])
-        for lease in await frontier.lease(LEASED_MAX, NOW):
-            if chance.random() < share_done:
-                await frontier.ack(lease, "fetched", (), NOW)
-            else:
-                at = retry_at(chance.randrange(3, 8), NOW, chance.random(), CrawlOutcome.NO_PEERS)
-                await frontier.nack(lease, "no_peers", at, NOW)
-        if group % GROUPS_PER_COMMIT == 0:
-            await frontier.commit({"sweep": start})
-    await frontier.commit({"sweep": 0})
-    frontier.store.checkpoint()
-    await frontier.close()
-
-
-async def disk(folder: Path, number: int) -> Figures:
-    """Return the bytes of each kind."""
-    figures = {}
-    for name, share_done in (("done", 1.0), ("failed", 0.0)):
-        await run_queue(folder / name, [infohash(each) for each in range(number)], share_done)
-        figures[f"{name}_bytes"] = disk_bytes(folder / name) / number
-        progress(f"{name}: {figures[f'{name}_bytes']:.0f} bytes")
-    return figures
 
 
 def samples() -> Iterator[list[bytes]]:
@@ -174,7 +142,7 @@ async def measure(folder: Path, _: int) -> Figures:
 def main() -> None:
     """Do one step, and print its figures."""
     role, folder, number = sys.argv[1:]
-    work = {"fill": fill, "measure": measure, "disk": disk}[role]
+    work = {"fill": fill, "measure": measure}[role]
     print(json.dumps(asyncio.run(work(Path(folder), int(number)))))
 
 
