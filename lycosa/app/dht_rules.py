@@ -67,7 +67,7 @@ async def apply_rules(
     """Remove and deny the stored torrents that the rules of the file `path` refuse. If there is a state folder, install
     the file in it. Without `path`, apply the rules that are already installed.
 
-    If all rules together now give different content facts for a torrent, its stored facts are replaced. `report` is
+    If the content facts of a torrent under all rules differ from the stored ones, these are replaced. `report` is
     called with each refused torrent and the reason, `show` with the numbers of torrents refused and read so far. With
     `dry_run` nothing changes. Raises `UsageError`, `StateError`.
     """

@@ -60,7 +60,7 @@ PartTable = Annotated[Mapping[str | type, int | None], PartOrder()]
 @public
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a crawl. Every field has a valid default; `load` fills in the rest."""
+    """The settings of a crawl. Every field has a valid default."""
 
     # What is crawled
 
@@ -88,7 +88,7 @@ class Settings:
     max_url_length: Annotated[int | None, Integer(1, 1_000_000, optional=True)] = 2083
     """Maximum length of URLs to follow, in characters; None for no limit."""
     depth_priority: Annotated[int, Integer(-1_000_000, 1_000_000)] = 0
-    """Number subtracted from a request's priority for each link from a start URL; positive means breadth first."""
+    """Number subtracted from a request's priority per level of depth; positive means breadth first."""
     httperror_allowed: Statuses = ()
     """Statuses besides 2xx whose responses reach the callbacks."""
     httperror_allow_all: Annotated[bool, Boolean()] = False
@@ -280,7 +280,7 @@ class Settings:
     segment: Annotated[str, Text("none, hour, day, week, month, 3d, spider or module:function", SHORT, "")] = ""
     """Segment of a run: URLs are unique in each segment; empty for none."""
     keep_segments: Annotated[int | None, Integer(1, SEGMENTS_KEPT_MAX, optional=True)] = None
-    """Number of archived segments of each period to keep; None for as many as a state can hold."""
+    """Number of archived segments to keep of each period (hour, day, ...); None for as many as a state can hold."""
     keep_segments_for: Annotated[float | None, Duration(3600, 36_525 * DAY_S)] = None
     """Age at which archived segments are dropped, in seconds from their starts; None for never."""
     export_segments: Annotated[str | None, FilePath("a folder")] = None

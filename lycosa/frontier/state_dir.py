@@ -62,7 +62,7 @@ class StateDir:
 
     @property
     def items(self) -> Path:
-        """The item file that an index needs if the user gave no item file."""
+        """The item file written for an index if no output of the crawl is a file of JSON lines."""
         return self.path / "items.jsonl"
 
     @property

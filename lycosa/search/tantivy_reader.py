@@ -52,7 +52,7 @@ class TantivyReader:
         if rarer and (found := self._search(rarer, request)).total:
             return Matches(found.total, self._page(request, found), exact=False)
         part = self._newest(request)
-        # Scoring a phrase is slow if many documents have it. With a filter, they may be many despite few results.
+        # Scoring a phrase is slow if many documents have it. With a filter, few of these may be results.
         near = not request.sort and (part.is_all or not request.filters)
         while part.query:
             found = self._search(part.of(self._queries.of(request, near=False)), request)

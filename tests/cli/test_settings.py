@@ -122,7 +122,7 @@ def test_the_password_of_a_stream_is_shown_only_with_get(capsys):
     assert main(["settings", "-s", "output=redis://ann:hunt@er2@127.0.0.1:3128/0"]) == 2
     stderr = capsys.readouterr().err
     assert "er2" not in stderr
-    assert "redis://127.0.0.1:3128/0: say which stream" in stderr
+    assert "redis://127.0.0.1:3128/0: name the stream" in stderr
 
 
 def test_a_value_cannot_write_to_the_terminal(capsys):

@@ -73,7 +73,9 @@ class OpenFrontier:
         return self.shared.shortage if self.shared is not None else ""
 
     async def is_finished(self) -> bool:
-        """Return whether a crawl without unfinished URLs is finished. In a shared crawl, this checks all partitions."""
+        """Return whether the crawl is finished. Call it when this worker sees no unfinished URLs: other workers of a
+        shared crawl may still add some, so all partitions are checked.
+        """
         return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:

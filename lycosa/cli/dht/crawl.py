@@ -22,6 +22,7 @@ from lycosa.cli.parameters import NON_EMPTY, Number, Size
 from lycosa.core.errors import UsageError
 
 PROFILES = ("home", "server")
+STATE_HELP = "Folder for the torrents, the queue, the rules, the node id and the contacts. Required."
 
 
 class CrawlOptions(NamedTuple):
@@ -41,7 +42,7 @@ class CrawlOptions(NamedTuple):
 
 
 @click.command("crawl")
-@node_options(is_short=False)
+@node_options(is_short=False, state_help=STATE_HELP)
 @click.option(
     "--store",
     type=NON_EMPTY,
@@ -70,7 +71,7 @@ class CrawlOptions(NamedTuple):
     type=Size(),
     metavar="SIZE",
     help="Maximum size of torrents.sqlite with its log, such as 10G. Above it, torrents with the fewest seeders are "
-    "removed, and of these first the ones not seen for the longest time. Removed torrents are not stored again for 90 "
+    "removed; of equally many, those seen least recently go first. Removed torrents are not stored again for 90 "
     "days. [default: no limit]",
 )
 @click.option("--max-time", type=Number(1), metavar="S", help="Stop after this many seconds. [default: no limit]")

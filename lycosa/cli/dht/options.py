@@ -18,6 +18,8 @@ from lycosa.core.errors import LycosaError, UsageError
 BIND = "127.0.0.1:6881"
 BIND_ANY_PORT = "127.0.0.1:0"
 
+STATE_HELP = "Folder for the node id and the contacts. Peers are never saved."
+
 
 class NodeOptions(NamedTuple):
     """The options that open a node."""
@@ -29,11 +31,11 @@ class NodeOptions(NamedTuple):
     allow_private: tuple[str, ...]
 
 
-def node_options(*, is_short: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def node_options(*, is_short: bool, state_help: str = STATE_HELP) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds the options of a node to a command, as the argument `options`.
 
     `is_short`: whether the command ends soon. The node of such a command uses any free port and is read-only by
-    default, so that other nodes do not remember it.
+    default, so that other nodes do not remember it. `state_help` is the help of --state.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,14 +45,14 @@ def node_options(*, is_short: bool) -> Callable[[Callable[..., Any]], Callable[.
             return function(options=options, **arguments)
 
         decorated: Callable[..., Any] = call
-        for option in reversed(_options(is_short=is_short)):
+        for option in reversed(_options(is_short=is_short, state_help=state_help)):
             decorated = option(decorated)
         return decorated
 
     return decorate
 
 
-def _options(*, is_short: bool) -> list[Callable[[Any], Any]]:
+def _options(*, is_short: bool, state_help: str) -> list[Callable[[Any], Any]]:
     return [
         click.option(
             "--bind",
@@ -73,7 +75,7 @@ def _options(*, is_short: bool) -> list[Callable[[Any], Any]]:
             "--state",
             type=NON_EMPTY,
             metavar="DIR",
-            help="Folder for the node id and the contacts. Peers are never saved.",
+            help=state_help,
         ),
         click.option(
             "--read-only/--no-read-only",

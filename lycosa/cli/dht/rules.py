@@ -72,8 +72,8 @@ def apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
     """Remove and deny the stored torrents that the rules in FILE refuse, and classify the content of the others again.
 
     Both infohashes of a torrent are denied. The rules then apply to crawls and imports with this --state: the file is
-    copied to DIR/rules, and a running crawl or import loads it within seconds. Without FILE, the current rules, such as
-    those of a new version of Lycosa, are applied to the stored torrents.
+    copied to DIR/rules, and a running crawl or import loads it within seconds. Without FILE, the built-in and installed
+    rules are applied to the stored torrents: use this after an update of Lycosa.
 
     \b
     lycosa dht rules apply mine.toml --state torrents --dry-run

@@ -45,7 +45,8 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Explain whether each proxy would be leased for a target now: show its place in the order, or what prevents that.
+    """Explain whether each proxy would be leased for a target now: show its place in the order, or why it
+    cannot be leased.
 
     A proxy is given by its key, the start of its key, its name or its address. The command changes nothing.
 

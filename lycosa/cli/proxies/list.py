@@ -1,4 +1,4 @@
-"""`lycosa proxies list`: the proxies of a pool, or those of a target."""
+"""`lycosa proxies list`: list the proxies of a pool or of a target."""
 
 from __future__ import annotations
 

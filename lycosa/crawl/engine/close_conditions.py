@@ -35,7 +35,7 @@ MEMUSAGE_EXCEEDED = "memusage_exceeded"
 
 
 class RunCounts(NamedTuple):
-    """The counters of a run that conditions depend on. `errors` counts failed callbacks; times are unix seconds.
+    """The counters of a run that its close conditions read. `errors` counts failed callbacks; times are unix seconds.
 
     `item_at` and `pages_at_item` are the time and the page count when the last item was scraped. Until the first item,
     they are the time and the page count at the start of the run.

@@ -75,7 +75,7 @@ def _inheriting_record(
         extras=extras,
         guarded=guarded,
     )
-    if not _is_simple(request):  # most requests are simple, and the check encodes and decodes the record
+    if not _is_simple(request):  # the check is slow: it encodes and decodes the record
         _check_storable(record)
     return record
 
@@ -126,7 +126,7 @@ def replacement_record(
         guarded=guarded,
         dont_filter=record.dont_filter
         or target.dont_filter
-        or (target.fingerprint in replaced and target.url not in trail),  # a URL in the trail: a redirect loop
+        or (target.fingerprint in replaced and target.url not in trail),  # not in a redirect loop
     )
 
 

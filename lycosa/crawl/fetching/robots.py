@@ -46,8 +46,8 @@ PARSED_MAX = 2000
 """Maximum number of parsed robots.txt files that a gate keeps in memory."""
 
 NOT_FETCHED = b"# not asked: a public page led there"
-"""Stored as the robots.txt of a private host while only guarded requests (see `guard`) need it, because they cannot
-fetch it. It allows everything, because these requests cannot fetch pages of the host either."""
+"""A placeholder, stored for a private host whose robots.txt only guarded requests have needed so far: such requests
+(see `guard`) may not contact the host. It allows everything, since they cannot fetch the host's pages either."""
 
 UNREACHABLE_REASONS = "cannot fetch *"
 """A glob for the reasons of `RobotsGate.why_unreachable`."""

@@ -38,9 +38,8 @@ log = logging.getLogger(__name__)
 class Spider:
     """The base class of spiders. Arguments given with `-a` become attributes. Raises `BadSpider` without a name.
 
-    A subclass may define two methods. `key_resolver` returns the value that identifies a request. A `segment_resolver`
-    with an argument `now` returns the name of the segment of a run; without this argument, it returns the period of a
-    request, such as `day`.
+    A subclass may define two methods. `key_resolver` returns the value that identifies a request. `segment_resolver`
+    returns the name of the segment of a run if it has an argument `now`, else the period of a request, such as `day`.
     """
 
     name: str = ""

@@ -246,7 +246,7 @@ class OutgoingQueries:
                 self._transmit(transaction_id, query, now)
 
     def take_refused(self) -> list[OutgoingQuery]:
-        """Return the refused queries since the last call."""
+        """Return the queries that were refused since the last call."""
         refused, self._refused = self._refused, []
         return refused
 

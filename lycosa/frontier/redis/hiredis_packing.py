@@ -1,6 +1,7 @@
-"""Packs Redis commands in C, with hiredis. For asynchronous connections, redis-py packs them in Python.
+"""Packs the commands of asynchronous connections in C, with hiredis. By itself, redis-py packs them in Python.
 
-An exchange has about ten arguments for each URL. Connections to a cluster still pack with redis-py.
+An exchange of a worker with the server has about ten arguments for each URL. Connections to a cluster still pack with
+redis-py.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ JOURNAL_MIN = 4 << 20
 RECORD_MAX = 4 << 20
 """Maximum number of bytes of a record. Instead of a longer record, a new image is written."""
 
-WHEN_FULL = " for the pool of proxies: it continues when you free some space"
+WHEN_FULL = " for the pool of proxies: the pool continues when you free some space"
 REPAIR = "restore the folder from a copy, or delete it and add the proxies again"
 
 
@@ -88,7 +88,7 @@ class PoolFolder:
         return image, list(_read_frames(self.path / f"{JOURNAL}{self.generation}", self.generation))
 
     def resume(self) -> bool:
-        """Continue the journal that was read, if it is empty. Return False if a new image must be written instead."""
+        """Continue the journal if it is empty. Return False if it is not, or there is none: then write a new image."""
         journal = self.path / f"{JOURNAL}{self.generation}"
         if not self.generation:
             return False

@@ -107,8 +107,8 @@ class BufferedConnection(asyncio.BufferedProtocol):
         """Make the two connections the two sides of a tunnel, and read from both."""
         for source, sink in ((self, other), (other, self)):
             source.forward_to = sink
-            # One unsent byte pauses reading from the other side, so no data piles up. With TLS the limit is 1 byte,
-            # because a limit of 0 would pause reading forever.
+            # With a limit of 0, any unsent byte pauses reading from the other side, so no data piles up. With TLS, 0
+            # would pause reading forever, so the limit is 1.
             source.transport.set_write_buffer_limits(1 if source.transport.get_extra_info("sslcontext") else 0, 0)
         self.resume()
         other.resume()

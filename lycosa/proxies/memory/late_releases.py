@@ -25,5 +25,5 @@ class LateReleases:
         now = time.monotonic()
         if now - self._logged_at >= LOG_INTERVAL_S:
             more = f" ({self._count:,} late releases since the last warning)" if self._count > 1 else ""
-            log.warning("%s was released for %s after its lease had ended%s", lease.proxy.name, lease.target, more)
+            log.warning("the lease of %s for %s ended before it was released%s", lease.proxy.name, lease.target, more)
             self._logged_at, self._count = now, 0

@@ -20,11 +20,11 @@ from lycosa.proxies.redis.scripts import POOL_KEYS, POOL_SCRIPT, TARGET_SCRIPT, 
 from lycosa.proxies.redis.target_script import TargetCall, decode_answers, encode_calls
 
 BATCH_MAX = 32
-"""Maximum number of calls in one round trip; calls that must go together may exceed it. While the server executes a
-batch, the process handles the answers to the previous batch."""
+"""Maximum number of calls in one round trip; calls that must go together may exceed it."""
 
 TRIPS_MAX = 2
-"""Maximum number of concurrent round trips for one target. A second round trip starts only with a full batch."""
+"""Maximum number of concurrent round trips for one target. A second round trip starts only with a full batch.
+The process handles the answers to one batch while the server executes the next one."""
 
 CONNECTIONS_MAX = 64
 """Maximum number of concurrent round trips of the process."""

@@ -1,4 +1,5 @@
-"""Removes proxies from a pool on Redis: given proxies at once, or proxies that have been dead for long and are free.
+"""Removes proxies from a pool on Redis: those that a user names, even leased ones, or those that have been dead for
+long and are not leased.
 
 Leases are stored with the targets. On a cluster the targets and the pool may be on different servers, so no atomic step
 can check both. First each target, in one atomic step, forgets the dead proxies that it has not leased. It cannot lease

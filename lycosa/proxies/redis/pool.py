@@ -284,7 +284,7 @@ class RedisPool:
 
     async def _lease(self, target: str, grant: Grant) -> ProxyLease:
         proxy = await self._proxy(grant.key)
-        if proxy is None:  # the process that removed the proxy has not updated this target yet, or was killed before
+        if proxy is None:  # the process that removed the proxy has not updated this target yet, or was killed
             await self._calls.call_target(target, self._script(target).forget(grant.key))
             raise NoProxy(f"the proxy {grant.key} has just been removed")
         return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.drawn_from)

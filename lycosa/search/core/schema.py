@@ -1,6 +1,7 @@
 """The kinds of documents in an index, and the form in which they are added. The same for all back ends.
 
-The caller analyzes the texts: a text is folded words separated by spaces. So every back end finds the same documents.
+The caller analyzes the texts: a text consists of normalized words, separated by spaces. So every back end
+finds the same documents.
 """
 
 from __future__ import annotations

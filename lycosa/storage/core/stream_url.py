@@ -52,7 +52,7 @@ def _name(server: str, name: str) -> str:
         )
     if name and len(name) <= NAME_MAX and name.isprintable() and not set(name) & set("{}"):
         return name
-    raise UsageError(f"{server}: say which stream, {server}?stream=NAME (no braces, at most {NAME_MAX} characters)")
+    raise UsageError(f"{server}: name the stream, {server}?stream=NAME (no braces, at most {NAME_MAX} characters)")
 
 
 def _maxlen(server: str, text: str | None) -> int:

@@ -1,8 +1,7 @@
 """Encodes a text with one byte for each character. Its characters that are not ASCII, at most 128, are its alphabet.
 
-UTF-8 takes 2 to 4 bytes for a character of an alphabet, and zstd leaves about half of these bytes. An alphabet is
-stored with its text, as the differences of the sorted characters. So a text is encoded with an alphabet only if these
-characters occur often enough.
+UTF-8 takes 2 to 4 bytes for such a character, and zstd leaves about half of these bytes. The alphabet is stored with
+the text, as the differences of its sorted characters. So it is used only if its characters occur often enough.
 """
 
 from __future__ import annotations

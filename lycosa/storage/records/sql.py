@@ -33,7 +33,8 @@ MYSQL_PORT = 3306
 MYSQL_FULL = {1021, 1041, 1114}
 """Disk full, out of resources, table full."""
 NO_SPACE = "no space left on device"
-"""The message of the operating system, which servers quote in errors with other codes."""
+"""The operating system's message for a full disk. Servers quote it even in errors whose codes do not say that the disk
+is full."""
 EXTRAS = {"psycopg": "postgresql", "pymysql": "mysql"}
 
 
@@ -108,7 +109,7 @@ class SqlRecordStore(TableRecordStore):
         is_complete = "torrent_store" in there and self._query("SELECT 1 FROM torrent_store")  # its row is made last
         if is_complete and there != NAMES:  # dropping the others would lose torrents
             raise StateError(
-                f"{self._shown} lacks tables of Lycosa, {', '.join(sorted(NAMES - there))}: restore the database"
+                f"{self._shown} lacks these tables of Lycosa: {', '.join(sorted(NAMES - there))}; restore the database"
             )
         if not is_complete:  # else another process has made them
             for name in sorted(there):  # left by an interrupted creation
@@ -131,7 +132,7 @@ class SqlRecordStore(TableRecordStore):
             return None
         reason = str(error.args[-1] if error.args else error).strip().partition("\n")[0]
         if self._is_full(error) or NO_SPACE in str(error).lower():
-            return StorageFull(f"{self._shown}: the server has no space left ({reason}); nothing is lost: free space")
+            return StorageFull(f"{self._shown}: the server has no space left ({reason}); nothing is lost; make room")
         passing = isinstance(error, (self._module.OperationalError, self._module.InterfaceError, OSError))
         found = StorageUnavailable if passing else StorageError
         return found(f"{self._shown}: the database of torrents cannot be used: {reason}")

@@ -1,4 +1,4 @@
-"""Encodes an item as one line of JSON. Also creates the errors that sinks of such lines raise.
+"""Encodes an item as one line of JSON. Also makes the errors of the sinks that write such lines.
 
 An item may be a dict, a msgspec struct, a dataclass, or an attrs, pydantic or Scrapy item. It may contain text,
 numbers, dates (ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. NaN and infinity
@@ -103,7 +103,7 @@ def _unencodable_part(value: Any, path: str, depth: int) -> tuple[str, Any]:
     for name, part in _parts(value) if depth < SEARCH_DEPTH_MAX else ():
         try:
             _encode_with_surrogates(part)
-        except Exception:  # noqa: BLE001  this error, of any class, is the reason
+        except Exception:  # noqa: BLE001  whatever its class, this part cannot be encoded
             return _unencodable_part(part, f"{path}{name}" if path else name.removeprefix("."), depth + 1)
     return path, value
 

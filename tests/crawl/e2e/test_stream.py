@@ -259,7 +259,7 @@ def test_the_document_contains_the_code_of_the_example():
 @pytest.mark.parametrize(
     ("server", "output", "message"),
     [
-        ({}, "redis://127.0.0.1:{port}/0", "-o: redis://127.0.0.1:{port}/0: say which stream"),
+        ({}, "redis://127.0.0.1:{port}/0", "-o: redis://127.0.0.1:{port}/0: name the stream"),
         ({}, "redis://:hidden@127.0.0.1:{port}/0?queue=a", "unknown option 'queue'"),
         ({}, "kafka://127.0.0.1/items", "-o: kafka://127.0.0.1/items: items go to a file, or to a stream in Redis"),
         ({"password": "right"}, "redis://:hidden@127.0.0.1:{port}/0?stream=a", "refuses this user and password"),

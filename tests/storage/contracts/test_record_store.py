@@ -566,7 +566,7 @@ def test_a_missing_table_is_one_clear_error_and_the_others_are_kept(open_store: 
         await store.put([torrent(1)], NOW)
         await store._run(lambda: store._execute("ALTER TABLE torrent_changes RENAME TO elsewhere"))
         other = open_store()
-        with pytest.raises(StateError, match="lacks tables of Lycosa, torrent_changes: restore the database"):
+        with pytest.raises(StateError, match="lacks these tables of Lycosa: torrent_changes; restore the database"):
             await other.open()
         await other.close()
         await store._run(lambda: store._execute("ALTER TABLE elsewhere RENAME TO torrent_changes"))

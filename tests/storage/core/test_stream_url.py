@@ -35,10 +35,10 @@ def test_the_text_of_a_url_has_no_secrets(address, text):
     [
         ("http://:secret@host/x", "http://host/x: items go to a file, or to a stream in Redis: redis://HOST:6379/0?"),
         ("file:///items.jsonl", "file:///items.jsonl: items go to a file"),
-        ("redis://:secret@host/0", "redis://host/0: say which stream, redis://host/0?stream=NAME"),
-        ("redis://host/0?stream=", "say which stream"),
+        ("redis://:secret@host/0", "redis://host/0: name the stream, redis://host/0?stream=NAME"),
+        ("redis://host/0?stream=", "name the stream"),
         ("redis://host/0?stream={a}", "no braces"),
-        ("redis://host/0?stream=a%0Ab", "say which stream"),
+        ("redis://host/0?stream=a%0Ab", "name the stream"),
         ("redis://host/0?stream=" + "a" * 201, "at most 200 characters"),
         ("redis://host/0?queue=a", "unknown option 'queue'; write stream=, maxlen= only"),
         ("redis://host/items", "/items is not a database; write a number (a stream: redis://HOST:6379/0?stream=NAME)"),

@@ -1,4 +1,4 @@
-"""Stores the last proxy of each session in the crawl's key store: the cookies of a session are bound to its proxy."""
+"""Stores the last proxy of each session in the crawl's key store: its cookies are bound to that proxy."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Maintenance:
     def _refresh(self, table: RoutingTable, now: float, *, reachable: bool) -> list[Chore]:
         """Return a search in one bucket that has not changed for REFRESH_S.
 
-        If no node can reach us, the last search in the bucket counts instead of its last change.
+        If no node can reach us, the time since the last search in a bucket counts instead.
         """
         stale = [
             (changed_at if reachable else self._searched.get(index, changed_at), index)

@@ -28,7 +28,7 @@ PATIENCE_S = 1.0
 
 
 class SweepLane:
-    """The ids from `start` to `end`. Known nodes up to `position` were queried, or wait for their interval to end."""
+    """The ids from `start` to `end`. Known nodes up to `position` were queried, or must not be queried yet (BEP 51)."""
 
     def __init__(self, start: int, end: int, position: int) -> None:
         self.start, self.end, self.position = start, end, position
@@ -71,8 +71,8 @@ class SweepLane:
         head = self.ahead[0][0] if self.ahead else self.end
         if self.is_searching or (self.ahead and head - self.position <= GAP_NODES * spacing):
             return None
-        # The nodes of a small subtree (at most GAP_NODES on average) know each other. So all nodes in the subtree of
-        # the position are known already, except at the start of the lane.
+        # The nodes of a subtree with at most GAP_NODES nodes on average know each other. The node at the position was
+        # queried, so all nodes of its subtree are known. At the start of the lane no node was queried yet.
         subtree = 1 << (GAP_NODES * spacing).bit_length() - 1
         here = self.position if self.position == self.start else (self.position // subtree + 1) * subtree
         target = max(here, self._searched_to)

@@ -1,11 +1,11 @@
 """Lets the keys of a finished crawl expire, and makes them permanent again when the crawl is continued.
 
 1. Each partition announces the expiry if it has no unfinished URLs. The first one also requires that no worker is left.
-2. If the announcement of the first partition still holds, the keys get their time to live in small steps. Each step
-   requires that its partition still announces the expiry. The key with the announcement comes last.
+2. If the announcement of the first partition still holds, the expiry is set on the keys, a small batch at a time. For
+   each batch, its partition must still announce the expiry. The key with the announcement comes last.
 3. A worker that joins, or a process that pushes URLs, withdraws the announcements, beginning with the first partition,
-   and makes all keys permanent. If fewer than `revival.MARGIN_S` seconds were left until the expiry, it deletes what is
-   left of the crawl; otherwise it continues.
+   and makes all keys permanent. If the expiry was less than `revival.MARGIN_S` seconds away, the worker or process
+   deletes the remaining keys; otherwise the crawl continues.
 
 So a crawl with unfinished URLs keeps all of its keys, even if any of these processes dies at any point.
 """
@@ -27,7 +27,7 @@ from lycosa.frontier.redis.worker.session import Session
 WORKERS_MAX_S = SILENT_S + 0.5
 """Maximum seconds to wait for killed workers to expire.
 
-A worker that is still there after that time is alive. The last of these workers to end lets the crawl expire.
+A worker that is still listed after that time is alive. Then the last living worker lets the crawl expire when it ends.
 """
 
 WORKERS_CHECK_S = 0.1

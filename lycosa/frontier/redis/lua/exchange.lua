@@ -1,6 +1,7 @@
 -- The last part of the workers' script: the commands 'exchange' and 'cookies', and the dispatch of all commands.
 
--- The answer for a worker that did not receive the answer to its last exchange: all its leases with a transfer.
+-- The answer for a worker that did not receive the answer to its last exchange: all its leases whose transfers have
+-- not ended.
 local function repeated_answer(worker)
   local leases = {}
   local all = call('HGETALL', key.leases .. worker)
@@ -14,8 +15,9 @@ end
 -- Executes the verbs, then leases records. Arguments: the serial number of the exchange; the number of verbs, and the
 -- verbs; the number of leases wanted now, and in advance. The serial number rises by one with each exchange. If it
 -- repeats the last one, the worker did not get the last answer, and nothing is executed again. If it skips numbers,
--- exchanges were lost, either by the server (a replica took over, or it restarted) or by the worker. The worker must
--- also join again if the server may have lost its decision about a prepared commit.
+-- exchanges were lost, either by the server (a replica took over, or it restarted) or by the worker. Then the worker
+-- must join again (the answer 'unknown'). Likewise if the decision about a commit prepared here may have been lost in
+-- a change of server.
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   mark_alive(worker)

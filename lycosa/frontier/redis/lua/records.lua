@@ -2,7 +2,7 @@
 
 -- Fingerprints. A segment stores them in sets. As the number of fingerprints grows, one set after another is added.
 
-local SEEN_SET_MEAN = 256 -- average fingerprints in a set: up to 512, Redis stores each as 8 bytes
+local SEEN_SET_MEAN = 256 -- average fingerprints in a set; Redis stores each in 8 bytes if a set has at most 512
 local HASH_DIGITS = -9 -- the last 9 decimal digits of a fingerprint choose its set
 
 local seen_counts = {}
@@ -248,8 +248,8 @@ local function send(partition, entry)
   count('outgoing|', 1)
 end
 
--- Holds a link without a fingerprint until its page is committed, with its partition ("" for this one): if the page is
--- fetched again before that, the link is found again, and must not be queued twice.
+-- Holds a link without a fingerprint until its page is committed. If the page is fetched again before that, the link is
+-- found again, and must not be queued twice. The link is stored with its partition ("" for this one).
 local function hold_link(worker, partition)
   call('RPUSH', key.acked_links .. worker, partition .. '|' .. packed_push_argument())
 end

@@ -39,7 +39,7 @@ class Commits:
             await self._session.exchange([ExchangeRequest(partition) for partition in prepared])
         await self.wait_for_replicas(prepared)
         first.add("commit", self._number, len(positions), *fields)
-        # Exchange even if no verb is queued: an exchange of another task may have taken the verb and failed.
+        # Call `exchange` even if the commit is no longer queued: another task's exchange may have taken it and failed.
         await self._session.exchange([ExchangeRequest(first)])
         await self.wait_for_replicas([first])
         for partition in prepared:

@@ -25,8 +25,8 @@ from lycosa.infra.durable_files import replace_file
 class Membership:
     """`worker` is the worker's name. `name` is the name of its crawl, `crawl` the crawl's number ("" before it joins).
 
-    `starts` are the positions of the sinks when the worker first joined, in case the server loses the positions of all
-    its commits. Call `changed` after each change, to save it.
+    `starts` are the positions of the sinks when the worker first joined. They are used if the server has lost the
+    positions of all commits of this worker. Call `changed` after each change, to save it.
     """
 
     worker: str

@@ -303,7 +303,7 @@ def _value_at(data: object, path: str) -> object:
 def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
     """Return the pattern for a format such as `{host}:{port}`, and the names of its groups, in order.
 
-    A part ends at the first character of the text that follows it, so the pattern never backtracks.
+    A part cannot contain the first character of the text after it, so the pattern never backtracks.
     """
     pieces = VARIABLE.split(line)
     names, pattern = pieces[1::2], re.escape(pieces[0])
@@ -344,7 +344,7 @@ def _expand_environment(text: str, environ: Mapping[str, str], place: str) -> st
 def _problem(source: ProxySource, key: str) -> str:
     """Return the first problem of a source as "key: problem"; "" if there is none."""
     if not source.location:
-        return f"{key}: is missing: a source of this kind needs it{_example(source.kind)}"
+        return f"{key}: a source of this kind needs it{_example(source.kind)}"
     if wrong := next((name for name in source.tags if not NAME.fullmatch(name) or name == SOURCE), None):
         return f"tags: {wrong[:32]!r} is not a valid name of a tag"
     if problem := _problem_of_variables(source, key) if source.kind in KINDS_OF_KEY["variables"] else "":

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Removes a member that closes its queue. ARGV 5..: for each slot the number of its last call whose reply arrived.
+-- Removes a member that closes its queue. ARGV[5] and later: for each call slot of the member,
+-- the number of the last call whose reply has arrived.
 if call('ZSCORE', MEMBERS, me) then
   drop_replies(me, {unpack(ARGV, 5)})
   leave(me)

@@ -1,6 +1,7 @@
 #!lua
 -- Stores all items or none. ARGV[5]: '1' to register for a wake-up if there is no room, else '0'. ARGV[6]: the number
--- of items that must fit. Then two arguments for each item: its rank ('' in a queue without priorities) and its bytes.
+-- of free places needed: 1 in a lazy queue, else the number of items. Then two arguments for each item: its rank
+-- ('' in a queue without priorities) and its bytes.
 local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
 local refused = refusal()

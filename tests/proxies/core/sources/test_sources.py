@@ -103,7 +103,7 @@ def test_representations_hide_secrets() -> None:
     ("text", "message"),
     [
         ("kind = 'ftp'", "kind: this is not one of file, url, api, template, python"),
-        ("kind = 'file'", "path: is missing"),
+        ("kind = 'file'", "path: a source of this kind needs it"),
         ("kind = 'file'\npath = 'a'\nurl = 'http://x.example/'", "url: has no effect for kind = 'file'"),
         ("kind = 'file'\npath = 'a'\nitems = 'b'", "items: has no effect for kind = 'file'"),
         ("kind = 'file'\npath = 'a'\nevry = 5", "there is no 'evry': did you mean every?"),
