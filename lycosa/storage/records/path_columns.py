@@ -33,7 +33,7 @@ def to_columns(paths: list[bytes]) -> bytes:
     """Return the paths in columns: the lengths of the shared beginnings, the lengths of the shared ends, and the
     middles."""
     starts, ends, middles = bytearray(), bytearray(), []
-    last, following = b"", NEXT
+    last, following = b"", NEXT  # no path contains NEXT, so it never follows
     # In an encoded path, the first `head` bytes end with NEXT, and `tail` bytes follow. Without NEXT, `head` is 0, and
     # `tail` is the length of the path.
     last_head = last_tail = start = end = first = stop = 0
@@ -46,7 +46,7 @@ def to_columns(paths: list[bytes]) -> bytes:
             head = first + 1
         if head:
             tail -= stop
-            following = _following(path[first:stop])
+            following = _following(path[first:stop]) or NEXT
         else:
             following = NEXT
         if head and head == last_head:

@@ -95,6 +95,14 @@ def test_paths_of_any_characters_are_read_as_they_were_written():
         assert decode_content(encode_content(record), record.infohash_v1, None) == record, (name, paths)
 
 
+@pytest.mark.parametrize("last", ["1000000000", "", "a", "999999999", "999999998", "b.mkv"])
+def test_a_path_after_the_largest_number_is_read_as_it_was_written(last):
+    paths = ["999999997", "999999998", "999999999", last, last]
+    for rest in ("", ".mkv"):
+        record = replace(torrent(1, 1), files=tuple(StoredFile(path + rest, 0) for path in paths))
+        assert decode_content(encode_content(record), record.infohash_v1, None) == record
+
+
 @pytest.mark.parametrize(
     "name",
     [
