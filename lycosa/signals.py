@@ -1,4 +1,4 @@
-"""The signals of a crawl: `crawler.signals.connect(receiver, signals.item_scraped)`. See `crawl/events/signals.py`."""
+"""The signals of a crawl: `crawler.signals.connect(receiver, signals.item_scraped)`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: their names, defaults and kinds (`settings`, `kinds`), and the sources of their values (`layers`).
+"""The settings of a crawl.
 
 A setting has one name everywhere: `--max-body` on the command line, `max_body` in files and `-s`, `LYCOSA_MAX_BODY` in
 the environment. Scrapy's names are accepted in files, custom_settings and `-s` where the concept is the same.

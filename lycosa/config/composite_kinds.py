@@ -1,4 +1,4 @@
-"""The kinds of settings that hold several values: lists, and mappings from names. See `kinds`.
+"""Kinds of settings that hold several values: lists, and mappings from names.
 
 In text, elements are separated by commas or line ends; a mapping may also be a JSON object.
 """
@@ -25,12 +25,12 @@ EVERYWHERE = "*"
 SIMILARITY_MIN = 0.9
 """Minimum similarity at which an unknown path counts as a misspelled path of SCRAPY_PARTS.
 
-A correct path of another part of Scrapy is less similar to any of SCRAPY_PARTS.
+Correct paths of Scrapy's other parts are less similar.
 """
 
 
 class ListOf(NamedTuple):
-    """Several values of one kind: a list, or text with line ends or (with `commas`) commas between the elements.
+    """Values of one kind: a list, or text split at line ends or (with `commas`) at commas.
 
     With `distinct` no value may be given twice.
     """
@@ -62,7 +62,7 @@ class ListOf(NamedTuple):
 
 
 class OutputList(NamedTuple):
-    """One or several outputs for items; see `storage.core.output`. The default is none."""
+    """Outputs for items; see `storage.core.output`."""
 
     expected: str = "a file, '-', or a stream in Redis, or several"
 
@@ -99,8 +99,7 @@ class Networks(NamedTuple):
 class PartOrder(NamedTuple):
     """Which parts run, and in which order.
 
-    Maps a class, an object, `module:Class` or a short name to a number, or to None to disable it. In a list the parts
-    get the numbers 100, 200, 300, ...
+    Maps a class, an object, `module:Class` or a short name to a number, or to None to disable it.
     """
 
     expected: str = "a list of classes or 'module:Class', or a table that maps each to a number or none"
@@ -133,12 +132,12 @@ class UserTable(NamedTuple):
 
 
 def relative_outputs(base: Path, outputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the outputs. The relative paths of files are resolved against the folder `base`."""
+    """Resolve the relative paths of files against the folder `base`."""
     return tuple(str(base / each) if parse_output(each).path else each for each in outputs)
 
 
 def _split_outputs(text: str) -> list[str]:
-    """Return the outputs in a text: its lines, or its parts between commas if every part is an output."""
+    """Split a text into lines, or at commas if every part is then an output."""
     by_commas = split(text)
     return by_commas if all(map(_is_output, by_commas)) else split(text, commas=False)
 
@@ -162,7 +161,7 @@ def _output(text: object) -> str:
 
 
 def split(text: str, *, commas: bool = True) -> list[str]:
-    """Return the elements of a text: its lines, or its parts between commas if it is a single line."""
+    """Split a text into lines, or at commas if it is a single line."""
     elements = text.split("," if commas and "\n" not in text else "\n")
     return [element.strip() for element in elements if element.strip()]
 
@@ -198,14 +197,12 @@ def _table(value: object) -> Mapping[Any, Any]:
 
 
 def _numbered(entries: Sequence[str]) -> Iterator[tuple[str, str | int]]:
-    """Yield names with their numbers; a name without a number gets ORDER_STEP times its position."""
     for n, entry in enumerate(entries, 1):
         name, equals, order = entry.partition("=")
         yield name.strip(), order.strip() if equals else ORDER_STEP * n
 
 
 def _part(name: object) -> Any:
-    """Return a class or an object unchanged, and a name as `module:Class` or a short name."""
     if isinstance(name, type) or type(name).__module__ != "builtins":
         return name
     if not isinstance(name, str):

@@ -1,7 +1,6 @@
-"""The kinds of values that settings have: numbers with bounds, sizes, durations, booleans, choices, text, file paths.
+"""Kinds of settings with one value: numbers with bounds, sizes, durations, booleans, choices, text, file paths.
 
-A kind converts a value from a file, the environment or Python to the type of its setting, or describes which values are
-valid. It does not know the name of a setting, nor where the setting was given: `layers` does.
+A kind converts a value from a file, the environment or Python to the type of its setting, or says what is valid.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ PRINTABLE_LINE = re.compile(r"[\x20-\x7e]+")
 
 
 class SettingKind(Protocol):
-    """A kind of value that a setting may have."""
+    """The type of a setting, and what its valid values are."""
 
     @property
     def expected(self) -> str:
-        """Return a description of valid values, to follow "is not"."""
+        """Describe the valid values, as a phrase that follows "is not"."""
 
     def convert(self, value: object) -> Any:
         """Convert text or a TOML or Python value to the type of the setting.
 
-        Raises TypeError or ValueError for a value that is not as `expected`, or `BadSetting` with an explanation.
+        Raises `BadSetting` with an explanation, or TypeError or ValueError for a value that is not as `expected`.
         """
 
 
@@ -157,7 +156,7 @@ class Choice(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Text that matches `pattern`. `empty` is the result for empty text and None; `...` means that both are refused."""
+    """Text that matches `pattern`. Empty text and None become `empty`; if `empty` is `...`, they are refused."""
 
     expected: str
     pattern: re.Pattern[str]
@@ -192,7 +191,7 @@ class FilePath(NamedTuple):
 
 
 class PoolLocation(FilePath):
-    """Where a proxy pool is: a file or folder, in memory, or the URL of a server."""
+    """The location of a proxy pool: a file, a folder, memory, or the URL of a server."""
 
     def convert(self, value: object) -> str | None:
         if not value or not isinstance(value, (str, Path)):
@@ -205,7 +204,7 @@ class PoolLocation(FilePath):
 
 
 class BadElement(ValueError):
-    """An element of a setting with several values is invalid. The argument is this element."""
+    """One invalid element of a setting with several values; the argument is the element."""
 
 
 def is_none(value: object) -> bool:
@@ -214,7 +213,7 @@ def is_none(value: object) -> bool:
 
 
 def hide_login(url: object) -> object:
-    """Return a URL, or text meant as one, with `***` in place of its login, for messages."""
+    """Replace the login in a URL, or in text meant as one, by `***`."""
     return LOGIN.sub(r"\1***@", url) if isinstance(url, str) else url
 
 

@@ -3,8 +3,8 @@
     defaults < pyproject.toml [tool.lycosa] < lycosa.toml (top level, then [crawl]) < LYCOSA_*
              < the spider's custom_settings < -s NAME=VALUE < the other options
 
-The files are those of the project: the nearest folder with settings, from the current folder upwards. An unknown name
-or an invalid value raises `BadSetting`: one line that says what is wrong, where, and what to write instead.
+The files are those of the nearest folder with settings, from the current folder upwards. An unknown name or an invalid
+value raises `BadSetting`: one line that says what is wrong, where, and what to write instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lycosa.storage.core.stream_url import is_address
 SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
 NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY"})
-"""Environment variables that begin with LYCOSA_ but are not settings. LYCOSA_DEBUG=1 shows tracebacks."""
+"""Environment variables that are not settings. LYCOSA_DEBUG=1 shows tracebacks."""
 SIMILARITY_SURE = 0.8
 """Minimum similarity at which an unknown name counts as a misspelled setting, not as one of the user's own."""
 
@@ -58,9 +58,9 @@ def load(
 ) -> Settings:
     """Return the settings of a run. Raises `BadSetting`.
 
-    `flags` holds the command-line options by setting name (None: not given), `sets` the texts after `-s`. The project
-    is searched from `folder` upwards. `spider_place` is the place of `spider_settings` in messages. If `places` is
-    given, the place of each setting that is not a default is added to it.
+    `flags` maps setting names to the values of command-line options (None: not given); `sets` holds the texts after
+    `-s`. The project is searched from `folder` upwards. Messages name `spider_place` for `spider_settings`. `places`
+    receives the place of each setting that is not a default.
     """
     project = find_project(folder)
     base = None if project in {None, folder.absolute()} else project
@@ -82,21 +82,21 @@ def flag(name: str) -> str:
 
 
 def did_you_mean(name: str) -> str:
-    """Return the end of an error message that suggests this name; "" for no name."""
+    """Return ": did you mean NAME?", the end of an error message; "" for no name."""
     return f": did you mean {name}?" if name else ""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message that suggests the known name nearest to `name`, or ""."""
+    """Return the end of an error message that suggests the most similar known name; "" if none is similar."""
     import difflib  # slow to import, and needed only for mistakes
 
     return did_you_mean(next(iter(difflib.get_close_matches(name, list(known), n=1)), ""))
 
 
 def unknown_setting(name: str) -> str:
-    """Return the message for an unknown setting: its new name, a suggestion, or where the user's own settings go.
+    """Say what to write instead of an unknown setting.
 
-    A name that is only roughly similar to a setting (TEXT_LIMIT to DEPTH_LIMIT) gets both hints.
+    A name that is only roughly similar to a setting (TEXT_LIMIT to DEPTH_LIMIT) gets two hints.
     """
     if renamed := renamed_setting(name):
         return renamed
@@ -112,7 +112,7 @@ def unknown_setting(name: str) -> str:
 class _Merged:
     """The layers merged so far.
 
-    `combined` maps the name of our setting in COMBINATIONS to the values that were given for Scrapy's settings.
+    `combined` maps each of our settings in COMBINATIONS to the given values of Scrapy's settings.
     """
 
     places: dict[str, str]
@@ -172,7 +172,7 @@ def _is_path(location: str | None) -> bool:
 
 
 def _convert(given: RawSetting, name: str, convert: Callable[[], Any]) -> Any:
-    """Return the result of `convert`. Raises `BadSetting` with the place if it fails."""
+    """Call `convert`. Raises `BadSetting` with the place if the call fails."""
     try:
         return convert()
     except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:
@@ -183,7 +183,6 @@ def _convert(given: RawSetting, name: str, convert: Callable[[], Any]) -> Any:
 
 
 def _where(given: RawSetting) -> str:
-    """Return the place, with the name of the setting unless the place contains it."""
     return given.place if given.place.startswith(("-", PREFIX)) else f"{given.place}: {given.name}"
 
 
@@ -197,7 +196,6 @@ def _shown(value: object) -> str:
 
 
 def _nearest(name: str, cutoff: float = 0.6) -> str:
-    """Return the setting with the most similar name; "" if none is similar."""
     import difflib
 
     names = [*kinds(), *SCRAPY_NAMES, *UNSUPPORTED] if name.isupper() else [*kinds()]
@@ -224,7 +222,7 @@ def _from_text(text: str) -> RawSetting:
 
 
 def _from_files(folder: Path, base: Path | None) -> Iterator[RawSetting]:
-    """Yield the settings of each file: its top level, then its table `crawl`. The table `proxies` is for pools."""
+    """Yield the settings of each file: its top level, then its table `crawl`."""
     for place, table in read_files(folder):
         crawl = table.get("crawl", {})
         if not isinstance(crawl, Mapping):

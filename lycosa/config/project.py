@@ -17,16 +17,13 @@ PROXIES = "proxies"
 
 
 def find_project(folder: Path) -> Path | None:
-    """Return the nearest folder with settings, from `folder` upwards; None if there is none."""
+    """Return the nearest folder with settings, from `folder` upwards."""
     folder = folder.absolute()
     return next((each for each in (folder, *folder.parents) if _has_settings(each)), None)
 
 
 def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
-    """Return the tables of settings in a folder with their places; later ones override earlier ones.
-
-    Raises `BadSetting`.
-    """
+    """Return pairs of place and table; later tables override earlier ones. Raises `BadSetting`."""
     shared: object = read_toml(folder / SHARED_FILE)
     for key in ("tool", "lycosa"):
         shared = shared.get(key, {}) if isinstance(shared, Mapping) else {}
@@ -38,7 +35,7 @@ def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
 def read_proxies(folder: Path) -> tuple[str, Mapping[str, object]]:
     """Return the place and the table `proxies` of the project that contains `folder`. Raises `BadSetting`.
 
-    If both files have the table, that of lycosa.toml is used. If neither has it, the result is empty.
+    The table in lycosa.toml hides that in pyproject.toml. Without a table the result is empty.
     """
     project = find_project(folder)
     for place, table in reversed(read_files(project) if project else []):

@@ -1,7 +1,6 @@
-"""Old names of settings and command-line options, which are refused with a message that gives the new name.
+"""Old names of settings and options. They are refused with a message that gives the new name.
 
-Until 1.0 a renamed setting keeps no alias. `layers` looks up unknown settings here, and the command line looks up
-unknown options.
+Until 1.0 a renamed setting keeps no alias.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ SETTINGS: Mapping[str, str] = {
     "redirects_max": "max_redirects",
     "url_length_max": "max_url_length",
 }
-"""Old name -> new name, or "" if the setting was removed. The option of a setting needs no entry in `OPTIONS`."""
+"""Old name -> new name, or "" if the setting was removed. Command-line options follow."""
 
 OPTIONS: Mapping[str, str] = {
     "--state-of": "--status",
@@ -37,20 +36,20 @@ POLICY_KEYS: Mapping[str, str] = {
 
 
 def renamed_setting(name: str) -> str:
-    """Return the message for an old setting name, without saying where it was set; "" for any other name."""
+    """Return the message for an old setting name; "" for any other name."""
     old = name.replace("-", "_")
     return _message(f"setting {name!r}", repr(SETTINGS[old]) if SETTINGS[old] else "") if old in SETTINGS else ""
 
 
 def renamed_variable(prefix: str, name: str) -> str:
-    """Return the message for an environment variable named after an old setting; "" for any other name."""
+    """Return the message for an environment variable named after an old setting; "" for any other variable."""
     if name not in SETTINGS:
         return ""
     return _message(prefix + name.upper(), prefix + SETTINGS[name].upper() if SETTINGS[name] else "")
 
 
 def renamed_option(option: str) -> str:
-    """Return the message for an old command-line option; "" for any other option."""
+    """Return the message for an old option; "" for any other option."""
     if option in OPTIONS:
         return _message(f"option {option}", OPTIONS[option])
     name = option.removeprefix("--").replace("-", "_")
@@ -60,7 +59,7 @@ def renamed_option(option: str) -> str:
 
 
 def renamed_policy(table: object) -> str:
-    """Return the message for the first old policy key in a `proxies` table, with its place; "" if there is none."""
+    """Return the message for the first old key in a `proxies` table, with its place; "" if there is none."""
     if not isinstance(table, Mapping):
         return ""
     targets = table.get("targets")

@@ -1,7 +1,4 @@
-"""Scrapy's settings that Lycosa has under another name, and the conversion of their values in both directions.
-
-All other settings of Scrapy are in `scrapy_unsupported`.
-"""
+"""Scrapy's settings that Lycosa has under another name, with conversions of their values."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from lycosa.core.units import DAY_S
 
 MIB = 1024**2
 DEFAULT_POLICY = "no-referrer-when-downgrade"
-"""The W3C policy that has the same effect as Scrapy's default policy, for http and https."""
+"""The W3C policy with the effect of Scrapy's default policy, for http and https."""
 
 
 class Equivalent(NamedTuple):
@@ -39,7 +36,7 @@ def _replace(word: object, replacement: object, value: Any) -> Any:
 
 
 def _multiply(factor: float, value: Any) -> Any:
-    """Convert a value to our unit; 0, which means "no limit" in Scrapy, becomes None."""
+    """Convert to our unit. Scrapy's 0 ("no limit") becomes None."""
     number = float(value)
     return round(number * factor) if number else None
 
@@ -144,10 +141,10 @@ EQUIVALENTS: Mapping[str, Equivalent] = {
 
 
 class Combination(NamedTuple):
-    """A setting of ours that replaces two of Scrapy's, `names`.
+    """Our setting in place of two of Scrapy's, `names`.
 
-    `read` takes the given values of Scrapy's settings by name, and returns our value (None for no value). `writes` has
-    two functions: each converts our value to the value of one of Scrapy's settings.
+    `read` gets the given values by Scrapy's names and returns ours (None: no value). Each function in `writes` converts
+    our value to that of one of Scrapy's settings.
     """
 
     names: tuple[str, str]
@@ -156,7 +153,7 @@ class Combination(NamedTuple):
 
 
 def _cache(given: Mapping[str, Any]) -> Any:
-    """Return the mode of the cache. Scrapy's cache policy alone does not enable the cache."""
+    """Scrapy's cache policy alone does not enable the cache."""
     policy = str(given.get("HTTPCACHE_POLICY", "DummyPolicy")).rpartition(".")[2]
     kind = {"DummyPolicy": "replay", "RFC2616Policy": "rfc9111"}.get(policy, policy)
     if "HTTPCACHE_ENABLED" not in given:
@@ -165,7 +162,7 @@ def _cache(given: Mapping[str, Any]) -> Any:
 
 
 def _referrer(given: Mapping[str, Any]) -> Any:
-    """Return the policy, which is given as text or as a class in Scrapy."""
+    """Scrapy gives the policy as text or as a class."""
     if not _boolean(given.get("REFERER_ENABLED", True)):
         return "no-referrer"
     policy = given.get("REFERRER_POLICY", DEFAULT_POLICY)
@@ -182,7 +179,7 @@ COMBINATIONS: Mapping[str, Combination] = {
         ("REFERER_ENABLED", "REFERRER_POLICY"), _referrer, (lambda value: value != "no-referrer", lambda value: value)
     ),
 }
-"""The combinations, by the name of our setting."""
+"""Combinations, by the name of our setting."""
 
 SCRAPY_NAMES: Mapping[str, str] = {
     **{name: each.setting for name, each in EQUIVALENTS.items()},

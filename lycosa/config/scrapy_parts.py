@@ -1,6 +1,6 @@
-"""Maps Scrapy's built-in components to the short names of their Lycosa counterparts.
+"""Map Scrapy's built-in components to the short names of Lycosa's.
 
-This way `"scrapy.downloadermiddlewares.retry.RetryMiddleware": None` disables retries, as in Scrapy.
+`"scrapy.downloadermiddlewares.retry.RetryMiddleware": None` then disables retries, as in Scrapy.
 """
 
 from __future__ import annotations

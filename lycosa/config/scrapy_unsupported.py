@@ -1,7 +1,7 @@
-"""Scrapy's settings that Lycosa does not have: those that are ignored, and those that are refused with advice.
+"""Scrapy's settings that Lycosa ignores, and those that it refuses with advice.
 
-Settings of Scrapy's internals are ignored, and so are settings that enable what Lycosa always does. A setting whose
-effect a user would miss is refused, unless its value is the behaviour of Lycosa anyway.
+Ignored settings concern Scrapy's internals or enable what Lycosa always does. Lycosa refuses a setting whose effect a
+user would miss, unless the value describes what Lycosa does anyway.
 """
 
 from __future__ import annotations
@@ -145,4 +145,3 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
 UNSUPPORTED: Mapping[str, UnsupportedSetting] = {
     name: UnsupportedSetting(advice, harmless) for advice, names in _UNSUPPORTED for name, harmless in names.items()
 }
-"""The refused settings, by their names."""

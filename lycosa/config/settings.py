@@ -1,7 +1,4 @@
-"""Every setting of a crawl: its name, meaning, default and range.
-
-Scrapy's names are in `scrapy_names`; docs/settings.md explains the settings in more detail, in the same groups.
-"""
+"""Every setting of a crawl: its name, meaning, default and range. docs/settings.md explains them in the same groups."""
 
 from __future__ import annotations
 
@@ -60,7 +57,7 @@ PartTable = Annotated[Mapping[str | type, int | None], PartOrder()]
 @public
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a crawl. Every field has a valid default."""
+    """The settings of a crawl."""
 
     # What is crawled
 
@@ -345,6 +342,6 @@ class Settings:
 
 @cache
 def kinds() -> Mapping[str, SettingKind]:
-    """Return the kind of each setting by name, from the annotations of `Settings`."""
+    """Return the kind of each setting, from the annotations of `Settings`."""
     hints = get_type_hints(Settings, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items()}

@@ -1,4 +1,4 @@
-"""Suggestions for a file that does not exist: whether text looks like a file, and which files have similar names."""
+"""Suggest names for a file that does not exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def looks_like_a_list_file(text: str) -> bool:
 
 
 def suggest_file(text: str, fits: Callable[[Path], bool] = Path.is_file) -> str:
-    """Return the end of an error message for a missing file: the most similar name in its folder that `fits`."""
+    """Return the end of an error message that suggests the most similar name in the folder that `fits`."""
     folder, name = os.path.split(text)
     by_name = {each.lower(): each for each in islice(_names(folder), NAMES_MAX)}
     near = [by_name[each] for each in difflib.get_close_matches(name.lower(), by_name, n=5)]

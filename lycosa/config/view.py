@@ -1,9 +1,9 @@
-"""The settings as the user's code sees them: a dict with our names, Scrapy's names, and the user's own names.
+"""The settings as the user's code sees them: a read-only mapping with our names, Scrapy's names, and the user's own.
 
     crawler.settings["delay"]   crawler.settings.getfloat("DOWNLOAD_DELAY")   crawler.settings.get("SHOP_TOKEN", "")
 
-A name of Scrapy returns Scrapy's value: 0 where ours is None, megabytes where ours is in bytes. The user's own names
-are the keys of the table `user`. The dict is read-only.
+A name of Scrapy gives Scrapy's value: 0 where ours is None, megabytes where ours is in bytes. The user's own names are
+the keys of the table `user`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Distinguish public IP addresses from private ones, and names that can only be local from all others.
+"""Tell public IP addresses from private ones.
 
-Used by the guard that prevents links on public pages from reaching private services. No function raises an error. In
-doubt an address counts as private, and so does text that is not an address. An address that embeds an IPv4 address
-(mapped, NAT64, 6to4) is public if the embedded address is public.
+This guard keeps links on public pages from reaching private services. No function raises. In doubt an address counts as
+private, and so does text that is not an address. An address that embeds an IPv4 address (mapped, NAT64, 6to4) is public
+if the embedded address is public.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ EMBEDDING_V4 = [
 ]
 
 HOSTS_MAX = 16_384
-"""Maximum number of hosts whose result is cached. Links are checked one by one, and most lead to the same few hosts."""
+"""Maximum number of hosts whose result is cached; most links lead to the same few hosts."""
 
 PRIVATE_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa")
-"""Names that are never delegated (RFC 6761, 6762, 8375, ICANN's `internal`). They and their subdomains are local."""
+"""Names that are never delegated (RFC 6761, 6762, 8375, ICANN's `internal`), with their subdomains."""
 
 
 def is_public(ip: str) -> bool:
-    """Return whether this is a globally reachable IPv4 or IPv6 address; False for text that is not an address."""
+    """Return whether the address is globally reachable; False for text that is not an address."""
     try:
         address = ip_address(ip)
     except ValueError:
@@ -71,8 +71,8 @@ def is_public(ip: str) -> bool:
 def looks_private(host: str) -> bool:
     """Return whether a host, as written in a URL, is certainly private. Names are not looked up.
 
-    Private hosts are addresses that are not public (in any spelling), names such as `localhost` or `printer.local`, and
-    text that is not a host at all.
+    Private are addresses that are not public, names such as `localhost` or `printer.local`, and text that is not a
+    host.
     """
     name = host.strip("[]")
     try:

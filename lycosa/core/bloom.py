@@ -1,10 +1,10 @@
 """A Bloom filter that grows with its contents and keeps its rate of false positives.
 
-It consists of layers of fixed size (rbloom). Each layer has `GROWTH` times the capacity of the one before, up to
-`CAPACITY_MAX`, and half its rate of false positives, so that the total rate stays below twice that of the first layer
-(Almeida et al., Scalable Bloom Filters, 2007). A look-up queries every layer, so there are few layers.
+The filter consists of layers of fixed size (rbloom). Each further layer has `GROWTH` times the capacity of the layer
+before, up to `CAPACITY_MAX`, and half its rate of false positives. So the total rate stays below twice that of the
+first layer (Almeida et al., Scalable Bloom Filters, 2007). A look-up queries every layer, so there are few layers.
 
-Elements are 64-bit fingerprints, which are hashes already. Pure: bytes in and out; damaged bytes raise `ValueError`.
+Elements are 64-bit fingerprints, which are hashes already.
 """
 
 from __future__ import annotations
@@ -33,20 +33,14 @@ EXPECTED_MAX = 1_000_000_000
 """Maximum capacity of the first layer, in fingerprints (`--expected-urls`): 1.2 GB of memory per open segment."""
 
 EXPLAINED_MAX = 10**15
-"""Maximum number of fingerprints for which `too_large` calculates the memory.
-
-The setting `expected_urls` refuses larger numbers without this calculation.
-"""
+"""Maximum number of fingerprints for which `too_large` calculates the memory; the setting refuses more anyway."""
 
 CAPACITY_MAX = 64_000_000
-"""Maximum capacity of a further layer, in fingerprints.
-
-A layer is saved as a whole; with this capacity it takes about 100 MB.
-"""
+"""Maximum capacity of a further layer, in fingerprints. A layer is saved as a whole, and this one takes 100 MB."""
 
 LAYERS_MAX = 12
 BATCH_MAX = 100_000
-"""Maximum number of fingerprints read from an iterator at once, since a filter may be rebuilt from 100 million."""
+"""Maximum number of fingerprints read from an iterator at once."""
 
 CHECKSUM_BYTES = 8
 SPARSE = 16
@@ -54,12 +48,13 @@ SPARSE = 16
 
 
 def memory_bytes(expected: int, rate: float = FALSE_POSITIVES) -> int:
-    """Return the bytes of memory of a layer (Bloom, 1970): 1.2 per fingerprint at the default rate."""
+    """Return the memory of a layer (Bloom, 1970): 1.2 bytes per fingerprint at the default rate."""
     return round(expected * -log(rate) / log(2) ** 2 / 8)
 
 
 def too_large(expected: int) -> str:
-    """Return why a filter cannot start with this capacity; "" if it can, or if the capacity exceeds `EXPLAINED_MAX`."""
+    """Return why a filter cannot start with this capacity; "" if it can, or if the capacity is `EXPLAINED_MAX` or
+    more."""
     if not EXPECTED_MAX < expected < EXPLAINED_MAX:
         return ""
     takes, most = format_size(memory_bytes(expected)), format_size(memory_bytes(EXPECTED_MAX))
@@ -70,7 +65,7 @@ def too_large(expected: int) -> str:
 
 
 class LayerHeader(msgspec.Struct, array_like=True, frozen=True):
-    """Describes the saved bits of a layer; `packed`: whether they are compressed."""
+    """Describes the saved bits of a layer, compressed if `packed`."""
 
     capacity: int
     count: int
@@ -79,7 +74,7 @@ class LayerHeader(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Layer:
-    """One filter of fixed size."""
+    """A filter of fixed size."""
 
     __slots__ = ("bits", "capacity", "count", "rate")
 
@@ -90,7 +85,7 @@ class Layer:
         self.bits = Bloom(capacity, rate, index) if bits is None else bits
 
     def dump(self) -> bytes:
-        """Return the layer as bytes, with a checksum in front."""
+        """Return the layer as bytes that begin with a checksum."""
         sparse = self.count * SPARSE < self.capacity
         bits = compress(self.bits.save_bytes(), 1) if sparse else self.bits.save_bytes()
         body = msgspec.msgpack.encode((LayerHeader(self.capacity, self.count, self.rate, sparse), bits))
@@ -110,9 +105,9 @@ class Layer:
 
 
 class Filter:
-    """A growing Bloom filter. `layers` starts with the newest, which holds most of the fingerprints.
+    """A growing Bloom filter. The newest layer is the first, since it holds most fingerprints.
 
-    `bits` are the rbloom filters of the layers, for hot loops in which a method call would cost too much.
+    Hot loops use `bits`, the rbloom filters of the layers, because a method call would cost too much.
     """
 
     __slots__ = ("_rate", "bits", "layers", "newest")
@@ -135,7 +130,6 @@ class Filter:
             self._count(len(added))
 
     def _count(self, added: int) -> None:
-        """Count fingerprints added to the newest layer, and add another layer when it is full."""
         last = self.newest
         last.count += added
         # Beyond LAYERS_MAX the rate of false positives grows, but memory and look-up time stay bounded.

@@ -39,13 +39,14 @@ def http_date(value: str, now: float) -> float | None:
 
 
 def cookie_date(text: str) -> float | None:
-    """Return the unix seconds of a date in any format that browsers accept (RFC 6265 §5.1.1); None for other text."""
+    """Return the unix seconds of a date in any format that browsers accept (RFC 6265 §5.1.1); None for any other
+    text."""
     date = _parse(text)
     return None if date is None else date.timestamp()
 
 
 def _parse(text: str) -> datetime | None:
-    """Give each token of the text to the first missing part that it fits, in this order: time, day, month, year."""
+    """Use each token for the first missing part that it fits: time, day, month, year."""
     time = day = month = year = None
     for token in _DELIMITERS.split(text):
         if time is None and (found := _TIME.match(token)):

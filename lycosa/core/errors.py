@@ -185,8 +185,8 @@ class BadQuery(IndexFailure):
 class FetchError(LycosaError):
     """The transfer failed."""
 
-    # For transfers through a proxy. `reached`: there was a connection to the proxy, so the proxy itself did not fail.
-    # `latency_s`: how long a new connection through the proxy to the host took; None if none was made.
+    # For transfers through a proxy. `reached`: a connection to the proxy was made, so the proxy itself did not fail.
+    # `latency_s`: the time for a new connection through the proxy to the host; None if none was made.
 
     retry = True
     reached = False
@@ -203,7 +203,7 @@ class ConnectFailed(FetchError):
 
 
 PROXY_LOGIN_REFUSED = "proxy refused the login"
-"""The reason of a `ConnectFailed`, the same for HTTP and SOCKS proxies: outcomes are classified by this text."""
+"""Reason of a `ConnectFailed`, the same for HTTP and SOCKS. Outcomes are classified by this text."""
 
 
 class ProxyFailed(ConnectFailed):
@@ -262,10 +262,7 @@ class IgnoreRequest(LycosaError):
     """The request was ignored."""
 
     inline = False
-    """Whether the ignored request comes from `await self.fetch`.
-
-    If False, it is the request whose page is being visited.
-    """
+    """True for a request of `await self.fetch`; False for the request whose page is being visited."""
 
 
 @public
@@ -305,8 +302,8 @@ class DontCloseSpider(LycosaError):
 class StopDownload(IgnoreRequest):
     """Stop reading the body."""
 
-    # With `fail` the errback gets this exception, whose `response` has the part of the body that was read. Without
-    # `fail` the callback gets that response.
+    # With `fail` the errback gets this exception, otherwise the callback gets `response`. Its body is the part that was
+    # read.
 
     response: Any = None
 

@@ -1,7 +1,5 @@
-"""HTTP header fields as received: names are case-insensitive, repeated fields are kept, parsing is lazy.
-
-Parsing never raises: a line without a colon is skipped.
-"""
+"""HTTP header fields as received: names are case-insensitive, repeated fields are kept, parsing is lazy and never
+raises."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 
 class Headers:
-    """The header fields of one response (RFC 9110 §5). Values are decoded as Latin-1, so that no byte is lost."""
+    """The header fields of one response (RFC 9110 §5). Values are decoded as Latin-1, which loses no byte."""
 
     __slots__ = ("_fields", "_raw")
 
@@ -19,7 +17,6 @@ class Headers:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]]) -> Headers:
-        """Build from (name, value) pairs."""
         return cls("".join(f"{name}: {value}\r\n" for name, value in pairs).encode("latin-1", "replace"))
 
     def _parsed(self) -> dict[str, list[str]]:
@@ -32,13 +29,13 @@ class Headers:
         return self._fields
 
     def may_have(self, name: bytes) -> bool:
-        """Return False only if no field has this lower-case name. True may be a false positive. Does not parse."""
+        """Return False only if no field has this lower-case name; True may be a false positive. Does not parse."""
         if self._fields is not None:
             return name.decode("latin-1") in self._fields
         return name in self._raw.lower()  # the name may also occur in a value: hence "may"
 
     def get(self, name: str, default: str = "") -> str:
-        """Return the last value of a field, or `default`."""
+        """Return the last value of a field."""
         values = self._parsed().get(name.lower())
         return values[-1] if values else default
 

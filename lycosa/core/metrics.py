@@ -17,7 +17,7 @@ Samples = Sequence[tuple[Mapping[str, str], float]]
 
 
 class Metric(NamedTuple):
-    """One metric. `kind` is counter or gauge; a sample consists of labels and a value."""
+    """A metric. `kind` is counter or gauge; each sample has labels and a value."""
 
     name: str
     kind: str
@@ -26,7 +26,7 @@ class Metric(NamedTuple):
 
 
 def exposition(metrics: Iterable[Metric]) -> bytes:
-    """Return metrics as text. Raises `ValueError` for an invalid name."""
+    """Format metrics. Raises `ValueError` for an invalid name."""
     lines: list[str] = []
     for metric in metrics:
         if not NAME.fullmatch(metric.name) or (metric.kind == "counter") != metric.name.endswith("_total"):

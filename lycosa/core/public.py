@@ -1,6 +1,6 @@
-"""Set the module of exported classes and functions to `lycosa`, wherever they are defined.
+"""Give exported classes and functions the module `lycosa`.
 
-A pickle stores the module name of each class, so pickles in a stored queue stay readable when a class moves.
+A pickle stores the module of a class, so pickles in a stored queue stay readable when the class moves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ Named = TypeVar("Named")
 
 
 def public(named: Named) -> Named:
-    """Set the module of a class or function to `lycosa`. Must be the top decorator: others need the real module."""
+    """Set the module to `lycosa`. Must be the top decorator, because other decorators need the real module."""
     if isinstance(named, type):
         own = vars(named).get("__annotations__")
         if own:  # string annotations can be resolved only in the module that imports the names

@@ -1,4 +1,4 @@
-"""Limits the rate of events of each of many hosts or clients, with a table of limited size. A check takes 1 µs."""
+"""Limit the rate of events of each of many hosts or clients, in a table of limited size. A check takes 1 µs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 ROUNDING_S = 1e-6
-"""Tolerance for rounding errors of times."""
 
 
 class RateLimit(Generic[Key]):
-    """Allows each key `burst` events at once, and `per_s` events a second on average.
+    """Allow each key `burst` events at once, and `per_s` events a second on average.
 
-    The entry of a key is the time at which its full burst is available again (GCRA); after that the entry is not
-    needed. There are two generations of entries. The older one is dropped when all its entries have expired. With
-    `refuse_when_full` a full table refuses unknown keys, so the limit always holds. Without it, a full table drops the
+    A key's entry is the time at which its full burst is available again (GCRA); after this time the entry expires.
+    Entries are in two generations. The older generation is dropped when all its entries have expired. With
+    `refuse_when_full` a full table refuses unknown keys, so the limit always holds. Otherwise a full table drops the
     older generation early, so a flood of forged addresses does not lock out other clients.
     """
 
@@ -34,7 +33,7 @@ class RateLimit(Generic[Key]):
         return len(self._recent) + len(self._older)
 
     def allow(self, key: Key, now: float) -> bool:
-        """Return whether one more event is within the limit of the key; if so, count it."""
+        """Count one more event of the key, unless that would exceed the limit."""
         if now - self._started >= self._generation_s:
             self._next_generation(now)
         whole_at = self._whole_at(key)
@@ -55,7 +54,7 @@ class RateLimit(Generic[Key]):
             self._older[key] -= self._interval_s
 
     def ready_at(self, key: Key, now: float) -> float:
-        """Return the earliest time at which the next event is within the limit; at least `now`. Counts no event."""
+        """Return the earliest time of the next allowed event, at least `now`. Counts no event."""
         ready_at = self._whole_at(key) - self._tolerance_s
         return now if ready_at <= now else ready_at + ROUNDING_S
 

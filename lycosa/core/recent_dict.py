@@ -1,4 +1,4 @@
-"""A dict of limited size that keeps the most recent entries, for example of hosts, sessions or requests."""
+"""A dict of limited size that keeps the most recent entries."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""Parse a Redis URL. Pure: no connection is made, no file is opened, and files named in the URL need not exist.
+"""Parse a Redis URL, without connecting and without opening the files that the URL names.
 
     redis://[USER:PASSWORD@]HOST[:PORT][/DB]                          one server, or any node of a cluster
-    unix://[USER:PASSWORD@]/PATH.sock[?db=N]                          the same through a Unix socket
+    unix://[USER:PASSWORD@]/PATH.sock[?db=N]                          one server, through a Unix socket
     redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST...               a cluster; lists some of its nodes
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST.../NAME[/DB]    the master that these Sentinels know as NAME
 
-`rediss` instead of `redis` means TLS. Then ?ca=FILE is the certificate authority to trust, and ?cert=FILE&key=FILE our
-certificate and its key. ?sentinel_user=USER&sentinel_password=PASSWORD is the login for the Sentinels. A caller may
-accept further options.
+`rediss` instead of `redis` means TLS, with the options ?ca=FILE (the authority to trust) and ?cert=FILE&key=FILE (our
+certificate). ?sentinel_user=USER&sentinel_password=PASSWORD is the login for the Sentinels.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from lycosa.core.errors import UsageError
 
 PORT, SENTINEL_PORT = 6379, 26379
 DIGITS_MAX = 9
-"""Maximum number of digits in the number of a database."""
+"""Maximum number of digits of a database number."""
 
 TLS_FILES = ("ca", "cert", "key")
 SENTINEL_OPTIONS = ("sentinel_user", "sentinel_password")
 
 
 class RedisMode(Enum):
-    """The kind of server that the URL names."""
+    """The kind of server that a URL names."""
 
     SERVER = "server"
     CLUSTER = "cluster"
@@ -43,7 +42,7 @@ MODES = {
 
 
 class RedisAddress(NamedTuple):
-    """A parsed URL. `text` is the URL without its secrets, for messages; `extra` holds the options of the caller."""
+    """A parsed URL. `text` is the URL without its secrets, for messages; `extra` holds the caller's options."""
 
     text: str
     mode: RedisMode
@@ -59,12 +58,12 @@ class RedisAddress(NamedTuple):
 
 
 def is_redis_url(path: object) -> bool:
-    """Return whether this is a Redis URL rather than the path of a folder."""
+    """Return whether this is a Redis URL rather than a path."""
     return isinstance(path, str) and "://" in path and path.partition("://")[0] in MODES
 
 
 def parse_redis_url(url: str, extra: Collection[str] = ()) -> RedisAddress:
-    """Parse a URL; `extra` names the further options that the caller accepts. Raises `UsageError`."""
+    """Parse a URL; `extra` names further options to accept. Raises `UsageError`."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -114,7 +113,7 @@ def _node(text: str, host: str, port: int) -> tuple[str, int]:
 
 
 def _master_and_database(text: str, parts: SplitResult, mode: RedisMode, options: dict[str, str]) -> tuple[str, int]:
-    """Return the name of the master ("" without Sentinels) and the number of the database."""
+    """Return the name of the master ("" without Sentinels) and the database number."""
     path = parts.path.strip("/")
     if parts.scheme == "unix":
         if not path:

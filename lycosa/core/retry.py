@@ -1,8 +1,8 @@
-"""Decide when to retry a failed fetch. Pure: time and jitter are arguments.
+"""Decide when to retry a failed fetch.
 
-The back-off is exponential; half of each interval is random, so that clients that failed together do not retry
-together. A retry is never sooner than the server's Retry-After allows. An overloaded (429, 503) or unreachable host is
-blocked as a whole; a failure of one page (500, a broken transfer) does not block its host.
+The back-off is exponential. Half of each interval is random, so clients that failed together do not retry together. A
+retry is never sooner than Retry-After allows. A host that is overloaded (429, 503) or unreachable is blocked; a failure
+of one page (500, a broken transfer) does not block its host.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RETRY_AFTER_CHARS_MAX = 64
 class RetryPolicy:
     """At most `retries_max` retries. The interval starts at `base_s` and doubles up to `cap_s`.
 
-    `retry_after_max_s` caps the Retry-After of a server.
+    A longer Retry-After counts as `retry_after_max_s`.
     """
 
     retries_max: int = 2
@@ -37,7 +37,7 @@ class RetryDecision(NamedTuple):
     """Retry at `retry_at` (unix seconds), or never if it is None.
 
     The host is blocked until `block_host_until` (unix seconds; 0 if the host is not at fault). Reasons are counted, so
-    the same cause always has the same text.
+    one cause always has the same text.
     """
 
     retry_at: float | None
@@ -46,7 +46,8 @@ class RetryDecision(NamedTuple):
 
 
 def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | None:
-    """Return the wait in seconds that a Retry-After field sets (RFC 9110 §10.2.3), 0 to `max_s`; None if invalid."""
+    """Return the seconds to wait by a Retry-After field (RFC 9110 §10.2.3), from 0 to `max_s`; None for an invalid
+    field."""
     value = value.strip()
     if not value or len(value) > RETRY_AFTER_CHARS_MAX:
         return None
@@ -67,7 +68,7 @@ def decide_status(
 
 
 def decide_error(policy: RetryPolicy, attempts: int, error: FetchError, now: float, jitter: float) -> RetryDecision:
-    """Decide after a failed transfer. A final error (`error.retry` is False) is not retried."""
+    """Decide after a failed transfer."""
     if not error.retry:
         return RetryDecision(None, 0.0, str(error))
     wait_s = backoff_s(policy, attempts, jitter)

@@ -1,4 +1,4 @@
-"""Counts, durations and sizes as people write and read them. Every module parses and formats them here."""
+"""Parse and format counts, durations and sizes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_size(size_bytes: float) -> str:
-    """Return a number of bytes: "999 B", "1.0 MB", "162 MB". Units are powers of 1000."""
+    """Return "999 B", "1.0 MB" or "162 MB", in powers of 1000."""
     unit = 0
     while size_bytes >= 999.5 and unit < len(_SHOWN_SIZES) - 1:
         size_bytes /= 1000
@@ -55,7 +55,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time span in its two largest units: "0.2 s", "59 s", "1 min 30 s", "2 d 3 h"; "0 s" if negative."""
+    """Return the two largest units: "0.2 s", "59 s", "1 min 30 s", "2 d 3 h"; "0 s" for a negative number."""
     total = max(0, round(seconds))
     for unit, unit_s, rest, rest_s in _SHOWN_DURATIONS:
         if total >= unit_s:
@@ -65,7 +65,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_rough_duration(seconds: float) -> str:
-    """Return a time span in its largest unit, rounded: "13 h"; in days from 36 hours on."""
+    """Return the largest unit, rounded: "13 h"; days from 36 hours on."""
     for unit, unit_s, *_ in _SHOWN_DURATIONS:
         if round(seconds / unit_s) >= (2 if unit == "d" else 1):
             return f"{seconds / unit_s:.0f} {unit}"

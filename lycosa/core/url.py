@@ -1,12 +1,8 @@
-"""URLs as a crawl sees them: the canonical form, the host key and the fingerprint.
+"""Canonical URLs, host keys and fingerprints.
 
-The canonical form is the WHATWG serialisation by ada without the fragment: scheme and host in lower case, default port
-dropped, dots in the path resolved, query order kept, pure ASCII. Only http and https are accepted. URLs with a user
-name or password are refused, because the canonical URL is stored, logged and written to the output, where no secret
-belongs.
-
-`canonicalize` and `join` take any text. If a text is not accepted, `canonicalize` raises `BadUrl`, and `join` returns
-None.
+The canonical form is ada's WHATWG serialisation without the fragment: scheme and host in lower case, no default port,
+dots in the path resolved, query order kept, pure ASCII. Only http and https are accepted. URLs with a user name or
+password are refused, because canonical URLs are stored, logged and written to the output, where no secret belongs.
 """
 
 from __future__ import annotations
@@ -21,22 +17,20 @@ from xxhash import xxh3_64_intdigest
 from lycosa.core.errors import BadUrl
 
 URL_MAX = 8192
-"""Maximum length of a URL in characters, both as written and canonical."""
+"""Maximum length of a URL in characters, before and after canonicalization."""
 
 FINGERPRINT_KEY = 0x4C79_636F_7361_0001
 PARTS_KEY = 0x4C79_636F_7361_0002
-"""Hash keys of the two forms of `fingerprint`. A change makes every stored state unreadable."""
+"""Hash keys of `fingerprint`, without and with method or body. A change makes every stored state unreadable."""
 
 JOINED_MAX = 4096
-"""Maximum number of cached results of `join`. `canonicalize` returns them unchanged.
-
-Every link that is followed is first joined, and then canonicalized.
-"""
+"""Maximum number of cached results of `join`. A link is first joined and then canonicalized, which the cache makes
+free."""
 
 _joined: set[str] = set()
 
 SHOWN_MAX = 100
-"""Maximum number of characters of a bad URL that an error message quotes."""
+"""Maximum number of characters that an error message quotes of a bad URL."""
 
 
 def canonicalize(url: str) -> str:
@@ -69,7 +63,7 @@ def join(base_url: str, href: str) -> str | None:
 
 
 def redirect_target(url: str, location: str) -> str | None:
-    """Return the canonical URL that a Location field of `url` points to; None if it cannot be crawled.
+    """Return the canonical URL of a Location field; None if it cannot be crawled.
 
     Non-ASCII octets (read as Latin-1) are percent-escaped one by one, since their encoding is unknown.
     """
@@ -79,7 +73,7 @@ def redirect_target(url: str, location: str) -> str | None:
 
 
 def host_key(canonical: str) -> str:
-    """Return scheme, host and port of a canonical URL, always with the port: `https://example.com:443`."""
+    """Return scheme, host and port of a canonical URL: `https://example.com:443`."""
     origin = canonical[: canonical.find("/", 8)]
     if origin.find(":", 6) == -1 or origin[-1] == "]":
         return origin + (":443" if canonical[4] == "s" else ":80")
@@ -87,7 +81,7 @@ def host_key(canonical: str) -> str:
 
 
 def host_name(key: str) -> str:
-    """Return the name in a host key: `[::1]` for `http://[::1]:80`."""
+    """Return the host of a host key: `[::1]` for `http://[::1]:80`."""
     return key.partition("://")[2].rpartition(":")[0]
 
 
@@ -102,7 +96,7 @@ def fingerprint(method: str, url: str, body: bytes = b"") -> int:
 
 
 def add_params(url: str, params: Mapping[str, Any] | None) -> str:
-    """Return the URL with `params` added to its query."""
+    """Add `params` to the query of a URL."""
     if not params:
         return url
     address, mark, fragment = url.partition("#")
@@ -110,7 +104,7 @@ def add_params(url: str, params: Mapping[str, Any] | None) -> str:
 
 
 def _accepted(href: str) -> str | None:
-    """Return a URL serialised by ada, but without its fragment; None if it is too long, not http(s) or has a login."""
+    """Drop the fragment of a URL from ada. None if the URL is too long, not http(s) or has a login."""
     if "#" in href:  # ada escapes every other '#'
         href = href[: href.index("#")]
     if len(href) > URL_MAX or not href.startswith(("http://", "https://")):

@@ -3,10 +3,8 @@
 In order of precedence: byte order mark > charset of the HTTP header > XML declaration or meta element in the first
 PRESCAN_MAX bytes > a meta element that the parser finds later (a browser then parses again) > UTF-8 if the bytes are
 valid UTF-8 > windows-1252. Only WHATWG's labels are accepted: `latin1` means windows-1252, `gb2312` means gbk, and a
-page cannot select one of Python's own codecs (`rot13`, `utf-7`). The result is always a codec that Python knows. The
-`replacement` encodings (hz, ISO-2022-CN and -KR), which browsers refuse to decode, become `ascii`.
-
-Nothing here raises, whatever the input.
+page cannot select Python's own codecs (`rot13`, `utf-7`). The result is always a codec that Python knows. The
+`replacement` encodings (hz, ISO-2022-CN and -KR), which browsers refuse to decode, become `ascii`. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ import webencodings
 from lycosa.html.page import parse_html
 
 PRESCAN_MAX = 4096
-"""Number of bytes at the start of a page that are searched for a declaration before the page is parsed. Browsers search
-1024."""
+"""Number of bytes that are searched for a declaration before the page is parsed. Browsers search 1024."""
 
 SAMPLE_MAX = 65_536
 """Maximum number of bytes that are decoded to check whether a page is UTF-8."""
@@ -62,8 +59,7 @@ _USUAL = re.compile(
     % {b"any": _ATTRIBUTES % _NAME, b"others": _ATTRIBUTES % (rb"(?!charset|http-equiv)" + _NAME)},
     re.IGNORECASE | re.VERBOSE,
 )
-"""Finds the declaration at the start of most pages. The result is the same as that of `_prescan`, in a tenth of the
-time."""
+"""Finds the declaration at the start of most pages, with the same result as `_prescan` in a tenth of the time."""
 
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]*([^\t\n\f\r />][^\t\n\f\r />=]*)"
@@ -72,7 +68,7 @@ _ATTRIBUTE = re.compile(
 
 
 def detect_encoding(body: bytes, content_type: str) -> str:
-    """Return the name of the Python codec for this page. `content_type` is the HTTP header; "" if there is none."""
+    """Return the name of the Python codec for a page. `content_type` is the HTTP header, or ""."""
     if body[:1] in _BOMS_BEGIN:
         for mark, codec in _BOMS:
             if body.startswith(mark):
@@ -94,7 +90,7 @@ def _from_header(content_type: str) -> str:
 
 
 def _from_page(head: bytes) -> str:
-    """Return the codec that a page declares; "" if it declares none.
+    """Return the declared codec; "" if there is none.
 
     A declared UTF-16 is in fact UTF-8, since the declaration was readable as ASCII.
     """
@@ -132,7 +128,7 @@ def _prescan(head: bytes) -> str:
 
 
 def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the attributes of a tag, and the offset after them. If a name occurs twice, the first value counts.
+    """Return the attributes of a tag, and the offset after them. The first of two values counts.
 
     An unclosed tag has no attributes.
     """
@@ -156,7 +152,7 @@ def _from_meta(attributes: dict[bytes, bytes]) -> str:
 
 
 def _from_tree(body: bytes) -> str:
-    """Return the codec that the first meta element with a known label declares."""
+    """Return the codec of the first meta element with a known label."""
     if body.isascii() or b"charset" not in body.lower():
         return ""
     metas = parse_html(body, "windows-1252").css("meta")

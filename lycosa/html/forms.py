@@ -1,6 +1,6 @@
-"""Encode the fields of a form as browsers do (HTML standard, "Form submission"): fields in, bytes out.
+"""Encode the fields of a form as browsers do (HTML standard, "Form submission").
 
-Fields are a dict, or (name, value) pairs. A value may be a list or tuple of several values. A field with the value None
+Fields are a dict, or (name, value) pairs. A value may be a list or tuple of several values; a field with the value None
 is omitted. Text is encoded in the encoding of the form; a character that this encoding lacks becomes a reference
 (`&#8364;`). Bytes are not changed. The boundary of a multipart body is a hash of the body, so that equal forms are
 equal requests.
@@ -63,7 +63,7 @@ def encode_form(fields: Iterable[Field], kind: str = URLENCODED, encoding: str =
 
 
 def encode_query(fields: Iterable[Field], encoding: str = "utf-8") -> str:
-    """Return the fields as the query of a URL."""
+    """Encode the fields as the query of a URL."""
     return "&".join(
         f"{quote_plus(_bytes(name, encoding), '*')}={quote_plus(_bytes(value, encoding), '*')}"
         for name, value in fields
@@ -72,7 +72,7 @@ def encode_query(fields: Iterable[Field], encoding: str = "utf-8") -> str:
 
 
 def has_files(fields: Iterable[Field]) -> bool:
-    """Return whether the fields hold files, which only a multipart body can carry."""
+    """Return whether a field is a file, which only a multipart body can carry."""
     return any(isinstance(value, FormFile) for _, value in fields)
 
 

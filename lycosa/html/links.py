@@ -1,11 +1,11 @@
-"""Extract the links of a page: bytes or a parsed tree in, canonical URLs out. Pure.
+"""Extract the links of a page.
 
 Links are the href of `a` and `area`, the src of `iframe` and `frame`, the href of `link rel=next|canonical|alternate`,
 and the URL of a meta refresh. They are resolved as in browsers (WHATWG), against the first `<base href>` if there is
 one. Comments, scripts and templates are ignored, and so are URLs that cannot be crawled (`mailto:`, invalid, too long).
 
-One query finds all candidates in the tree. Raw hrefs are deduplicated without their fragments before they are resolved,
-and `_resolve` has a cache, since the pages of a site repeat the same navigation.
+One query finds all candidates. Hrefs are deduplicated without their fragments, and then resolved with a cache, since
+the pages of a site repeat the same navigation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESOLVED_MAX = 16_384
 """Maximum number of resolved hrefs in the cache."""
 
 CACHED_LENGTH_MAX = 256
-"""Maximum length of a cached href and of its base URL, in characters: this limits the cache to 60 MB of memory."""
+"""Maximum characters of a cached href and of its base URL, which limits the cache to 60 MB of memory."""
 
 _CANDIDATES = "[href],[src],[content]"
 _BLANK = "".join(map(chr, range(0x21)))  # C0 controls and space, which WHATWG strips at both ends
@@ -43,7 +43,7 @@ _FOLLOWED_RELS = frozenset({"next", "canonical", "alternate"})
 class PageLink(NamedTuple):
     """A link of a page: the canonical URL, the fingerprint of a GET for it, and its host key.
 
-    `nofollow`: whether all elements with this URL have rel=nofollow, or the whole page is nofollow.
+    `nofollow`: all elements with this URL have rel=nofollow, or the whole page is nofollow.
     """
 
     url: str
@@ -53,7 +53,7 @@ class PageLink(NamedTuple):
 
 
 def extract_links(html: bytes | LexborHTMLParser, base_url: str, encoding: str = "utf-8") -> list[PageLink]:
-    """Return the links of a page, including links to the page itself, unique by URL and in document order.
+    """Return the links of a page, unique by URL and in document order. A link to the page itself counts.
 
     `base_url` is the URL of the page (after redirects). Raises `BadUrl` if it is invalid.
     """
@@ -119,7 +119,7 @@ class _RawLinks:
 
 
 def _unfragmented(href: str) -> str:
-    """Drop the fragment. A '#' after a blank is kept.
+    """Drop the fragment, but keep a '#' after a blank.
 
     Without the '#' the blank would be at the end of the href, where it is stripped instead of escaped.
     """
@@ -156,7 +156,7 @@ def resolver(base_url: str) -> Callable[[str], PageLink | None]:
 
 
 def _resolve_in(base_url: str, origin: str, directory: str, href: str) -> PageLink | None:
-    """Resolve an href, with a cache. The cache key has only the part of the base URL on which the result depends."""
+    """The key of the cache has only the part of the base URL on which the result depends."""
     if not href or href[0] in "?#" or len(href) > CACHED_LENGTH_MAX:
         return _resolve.__wrapped__(base_url, href)
     if href[0] == "/":

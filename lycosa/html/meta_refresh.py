@@ -1,8 +1,8 @@
 """Find the meta refresh of a page: `<meta http-equiv=refresh content="5; url=...">`, as in the HTML standard.
 
-Pure. Only the first bytes of a page are searched. In nearly all pages these bytes contain no letter q (of
-`http-equiv`), so the search ends after 0.4 µs. A refresh inside a comment or an element of `ignore_tags` is ignored, as
-in a browser that runs scripts. Such an element ends at its end tag, even if a quote is open.
+Only the first bytes of a page are searched. Nearly all pages have no letter q (of `http-equiv`) there, so the search
+takes 0.4 µs. A refresh inside a comment or an element of `ignore_tags` is ignored, as in a browser that runs scripts.
+Such an element ends at its end tag, even if a quote is open.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def meta_refresh(
 
 
 def parse_content(content: str) -> tuple[int, str] | None:
-    """Return the delay in seconds and the raw URL (may be "") of a refresh; None if the text is not one."""
+    """Return the delay in seconds and the raw URL (may be "") of a refresh; None for other text."""
     found = _CONTENT.match(content)
     if found is None:
         return None
@@ -94,7 +94,7 @@ def _base(tree: LexborHTMLParser, url: str) -> str:
 
 @lru_cache(16)
 def _ignored(*tags: str) -> re.Pattern[bytes]:
-    """Return a pattern that matches comments and elements with these tags, even if they are not closed."""
+    """Match comments and elements with these tags, even if they are not closed."""
     names = "|".join(map(re.escape, tags)) or "(?!)"
     pattern = rf"<!--.*?(?:-->|\Z)|<({names})(?=[\s/>]).*?(?:</\1(?=[\s/>])[^>]*(?:>|\Z)|\Z)"
     return re.compile(pattern.encode(), re.DOTALL | re.IGNORECASE)

@@ -2,8 +2,8 @@
 
 The parser's time grows with the square of the nesting depth (100,000 open `<div>`: 11 s). As the HTML standard demands,
 it also copies unclosed formatting elements into every later block: 2,000 times `<p><b id=N>`, 27 KB, makes two million
-nodes and takes 700 MB. `limit_nesting` cuts such a page where it exceeds a limit. For ordinary pages it only counts
-tags in a few samples.
+nodes and takes 700 MB. `limit_nesting` cuts such a page where it exceeds a limit. In ordinary pages it only counts the
+tags of a few samples.
 
 The tokenizer here only approximates the standard's: a page written against this module can still be slow to parse.
 """
@@ -17,11 +17,11 @@ TAGS_FREE = 1_000
 
 OPEN_FREE = 250
 OPEN_FREE_BYTES = 4_096
-"""A page is not checked either if its samples leave few tags open: at most OPEN_FREE, plus one for every
-OPEN_FREE_BYTES of the page, because authors omit `</p>` and `</li>`."""
+"""A page is not checked either if its samples leave at most OPEN_FREE tags open, plus one for every OPEN_FREE_BYTES of
+the page, because authors omit `</p>` and `</li>`."""
 
 DEPTH_MAX = 2_000
-"""Maximum nesting depth of elements."""
+"""Maximum nesting depth."""
 
 COPIES_MAX = 200_000
 """Maximum number of copies of formatting elements that the parser would make in later blocks."""
@@ -46,8 +46,8 @@ _NEVER_NESTED = frozenset(
 
 
 def limit_nesting(body: bytes) -> bytes:
-    """Return the page, or its part before the tag that exceeds a limit."""
-    # Each test can prove the page harmless. The one that reads less of the page comes first.
+    """Return the page up to the tag that exceeds a limit."""
+    # The test that reads less of the page comes first.
     if len(body) <= _SAMPLE_EVERY_BYTES:
         harmless = _has_few_tags(body) or _leaves_few_open(body)
     else:
@@ -70,7 +70,6 @@ def _leaves_few_open(body: bytes) -> bool:
 
 
 def _offset_of_excess(body: bytes) -> int:
-    """Return the offset of the tag that exceeds a limit, or the length of the page."""
     outline = _Outline()
     at = 0
     while found := _TOKEN.search(body, at):
@@ -109,7 +108,6 @@ class _Outline:
         return len(self._stack) > DEPTH_MAX or self._copies > COPIES_MAX
 
     def close(self, name: bytes) -> None:
-        """Process an end tag."""
         if name in _SCOPE_MARKERS and name in self._stack:
             self._scopes = [scope for scope in self._scopes if scope <= self._index(name, 0)]
             del self._stack[self._index(name, 0) :]

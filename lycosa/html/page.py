@@ -1,12 +1,12 @@
 """Parse a page, and extract its title, headings, visible text and language.
 
-A page is parsed once, by `parse_html`. `extract_links` and `extract_page` read the tree and do not change it. So they
-may run in any order, and a spider still finds the script elements.
+A page is parsed once. `extract_links` and `extract_page` only read the tree, so they may run in any order, and a spider
+still finds the script elements.
 
-Text nodes are joined with a space, so that the words of neighbouring blocks (`<td>Name</td><td>Age</td>`) stay apart;
-punctuation at the start of a node then moves to the word before it (`<a>here</a>, there`). A word split by inline
-markup (`<b>J</b>ohn`) becomes two words. To distinguish inline from block elements, Python would have to visit each
-node. That costs more than everything else in this module (`bench/parts.py`), to correct a word or two per page.
+Text nodes are joined with a space, so that the words of neighbouring blocks (`<td>Name</td><td>Age</td>`) stay apart.
+Punctuation at the start of a node then moves to the word before it (`<a>here</a>, there`). A word split by inline
+markup (`<b>J</b>ohn`) becomes two words. To tell inline from block elements, Python would have to visit each node. That
+costs more than all else in this module (`bench/parts.py`), and corrects a word or two per page.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ TITLE_MAX = 1_000
 """Maximum number of headings of a page, and maximum length of a heading and of the title, in characters."""
 
 HIDDEN_MAX = 1_000
-"""Maximum number of elements (scripts, styles, ...) whose content is removed from the text. The content of further
-elements stays."""
+"""Maximum number of elements (scripts, styles, ...) whose content is removed from the text."""
 
 LANG_MAX = 35
 """Maximum length of a language tag, in characters (RFC 5646 §4.4.1)."""
@@ -51,8 +50,8 @@ class PageText(NamedTuple):
 class _SharedSelector:
     """One CSS engine for all pages.
 
-    `any_matches` uses a separate engine: during that call selectolax does not set `current_node`, so `Tree.selector`
-    could not see that the shared engine is in use.
+    `any_matches` uses a separate engine: selectolax does not set `current_node` during that call, so `Tree.selector`
+    would not see that the shared engine is in use.
     """
 
     def __init__(self) -> None:
@@ -61,7 +60,6 @@ class _SharedSelector:
         self.engine = engine
 
     def any_matches(self, query: str, node: LexborNode) -> Any:
-        """Return whether a node matches."""
         other: Any = LexborCSSSelector()  # type: ignore[no-untyped-call]
         return other.any_matches(query, node)
 
@@ -115,7 +113,6 @@ def extract_page(tree: LexborHTMLParser, content_language: str = "") -> PageText
 
 
 def _clean(text: str) -> str:
-    """Collapse white space and the separators between nodes."""
     if _NODE in text:
         text = _PUNCTUATION.sub("", text)
     return " ".join(text.split())

@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable
 
 CHECK_S = 10.0
-"""Monotonic seconds between two readings of the wall clock. In between, time follows the monotonic clock."""
+"""Monotonic seconds between two readings of the wall clock."""
 
 SLOWEST = 0.5
-"""Minimum rate of our time, relative to real time. Our time is slower than real time only after the wall clock was set
-back, until the wall clock has caught up."""
+"""Minimum speed of our clock while a wall clock that was set back catches up."""
 
 
 class Clock:
-    """Unix seconds that never go backwards, and agree with the wall clock again some time after it was set.
+    """Unix seconds that never go backwards.
 
     If the wall clock was set forward, or the machine slept, our time jumps. If the wall clock was set back, our time
     runs more slowly until the wall clock has caught up: past timestamps stay in the past, and pauses get longer.
@@ -29,7 +28,6 @@ class Clock:
         self._rate = 1.0
 
     def now(self) -> float:
-        """Return unix seconds."""
         passed = self._monotonic() - self._since
         if passed >= CHECK_S:
             self._check(passed)
@@ -40,7 +38,7 @@ class Clock:
         ours, wall = self._at + passed * self._rate, self._wall()
         self._at, self._since = max(ours, wall), self._since + passed
         ahead = self._at - wall
-        # At this rate our time agrees with the wall clock at the next check, unless SLOWEST is the larger value.
+        # At this rate our time agrees with the wall clock at the next check, if the rate is at least SLOWEST.
         self._rate = max(SLOWEST, 1.0 - ahead / CHECK_S)
 
 

@@ -1,6 +1,6 @@
-"""Writes to a connection that may be closed. A write to a closed connection raises OSError, as a read does.
+"""Write to a connection that may be closed. A write to a closed connection raises OSError, as a read does.
 
-The writers of asyncio itself drop the data silently, and those of uvloop raise RuntimeError.
+asyncio's own writers drop the data silently, and those of uvloop raise RuntimeError.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ def write(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 def is_closed(error: RuntimeError) -> bool:
-    """Return whether this is uvloop's error for a closed connection. Libraries that do not use `write` raise it."""
+    """Return whether this is uvloop's error for a write to a closed connection."""
     return "the handler is closed" in str(error)

@@ -1,4 +1,4 @@
-"""Errors of a failed write to a file: no space on the device, or another reason."""
+"""Errors of failed writes to files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FREE_SPACE_ADVICE = "; free some and run the same command again"
 
 
 def write_error(path: Path, error: OSError, what: str, when_full: str = FREE_SPACE_ADVICE) -> StateError:
-    """Return the error for a path that cannot be written: `StorageFull`, or `StorageError` with `what` and a reason."""
+    """Return `StorageFull`, or `StorageError` with `what` and the reason."""
     if error.errno in NO_ROOM:
         return StorageFull(f"{path}: no space left on the device{when_full}")
     return StorageError(f"{path}: {what}: {(error.strerror or str(error)).lower()}")

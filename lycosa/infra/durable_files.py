@@ -1,4 +1,4 @@
-"""Writes files that survive a power loss, and translates errors of the disk and of LMDB into errors of Lycosa."""
+"""Write files that survive a power loss, and translate errors of the disk and of LMDB into ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lycosa.infra.disk import FREE_SPACE_ADVICE, NO_ROOM, is_full
 
 
 def storage_error(path: Path, error: Exception) -> StateError:
-    """Translate an error of LMDB or of the disk into `StorageFull` or `StorageError` with the path."""
+    """Translate an error of LMDB or of the disk into `StorageFull` or `StorageError`."""
     if isinstance(error, lmdb.MapFullError):
         return StorageFull(f"{path}: the state has reached its maximum size")
     # LMDB reports a partial write on a full disk as an input/output error.
@@ -28,7 +28,7 @@ def storage_error(path: Path, error: Exception) -> StateError:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Translate exceptions of LMDB and the disk in the block with `storage_error`."""
+    """Translate errors of LMDB and the disk with `storage_error`."""
     try:
         yield
     except (lmdb.Error, OSError) as error:
@@ -75,8 +75,7 @@ def replace_file(path: Path, data: bytes, *, sync: bool, mode: int = 0o666) -> N
 def make_file(path: Path, data: bytes, *, replace: bool = False) -> bool:
     """Create a file that only our user may read. With `replace`, replace an existing one.
 
-    Readers never see a partial file. Return whether this call wrote the file: False if the file existed, or another
-    process wrote it first.
+    Readers never see a partial file. Return False if the file existed, or another process wrote it first.
     """
     handle, name = mkstemp(prefix=f"{path.name}.", dir=path.parent)
     draft = Path(name)

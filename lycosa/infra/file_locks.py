@@ -1,4 +1,4 @@
-"""Lock files (flock): at most one process holds the lock of a file. The file contains the id of that process.
+"""Lock files (flock): at most one process holds the lock of a file, which contains its process id.
 
 Several processes can share the lock of a folder.
 """
@@ -13,10 +13,10 @@ from pathlib import Path
 
 
 def lock_file(path: Path, mode: int) -> int:
-    """Create a file if it does not exist, lock it, and write our process id into it. Return its descriptor.
+    """Lock a file, creating it if it is missing, and write our process id into it. Return its descriptor.
 
-    The system releases the lock when the process ends. Raises BlockingIOError if another process holds the lock, and
-    OSError for other failures.
+    The lock ends with the process. Raises BlockingIOError if another process holds the lock, and OSError for other
+    failures.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
     try:
@@ -39,7 +39,7 @@ def lock_owner(path: Path) -> str:
 def unlock_and_close(file: int) -> None:
     """Release a lock, and close the file.
 
-    Closing is not enough: a forked child also has the file open until it starts its program, and so keeps the lock.
+    Closing is not enough: until a forked child starts its program, the child has the file open and so keeps the lock.
     """
     with suppress(OSError):  # some network file systems have no locks
         fcntl.flock(file, fcntl.LOCK_UN)
@@ -59,7 +59,7 @@ def shared_lock(folder: Path) -> Iterator[None]:
 
 
 def has_shared_lock(folder: Path) -> bool:
-    """Return whether a process has a shared lock on a folder; true if that cannot be found out. Raises OSError."""
+    """Return whether a process has a shared lock on a folder; True if the system cannot tell. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
 """Checksummed frames in an append-only file: [length, checksum, payload].
 
-If the process is killed or the disk is full during a write, the file ends with a torn frame, which readers ignore.
+A write that was interrupted leaves a torn frame at the end of the file, which readers ignore.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ HEAD = Struct("<IQ")
 
 
 def encode_frame(payload: bytes, seed: int = 0) -> bytes:
-    """Return the frame of a payload. Its checksum is xxh3 with this seed."""
+    """Return the frame of a payload, with its xxh3 checksum."""
     return HEAD.pack(len(payload), xxh3_64_intdigest(payload, seed)) + payload
 
 

@@ -1,6 +1,6 @@
 """A log in JSON: one object per line, with `time`, `level`, `logger`, `message`, and the fields of the record.
 
-A call passes the fields as `extra`: log.info("slow", extra={"url": url}). A traceback is in `exception`.
+Calls pass fields as `extra`: log.info("slow", extra={"url": url}). A traceback is in `exception`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ FIELDS_MAX = 50
 FIELD_TEXT_MAX = 10_000
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""The attributes of every record, which are not fields."""
+"""Attributes of every record, which are not fields."""
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object in one line. A field never replaces `time`, `level`, `logger` or `message`."""
+    """Formats a record as one line of JSON. A field never replaces `time`, `level`, `logger` or `message`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

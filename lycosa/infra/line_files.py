@@ -1,4 +1,4 @@
-"""Reads and writes text files that users exchange. Lines have a maximum length. A new file appears only once complete.
+"""Read and write text files that users exchange. Lines have a maximum length. A new file appears only once complete.
 
 Files with the suffixes `.gz` and `.zst` are compressed.
 """
@@ -32,14 +32,11 @@ ZSTD_OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.checksum_flag: 1,
 }
 READ_ERRORS = (OSError, EOFError, zlib.error, zstd.ZstdError)
-"""The exceptions that reading a compressed file may raise."""
+"""Exceptions that reading a compressed file may raise."""
 
 
 def numbered_lines(stream: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines. A line of more than `max_bytes` + 2 bytes is cut to that length.
-
-    A cut line is still longer than `max_bytes`, so callers see that it is too long.
-    """
+    """Yield numbered lines, cut after `max_bytes` + 2 bytes. A cut line is still longer than `max_bytes`."""
     number = 0
     while line := stream.readline(max_bytes + 2):
         number += 1
@@ -49,14 +46,14 @@ def numbered_lines(stream: BinaryIO, max_bytes: int) -> Iterator[tuple[int, byte
 
 
 def decompressed(stream: BinaryIO, suffix: str) -> BinaryIO:
-    """Return a stream of the decompressed content of an open file with this suffix. Reading may raise READ_ERRORS."""
+    """Decompress an open file by its suffix. Reading may raise READ_ERRORS."""
     if suffix == ".gz":
         return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
     return cast(BinaryIO, zstd.ZstdFile(stream)) if suffix == ".zst" else stream
 
 
 def file_size(stream: BinaryIO) -> int:
-    """Return the size of a file in bytes, 0 if unknown."""
+    """Return the size of a file in bytes; 0 if unknown."""
     try:
         found = os.fstat(stream.fileno())
     except OSError:
@@ -68,8 +65,8 @@ def file_size(stream: BinaryIO) -> int:
 def new_file(file: str, *, suffix: str = "") -> Iterator[BinaryIO]:
     """Open a new file, or standard output for `-`. A file gets its name only once it is complete.
 
-    The content is compressed if the suffix is `.gz` or `.zst`. Raises `UsageError` if the file exists, `StorageError`
-    if it cannot be written.
+    The suffixes `.gz` and `.zst` compress the content. Raises `UsageError` if the file exists, `StorageError` if it
+    cannot be written.
     """
     if file == STREAM:
         yield sys.stdout.buffer

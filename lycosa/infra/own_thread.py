@@ -1,4 +1,4 @@
-"""Runs calls that may block forever in separate daemon threads, which do not outlive the process."""
+"""Run calls that may block forever in daemon threads, which do not outlive the process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OwnThread:
         self.is_busy = False
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Run the function in a new thread. Return what it returns, or raise what it raises."""
+        """Run the function in a new thread."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
 
@@ -39,13 +39,12 @@ class OwnThread:
 
 
 def _unless_done(future: asyncio.Future[Result], deliver: Callable[[], None]) -> None:
-    """Deliver the outcome, unless the caller was cancelled."""
     if not future.done():
         deliver()
 
 
 def _as_exception(error: BaseException) -> BaseException:
-    """Return the error in a form that a future accepts: not a StopIteration, nor anything that ends the event loop."""
+    """Convert to an error that a future accepts: no StopIteration, and nothing that ends the event loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(f"{type(error).__name__}: {error}")

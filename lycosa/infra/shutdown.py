@@ -1,10 +1,10 @@
-"""Limits how long calls to servers may take: no extra limit at first, FAST_TIMEOUT_S once a fast shutdown has started.
+"""Limit how long calls to servers may take: no extra limit at first, FAST_TIMEOUT_S once a fast shutdown has started.
 
     with shutdown_deadline() as deadline:   # for all servers that are opened in the block
         ...
         deadline.start()                    # running calls end within FAST_TIMEOUT_S
 
-During a fast shutdown, servers are still called. A server that does not answer in time is not called again.
+During a fast shutdown, a server that does not answer in time is not called again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ShutdownDeadline:
             call.reschedule(asyncio.get_running_loop().time() + FAST_TIMEOUT_S)
 
     def abandon(self, server: str, why: str) -> None:
-        """Stop calling a server. `why` is the reason; only the first reason is kept."""
+        """Stop calling a server. Only the first reason is kept."""
         self.abandoned.setdefault(server, why)
 
     def begin_call(self, server: str) -> asyncio.Timeout:
@@ -49,7 +49,6 @@ class ShutdownDeadline:
         return call
 
     def end_call(self, call: asyncio.Timeout) -> None:
-        """Forget a call."""
         self._calls.discard(call)
 
     async def sleep(self, seconds: float) -> None:
@@ -64,7 +63,7 @@ _current: ContextVar[ShutdownDeadline] = ContextVar("shutdown_deadline")
 
 @contextmanager
 def shutdown_deadline() -> Iterator[ShutdownDeadline]:
-    """Create the deadline of a run, for all servers that are opened in the block."""
+    """Set the deadline for all servers that are opened in the block."""
     deadline = ShutdownDeadline()
     token = _current.set(deadline)
     try:

@@ -1,4 +1,4 @@
-"""Opens SQLite files. Waits are limited, only one of several processes creates the tables, and errors are translated.
+"""Open SQLite files. Waits are limited, only one of several processes creates the tables, and errors are translated.
 
 The files are in WAL mode. Transactions begin explicitly (`transaction`).
 """
@@ -42,10 +42,10 @@ def open_database(
     busy_s: float = BUSY_S,
     settings: Sequence[str] = (),
 ) -> sqlite3.Connection:
-    """Return a connection that any thread may use, one at a time. `make` are the statements that create the tables.
+    """Return a connection that any thread may use, one at a time. The statements in `make` create the tables.
 
-    `refuse` raises for a foreign file; nothing is written to a file that it refuses. With `sync`, each commit waits
-    until its data is on the disk.
+    `refuse` raises for a foreign file, before anything is written to the file. With `sync`, each commit waits until its
+    data is on the disk.
     """
     database = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     try:
@@ -89,7 +89,7 @@ def error_code(error: Exception) -> int:
 
 
 def storage_error(path: Path, error: Exception, full: str, unusable: str) -> StateError:
-    """Translate an error of SQLite or of the disk into `StorageFull` or `StorageError`.
+    """Translate an error of SQLite or of the disk.
 
     The message of `StorageFull` is "no space left", followed by `full`. The message of `StorageError` is `unusable`,
     with the reason in place of {}.
@@ -122,7 +122,7 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 
 def _use_wal(database: sqlite3.Connection, busy_s: float) -> None:
     # The switch turns a read lock into a write lock. Two connections that do this would wait for each other for ever,
-    # so SQLite refuses one at once, without waiting for its timeout. The refusal releases the read lock: try again.
+    # so SQLite refuses one of them at once, without its timeout. The refusal releases the read lock: try again.
     deadline = time.monotonic() + busy_s
     while True:
         try:

@@ -14,14 +14,14 @@ SOCKET_PATH_MAX = 107
 """Maximum bytes of the path of a Unix socket (unix(7))."""
 
 CONNECT_TIMEOUT_S = 5.0
-"""A listener whose backlog stays full for this number of seconds counts as hung or stopped."""
+"""Seconds after which a listener with a full backlog counts as hung or stopped."""
 
 BACKLOG_RETRY_S = 0.01
 """Pause between two tries while the backlog is full. The kernel does not report when this ends (connect(2), EAGAIN)."""
 
 
 def listen(path: Path, backlog: int) -> socket.socket:
-    """Listen at a path. Replaces the old socket of an ended process. Only our user may connect. Raises OSError."""
+    """Listen at a path. Replaces the socket of an ended process. Only our user may connect. Raises OSError."""
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
@@ -36,7 +36,7 @@ def listen(path: Path, backlog: int) -> socket.socket:
 
 
 async def connect(path: Path) -> socket.socket:
-    """Return a socket that is connected to the process that listens at `path`. Raises OSError if no process does."""
+    """Connect to the process that listens at `path`. Raises OSError if no process does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with short_path(path) as short:
@@ -48,7 +48,7 @@ async def connect(path: Path) -> socket.socket:
 
 
 async def _connect_when_possible(connection: socket.socket, path: str) -> None:
-    # Not with `loop.sock_connect`: it mistakes EAGAIN, which means a full backlog, for a connection in progress.
+    # `loop.sock_connect` would take EAGAIN, which means a full backlog, for a connection in progress.
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             while True:
@@ -62,7 +62,7 @@ async def _connect_when_possible(connection: socket.socket, path: str) -> None:
 
 @contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Yield a path that the system accepts for the socket: `path`, or if that is too long, a path through /proc."""
+    """Yield `path`, or if that is too long for a socket, a short path through /proc."""
     if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
         yield str(path)
         return

@@ -1,4 +1,4 @@
-"""Creates redis-py clients for an address. Their retries are off: see `infra.redis.server`."""
+"""Create redis-py clients. Their own retries are off; `infra.redis.server` retries."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lycosa.infra.redis.driver import hides_info, redis_package
 from lycosa.infra.redis.tls_check import refuse_missing_tls
 
 CONNECT_TIMEOUT_S = 3.0
-"""Seconds after which a server that accepts no connection counts as down. Then the call is repeated."""
+"""Seconds after which a server that accepts no connection counts as down."""
 
 
 def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
     """Return a blocking client. Raises `UsageError`.
 
-    A client for a cluster connects at once, so its creation may raise `driver_errors()`.
+    A client for a cluster connects at once, so this may raise `driver_errors()`.
     """
     package = redis_package()
     from redis.sentinel import Sentinel
@@ -28,7 +28,7 @@ def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
 
 
 def asyncio_client(address: RedisAddress, timeout_s: float) -> Any:
-    """Return a client for asyncio. It connects with its first call. Raises `UsageError`."""
+    """Return a client for asyncio, which connects with its first call. Raises `UsageError`."""
     redis_package()
     from redis import asyncio as package
     from redis.asyncio.cluster import ClusterNode
@@ -38,10 +38,10 @@ def asyncio_client(address: RedisAddress, timeout_s: float) -> Any:
 
 
 def resolve_mode(address: RedisAddress, timeout_s: float) -> RedisAddress:
-    """Return the address, with the mode changed to cluster if the server is a node of a cluster.
+    """Change the mode to cluster if the server is a node of a cluster.
 
-    Raises `UsageError` if certificate files are missing, or if the address asks for TLS and the server does not have
-    it. May raise `driver_errors()`.
+    Raises `UsageError` for a missing certificate file, and for a server that lacks the TLS of its address. May raise
+    `driver_errors()`.
     """
     _refuse_missing_files(address)
     refuse_missing_tls(address)
@@ -78,8 +78,8 @@ def all_masters(client: Any) -> dict[str, Any]:
 def _resharding_client(client: type[Any]) -> type[Any]:
     """Return a subclass of a cluster client that raises `TryAgainError` for a redirect to an unknown server.
 
-    redis-py learns of a new server only when all keys have been moved to it. Before that, redis-py fails on a redirect
-    to this server.
+    redis-py learns of a new server only when all keys have been moved to it. A redirect to this server fails until
+    then.
     """
     try_again = redis_package().exceptions.TryAgainError
 

@@ -1,4 +1,4 @@
-"""Classifies the errors of redis-py, and translates them into our errors with one-line messages."""
+"""Classify the errors of redis-py, and translate them into ours, with one-line messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TLS_WORDS = ("SSL", "[TLS")
 
 
 def redis_package() -> Any:
-    """Return the package `redis`. Raises `UsageError` if it is not installed."""
+    """Import `redis`. Raises `UsageError` if it is not installed."""
     try:
         import redis
     except ImportError as error:
@@ -67,7 +67,7 @@ def hides_info(error: Exception) -> bool:
 def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaError:
     """Translate an error of the driver. `text` names the server; the command-line `option` names our data on it."""
     exceptions = redis_package().exceptions
-    # uvloop raises RuntimeError for a write to a closed connection (see infra.connections).
+    # uvloop raises RuntimeError for a write to a closed connection.
     message = "the connection was closed" if isinstance(error, RuntimeError) else " ".join(str(error).split())
     if isinstance(error, exceptions.NoPermissionError) or "The user executing the script can't" in message:
         return UsageError(f"{text}: this user lacks a permission ({message.partition(' script:')[0]})")

@@ -1,4 +1,4 @@
-"""The heartbeat of a process, in a separate thread: it continues if the main thread or the event loop is blocked."""
+"""A heartbeat in a thread of its own, which goes on while the main thread or the event loop is blocked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from threading import Event, Thread, current_thread
 class Heartbeat:
     """Calls `beat` whenever `due_s` (seconds until the next beat) returns 0 or less, until it is stopped.
 
-    `pause` sleeps for at most the given seconds. All three are called in the thread of the heartbeat, and must not
-    raise.
+    `pause` sleeps for at most the given seconds. All three run in the heartbeat's thread, and must not raise.
     """
 
     def __init__(
@@ -28,7 +27,6 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop beating."""
         self._stopped.set()
 
     def join(self, timeout_s: float) -> None:

@@ -4,9 +4,9 @@
     CLEAR.run(client, keys, arguments)                # with a blocking client
     await CLEAR.run_async(client, keys, arguments)    # with a client for asyncio
 
-A script is the concatenation of the files PACKAGE/lua/NAME.lua, because Redis scripts cannot share code. It begins with
-the constants as local variables, so a value that both Python and Lua need is defined in Python only. A `#!lua` line of
-the last file becomes the first line of the script.
+A script is the concatenation of files PACKAGE/lua/NAME.lua, because Redis scripts cannot share code. The constants
+precede it as local variables, so values that Python and Lua share are defined in Python only. A `#!lua` line of the
+last file becomes the first line of the script.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ class LuaScript:
 
     The files in `blocks` are enclosed in do ... end, because Lua allows only 200 local variables in a scope.
 
-    This class replaces redis-py's `register_script`, which answers NOSCRIPT with SCRIPT LOAD and a second EVALSHA. That
-    has four problems. On a cluster SCRIPT LOAD goes to all masters, so the call fails if any of them is down. Some
-    managed servers refuse the command. After a failover between the two calls, the second one gets NOSCRIPT again. A
-    pipeline of a cluster does not accept registered scripts. EVAL goes to the server of the keys only, and runs the
-    script in the same round trip.
+    redis-py's `register_script` answers NOSCRIPT with SCRIPT LOAD and a second EVALSHA, which has four problems. On a
+    cluster SCRIPT LOAD goes to all masters, so the call fails if any of them is down. Some managed servers refuse the
+    command. After a failover between the two calls, the second call gets NOSCRIPT again. A pipeline of a cluster does
+    not accept registered scripts. EVAL goes to the server of the keys only, and runs the script in the same round trip.
     """
 
     package: str
@@ -44,7 +43,6 @@ class LuaScript:
 
     @cached_property
     def text(self) -> bytes:
-        """The source."""
         folder = files(self.package) / "lua"
         codes = {part: (folder / f"{part}.lua").read_text("utf-8") for part in self.parts}
         last = self.parts[-1]
@@ -64,7 +62,7 @@ class LuaScript:
         return sha1(self.text, usedforsecurity=False).hexdigest()
 
     def command(self, keys: Sequence[str], arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the command that runs the script, with its arguments. The server must have loaded the script."""
+        """Return the command for a server that has loaded the script."""
         return ("EVALSHA", self.checksum, len(keys), *keys, *arguments)
 
     def run(self, client: Any, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
@@ -76,7 +74,6 @@ class LuaScript:
             return client.execute_command("EVAL", self.text, *command[2:])
 
     async def run_async(self, client: Any, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Like `run`, with a client for asyncio."""
         command = self.command(keys, arguments)
         try:
             return await client.execute_command(*command)

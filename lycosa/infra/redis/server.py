@@ -1,7 +1,7 @@
-"""Connects to a Redis server, cluster or group of Sentinels, waits while it does not answer, and translates its errors.
+"""Connect to a Redis server, cluster or group of Sentinels, and repeat calls while it does not answer.
 
-redis-py's retries are off: only the caller knows whether the script recognises a repeated call that changes data. A
-caller whose calls may be repeated uses `RedisServer.retry` on a loop and `retry_blocking` in threads.
+redis-py's retries are off: only the caller knows whether a call that changes data may be repeated. Callers repeat such
+calls with `RedisServer.retry` on a loop, and with `retry_blocking` in threads.
 """
 
 from __future__ import annotations
@@ -23,19 +23,17 @@ from lycosa.infra.shutdown import current_deadline
 VERSION_MIN = (7, 0)
 
 CALL_TIMEOUT_S = 10.0
-"""Seconds to wait for the answer to a call on a loop, before the call is repeated."""
+"""Seconds to wait for the answer to a call on a loop."""
 
 BLOCKING_TIMEOUT_S = 5.0
-"""Seconds to wait for the answer to a call in a thread, before the call is repeated."""
+"""Seconds to wait for the answer to a call in a thread."""
 
 RECONNECT_MAX_S = 60.0
 """Maximum seconds to wait for a server that does not answer: it may restart, or a replica may take over."""
 
 JOIN_MAX_S = 2.0
-"""Maximum seconds to wait for the server at the start. This is short, because the address may be wrong.
-
-Waits of at most this time are not reported.
-"""
+"""Maximum seconds to wait for the server at the start, where the address may be wrong. Such short waits are not
+reported."""
 
 FULL_MAX_S = 600.0
 """Maximum seconds for which a call that can wait is repeated while the server is at its maxmemory."""
@@ -51,7 +49,7 @@ Report = Callable[[str], None]
 
 
 class RetryLimits(NamedTuple):
-    """For each problem of a server, the maximum seconds for which one call is repeated; 0: it is not repeated."""
+    """Maximum seconds for which one call is repeated, by problem; 0: the call is not repeated."""
 
     away_s: float
     full_s: float = 0.0
@@ -74,11 +72,11 @@ class Clients(NamedTuple):
 
 
 class RedisServer:
-    """The server at an address. `report` is called with a message when a call has to wait for the server, and when the
-    server answers again.
+    """The server at an address. `report` gets a message when a call has to wait for the server, and when the server
+    answers again.
 
-    In messages, `subject` is the kind of our data on the server ("a crawl"), `option` is the command-line option that
-    names the data ("--crawl-name"), and `text` names the server; its default is the address without its secrets.
+    In messages, `subject` is the kind of our data on the server ("a crawl"), and `option` is the command-line option
+    that names the data ("--crawl-name"). `text` names the server, by default by its address without secrets.
     """
 
     def __init__(
@@ -139,7 +137,6 @@ class RedisServer:
                 raise StorageError(f"{self.text}: with maxmemory-policy {policy} {drops}")
 
     def translate(self, error: Exception) -> LycosaError:
-        """Return our error for an error of the driver."""
         return translate(self.text, error, tls=self.address.tls, option=self._option)
 
     async def retry(self, call: Callable[[], Awaitable[Result]], limits: RetryLimits | None = None) -> Result:
@@ -205,7 +202,7 @@ class RedisServer:
 
 
 class _Retries:
-    """Decides whether one call, begun at `now` (monotonic seconds), is repeated, and reports the first failure."""
+    """Decides whether a call, begun at `now` (monotonic seconds), is repeated, and reports the first failure."""
 
     def __init__(self, server: RedisServer, limits: RetryLimits, now: float) -> None:
         self._server = server

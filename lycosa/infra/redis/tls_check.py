@@ -1,6 +1,6 @@
-"""Detects early that a server has no TLS although its address asks for it.
+"""Detect early that a server lacks the TLS of its address.
 
-Such a server reads the TLS handshake as the start of a command and waits for the rest, so a driver would wait for its
+Such a server takes the TLS handshake for the start of a command and waits for the rest, so a driver would wait for its
 whole timeout.
 """
 
@@ -16,7 +16,7 @@ HANDSHAKE_TIMEOUT_S, PLAIN_TIMEOUT_S = 1.0, 0.5
 
 
 def refuse_missing_tls(address: RedisAddress) -> None:
-    """Raise `UsageError` if the address asks for TLS and a server answers without it. Blocks at most 3 s per node."""
+    """Raise `UsageError` if the address demands TLS and a server answers without it. Blocks at most 3 s per node."""
     if address.tls and any(_answers_only_plain(node) for node in address.nodes):
         raise UsageError(
             f"{address.text}: there is no TLS on this port; without TLS write redis:// instead of rediss://"

@@ -1,4 +1,4 @@
-"""The RPC client: calls the methods of a port that is implemented in another process."""
+"""The RPC client: calls the methods of a port that another process implements."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ R = TypeVar("R")
 class RpcClient:
     """Calls the methods of a server. Every problem with the server raises a `LycosaError` with a one-line message.
 
-    A subclass has a `remote` for each method of its port, and a method `call`. Every `remote` awaits `call`, which
-    must await `call_within`. Messages name the process of the server by its id. Before the greeting, which has the id,
-    `find_owner` supplies it as text; any other text means that the id is not known.
+    A subclass has a `remote` for each method of its port. Every `remote` awaits the subclass's method `call`, which
+    must await `call_within`. Messages name the server's process by its id, which the greeting contains. Before the
+    greeting, `find_owner` returns the id as text; any other text means that the id is unknown.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RpcClient:
         self.pid = hello.pid
 
     async def call_within(self, timeout_s: float, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the result. Raises the method's error; `StateError` if the server has ended or does not answer."""
+        """Call a method. Raises the method's error; `StateError` if the server has ended or does not answer."""
         return await self._wait_for(self.connection.call(name, self._methods[name].bind(args, kwargs)), timeout_s)
 
     def on_abandoned(self, name: str, result: Any) -> None:

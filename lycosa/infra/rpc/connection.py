@@ -8,9 +8,8 @@ A frame is a length in four bytes, big endian, and that many bytes of msgpack.
     RpcCancel(number)                   ---->                                 the caller no longer waits
     other classes of `Message`          <--->                                 known to both ends; not answered
 
-A server begins with Hello(version, pid): see `server` and `client`. All messages that are sent in one iteration of the
-event loop go out in one write. A peer is not trusted: `RpcLimits` limits what it may send, call and leave unread, and
-invalid data closes its connection but has no other effect.
+A server begins with Hello(version, pid). All messages of one iteration of the event loop go out in one write. A peer is
+not trusted: `RpcLimits` limits what it may send, call and leave unread, and invalid data only closes its connection.
 """
 
 from __future__ import annotations
@@ -42,17 +41,15 @@ LIST_PART = 1_000
 
 
 class RpcLimits(NamedTuple):
-    """The limits for the peer on one kind of connection."""
+    """Limits for the peer on one connection."""
 
     frame_max: int = FRAME_MAX
     """Maximum bytes of one frame, in both directions."""
     unread_max: int = 64 << 20
-    """Maximum number of sent bytes that the peer has not read. Beyond it the peer is disconnected."""
+    """Maximum number of sent bytes that the peer has not read. A slower peer is disconnected."""
     write_timeout_s: float | None = None
-    """Maximum seconds for which asyncio may pause our writing, because the peer reads too slowly. None: no limit.
-
-    After that time the peer is disconnected.
-    """
+    """Maximum seconds for which asyncio may pause our writing, because the peer reads too slowly. Then the peer is
+    disconnected. None: no limit."""
     calls_max: int = 10_000
     """Maximum number of calls that one client may have in progress; further calls fail."""
     clients_max: int = 1_000
@@ -64,7 +61,7 @@ class Message(msgspec.Struct, array_like=True, tag=True):
 
 
 class Hello(msgspec.Struct, tag="hello"):
-    """The first frame of a server. If `kind` is set, the server refuses the client: see `RpcError`.
+    """The first frame of a server. If `kind` is set, the server refuses the client, as in `RpcError`.
 
     All versions of Lycosa must be able to read it, so fields may only be added.
     """
@@ -76,7 +73,7 @@ class Hello(msgspec.Struct, tag="hello"):
 
 
 class RpcCall(Message):
-    """A call of a method. Each end numbers its calls."""
+    """A call of a method."""
 
     number: int
     method: str
@@ -90,7 +87,7 @@ class RpcCancel(Message):
 
 
 class RpcResult(Message):
-    """The result of a call. With `more` it is a part of a list: the next result with this number continues the list."""
+    """The result of a call. With `more` it is a part of a list, which the next result with this number continues."""
 
     number: int
     value: msgspec.Raw
@@ -110,13 +107,13 @@ _decode_hello = msgspec.msgpack.Decoder(Hello).decode
 
 
 def encode_frame(message: Message | Hello) -> bytes:
-    """Return the message as a frame."""
+    """Encode a message as a frame."""
     body = encode(message)
     return LENGTH.pack(len(body)) + body
 
 
 def error_of(kind: str, text: str) -> errors.LycosaError:
-    """Return the exception of a peer; `StateError` if `core.errors` has no class `kind` that takes a text only."""
+    """Return the exception of a peer; `StateError` if `core.errors` has no class `kind` that takes only a text."""
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, errors.LycosaError):
         with suppress(TypeError, AttributeError):  # a class that takes other arguments, such as `HttpError`
@@ -140,7 +137,7 @@ class PeerLost(Exception):
 
 
 class PendingCall(NamedTuple):
-    """A call that has no result yet, or only `parts` of its result.
+    """A call that has no result yet, or only `parts` of a list.
 
     The future is cancelled if the caller stops waiting.
     """
@@ -160,7 +157,7 @@ class Connection(asyncio.Protocol):
 
     limits: RpcLimits
     methods: Mapping[str, Method] = field(default_factory=dict)
-    """The peer's methods, which `request` and `call` call."""
+    """The peer's methods, which we call."""
     service: Service | None = None
     """Our service, whose methods the peer calls."""
     on_connect: Callable[[Connection], None] = lambda _: None
@@ -196,7 +193,7 @@ class Connection(asyncio.Protocol):
             self._decode, self._handlers = _decode_hello, {Hello: self._on_greeting}
 
     def handle(self, handlers: Handlers) -> None:
-        """Pass each message to the handler of its class. Messages about calls need none; others must have one."""
+        """Pass each message to the handler of its class. Only messages about calls need no handler."""
         calls: Handlers = {RpcCall: self._on_call, RpcCancel: self._on_cancel} if self.service is not None else {}
         self._handlers = {RpcResult: self._on_result, RpcError: self._on_error, **calls, **handlers}
         self._decode = msgspec.msgpack.Decoder(Union[tuple(self._handlers)]).decode  # noqa: UP007  made at run time
@@ -300,7 +297,7 @@ class Connection(asyncio.Protocol):
         return pending
 
     async def call(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        """Call a method of the peer, and return its result. Raises the errors of `request` and of its future."""
+        """Call a method of the peer, and wait for its result. Raises the errors of `request` and of its future."""
         pending = self.request(name, arguments)
         try:
             return await pending.future

@@ -1,6 +1,4 @@
-"""The methods of a port that one process can call in another.
-
-The annotations in the port define the types of the arguments and results.
+"""The methods of a port that one process can call in another. The port's annotations define the types.
 
 The server has a table of these methods, and the client has one line for each:
 
@@ -50,7 +48,7 @@ class Method:
 
 
 def _decodable(hint: Any) -> Any:
-    """Return the type to decode for an annotation: a list for an Iterable, so that its elements are decoded, too."""
+    """An Iterable is decoded as a list, so that its elements are decoded, too."""
     return list[get_args(hint)] if get_origin(hint) is Iterable else hint  # type: ignore[misc]
 
 
@@ -74,20 +72,19 @@ def remote(
 
 
 class Service:
-    """Serves the methods of `target` to one peer. Subclasses may serve them in another way."""
+    """Serves the methods of `target` to one peer."""
 
     cancels = True
     """Whether a call is cancelled when its caller cancels it or disconnects."""
 
     undelivered: Callable[[Method, Any], Awaitable[None]] | None = None
-    """Called with a result that could not be sent, because the caller disconnected before."""
+    """Called with a result that was not sent, because the caller had disconnected."""
 
     def __init__(self, methods: Mapping[str, Method], target: Any) -> None:
         self.methods = methods
         self.target = target
 
     async def schedule(self, serve: Callable[[], Awaitable[None]]) -> None:
-        """Serve a call, and send its answer."""
         await serve()
 
     def answer(self, method: Method, arguments: tuple[Any, ...]) -> Awaitable[Any]:

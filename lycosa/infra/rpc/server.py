@@ -23,20 +23,19 @@ Address = Path | tuple[str, int]
 
 @dataclass(slots=True, eq=False, repr=False)
 class RpcServer:
-    """Serves clients from `start` to `close`, each with a separate service."""
+    """Serves clients from `start` to `close`, each with its own service."""
 
     address: Address
     version: int
     make_service: Callable[[], Service]
     limits: RpcLimits
     purpose: str = field(kw_only=True)
-    """The purpose of the socket, for the warning if it cannot be created."""
+    """What the socket is for, in the warning if it cannot be created."""
     refusal: str = field(kw_only=True)
-    """The text of the `StateLocked` for a client that is refused because `limits.clients_max` are connected."""
+    """The text of the `StateLocked` for a client beyond `limits.clients_max`."""
     evict_idle: bool = field(kw_only=True, default=False)
-    """Whether a new client replaces the client that has been idle the longest, if `limits.clients_max` are connected.
-    If no client is idle, the new one is refused.
-    """
+    """Whether a client beyond `limits.clients_max` replaces the client that has been idle the longest. If no client is
+    idle, the new one is refused."""
     _server: asyncio.Server | None = field(init=False, default=None)
     _connections: list[Connection] = field(init=False, default_factory=list)
     _is_closed: bool = field(init=False, default=False)

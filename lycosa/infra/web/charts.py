@@ -1,4 +1,4 @@
-"""Calculates line charts as polylines of SVG. The page scales them to its width, and writes the numbers beside them."""
+"""Line charts as polylines of SVG. The page scales them to its width, and writes the numbers beside them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LineChart(NamedTuple):
 
 
 def line_chart(times: Sequence[float], series: Sequence[Sequence[float]]) -> LineChart:
-    """Return a chart of values at these ascending times. With fewer than two times the lines are empty."""
+    """Draw values at these ascending times. With fewer than two times the lines are empty."""
     top = round_up(max((value for values in series for value in values), default=0.0))
     if len(times) < 2 or times[-1] <= times[0]:
         return LineChart(["" for _ in series], top)
@@ -39,7 +39,7 @@ def line_chart(times: Sequence[float], series: Sequence[Sequence[float]]) -> Lin
 
 
 def round_up(value: float) -> float:
-    """Round up to 1, 2 or 5 times a power of ten, which is easy to read; 1 if `value` is not positive."""
+    """Round up to 1, 2 or 5 times a power of ten; 1 if `value` is not positive."""
     if value <= 0:
         return 1.0
     power: float = 10.0 ** math.floor(math.log10(value))

@@ -1,8 +1,7 @@
-"""Refuses requests whose Host is not a name of this server, which prevents DNS rebinding.
+"""Refuse requests whose Host is not a name of this server, which prevents DNS rebinding.
 
 A web site can make its host name resolve to 127.0.0.1. Its pages can then read the responses of a server on this
-machine, because the browser takes the site and the server for one origin. The Host header of such a request is the name
-of that site.
+machine, because the browser takes the site and the server for one origin. But their requests have the Host of the site.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A small HTTP/1 server. Each connection has one request. One function answers all requests; bodies are not read.
+"""A small HTTP/1 server: one request per connection, one function for all requests. Bodies are not read.
 
-A client is not trusted. The size and the duration of a request and the number of simultaneous requests are limited. The
-caller sets the maximum size with the argument `limit` of `asyncio.start_server`.
+A client is not trusted: the size and the duration of a request and the number of simultaneous requests are limited. The
+argument `limit` of `asyncio.start_server` sets the maximum size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
 
 
 class ServerRequest(NamedTuple):
-    """A request: method, target, fields (names in lower case), the address of the client, and whether it uses TLS."""
+    """A request. Names of fields are in lower case; `address` is that of the client."""
 
     method: str
     target: str
@@ -28,7 +28,7 @@ class ServerRequest(NamedTuple):
 
 
 class ServerResponse(NamedTuple):
-    """A response: status, body, and fields."""
+    """A response."""
 
     status: int
     body: bytes
@@ -84,7 +84,6 @@ class HttpServer:
 
 
 def _parse(head: bytes, address: str, is_tls: bool) -> ServerRequest | None:
-    """Return the request; None if the head is invalid."""
     line, *rest = head.decode("latin-1").rstrip().split("\r\n")
     parts = line.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):

@@ -1,7 +1,4 @@
-"""Opens listening sockets. Other machines may connect only if clients need a password, or with --allow-remote.
-
-All servers that listen on TCP open their sockets here: the search site, `/metrics`, the servers of `lycosa proxies`.
-"""
+"""Open listening TCP sockets. Other machines may connect only if clients need a password, or with --allow-remote."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ BACKLOG = 128
 class Access(NamedTuple):
     """Whether other machines may connect to a server (`allowed`).
 
-    `password` names what clients need ("an account"), "" if nothing. `remedy` is what the operator must do to allow
-    other machines.
+    `password` names what clients need ("an account"), "" if nothing. `remedy` says how the operator can allow other
+    machines.
     """
 
     allowed: bool
@@ -30,7 +27,7 @@ class Access(NamedTuple):
 
 
 def without_password(*, allow_remote: bool) -> Access:
-    """Return the access to a server that has no password."""
+    """Return the access to a server without a password."""
     return Access(allow_remote, "add --allow-remote")
 
 
@@ -39,10 +36,10 @@ class PortInUse(StateError):
 
 
 def open_listener(host: str, port: int, where: str, access: Access, backlog: int = BACKLOG) -> socket.socket:
-    """Return a socket that listens on the first address of `host`. `where` is the option with its value, for messages.
+    """Listen on the first address of `host`. `where` is the option with its value, for messages.
 
-    Raises `UsageError` for an unknown host, and for an address that is open to other machines if `access` does not
-    allow them; `PortInUse` if another program listens on the port; `StateError` for another refusal of the system.
+    Raises `UsageError` for an unknown host, and for an address that other machines can reach if `access` does not allow
+    them; `PortInUse`; `StateError` for another refusal of the system.
     """
     try:
         family, *_, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -58,8 +55,8 @@ def open_listener(host: str, port: int, where: str, access: Access, backlog: int
         # Python's message repeats the address.
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise problem(f"{where}: cannot listen there: {reason.lower()}") from None
-    # Connections inherit this option. asyncio sets the option only for sockets with a protocol number, and this socket
-    # has none. Without the option, the body of a response waits up to 40 ms until the client acknowledges the headers.
+    # Connections inherit this option. asyncio sets it only for sockets with a protocol number, which this socket lacks.
+    # Without it, a response's body waits up to 40 ms until the client acknowledges the headers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
@@ -70,14 +67,14 @@ def is_remote(address: str) -> bool:
 
 
 def remote_note(address: str, access: Access) -> str:
-    """Return a note on which machines can connect to a server at this IP address; "" if only this machine can."""
+    """Say who else can connect to a server at this IP address; "" if only this machine can."""
     if not is_remote(address):
         return ""
     return f"open to other machines, {f'which need {access.password}' if access.password else 'without a password'}"
 
 
 def stop_note(*notes: str, server: str = "it") -> str:
-    """Return the notes that follow the address of a server."""
+    """Join the notes that follow the address of a server."""
     return ", ".join([*filter(None, notes), f"Ctrl-C stops {server}"])
 
 

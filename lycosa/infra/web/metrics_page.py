@@ -1,4 +1,4 @@
-"""Serves metrics over HTTP at `/metrics`, without a password. The page is generated anew for each request."""
+"""Serve metrics over HTTP at `/metrics`, without a password. The page is generated anew for each request."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def metrics_pages(page: Page) -> Pages:
 
 
 def parse_address(where: str) -> tuple[str, int]:
-    """Return the address and the port of `[ADDRESS:]PORT`. Raises `UsageError`."""
+    """Parse `[ADDRESS:]PORT`. Raises `UsageError`."""
     return small_site.parse_address(where, OPTION)

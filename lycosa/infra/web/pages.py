@@ -1,6 +1,6 @@
-"""The common parts of the pages of all sites: style sheets, images, template macros, and security headers.
+"""What the pages of all sites share: style sheets, images, template macros, and security headers.
 
-A site keeps its own templates next to its code; they take precedence over shared templates of the same name.
+A site's own templates are next to its code, and take precedence over shared ones of the same name.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def _static_file(content: bytes, content_type: str, _query: str) -> Server
 
 
 def page_templates(folder: Path) -> jinja2.Environment:
-    """Return an environment with the templates in `folder` and the shared templates. It escapes all values."""
+    """Load templates from `folder`, then the shared ones. All values are escaped."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,

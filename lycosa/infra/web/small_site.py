@@ -1,4 +1,4 @@
-"""Serves a few read-only pages of a running command over HTTP, such as metrics or a dashboard, without a password."""
+"""Serve a few read-only pages of a running command over HTTP, such as metrics or a dashboard, without a password."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD_MAX = 8192
 CONNECTIONS_MAX = 32
 
 Pages = Mapping[str, Callable[[str], Awaitable[ServerResponse]]]
-"""The functions that answer GET requests, by path. They get the query of the URL, without "?"."""
+"""Functions that answer GET requests, by path. They get the query of the URL, without "?"."""
 
 
 @asynccontextmanager
@@ -41,7 +41,7 @@ async def serve_pages(
 
 
 def parse_address(where: str, option: str) -> tuple[str, int]:
-    """Return the address and the port of `[ADDRESS:]PORT`. Raises `UsageError`."""
+    """Parse `[ADDRESS:]PORT`. Raises `UsageError`."""
     address, _, port = where.rpartition(":")
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         raise UsageError(f"{option} {where}: write a port such as 9464, or ADDRESS:PORT such as 0.0.0.0:9464")
