@@ -1,10 +1,10 @@
-"""The BitTorrent DHT for programs. The names here are public; each is loaded on first use.
+"""The public names of the BitTorrent DHT, each loaded on first use.
 
-async with dht.open_node(["0.0.0.0:6881"], bootstrap=["default"]) as node:  # a node: lookups, metadata, announces
+async with dht.open_node(["0.0.0.0:6881"], bootstrap=["default"]) as node:  # lookups, metadata, announces
     async for peer in node.lookup(infohash):
         print(peer)
 
-async for torrent in dht.crawl(["0.0.0.0:6881"], bootstrap=["default"], state="torrents"):  # a crawl
+async for torrent in dht.crawl(["0.0.0.0:6881"], bootstrap=["default"], state="torrents"):
     print(torrent.record.name)
 """
 

@@ -13,25 +13,21 @@ from lycosa.dht.core.torrent_file import Node, TorrentFile, read_torrent_file
 from lycosa.dht.udp import pack_address
 
 DEFAULT = "default"
-"""Stands for the public routers, in place of HOST:PORT."""
 PUBLIC_ROUTERS = (
     ("router.bittorrent.com", 6881),
     ("router.utorrent.com", 6881),
     ("dht.libtorrent.org", 25401),
     ("dht.transmissionbt.com", 6881),
 )
-"""Long-lived nodes that the developers of BitTorrent clients run. A node queries them while it has few contacts, and
-never stores them."""
+"""Long-lived nodes run by developers of BitTorrent clients. A node queries them while it has few contacts, and never
+stores them."""
 TORRENT = ".torrent"
 TORRENT_BYTES_MAX = 64 << 20
 RESOLVE_TIMEOUT_S = 10.0
 
 
 async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> list[bytes]:
-    """Return the endpoints of the nodes that a user wrote. DEFAULT is skipped.
-
-    A node is written as HOST:PORT. The name of a torrent file can be given instead: it stands for the nodes in the
-    file.
+    """Return the endpoints of nodes given as HOST:PORT or as a torrent file that lists nodes. DEFAULT is skipped.
 
     Raises `UsageError` for any other form, and for a private address that is not allowed; `LycosaError` if no name can
     be resolved.
@@ -56,7 +52,7 @@ async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> li
 async def find_routers(allowed: AllowedNetworks) -> list[bytes]:
     """Return the endpoints of the public routers. Raises `LycosaError` if none has a public address.
 
-    A name server that blocks the routers may answer with 0.0.0.0, or with an address of the local network.
+    A name server that blocks the routers may answer with 0.0.0.0 or a local address.
     """
     found = [each for each in await resolve(PUBLIC_ROUTERS) if is_contactable(each, allowed)]
     if not found:
@@ -65,7 +61,7 @@ async def find_routers(allowed: AllowedNetworks) -> list[bytes]:
 
 
 async def resolve(nodes: Iterable[Node]) -> list[bytes]:
-    """Return the endpoints of hosts and ports, in both address families. Unknown hosts are skipped."""
+    """Return the endpoints of hosts in both address families. Unknown hosts are skipped."""
     found = await asyncio.gather(*(_addresses(host, port) for host, port in nodes))
     return [endpoint for each in found for endpoint in each]
 

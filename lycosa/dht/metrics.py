@@ -1,4 +1,4 @@
-"""The metrics of the DHT nodes of a process, for Prometheus. They contain no addresses and no ids."""
+"""The Prometheus metrics of the DHT nodes of a process. They contain no addresses and no ids."""
 
 from __future__ import annotations
 

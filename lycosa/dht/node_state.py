@@ -22,11 +22,11 @@ from lycosa.infra.file_locks import lock_file, lock_owner, unlock_and_close
 FORMAT = "lycosa dht node 1"
 FILE, LOCK = "node.json", "lock"
 FILE_BYTES_MAX = 1 << 20
-"""Maximum number of bytes read from the file. Two full tables take about 100 kB."""
+"""Two full tables take about 100 kB."""
 
 
 class SavedNode(msgspec.Struct, frozen=True):
-    """The id of a node and the contacts of its table, each as hexadecimal compact node info. `family` is 4 or 6."""
+    """The id of a node and its contacts as compact node info, all in hexadecimal. `family` is 4 or 6."""
 
     family: int
     node_id: str
@@ -56,7 +56,7 @@ class NodeState:
         self._unused: list[SavedNode] = []
 
     def remove_if_unused(self, created: Sequence[Path]) -> None:
-        """Remove these folders, the folder of the state first, unless it has contacts or files of a crawl."""
+        """Remove the `created` folders, this one first, unless it has contacts or files of a crawl."""
         has_contacts = any(table is not None and table.contacts for table in self._last)
         folder = self._path.parent
         with contextlib.suppress(OSError):  # the error that ends the block is more important
@@ -84,8 +84,8 @@ class NodeState:
     def save(self, tables: Sequence[SavedTable]) -> None:
         """Replace the file. `tables` has one table for each loaded family. Raises `StateError` if writing fails.
 
-        If a table has no contacts, the old ones are kept: after hours without a network, they are the only way to join.
-        Saved nodes that do not run this time stay in the file.
+        A table without contacts keeps the old ones: after hours offline they are the only way to join. Saved nodes that
+        do not run this time stay in the file.
         """
         kept = [
             SavedTable(new.node_id, old.contacts) if old is not None and not new.contacts else new
@@ -119,7 +119,7 @@ class NodeState:
 def open_node_state(folder: Path) -> Iterator[NodeState]:
     """Create the folder if it does not exist, and lock it. Raises `UsageError` and `StateError`.
 
-    If the block raises `LycosaError` while the new folder contains only a node without contacts, remove the folder.
+    If the block raises `LycosaError` before a new folder has contacts, the folder is removed.
     """
     try:
         created = [each for each in (folder, *folder.parents) if not each.exists()]

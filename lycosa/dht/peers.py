@@ -8,9 +8,9 @@
     fetch.no_more_peers()
     metadata = await fetch.result()
 
-The rules are in `core/metadata`. This module has the sockets, the timers and the bounds of all fetches together.
-Connections are `asyncio.Protocol`s. They need two thirds of the time that streams need, and no more time than bare
-sockets (measured on uvloop).
+`core/metadata` has the protocol; this module has the sockets, the timers and the bounds of all fetches together.
+Connections are `asyncio.Protocol`s, which take two thirds of the time of streams, and no more than bare sockets
+(measured on uvloop).
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ from lycosa.dht.core.metadata.peer_gate import PeerGate
 from lycosa.dht.core.metadata.wire import PIECE_BYTES
 
 PEERS_MAX = 200
-"""Maximum number of peers of one fetch: as many as a few DHT answers have. Most torrents have fewer peers."""
+"""Maximum number of peers of one fetch: as many as a few DHT answers have."""
 
 PEER_ID_PREFIX = b"-LY0001-"
 """Client and version in the format of BEP 20."""
 
 ADDRESS_WAIT_S = 0.25
-"""Interval of the checks whether another new address may be contacted."""
 
 LOCAL_ERRORS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EADDRINUSE}
@@ -59,12 +58,11 @@ class FetchLimits:
     """Bounds of one fetch, and of all fetches together."""
 
     connections_max: int = 500
-    """Maximum number of open connections: half of the usual limit of open files. Further fetches wait."""
+    """Half of the usual limit of open files. Further fetches wait."""
     connections_per_fetch: int = 3
-    """Maximum number of open connections for one infohash."""
     in_flight_bytes_max: int = 64 * 1024 * 1024
-    """Maximum bytes of received and requested pieces of unfinished metadata. A part of it, the size of the largest
-    metadata, is reserved for the fetch that has waited longest, so that fetches do not deadlock."""
+    """Bound on the received and requested pieces of unfinished metadata. The fetch that has waited longest can also use
+    a reserve of `metadata_bytes_max`, so fetches do not deadlock."""
     metadata_bytes_max: int = METADATA_BYTES_MAX
     stages: StageLimits = field(default_factory=StageLimits)
 
@@ -97,7 +95,7 @@ class MetadataFetch:
         self._fetcher.connect_more(self)
 
     def no_more_peers(self) -> None:
-        """Declare that no more peers will be added: the fetch fails when all added peers have failed."""
+        """Let the fetch fail when all added peers have failed."""
         self.is_complete = True
         self.fail_if_hopeless()
 
@@ -112,28 +110,24 @@ class MetadataFetch:
             self.cancel()
 
     def cancel(self) -> None:
-        """End the fetch, and close its connections."""
         self._result.cancel()
         self._fetcher.end(self)
 
     @property
     def peer_count(self) -> int:
-        """Number of peers that were added."""
         return len(self._seen)
 
     @property
     def is_done(self) -> bool:
-        """Whether the fetch has ended."""
         return self._result.done()
 
     def deliver(self, metadata: bytes) -> None:
-        """End the fetch with its metadata."""
         self.held_bytes = len(metadata) if self._holds else 0
         self._result.set_result(metadata)
         self._fetcher.end(self)
 
     def release(self) -> None:
-        """Stop counting the bytes of the metadata as in flight. Call it when the metadata has been used."""
+        """Stop counting the metadata as in flight. Call it when the metadata has been used."""
         self.held_bytes = 0
         self._fetcher.end(self)
 
@@ -194,13 +188,12 @@ class PeerConnection(asyncio.Protocol):
         self.close(PeerFailure.CLOSED)
 
     def flush(self) -> None:
-        """Send the bytes that the conversation has queued."""
         self.keep_time()
         if self._transport is not None and (data := self.conversation.bytes_to_send()):
             self._transport.write(data)
 
     def close(self, failure: PeerFailure | None) -> None:
-        """Close the connection at once. `failure` is the reason; None if the connection is no longer needed."""
+        """Close the connection at once. `failure` is None if the connection is no longer needed."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -265,7 +258,6 @@ class MetadataFetcher:
 
     @property
     def waiting_fetches(self) -> int:
-        """Number of fetches that wait for a connection."""
         return len(self._waiting_for_room)
 
     async def __aenter__(self) -> Self:
@@ -273,17 +265,16 @@ class MetadataFetcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End all fetches."""
         for fetch in list(self._fetches):
             fetch.cancel()
         if self._retry is not None:
             self._retry.cancel()
-        await self._tasks.__aexit__(None, None, None)  # an error of the caller does not become a group of errors
+        await self._tasks.__aexit__(None, None, None)  # the caller's error is not wrapped into a group
 
     def start(self, infohash: bytes, *, peers_max: int = PEERS_MAX, holds: bool = False) -> MetadataFetch:
-        """Start to fetch the metadata of an infohash: 20 bytes, or the 32 of version 2.
+        """Start to fetch the metadata of an infohash, from at most `peers_max` peers.
 
-        Connects to at most `peers_max` peers. With `holds`, the result counts as in flight until `release`.
+        With `holds`, the metadata counts as in flight until `release`.
         """
         fetch = MetadataFetch(infohash, self, peers_max=peers_max, holds=holds)
         self._fetches.add(fetch)
@@ -327,7 +318,6 @@ class MetadataFetcher:
         fetch.fail_if_hopeless()
 
     def _connect_later(self) -> None:
-        """Connect again when new addresses may be available."""
         if self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(ADDRESS_WAIT_S, self._connect_now)
 
@@ -363,7 +353,7 @@ class MetadataFetcher:
             connection.close(PeerFailure.LOCAL if error.errno in LOCAL_ERRORS else PeerFailure.UNREACHABLE)
 
     def receive_closed(self, connection: PeerConnection, failure: PeerFailure | None) -> None:
-        """Handle a closed connection, and let fetches continue that waited for its host, its place or its bytes."""
+        """Handle a closed connection. Fetches that waited for its host, its place or its bytes continue."""
         fetch, endpoint = connection.fetch, connection.endpoint
         self.connection_count -= 1
         self._gate.close(endpoint, failure, asyncio.get_running_loop().time())
@@ -405,7 +395,6 @@ class MetadataFetcher:
         self._ask_all(fetch)
 
     def _ask_all(self, fetch: MetadataFetch) -> None:
-        """Request missing pieces from the peers of a fetch, up to the limits."""
         now = asyncio.get_running_loop().time()
         for connection in fetch.connections:
             conversation = connection.conversation
@@ -430,7 +419,7 @@ class MetadataFetcher:
         return max(0, free_bytes // PIECE_BYTES) if self._first_for_bytes is fetch else 0
 
     def _count_bytes(self, fetch: MetadataFetch) -> None:
-        """Update the count of bytes that a fetch holds. If it released some, let waiting fetches continue."""
+        """Update `in_flight_bytes`. If the fetch released bytes, waiting fetches continue."""
         held_bytes = fetch.held_bytes if fetch.is_done else fetch.assembly.held_bytes
         change = held_bytes - fetch.counted_bytes
         fetch.counted_bytes = held_bytes
@@ -445,7 +434,7 @@ class MetadataFetcher:
         for _ in range(len(self._waiting_for_bytes)):
             fetch = _pop_first(self._waiting_for_bytes)
             self._ask_all(fetch)
-            if fetch in self._waiting_for_bytes:  # no room, so there is none for the others either
+            if fetch in self._waiting_for_bytes:  # still no room, so there is none for the others either
                 return
 
     def end(self, fetch: MetadataFetch) -> None:
@@ -461,7 +450,6 @@ class MetadataFetcher:
 
 
 def _pop_first(fetches: dict[MetadataFetch, None]) -> MetadataFetch:
-    """Take the fetch that has waited longest."""
     fetch = next(iter(fetches))
     del fetches[fetch]
     return fetch

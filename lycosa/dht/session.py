@@ -1,8 +1,4 @@
-"""Runs the DHT nodes of a process, one per bound address. Saves their routing tables; operations can be awaited.
-
-    async with open_node(["0.0.0.0:6881"], bootstrap=["192.0.2.1:6881"]) as node:
-        async for peer in node.lookup(infohash):
-            print(peer)
+"""Runs the DHT nodes of a process, one per bound address, and saves their routing tables.
 
 IPv4 and IPv6 are separate networks, each with its own node (BEP 32). An operation runs on all nodes, and returns all
 results.
@@ -48,11 +44,11 @@ from lycosa.dht.udp import DatagramShell, bind_udp, pack_address
 logger = logging.getLogger(__name__)
 
 SAVE_INTERVAL_S = 300.0
-"""Seconds between two saves of the contacts. A killed process loses at most the changes of the last five minutes."""
+"""Seconds between two saves of the contacts."""
 
 
 class PeerAddress(NamedTuple):
-    """The address of a peer: an IP address and a TCP port."""
+    """An IP address and a TCP port."""
 
     host: str
     port: int
@@ -64,7 +60,7 @@ class PeerAddress(NamedTuple):
 class SwarmEstimate(NamedTuple):
     """The result of a scrape (BEP 33). The numbers are estimates: nodes return sets of addresses as Bloom filters.
 
-    `is_counted`: whether any node answered the scrape; otherwise the numbers mean nothing.
+    If `is_counted` is False, no node answered, and the numbers mean nothing.
     """
 
     seeds: float
@@ -74,7 +70,7 @@ class SwarmEstimate(NamedTuple):
 
 
 class AnnounceResult(NamedTuple):
-    """Number of nodes that were asked to store a peer, and of those that confirmed it."""
+    """How many nodes were asked to store a peer, and how many confirmed it."""
 
     asked: int
     confirmed: int
@@ -84,7 +80,6 @@ class DhtSession:
     """The nodes of a process, opened by `open_node`."""
 
     fetcher: MetadataFetcher
-    """Fetches metadata from peers."""
 
     def __init__(self, limits: NodeLimits) -> None:
         self.limits = limits
@@ -97,7 +92,7 @@ class DhtSession:
         self.is_isolated = True
         """Whether our nodes knew no other node when the session was opened."""
         self.is_read_only = False
-        """Whether the nodes answer no queries (BEP 43), so no other node should query them."""
+        """Whether the nodes answer no queries (BEP 43)."""
 
     def add(self, shell: DatagramShell) -> None:
         """Add a node that has not been started yet."""
@@ -109,11 +104,9 @@ class DhtSession:
 
     @property
     def endpoints(self) -> list[bytes]:
-        """The local endpoint of each node."""
         return [shell.node.endpoint for shell in self.shells]
 
     def status(self) -> list[NodeStatus]:
-        """Return the table, the traffic and the reachability of each node."""
         return [shell.node.status(shell.now()) for shell in self.shells]
 
     async def joined(self) -> int:
@@ -122,7 +115,8 @@ class DhtSession:
         return sum(status.contacts.good for status in self.status())
 
     async def find_node(self, target: bytes | None) -> list[Contact]:
-        """Return the closest nodes to a target that answered. None stands for the own id of each of our nodes."""
+        """Return the closest nodes to a target, of those that answered. None stands for the own id of each of our
+        nodes."""
         found: list[Contact] = []
         start = lambda node, now: node.find_node(node.node_id if target is None else target, now)  # noqa: E731
         async for event in self._run(start):
@@ -233,7 +227,7 @@ class DhtSession:
     async def sample_infohashes(self, contact: Contact, target: bytes) -> InfohashesSampled | QueryFinished:
         """Ask a node for a sample of the infohashes that it stores, and for contacts close to a target (BEP 51).
 
-        Return a `QueryFinished` if there is no answer, or if the node's sampling interval has not passed yet.
+        Returns `QueryFinished` if there is no answer, or if the node's sampling interval has not passed yet.
         """
         event = await self._ask(contact.endpoint, lambda node, now: node.sample_infohashes(contact, target, now))
         assert isinstance(event, InfohashesSampled | QueryFinished)
@@ -321,14 +315,14 @@ async def open_node(
 ) -> AsyncIterator[DhtSession]:
     """Open a node on each address of `bind`, and join the network.
 
-    bind           ADDRESS:PORT; port 0 is any free port
-    bootstrap      nodes to join through: HOST:PORT, a torrent file with nodes, or "default" for the public routers
-    state          folder for the node ids and the contacts, saved every five minutes and at the end
-    read_only      send queries, but answer none (BEP 43)
-    allow_private  networks that may be contacted although they are not public, such as 127.0.0.0/8
-    report_infohashes  report to `DhtSession.listeners` the infohashes that other nodes announce or look up
-    limits         limits of queries, bytes and new addresses, for all nodes together
-    fetch_limits   limits of connections to peers
+        bind               ADDRESS:PORT; port 0 is any free port
+        bootstrap          nodes to join through: HOST:PORT, a torrent file with nodes, or "default": the public routers
+        state              folder for the node ids and the contacts, saved every five minutes and at the end
+        read_only          send queries, but answer none (BEP 43)
+        allow_private      networks that may be contacted although they are not public, such as 127.0.0.0/8
+        report_infohashes  give `DhtSession.listeners` the infohashes that other nodes announce or request
+        limits             limits of queries, bytes and new addresses, for all nodes together
+        fetch_limits       limits of connections to peers
 
     Raises `UsageError` and `StateError`.
     """
@@ -371,7 +365,7 @@ def _open_shell(
 
 
 def _fetcher(session: DhtSession, config: NodeConfig, limits: FetchLimits | None) -> MetadataFetcher:
-    """Return the fetcher. If all nodes have the same IP address, it connects from this address. It tells peers the port
+    """Return the fetcher. If all nodes have the same IP address, it connects from this address. It sends peers the port
     of our IPv4 node, unless the node is read-only."""
 
     def meet(endpoint: bytes) -> None:
@@ -394,7 +388,6 @@ def _fetcher(session: DhtSession, config: NodeConfig, limits: FetchLimits | None
 async def _join(
     session: DhtSession, config: NodeConfig, bootstrap: Sequence[str], state_folder: NodeState | None
 ) -> None:
-    """Start the nodes with their saved contacts and the bootstrap nodes."""
     families = [family(endpoint) for endpoint in session.endpoints]
     saved = state_folder.load(families) if state_folder is not None else [None] * len(families)
     has_contacts = any(table is not None and table.contacts for table in saved)
@@ -444,7 +437,7 @@ def is_loopback(endpoint: bytes) -> bool:
 async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
     """Save the tables now, every SAVE_INTERVAL_S, and at the end. The first save reports an unwritable folder early.
 
-    After an error of the block, an error of the final save is ignored: a full disk often causes both.
+    If the block fails, an error of the final save is ignored: a full disk often causes both.
     """
 
     def save() -> None:

@@ -1,11 +1,10 @@
 """The datagram shell: runs a `DhtNode` on its own UDP socket.
 
-It passes received datagrams to the node, sends the node's datagrams, and calls its timer. A wake-up of the loop costs
-several times as much as a datagram, so each wake-up reads up to DATAGRAMS_PER_WAKEUP datagrams. Replies leave from the
-socket that received the query (BEP 45), so each bound address has its own shell.
+A wake-up of the loop costs several times as much as a datagram, so each wake-up reads up to DATAGRAMS_PER_WAKEUP.
+Replies leave from the socket that received the query (BEP 45), so each bound address has its own shell.
 
-While the kernel's buffer is full, up to UNSENT_MAX datagrams wait. Other datagrams that the kernel does not accept (no
-route, a firewall) are dropped and counted: the network may lose them anyway.
+While the kernel's buffer is full, up to UNSENT_MAX datagrams wait. Datagrams that the kernel rejects for other reasons
+(no route, a firewall) are dropped and counted.
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ from lycosa.dht.core.events import Event
 from lycosa.dht.core.node import DhtNode
 
 DATAGRAMS_PER_WAKEUP = 64
-"""Maximum number of datagrams read at once. Other callbacks of the loop run between these batches."""
 
 DATAGRAM_MAX = 4096
-"""Maximum bytes read of a datagram. KRPC messages fit into 1,500 bytes; longer ones are cut and cannot be decoded."""
+"""KRPC messages fit into 1,500 bytes. Longer datagrams are truncated and cannot be decoded."""
 
 BUFFER_BYTES = 4 << 20
 """Requested size of the kernel's buffers, for bursts while the process is busy. The kernel may grant less."""
 
 UNSENT_MAX = 1024
-"""Maximum number of datagrams that wait for room in the kernel's buffer: about a second of a node's bandwidth."""
+"""About a second of a node's bandwidth."""
 
 IPV4_ENDPOINT_BYTES = 6
 Address = tuple[str, int] | tuple[str, int, int, int]
@@ -89,12 +87,12 @@ class DatagramShell:
         self._sources: dict[bytes, Address] = {}
         self._is_closed = False
         self.siblings: list[DatagramShell] = []
-        """Shells of the other nodes. This node may give them work, such as contacts of their address family."""
+        """Shells of the other nodes. A node may give them work, such as contacts of their address family."""
         self.dropped_count = 0
         """Number of datagrams that the kernel did not accept."""
 
     def now(self) -> float:
-        """Return the time for the node, in monotonic seconds."""
+        """Return the node's time: the loop's monotonic seconds."""
         return self._loop.time()
 
     def start(self) -> None:
@@ -103,7 +101,7 @@ class DatagramShell:
         self.flush()
 
     def close(self) -> None:
-        """Stop reading and close the socket. Datagrams that were not sent are dropped."""
+        """Stop reading and close the socket. Unsent datagrams are dropped."""
         self._is_closed = True
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
@@ -124,7 +122,6 @@ class DatagramShell:
             sibling.keep_time()
 
     def keep_time(self) -> None:
-        """Set the timer again, because the node's next deadline may have changed."""
         if not self._is_closed:
             self._set_timer()
 

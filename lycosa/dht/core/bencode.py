@@ -18,7 +18,7 @@ DEPTH_MAX = 100
 TOKENS_MAX = 2_000_000
 """Maximum number of values, keys included. libtorrent: 3,000,000 for torrent files, 500 for KRPC."""
 DIGITS_MAX = 20
-"""Maximum number of digits of an integer, without the sign: enough for 64 bits. libtorrent: 64 bits, signed."""
+"""Maximum number of digits of an integer, without the sign: enough for 64 bits."""
 LENGTH_DIGITS_MAX = 10
 """Maximum number of digits in the length of a string, leading zeros included: enough for 10 GB."""
 
@@ -123,8 +123,8 @@ def _scan(
 ) -> tuple[Value, int, int]:
     """Return the value at offset `at`, the offset of its end, and the number of values in it.
 
-    This runs for every KRPC message. For speed, strings of up to 99 bytes are read without a call, and the keys and
-    values of a dict are collected in a list until the dict ends.
+    This runs for every KRPC message. For speed, strings of up to 99 bytes are read without a call, and the items of a
+    dict are collected in a list until the dict ends.
     """
     items: list[Value] = []
     in_dict = False
@@ -165,7 +165,6 @@ def _scan(
 
 
 def _string(data: bytes, at: int, strict: bool) -> tuple[int, int]:
-    """Return the offsets of the start and the end of a string."""
     colon = data.find(b":", at, at + LENGTH_DIGITS_MAX + 1)
     digits = data[at:colon]
     if colon < 0 or not digits.isdigit():
@@ -176,7 +175,6 @@ def _string(data: bytes, at: int, strict: bool) -> tuple[int, int]:
 
 
 def _integer(data: bytes, at: int, strict: bool, max_digits: int) -> tuple[int, int]:
-    """Return an integer and the offset of its end."""
     end = data.find(b"e", at, at + max_digits + 2)
     text = data[at:end]
     digits = text[1:] if text[:1] == b"-" else text

@@ -16,7 +16,7 @@ class CrawlOutcome(IntEnum):
     WANTED = 12
     """Another node requested its peers from our own node."""
     DROPPED = 19
-    """Dropped because announces or requests arrived faster than they may be queued. A sample may find it later."""
+    """Announces or requests arrived faster than they may be queued. A sample may find it later."""
     NEW = 20
     KNOWN = 21
     """Queued before."""
@@ -50,7 +50,7 @@ class CrawlOutcome(IntEnum):
     COUNTED = 70
     """The peers of a stored torrent were counted."""
     NOT_COUNTED = 71
-    """No node answered the scrape of a stored torrent, so its peers were not counted."""
+    """No node answered the scrape of a stored torrent."""
 
 
 class Funnel:
@@ -60,11 +60,9 @@ class Funnel:
         self.counts: Counter[CrawlOutcome] = Counter()
 
     def count(self, outcome: CrawlOutcome, times: int = 1) -> None:
-        """Count an outcome."""
         self.counts[outcome] += times
 
     def total(self, *outcomes: CrawlOutcome) -> int:
-        """Return the sum of these counts."""
         return sum(self.counts[each] for each in outcomes)
 
     @property
@@ -74,5 +72,4 @@ class Funnel:
 
     @property
     def fetched(self) -> int:
-        """Number of infohashes whose metadata a peer delivered."""
         return self.total(CrawlOutcome.FETCHED_FROM_SAMPLER, CrawlOutcome.FETCHED_AFTER_LOOKUP)

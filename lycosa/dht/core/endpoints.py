@@ -1,7 +1,7 @@
 """Compact endpoints and contacts: the only form of an address inside the node (BEP 5, BEP 32).
 
-An endpoint is the IP address and the port in network byte order: 6 bytes for IPv4, 18 for IPv6. KRPC sends it in this
-form, and it can be a key of a dict. A contact is a node id with an endpoint: 26 or 38 bytes.
+An endpoint is the IP address and the port in network byte order: 6 bytes for IPv4, 18 for IPv6. A contact is a node id
+with an endpoint: 26 or 38 bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from lycosa.core.errors import UsageError
 from lycosa.dht.core.ids import ID_BYTES
 
 IPV4, IPV6 = 4, 6
-"""The address families."""
 ENDPOINT_BYTES = {IPV4: 6, IPV6: 18}
 PORT_MAX = 65_535
 PORT_DIGITS_MAX = 5

@@ -23,8 +23,8 @@ class LookupProgress:
 
 @dataclass(frozen=True, slots=True)
 class LookupFinished:
-    """A lookup has ended. The event has the closest nodes that answered and the number of peers found. After a scrape
-    it also has the estimated numbers of seeds and leechers."""
+    """A lookup has ended. `closest` has the closest nodes that answered. `seeds` and `leechers` are estimates of a
+    scrape."""
 
     operation_id: int
     target: bytes
@@ -36,8 +36,7 @@ class LookupFinished:
 
 @dataclass(frozen=True, slots=True)
 class AnnounceFinished:
-    """An announce has ended. The event has the number of nodes that were asked to store the peer, and how many of them
-    confirmed."""
+    """An announce has ended: `asked` nodes were asked to store the peer, and `confirmed` of them confirmed."""
 
     operation_id: int
     infohash: bytes
@@ -89,8 +88,7 @@ class PeerAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class PeersWanted:
-    """Another node requested peers from us. The event does not contain the node's address, so the address is never
-    stored."""
+    """Another node requested peers from us. Its address is left out, so it is never stored."""
 
     infohash: bytes
 

@@ -1,9 +1,8 @@
 """KRPC messages as values, and their encoding (BEP 5, with 32, 33, 42, 43 and 51).
 
-`decode_message` converts a datagram to a query, a reply or an error. If it cannot, it raises `KrpcError`, which says
-whether to answer with an error packet. It reads what real nodes send: keys in any order, odd values, packets of older
-drafts. The encoders write every packet strictly. They take the transaction of a query in its encoded form, so that the
-answer echoes the same bytes.
+`decode_message` reads what real nodes send: keys in any order, odd values, packets of older drafts. The encoders write
+every packet strictly. They take the transaction of a query in its encoded form, so that the answer echoes the same
+bytes.
 """
 
 from __future__ import annotations
@@ -38,18 +37,16 @@ VERSION = b"LY\x00\x01"
 SENT_BYTES_MAX = 1024
 """Maximum size of a payload that is sent (BEP 32)."""
 RECEIVED_BYTES_MAX = 4096
-"""Maximum size of a datagram that is read. The largest answers seen have 1,500 bytes."""
+"""The largest answers seen have 1,500 bytes."""
 RECEIVED_BYTES_MIN = 15
-"""Minimum size of a KRPC message. Shorter datagrams are dropped unread, as in mldht."""
+"""Shorter datagrams are dropped unread, as in mldht."""
 KRPC_DEPTH_MAX = 10
-"""Maximum depth of nested lists and dicts in a message, as in libtorrent. The messages of BEP 5 need 3."""
+"""Maximum depth of nested lists and dicts, as in libtorrent. The messages of BEP 5 need 3."""
 KRPC_TOKENS_MAX = 500
 """Maximum number of values in a message, as in libtorrent. An answer of 1,500 bytes holds 180 peers."""
 TRANSACTION_BYTES_MAX = 64
-"""Maximum size of a transaction id that is echoed: an answer must not carry much data that an attacker chose.
-
-BEP 5: "typically 2 characters are enough".
-"""
+"""Maximum size of a transaction id that is echoed: an answer must not carry much data that an attacker chose. BEP 5:
+"typically 2 characters are enough"."""
 TOKEN_BYTES_MAX = 128
 """Maximum size of a token that is stored, to be sent back. Most tokens have 4 to 20 bytes."""
 MESSAGE_BYTES_MAX = 200
@@ -73,7 +70,7 @@ class Query(Struct, frozen=True):
     """A query with valid arguments. Arguments that its method does not have keep their defaults."""
 
     transaction: bytes
-    """In its encoded form, such as `2:aa`, so that the answer echoes the same bytes."""
+    """In its encoded form, such as `2:aa`."""
     method: bytes
     id: bytes
     target: bytes = b""
@@ -110,7 +107,6 @@ class Reply(Struct, frozen=True):
     version: bytes = b""
 
     def contacts(self) -> list[Contact]:
-        """Return the contacts of both families."""
         return split_contacts(self.nodes, IPV4) + split_contacts(self.nodes6, IPV6)
 
 

@@ -1,7 +1,7 @@
 """Limits what a node sends: messages per host, bytes, and newly contacted addresses.
 
-libtorrent answers a host 50 messages in 10 seconds and then bans it for 5 minutes. Home routers drop connections when a
-node contacts too many addresses at once. All tables are bounded, and a check takes about a microsecond.
+libtorrent bans a host for 5 minutes after 50 messages in 10 seconds. Home routers drop connections when a node contacts
+too many addresses at once. All tables are bounded, and a check takes about a microsecond.
 """
 
 from __future__ import annotations
@@ -14,33 +14,26 @@ from lycosa.dht.core.endpoints import site_of
 
 QUERIES_PER_S = 1.0
 QUERIES_BURST = 4
-"""Maximum rate and burst of queries to one host: bitmagnet's values. libtorrent tolerates 50 in 10 seconds."""
+"""Rate and burst of queries to one host: bitmagnet's values."""
 ANSWERS_PER_S = 5.0
 ANSWERS_BURST = 50
-"""Maximum rate and burst of answered queries from one host: libtorrent's 50 in 10 seconds."""
+"""Rate and burst of answered queries from one host: libtorrent's 50 in 10 seconds."""
 HOSTS_MAX = 131_072
-"""Maximum number of hosts that a rate limit remembers.
-
-This is enough for a flood of 2 MB/s: 31,250 queries of 64 bytes per second, each from another host, for 4 seconds.
-"""
+"""Enough for a flood of 2 MB/s: 31,250 queries of 64 bytes per second, each from another host, for 4 seconds."""
 ADDRESSES_MAX = 131_072
-"""Maximum number of endpoints that count as known: enough for a minute with 2,000 queries/s to different endpoints."""
+"""Enough for a minute with 2,000 queries/s to different endpoints."""
 BYTES_PER_S = 100_000.0
-"""Maximum bytes sent per second, about 1 Mbit/s. A node on a home line answers a few dozen queries a second.
-
-libtorrent's default is 8,000.
-"""
+"""About 1 Mbit/s. A node on a home line answers a few dozen queries a second. libtorrent's default is 8,000."""
 NEW_ADDRESSES_PER_MINUTE = 1_000
-"""Maximum number of newly contacted addresses per minute. Home routers hold 4,000 to 16,000 connections for some
-minutes."""
+"""Home routers hold 4,000 to 16,000 connections for some minutes."""
 QUERY_BYTES = 120
 """Typical size of a query."""
 REFUSED_WAIT_S = 1.0
-"""Seconds until a query is tried again after it was refused, by a full table or by the limit of new addresses."""
+"""Delay of a query that a full table or the limit of new addresses refused."""
 BANDWIDTH_BURST_S = 2.0
 """Maximum burst after an idle time: the bytes that the full rate allows in this many seconds."""
 QUERIES_RESERVE = 0.25
-"""Share of the bandwidth burst that is reserved for our queries: answers to a flood of queries must not use it up."""
+"""Share of the bandwidth burst that is reserved for our queries, so that answers to a flood cannot use it up."""
 TCP = b"tcp"
 """Prefix for the endpoints of TCP connections: routers on the way keep separate entries for TCP and UDP."""
 NEW_ADDRESSES_BURST_S = 10.0
@@ -48,7 +41,7 @@ NEW_ADDRESSES_BURST_S = 10.0
 
 
 class TokenBucket:
-    """Limits the average rate of bytes, or of anything else, and allows bursts."""
+    """Limits an average rate, and allows bursts."""
 
     def __init__(self, per_s: float, burst: float) -> None:
         self._per_s = per_s
@@ -60,7 +53,7 @@ class TokenBucket:
     def take(self, amount: float, now: float, *, reserve: float = 0.0) -> bool:
         """Take an amount if at least `reserve` is left after that. Return whether the amount was taken.
 
-        If `amount` plus `reserve` exceeds the burst, the amount is taken once the bucket is full.
+        If `amount` plus `reserve` exceeds the burst, a full bucket is enough.
         """
         level = self._fill(now)
         if level + self._rounding < min(amount + reserve, self._burst):
@@ -96,8 +89,7 @@ class BandwidthCap(TokenBucket):
 class NewAddressCap:
     """Limits the number of new endpoints per minute: those that were not contacted in the minute before.
 
-    Each new endpoint takes an entry in the tables of routers and firewalls on the way. Any period of 60 seconds has at
-    most `per_minute` new endpoints: the burst is subtracted from the rate.
+    Any 60 seconds have at most `per_minute` new endpoints: the burst is subtracted from the rate.
     """
 
     def __init__(self, per_minute: int, *, addresses_max: int = ADDRESSES_MAX) -> None:
@@ -129,7 +121,6 @@ class QueryLimit(StrEnum):
     """The limits that can delay a query of ours."""
 
     HOST = "host"
-    """The limit of queries per second to the same host."""
     BANDWIDTH = "bandwidth"
     NEW_ADDRESSES = "new addresses"
 
@@ -170,7 +161,7 @@ class NodeLimits:
     def may_connect(self, endpoint: bytes, now: float) -> bool:
         """Return whether a TCP connection may be opened. If so, count its address as a new one, as for UDP.
 
-        Connections also have a separate rate limit. Without it they would use up the new addresses that queries need,
+        Connections also have their own rate limit. Otherwise they would use up the new addresses that queries need,
         because there are always more peers to try.
         """
         allowed = self._connections.take(1, now)

@@ -2,8 +2,8 @@
 
     magnet:?xt=urn:btih:<40 hex or 32 base32>&xt=urn:btmh:1220<64 hex>&dn=<name>&x.pe=<address>:<port>
 
-Trackers (`tr`) are ignored: peers come from the DHT. Peers (`x.pe`) are used if they are addresses; host names are
-ignored, since nothing resolves them here.
+Trackers (`tr`) are ignored: peers come from the DHT. So are peers (`x.pe`) with host names, since nothing resolves them
+here.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def parse_infohash(text: str) -> bytes:
 def _topic(topics: list[str], prefix: str, text: str, size: int, mistakes: list[BadMagnet]) -> bytes | None:
     """Return the infohash of one version; None if there is no valid one.
 
-    Errors are not raised but added to `mistakes`, because the link may have a valid infohash of the other version.
+    Errors are added to `mistakes`, because the link may have a valid infohash of the other version.
     """
     hashes: set[bytes] = set()
     for topic in topics:

@@ -5,7 +5,6 @@
 
 The responder answers a query, and the maintenance verifies its sender before it may enter the table. An answer is
 matched with its query. Then it updates the table, the operation that sent the query, and the votes for our address.
-Replies leave from the address that received the query, since each address has its own node (BEP 45).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ ASKED_ENDPOINTS_MAX = 4096
 
 
 class DhtNode:
-    """See the module. `endpoint` is the local address. The nodes of a process share a `Neighbourhood`."""
+    """One node. `endpoint` is the local address. The nodes of a process share a `Neighbourhood`."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class DhtNode:
             self._receive_error(message, source, now)
 
     def datagrams_to_send(self) -> list[tuple[bytes, bytes]]:
-        """Return the datagrams to send now with their destinations. Each is returned only once."""
+        """Return the datagrams to send now with their destinations, each only once."""
         outbox, self._outbox = self._outbox, []
         return outbox
 
@@ -255,7 +254,6 @@ class DhtNode:
         self.traffic.errors_out += self._answer(answer, source, now)
 
     def _answer(self, data: bytes, source: bytes, now: float) -> bool:
-        """Send an answer if there is bandwidth for it. Return whether it was sent."""
         if not self._limits.may_send(len(data), now):
             self.traffic.limited += 1
             return False
@@ -303,7 +301,6 @@ class DhtNode:
             self._move(now)
 
     def _move(self, now: float) -> None:
-        """Change our id, if necessary, to one that fits our new address."""
         if not self._address.suits(self.node_id):
             self.table.rebase(self._address.new_id(), now)
             self._maintenance.moved(now)

@@ -9,7 +9,7 @@ from lycosa.dht.core.endpoints import NONE_ALLOWED, AllowedNetworks
 from lycosa.dht.core.krpc import INTERVAL_S_MAX
 
 SAMPLE_INTERVAL_S = 1800
-"""Default of `sample_interval_s`. Announces expire after 45 minutes, so most of a sample is valid for this time."""
+"""Announces expire after 45 minutes, so most of a sample is valid for this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class NodeConfig:
     allowed_networks: AllowedNetworks = NONE_ALLOWED
     """Networks that may be contacted although they are not public."""
     external_ip: bytes = b""
-    """Our packed public IP address, if it is known. By default it is learned from the answers of other nodes."""
+    """Our packed public IP address. By default it is learned from the answers of other nodes."""
     sample_interval_s: int = SAMPLE_INTERVAL_S
     """Seconds for which the sample of our infohashes stays the same and indexers should not ask again (BEP 51)."""
     report_infohashes: bool = False

@@ -49,7 +49,7 @@ from lycosa.dht.core.transactions import OutgoingQuery
 FOLLOW_UPS_MAX = 3
 """Maximum number of follow-up queries of one operation in flight (BEP 33: 3)."""
 OPERATIONS_MAX = 1000
-"""Maximum number of operations at a time: a hundred lookups per second, each taking ten seconds."""
+"""A hundred lookups per second, each taking ten seconds."""
 SAMPLED_MAX = 20_000
 """Maximum number of nodes whose interval (BEP 51) is remembered. A sweep of all nodes keeps its own record."""
 START_CONTACTS = 16
@@ -310,8 +310,7 @@ def ping_finished(operation_id: int, query: OutgoingQuery, reply: Reply, now: fl
 def sample_finished(
     operation_id: int, reading: AnswerReader, query: OutgoingQuery, reply: Reply, now: float
 ) -> OperationEvent:
-    """Return the event of an answered sample_infohashes. A node without BEP 51 answers the query as if it were
-    find_node."""
+    """Return the event of an answered sample_infohashes. A node without BEP 51 answers with contacts only."""
     contact = Contact(reply.id, query.endpoint)
     closer = tuple(reading.contacts(reply, now))
     samples = reply.samples
@@ -382,7 +381,7 @@ class Operations:
         LookupOperation(0, self._lookup(target, now), self._reading, self._send, _ignore).begin((), now)
 
     def join(self, offer: Callable[[Contact, float], None] | None, on_finished: Callable[[], None], now: float) -> None:
-        """Search for our own id. `offer` receives contacts of the other address family; None if we have no node of that
+        """Search for our own id. `offer` receives contacts of the other address family, if we have a node of that
         family."""
         lookup = self._lookup(self._table.own_id, now)
         sources = self._sources(lookup, now)

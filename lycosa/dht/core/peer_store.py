@@ -1,8 +1,7 @@
 """Stores the peers that were announced to us, by infohash, for one address family (BEP 32). In memory only.
 
-There is one entry per infohash and IP address (BEP 33). A new announce renews the entry, its port and its seed flag.
-Everything is bounded: peers per infohash, entries per announcing host (an IPv4 address or an IPv6 /64), infohashes,
-peers. If the store is full, the oldest entry is dropped.
+There is one entry per infohash and IP address (BEP 33). A new announce renews the entry, its port and its seed flag. If
+the store is full, the oldest entry is dropped.
 """
 
 from __future__ import annotations
@@ -19,15 +18,14 @@ EXPIRY_S = 2700.0
 """Seconds from the last announce of a peer until it is forgotten, as in libtorrent. Clients announce every 15 to 30
 minutes."""
 PEERS_MAX = 100_000
-"""Maximum number of peers: about 40 MB. In a network of eight million nodes, each should store a few thousand peers."""
+"""About 40 MB. In a network of eight million nodes, each should store a few thousand peers."""
 INFOHASHES_MAX = 20_000
-"""Maximum number of infohashes: about 20 MB (libtorrent: 2,000 infohashes)."""
+"""About 20 MB (libtorrent: 2,000 infohashes)."""
 SWARM_MAX = 6000
-"""Maximum number of peers per infohash: with more, the filters of BEP 33 would be too full. For an infohash with this
-number of peers no tokens are issued."""
+"""Maximum number of peers per infohash: more would overfill the filters of BEP 33. A full infohash gets no tokens."""
 HOST_ANNOUNCES_MAX = 500
-"""Maximum number of entries of one host (an IPv4 address or an IPv6 /64). Of a million torrents that one host seeds,
-a node is among the eight closest for one or two."""
+"""Maximum number of entries of one host (an IPv4 address or an IPv6 /64). Of a million torrents that one host seeds, a
+node is among the eight closest for one or two."""
 
 FILTERS_KEPT_S = 10.0
 FILTERS_KEPT_FROM = 100
@@ -45,7 +43,7 @@ class StoredPeer(NamedTuple):
 
 
 class Swarm:
-    """The peers of an infohash, by IP address, with values computed from them. A change of the peers invalidates these
+    """The peers of an infohash by IP address, and values computed from them. A change of the peers invalidates the
     values."""
 
     __slots__ = ("endpoints", "filters", "filters_until", "leechers", "peers")
@@ -73,7 +71,7 @@ class InfohashSample(NamedTuple):
 
 
 class PeerStore:
-    """The announced peers of one address family, see the module."""
+    """The announced peers of one address family."""
 
     def __init__(
         self,
@@ -176,7 +174,6 @@ class PeerStore:
         return self._sample._replace(infohashes=len(self._swarms))
 
     def expire(self, now: float) -> None:
-        """Drop the peers whose last announce is too old."""
         while self._order:
             key = next(iter(self._order))
             if now < self._order[key] + self._expiry_s:

@@ -34,8 +34,7 @@ from lycosa.dht.core.tokens import TokenIssuer
 ENVELOPE_BYTES = 130
 """Maximum size of an answer without transaction, nodes, peers and filters: keys, node id, token, `ip`, `v`."""
 SAMPLE_BYTES_MAX = SENT_BYTES_MAX - ENVELOPE_BYTES - 45
-"""Maximum number of bytes of nodes and samples in an answer: a datagram less the envelope, and less 45 bytes for
-`interval` and `num`."""
+"""Maximum size of the nodes and samples in an answer. 45 bytes are for `interval` and `num`."""
 VALUES_MAX = 50
 """Maximum number of peers in an answer: a third of a datagram, to limit amplification. Successive answers have
 different selections."""
@@ -54,7 +53,7 @@ class Neighbourhood:
 
 
 class Responder:
-    """Answers the queries to one node, see the module."""
+    """Answers the queries to one node."""
 
     def __init__(
         self,
@@ -80,7 +79,6 @@ class Responder:
         self._turn = 0
 
     def answer(self, query: Query, source: bytes, now: float) -> bytes:
-        """Return the answer to a query that came from this endpoint."""
         method = query.method
         if method == FIND_NODE:
             values = self._nodes(query, now)

@@ -13,7 +13,7 @@ from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.ids import ID_BYTES
 
 MASKS = {4: bytes.fromhex("030f3fff"), 16: bytes.fromhex("0103070f1f3f7fff")}
-"""Masks for addresses of 4 and 16 bytes: the bits that are hashed. Of an IPv6 address only the first half is used."""
+"""The hashed bits of addresses of 4 and 16 bytes. Of an IPv6 address only the first half is used."""
 
 EXEMPT = [
     (network.max_prefixlen // 8, int(network.network_address), int(network.netmask))

@@ -10,11 +10,10 @@ from hashlib import blake2b
 from hmac import compare_digest
 
 TOKEN_PERIOD_S = 300
-"""Seconds for which a key is used. BEP 5:
-"a secret that changes every five minutes and tokens up to ten minutes old".
+"""Seconds for which a key is used. BEP 5: "a secret that changes every five minutes and tokens up to ten minutes old".
 """
 TOKEN_BYTES = 8
-"""Size of a token: a forger has to guess 64 bits over the network within 10 minutes. libtorrent: 4 bytes."""
+"""A forger has to guess 64 bits over the network within 10 minutes. libtorrent: 4 bytes."""
 SECRET_BYTES = 32
 
 

@@ -16,7 +16,7 @@ from lycosa.dht.core.metadata.info import DEPTH_MAX
 
 TRACKERS = (b"announce", b"announce-list")
 NODES_MAX = 64
-"""Maximum number of nodes that are read from a file. Usually a file has the 8 closest nodes."""
+"""Usually a file has the 8 closest nodes."""
 
 HOST_BYTES_MAX = 255
 

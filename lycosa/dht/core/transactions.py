@@ -18,10 +18,10 @@ from lycosa.dht.core.endpoints import Contact
 from lycosa.dht.core.krpc import Reply
 
 TRANSACTION_ID_BYTES = 4
-"""Ids are random, so that an attacker who does not see our packets cannot guess them. The 2 bytes of BEP 5's example
-can be guessed within a minute."""
+"""Ids are random, so an attacker who does not see our packets cannot guess them. BEP 5's example has 2 bytes, which can
+be guessed within a minute."""
 OUTSTANDING_MAX = 2048
-"""Maximum number of outstanding queries per node: 200 per second with a timeout of 10 s."""
+"""200 queries per second with a timeout of 10 s."""
 FAILED_S = 10.0
 """Seconds after which an unanswered query has failed (BEP 33 suggests 10 s, libtorrent waits 15 s)."""
 WAITING_MAX = 1024
@@ -38,7 +38,7 @@ SILENT_ENDPOINTS_MAX = 4096
 STALLED_MIN_S = 0.5
 STALLED_MAX_S = 5.0
 STALLED_INITIAL_S = 2.0
-"""Minimum and maximum of the first deadline, and its value before the first measurement."""
+"""The first deadline before the first measurement."""
 
 
 class OutgoingQuery:
@@ -66,13 +66,11 @@ class OutgoingQuery:
         self.wanted_at = self.sent_at = math.nan
 
     def contact(self) -> Contact | None:
-        """Return the contact that the query is sent to; None if only the endpoint is known."""
         return None if self.expected_id is None else Contact(self.expected_id, self.endpoint)
 
 
 class QueryListener(Protocol):
-    """A listener is notified when one of its queries is answered or has failed, and also if the query is stalled before
-    that."""
+    """Is notified when one of its queries is answered or has failed, and before that if the query is stalled."""
 
     is_over: bool
 
@@ -160,8 +158,8 @@ class Transactions:
         return None if math.isnan(self._mean_s) else self._mean_s
 
     def overdue(self, now: float) -> list[Overdue]:
-        """Return the queries that have passed a deadline since the last call. Queries that passed the second deadline
-        are forgotten."""
+        """Return the queries that have passed a deadline since the last call. Those past the second deadline are
+        forgotten."""
         passed = []
         while self._stalling and self._stalling[0][0] <= now:
             query = self._queries.get(heapq.heappop(self._stalling)[1])
@@ -227,7 +225,6 @@ class OutgoingQueries:
         self.flush(now)
 
     def flush(self, now: float) -> None:
-        """Send the queries that are due."""
         while self._waiting and self._waiting[0][0] <= now:
             _, number, query = heapq.heappop(self._waiting)
             if query.operation is not None and query.operation.is_over:

@@ -13,13 +13,13 @@ from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.ports import RecordStore
 
 INLINE_BYTES_MAX = 64 * 1024
-"""Maximum size of metadata that is inspected in the event loop; it takes about a millisecond."""
+"""Larger metadata is inspected in a thread; this size takes about a millisecond."""
 
 Inspect = Callable[[TorrentRecord], Inspection]
 
 
 class ContentStage:
-    """See the module. Both infohashes of a refused torrent are denied, even if only one of them was denied before."""
+    """Stage 5. Both infohashes of a refused torrent are denied, even if only one of them was denied before."""
 
     def __init__(
         self, inspect: Inspect, records: RecordStore, queue: HashQueue, taker: TorrentTaker, funnel: Funnel
@@ -48,7 +48,6 @@ class ContentStage:
         return None
 
     async def _deny(self, torrent: FetchedTorrent, reason: str, outcome: CrawlOutcome, ended: str) -> None:
-        """Deny both infohashes of a torrent, and end its lease."""
         try:
             self._funnel.count(outcome)
             keys = torrent.record.keys

@@ -8,6 +8,7 @@
      4 metadata    from several peers at a time; one limit for all connections      metadata.py
      5 content     clean names, classify contents, apply rules                      content.py
      6 store       write batches; then the infohash is done                         store.py
+
      7 popularity  count seeders and leechers; record when a torrent is seen again  popularity.py seen.py
      8 returns     requeue evicted torrents after 90 days                           returns.py
 
@@ -58,7 +59,7 @@ class TorrentCrawlStatus(NamedTuple):
 
 
 class TorrentCrawl:
-    """A crawl that uses an open node, frontier and store. It does not close them."""
+    """A crawl on an open node, frontier and store, which it does not close."""
 
     def __init__(
         self,
@@ -121,5 +122,5 @@ class TorrentCrawl:
 
     @property
     def stored_listeners(self) -> list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]]:
-        """Functions that are called with each batch of stored records. The next batch waits until all have returned."""
+        """Called with each batch of stored records. The next batch waits until all have returned."""
         return self._store.listeners

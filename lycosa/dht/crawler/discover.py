@@ -18,14 +18,13 @@ from lycosa.dht.session import DhtSession
 from lycosa.dht.udp import DatagramShell
 
 ASKS_MAX = 400
-"""Maximum number of sample queries in flight. At 100 queries a second, 330 are in flight, because a third of them time
-out after 10 seconds."""
+"""Maximum number of sample queries in flight. At 100 queries a second, 330 are in flight: a third of them time out
+after 10 seconds."""
 QUEUED_CHECK_S = 1.0
-"""Interval of the checks whether the queue is full."""
 HARVEST_MAX = 10_000
 """Maximum number of infohashes that wait for triage. More are dropped and counted."""
 WANTED_MAX = 50_000
-"""Maximum number of recently requested infohashes whose requests are counted; about 8 MB."""
+"""Maximum number of infohashes whose requests are counted; about 8 MB."""
 WANTED_MIN = 2
 """Minimum number of requests for an infohash. One is not enough: libtorrent also looks up random targets."""
 CONTACTS_AT_START = 64
@@ -42,7 +41,6 @@ class SweepStage:
         self._slots = asyncio.Semaphore(ASKS_MAX)
 
     async def run(self) -> None:
-        """Sweep until cancelled."""
         clock = asyncio.get_running_loop().time
         if not self._session.is_isolated:
             await self._session.joined()
@@ -128,7 +126,6 @@ class HarvestStage:
         self._wanted_budget = Budget(profile.harvested)
 
     async def run(self) -> None:
-        """Harvest until cancelled."""
         self._session.listeners.append(self._receive)
         try:
             while True:

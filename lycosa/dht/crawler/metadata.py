@@ -1,4 +1,4 @@
-"""Stage 4: fetches metadata from peers, parses it, and passes the record on."""
+"""Stage 4: fetches metadata from peers, and parses it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from lycosa.frontier.core.model import Lease
 from lycosa.storage.core.torrent_record import TorrentRecord
 
 INLINE_BYTES_MAX = 32 * 1024
-"""Metadata of up to this size is parsed in the event loop, which takes about 1 ms. Larger metadata is parsed in a
-thread."""
+"""Larger metadata is parsed in a thread; this size takes about a millisecond."""
 
 
 class MetadataStage:
-    """See the module. `fetcher` limits the connections of all fetches, and the bytes of metadata not yet stored.
-
-    `taker` is the next stage.
-    """
+    """Stage 4. `fetcher` limits the connections of all fetches, and the bytes of metadata not yet stored. `taker` is
+    the next stage."""
 
     def __init__(
         self, fetcher: MetadataFetcher, queue: HashQueue, taker: TorrentTaker, funnel: Funnel, peers_per_try: int
@@ -32,7 +29,7 @@ class MetadataStage:
         self._reading = asyncio.Lock()
 
     def start(self, infohash: bytes, peers_max: int | None = None) -> MetadataFetch:
-        """Start a fetch that connects to at most `peers_max` peers. Its metadata counts as in flight until stored."""
+        """Start a fetch. Its metadata counts as in flight until stored."""
         return self._fetcher.start(
             infohash, peers_max=self._peers_per_try if peers_max is None else peers_max, holds=True
         )

@@ -30,7 +30,7 @@ class TorrentCrawlView(NamedTuple):
 
 
 class CrawlMonitor:
-    """See the module. `folder` is the state folder; its free disk space is watched."""
+    """Watches a crawl. `folder` is the state folder; its free disk space is watched too."""
 
     def __init__(self, crawl: TorrentCrawl, session: DhtSession, folder: Path) -> None:
         self._crawl, self._session, self._folder = crawl, session, folder
@@ -39,7 +39,6 @@ class CrawlMonitor:
         self._findings: list[BrakeFinding] = []
 
     async def run(self) -> None:
-        """Take snapshots until cancelled."""
         while True:
             snapshot = await self._take()
             self.history.add(snapshot)
@@ -47,7 +46,6 @@ class CrawlMonitor:
             await asyncio.sleep(EVERY_S)
 
     async def look(self) -> TorrentCrawlView:
-        """Return the current view."""
         snapshot = await self._take()
         before = self.history.minute_ago(snapshot)
         return self._view(snapshot, rates_between(before, snapshot), why_slow(before, snapshot))

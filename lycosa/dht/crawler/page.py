@@ -72,7 +72,7 @@ class FunnelRow(NamedTuple):
 
 
 class ChartSeries(NamedTuple):
-    """A line of a chart: its name, and its value at each point."""
+    """A line of a chart."""
 
     name: str
     value: Callable[[CrawlSnapshot, CrawlRates], float]
@@ -96,7 +96,7 @@ class DrawnChart(NamedTuple):
 
 
 def show_number(value: float) -> str:
-    """Return a number with one decimal if it is below 10 and not whole, else with none."""
+    """Format a number: with one decimal if it is below 10 and not whole, else with none."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
@@ -167,7 +167,6 @@ class CrawlPage:
         self._template = templates.get_template("crawl.html")
 
     async def respond(self, query: str) -> ServerResponse:
-        """Return the current page."""
         view = await self._monitor.look()
         html = self.render(view, self._monitor.history, refreshes=parse_qs(query).get("refresh") != ["off"])
         fields = {"content-type": "text/html; charset=utf-8", "cache-control": "no-store", **HEADERS}

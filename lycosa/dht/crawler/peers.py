@@ -1,7 +1,7 @@
 """Stage 3: leases infohashes and finds their peers.
 
-It first tries the peers that announced the infohash, and peers that it gets from nodes that sampled the infohash. Only
-if these fail does it start an iterative lookup.
+A try starts with the peers that announced the infohash, and the peers that its samplers return. Only if these fail does
+it start an iterative lookup.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ SAMPLERS_ASKED_MAX = 3
 LOOKUPS_MAX = 100
 """Maximum number of concurrent lookups. The node allows 1,000 operations."""
 LOOKUP_WAIT_MAX_S = 30.0
-"""Maximum seconds that a try waits for a lookup. After that the try ends and makes room for other infohashes, which may
-need no lookup."""
+"""Maximum seconds that a try waits for a lookup. Then it makes room for infohashes that may need no lookup."""
 CLOSER_MAX = 16
 """Maximum number of contacts, returned by samplers, that the lookup starts from."""
 BATCH = 200
@@ -52,7 +51,7 @@ class TryFailed(Exception):
 
 
 class PeersStage:
-    """See the module."""
+    """Stage 3."""
 
     def __init__(
         self,
@@ -76,7 +75,6 @@ class PeersStage:
         return self._lookups.locked() or self._lookup_budget.is_used_up
 
     async def run(self) -> None:
-        """Try the infohashes that are due, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 leases = await self._queue.lease(min(BATCH, self._in_work_max - self.in_work))
@@ -127,8 +125,7 @@ class PeersStage:
         await self._queue.failed(lease, outcome)
 
     def _update_trust(self, lease: Lease, hint: Hint, *, fetched: bool) -> None:
-        """Update the trust in the samplers of an infohash. Only its first try counts: later failures tell nothing
-        new."""
+        """Update the trust in the samplers of an infohash. Only its first try counts: later failures are not news."""
         if not lease.record.attempts:
             for sampler in hint.samplers:
                 self._hints.trust.tried(sampler.endpoint, self._queue.now(), fetched=fetched)
@@ -153,7 +150,7 @@ class PeersStage:
         except NoMetadata:
             if is_postponed(fetch):
                 raise TryFailed(CrawlOutcome.POSTPONED) from None
-            if not fetch.connects_left:  # no connections left for a lookup's peers, which are in the same swarm
+            if not fetch.connects_left:  # a lookup would find peers of the same swarm, but may connect to none
                 raise TryFailed(CrawlOutcome.NO_METADATA) from None
         else:
             self._funnel.count(CrawlOutcome.FETCHED_FROM_SAMPLER)

@@ -1,7 +1,6 @@
 """Stage 7: counts the seeders and leechers of stored torrents (BEP 33), with a separate budget.
 
-Torrents that were never counted go first, then those with the oldest count. Each count is stored with its time; no
-peers are stored.
+Torrents that were never counted go first, then those with the oldest count. Peers are not stored.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SILENT_MAX = 5_000
 
 
 class PopularityStage:
-    """See the module. `now` returns unix seconds."""
+    """Stage 7. `now` returns unix seconds."""
 
     def __init__(
         self, session: DhtSession, store: RecordStore, now: Callable[[], float], funnel: Funnel, profile: Profile
@@ -42,7 +41,6 @@ class PopularityStage:
         self._silent_until: RecentDict[bytes, float] = RecentDict(SILENT_MAX)
 
     async def run(self) -> None:
-        """Count until cancelled."""
         await asyncio.sleep(START_S)
         while True:
             await self.count_some()
@@ -64,7 +62,6 @@ class PopularityStage:
         return [swarms for swarms in due if self._silent_until.get(swarms[0], 0.0) <= now][:BATCH]
 
     async def _count(self, swarms: tuple[bytes, ...]) -> None:
-        """Count the peers of a torrent; a hybrid one has two swarms."""
         try:
             found = await self._session.scrape_swarms(swarms)
         except NodeBusy:

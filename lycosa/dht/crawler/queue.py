@@ -14,7 +14,7 @@ from lycosa.frontier.core.model import FrontierStats, Lease
 from lycosa.frontier.ports import FrontierOperations, ReadableFrontier
 
 COMMIT_EVERY_S = 0.5
-"""Seconds between commits. An infohash is durable at most a second after its discovery."""
+"""An infohash is durable at most a second after its discovery."""
 POLL_S = 1.0
 """Interval of the checks for due retries while no new infohash arrives."""
 SWEEP = "sweep"
@@ -22,7 +22,7 @@ SWEEP = "sweep"
 
 
 class HashQueue:
-    """See the module. `now` returns unix seconds, `chance` a number from 0 to 1."""
+    """The queue of this process. `now` returns unix seconds, `chance` a number from 0 to 1."""
 
     def __init__(self, frontier: ReadableFrontier, now: Callable[[], float], chance: Callable[[], float]) -> None:
         self._frontier, self.now, self._chance = frontier, now, chance
@@ -55,7 +55,6 @@ class HashQueue:
         self._changed.set()
 
     async def lease(self, limit: int) -> list[Lease]:
-        """Lease infohashes that are due."""
         return await self._frontier.lease(min(limit, LEASED_MAX), self.now())
 
     async def done(self, leases: Sequence[Lease], reason: str) -> None:
@@ -89,14 +88,12 @@ class HashQueue:
         await self._frontier.commit({})
 
     async def keep_durable(self, sweep_position: Callable[[], int]) -> None:
-        """Commit every COMMIT_EVERY_S until cancelled."""
         while True:
             await asyncio.sleep(COMMIT_EVERY_S)
             await self._frontier.expire(self.now())
             await self.commit(sweep_position())
 
     async def stats(self) -> FrontierStats:
-        """Return the counts of the frontier."""
         return await self._frontier.stats()
 
 
@@ -111,5 +108,4 @@ class CrawlQueue:
         return await self._operations.push([to_record(each, priority, self._now()) for each in infohashes])
 
     async def save(self) -> None:
-        """Make the queued infohashes durable."""
         await self._operations.commit()

@@ -16,22 +16,18 @@ LOOK_EVERY_S = 60.0
 
 
 class ReturnsStage:
-    """See the module. The profile limits how many torrents are queued per minute.
-
-    Without this limit there would be bursts, because an eviction removes many torrents at once.
-    """
+    """Stage 8. An eviction removes many torrents at once; the profile limits how many return per minute."""
 
     def __init__(self, store: RecordStore, queue: HashQueue, profile: Profile) -> None:
         self._store, self._queue, self._per_minute = store, queue, profile.returned
 
     async def run(self) -> None:
-        """Queue the torrents that are due, until cancelled."""
         while True:
             await self.queue_some()
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def queue_some(self) -> int:
-        """Queue torrents that are due, at most as many as the profile allows per minute. Return their number."""
+        """Queue torrents that are due, at most a minute's share. Return their number."""
         now = self._queue.now()
         lapsed = await self._store.lapsed(now, self._per_minute)
         if lapsed:

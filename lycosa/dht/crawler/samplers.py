@@ -23,8 +23,6 @@ TURNS_MAX = 20
 
 
 class _Host:
-    """A host with running or waiting queries."""
-
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         self.users = 0
@@ -32,7 +30,7 @@ class _Host:
 
 
 class SamplerQueries:
-    """See the module."""
+    """Queries to samplers, one at a time per host."""
 
     def __init__(self, session: DhtSession) -> None:
         self._session = session
@@ -40,7 +38,7 @@ class SamplerQueries:
         self._asks = asyncio.Semaphore(ASKS_MAX)
 
     def least_busy(self, samplers: Iterable[Contact]) -> list[Contact]:
-        """Return the samplers, sorted by the number of queries to their host, fewest first."""
+        """Return the samplers, those with the fewest queries to their host first."""
         return sorted(samplers, key=self._waiting_for)
 
     def _waiting_for(self, sampler: Contact) -> int:

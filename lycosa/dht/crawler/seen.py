@@ -1,5 +1,4 @@
-"""Records when stored torrents were last seen in the network. A full store uses these times to choose which torrents it
-evicts."""
+"""Records when stored torrents were last seen in the network. By these times a full store chooses what to evict."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ PRECISION_S = 86_400
 
 
 class SeenStage:
-    """See the module. `now` returns unix seconds."""
+    """Collects seen infohashes. `now` returns unix seconds."""
 
     def __init__(self, store: RecordStore, now: Callable[[], float]) -> None:
         self._store, self._now = store, now
@@ -30,13 +29,11 @@ class SeenStage:
             self._seen.update(infohashes)
 
     async def run(self) -> None:
-        """Flush every FLUSH_EVERY_S until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_EVERY_S)
             await self.flush()
 
     async def flush(self) -> None:
-        """Write the seen infohashes to the store."""
         seen, self._seen = list(self._seen), set()
         today = self._now() // PRECISION_S * PRECISION_S
         for start in range(0, len(seen), BATCH):

@@ -17,7 +17,7 @@ MALFORMED = frozenset(bytes([each]) * ID_BYTES for each in range(256))
 
 
 class Triage:
-    """See the module. `note_known` gets the infohashes that were queued before and may be stored."""
+    """Stage 2. `note_known` gets the infohashes that were queued before and may be stored."""
 
     def __init__(
         self,

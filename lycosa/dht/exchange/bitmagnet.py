@@ -52,7 +52,7 @@ PIECES = "SELECT info_hash, piece_length FROM torrent_pieces WHERE info_hash = A
 
 
 class BitmagnetSource:
-    """See the module."""
+    """A bitmagnet database as a source."""
 
     def __init__(self, url: str) -> None:
         scheme, _, rest = url.partition("://")

@@ -1,6 +1,6 @@
 """Sources of torrents, and the untrusted entries that they yield.
 
-An entry that cannot be read has the kind BAD. The source then continues with the next entry, if its format allows that.
+After an entry that cannot be read (BAD), a source continues with the next one if its format allows that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ class EntryKind(Enum):
     LINE = "line"
     """A line of JSON; see `storage.core.torrent_line`."""
     TORRENT = "torrent"
-    """The content of a torrent file."""
     INFOHASH = "infohash"
     """A magnet link or an infohash: the metadata must be fetched from the network."""
     BAD = "bad"
@@ -39,7 +38,7 @@ class TorrentSource(Protocol):
     total: int
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the entries. They are read lazily. Raises `LycosaError`."""
+        """Yield the entries lazily. Raises `LycosaError`."""
 
 
 def reason_of(error: Exception) -> str:

@@ -16,7 +16,6 @@ from lycosa.storage.core.torrent_record import StoredTorrent
 from lycosa.storage.ports import RecordStore
 
 PAGE_ROWS = 500
-"""Number of torrents read at a time."""
 
 
 class ExportFormat(StrEnum):

@@ -13,7 +13,7 @@ from lycosa.storage.core.torrent_line import LINE_MAX
 
 TORRENT_SUFFIX = ".torrent"
 TORRENT_BYTES_MAX = 64 << 20
-"""Maximum size of a torrent file. The metadata takes at most 32 MB; trackers come on top."""
+"""The metadata takes at most 32 MB; trackers come on top."""
 
 
 class LinesSource:
@@ -67,7 +67,7 @@ class TorrentFilesSource:
         return Entry(where, EntryKind.TORRENT, data, done)
 
     def _walk(self) -> Iterator[tuple[str, EntryKind, bytes]]:
-        """Yield the paths of the torrent files, and an entry of the kind BAD for each folder that cannot be read."""
+        """Yield the paths of the torrent files, and a BAD entry for each folder that cannot be read."""
         if self._path.is_file():
             yield self._path.name, EntryKind.TORRENT, os.fsencode(self._path)
             return

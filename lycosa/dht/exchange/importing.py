@@ -30,7 +30,7 @@ from lycosa.storage.ports import RecordStore
 
 BATCH_ROWS = 500
 BATCH_BYTES = 4 << 20
-"""A batch ends after this many entries, or when its entries reach this many bytes."""
+"""A batch ends after BATCH_ROWS entries, or when its entries reach this many bytes."""
 PRIVATE, DENIED, EVICTED = "private", "denied", "evicted"
 NO_QUEUE = "needs the network: give --state, then start a crawl"
 
@@ -202,7 +202,7 @@ async def import_source(
 ) -> None:
     """Import a source, with `concurrency` batches at a time. `report` gets each result, and the progress in the source.
 
-    Raises `UsageError` if the source does not have the format that `find_source` recognised, `StateError` if the store
+    Raises `UsageError` if the source is not of the format that `find_source` recognised, `StateError` if the store
     fails. If the rest of a source cannot be read, that counts as one problem.
     """
     running: deque[tuple[asyncio.Task[BatchResult], int]] = deque()
@@ -244,7 +244,7 @@ def read_entry(entry: Entry, now: int) -> ImportedTorrent:
 
 
 def _record_of_torrent_file(data: bytes, now: int) -> TorrentRecord:
-    """Return the record with comment and creation date. Trackers and all other fields are left out."""
+    """Return the record with comment and creation date, without trackers and all other fields."""
     torrent = read_torrent_file(data)
     fields = dict(torrent.fields)
     comment = fields.get(b"comment.utf-8") or fields.get(b"comment")

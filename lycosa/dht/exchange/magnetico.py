@@ -3,8 +3,8 @@
     torrents   id, info_hash, name, total_size, discovered_on; from schema 2 on updated_on, n_seeders, n_leechers
     files      id, torrent_id, size, path; before schema 2 without an index on torrent_id
 
-Two cursors go through the ids in parallel, so the memory does not grow with the database. If the index is missing,
-`files` is sorted once. The database has no piece lengths. For a torrent of BitTorrent version 2, it has only the first
+Two cursors go through the ids in parallel, so the memory does not grow with the database. Without the index, SQLite
+sorts `files` once. There are no piece lengths. For a torrent of BitTorrent version 2, the database has only the first
 20 bytes of the infohash.
 """
 
@@ -41,7 +41,7 @@ V2_BYTES = 32
 
 
 class MagneticoSource:
-    """See the module."""
+    """A magnetico database as a source."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)

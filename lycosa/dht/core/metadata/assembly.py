@@ -23,8 +23,7 @@ Peer = Hashable
 
 
 class _Candidate:
-    """The pieces from all peers that claim the same size. `alone` is the only peer that may deliver after a wrong
-    hash."""
+    """The pieces from all peers that claim the same size. After a wrong hash, only the peer `alone` may deliver."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes, self.count = size_bytes, pieces_of(size_bytes)
@@ -45,7 +44,6 @@ class _Candidate:
         self.alone = None
 
     def take(self, pieces_max: int, without: set[int]) -> list[int]:
-        """Take up to `pieces_max` missing pieces that are not in `without`."""
         taken: list[int] = []
         left: list[int] = []
         while self.missing and len(taken) < pieces_max:
@@ -78,7 +76,6 @@ class Assembly:
         return PIECE_BYTES * sum(len(candidate.pieces) + len(candidate.asked) for candidate in each)
 
     def add_peer(self, peer: Peer, size_bytes: int) -> None:
-        """Add a peer that offers metadata of this size."""
         candidate = self._candidates.setdefault(size_bytes, _Candidate(size_bytes))
         self._offers[peer] = _Offer(candidate)
 
@@ -98,8 +95,8 @@ class Assembly:
     def receive(self, peer: Peer, piece: int, data: bytes) -> bytes | None:
         """Add a piece. Return the metadata if it is complete and has the infohash.
 
-        After a wrong hash all pieces are missing again. Pieces that were requested earlier are ignored when they
-        arrive. Raises `PeerError` if all pieces were from this peer.
+        After a wrong hash all pieces are missing again, and pieces that were requested earlier are ignored. Raises
+        `PeerError` if all pieces were from this peer.
         """
         candidate = self._offers[peer].candidate
         if candidate.asked.get(piece) != peer:
@@ -154,7 +151,6 @@ class Assembly:
                 del self._candidates[candidate.size_bytes]
 
     def clear(self) -> None:
-        """Drop all pieces and peers."""
         self._offers.clear()
         self._candidates.clear()
 

@@ -5,10 +5,10 @@
 The owner connects, passes on the bytes that arrive, sends `bytes_to_send`, and requests pieces with `request`. The
 methods `receive_*` and `handle_timer` raise `PeerError` when the conversation has failed. The owner then handles the
 remaining events and closes the connection.
-`now` is monotonic seconds. Each stage has a deadline, and so has the whole conversation.
 
-Unrequested bytes and messages, open requests, and the rejects that we send are bounded. So whatever a peer sends, we
-hold at most one message and a few pieces in memory.
+`now` is monotonic seconds. Each stage has a deadline, and so has the whole conversation. Unrequested bytes and
+messages, open requests, and the rejects that we send are bounded. So whatever a peer sends, we hold at most one message
+and a few pieces in memory.
 """
 
 from __future__ import annotations
@@ -41,25 +41,21 @@ from lycosa.dht.core.metadata.wire import (
 )
 
 METADATA_BYTES_MAX = 10 * 1024 * 1024
-"""Maximum size of an info dict: enough for a torrent of half a million pieces, or of 100,000 files.
-
-bitmagnet has the same limit, libtorrent 3 MiB.
-"""
+"""Maximum size of an info dict: enough for a torrent of half a million pieces, or of 100,000 files. bitmagnet has the
+same limit, libtorrent 3 MiB."""
 
 REQUESTS_MAX = 8
-"""Maximum number of open requests. Their pieces have 128 KiB. libtorrent sends 2 at a time, and answers hundreds."""
+"""Maximum number of open requests: pieces of 128 KiB. libtorrent sends 2 at a time, and answers hundreds."""
 
 REQUEST_COST_BYTES = PIECE_BYTES + 256
 """Maximum number of bytes that a peer may send for one request."""
 
 UNASKED_BYTES_MAX = 1024 * 1024 + 64 * 1024
-"""Maximum number of bytes that a peer may send unrequested: the largest bitfield, and the haves of a busy minute."""
+"""Maximum number of unrequested bytes: the largest bitfield, and the haves of a busy minute."""
 
 UNASKED_MESSAGES_MAX = 2048
-"""Maximum number of unrequested messages: haves, unchokes, keep-alives, requests to us, unknown ones.
-
-Honest peers send a few dozen.
-"""
+"""Maximum number of unrequested messages: haves, unchokes, keep-alives, requests to us, unknown ones. Honest peers send
+a few dozen."""
 
 REJECTS_SENT_MAX = 64
 """Maximum number of a peer's requests that are rejected as BEP 9 demands. Further ones are ignored."""
@@ -76,7 +72,6 @@ class StageLimits:
     piece_s: float = 15.0
     """From a request or a piece to the next piece. Transmission delays its answers by four seconds or more."""
     total_s: float = 60.0
-    """For the whole conversation."""
 
 
 class MetadataOffered(NamedTuple):
@@ -117,8 +112,8 @@ class Stage(Enum):
 
 
 class Conversation:
-    """The conversation with one peer. `dht_port` is the UDP port of our DHT node. It is sent to peers that also have a
-    DHT node."""
+    """The conversation with one peer. `dht_port` is the UDP port of our DHT node, sent to peers that also have a DHT
+    node."""
 
     def __init__(
         self,
@@ -155,12 +150,10 @@ class Conversation:
         return data
 
     def next_event(self) -> PeerEvent | None:
-        """Return the next event, None if there is none now."""
         return self._events.popleft() if self._events else None
 
     @property
     def requests_free(self) -> int:
-        """Number of pieces that can be requested now."""
         return REQUESTS_MAX - len(self._requested)
 
     def request(self, piece: int, now: float) -> None:
@@ -187,7 +180,7 @@ class Conversation:
             raise PeerError(PeerFailure.TIMEOUT, f"no progress: {self.stage.value}")
 
     def receive_connected(self, now: float) -> None:
-        """Send our handshake. Called when the connection is established."""
+        """Send our handshake."""
         self._enter(Stage.HANDSHAKE, now)
         self._to_send += encode_handshake(self._infohash, self._peer_id, dht=self._dht_port is not None)
 

@@ -10,16 +10,16 @@ from lycosa.core.errors import LycosaError
 class PeerFailure(StrEnum):
     """What went wrong with one peer."""
 
-    UNREACHABLE = "unreachable"  # no connection
-    CLOSED = "closed"  # the peer closed the connection
-    TIMEOUT = "timeout"  # a stage, or the whole conversation, took too long
-    PROTOCOL = "protocol"  # the bytes do not follow the protocol
+    UNREACHABLE = "unreachable"
+    CLOSED = "closed"
+    TIMEOUT = "timeout"  # of a stage, or of the whole conversation
+    PROTOCOL = "protocol"
     OTHER_INFOHASH = "other infohash"  # the peer answered for another torrent
     NO_EXTENSIONS = "no extensions"  # the peer does not speak BEP 10 or BEP 9
-    NO_METADATA = "no metadata"  # the peer does not have the metadata, or rejects requests
-    TOO_LARGE = "too large"  # the metadata is larger than we accept
+    NO_METADATA = "no metadata"  # or the peer rejects requests
+    TOO_LARGE = "too large"
     FLOOD = "flood"  # more bytes or messages than we requested
-    WRONG_HASH = "wrong hash"  # the delivered metadata does not have the infohash
+    WRONG_HASH = "wrong hash"
     NOT_PUBLIC = "not public"  # a private or reserved address: never contacted
     PAUSED = "paused"  # it failed before: not contacted for a while
     LIMITED = "limited"  # its host has reached the limit of connections per minute
@@ -27,7 +27,7 @@ class PeerFailure(StrEnum):
 
 
 class PeerError(LycosaError):
-    """A peer did not deliver. Whatever a peer sends, this folder raises no other error."""
+    """A peer did not deliver."""
 
     def __init__(self, reason: PeerFailure, message: str = "") -> None:
         super().__init__(message or reason.value)

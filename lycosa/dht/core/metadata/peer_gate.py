@@ -2,8 +2,8 @@
 
 - A host (an IPv4 address or an IPv6 /64) gets one connection at a time and at most ten per minute, so that forged
   announces cannot make us flood a victim.
-- Private and reserved addresses are never contacted.
-- After a failure a peer gets a pause, which doubles with each further failure.
+- Private and reserved addresses are never contacted. - After a failure a peer gets a pause, which doubles with each
+further failure.
 
 All tables are bounded. `now` is monotonic seconds.
 """
@@ -17,24 +17,22 @@ from lycosa.dht.core.metadata.failures import PeerFailure
 
 CONNECTIONS_BURST = 5
 CONNECTIONS_PER_S = 5 / 60
-"""Maximum rate and burst of connections to one host. Any 60 seconds have at most ten: the burst and five more."""
+"""Any 60 seconds have at most ten connections to one host: the burst and five more."""
 
 HOSTS_MAX = 131_072
-"""Maximum number of hosts whose connections are counted: two minutes at 1,000 new hosts a second.
-
-A full table refuses unknown hosts.
-"""
+"""Maximum number of hosts whose connections are counted: two minutes at 1,000 new hosts a second. A full table refuses
+unknown hosts."""
 
 PAUSE_S = 60.0
 PAUSE_MAX_S = 3600.0
-"""Seconds of the pause after the first failure of a peer, and the maximum. Each further failure doubles the pause."""
+"""Each further failure of a peer doubles its pause, from PAUSE_S up to this."""
 
 BAN_S = 3600.0
 """Seconds of the ban of a host that sent metadata with a wrong hash, or a flood."""
 
 PAUSED_MAX = 65_536
-"""Maximum number of remembered pauses of peers, and also of remembered bans of hosts. The oldest are forgotten, so
-these peers are tried too early."""
+"""Maximum number of remembered pauses of peers, and also of bans of hosts. The oldest are forgotten, so these peers are
+tried too early."""
 
 BLAMES_PEER = frozenset({PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL})
 BLAMES_HOST = frozenset({PeerFailure.WRONG_HASH, PeerFailure.FLOOD})
@@ -64,8 +62,7 @@ class PeerGate:
         return None
 
     def open(self, endpoint: bytes, now: float) -> PeerFailure | None:
-        """Return why this peer may not be connected to; None if it may. After None, the connection counts as open until
-        `close`."""
+        """Return why this peer may not be connected to. After None, the connection counts as open until `close`."""
         host = site_of(endpoint)
         assert host not in self._connected
         if refused := self.refusal(endpoint, now):
@@ -76,7 +73,7 @@ class PeerGate:
         return None
 
     def close(self, endpoint: bytes, failure: PeerFailure | None, now: float) -> None:
-        """Record that a connection was closed. `failure` is the reason; None if it was no longer needed."""
+        """Record that a connection was closed. `failure` is None if it was no longer needed."""
         self._connected.discard(site_of(endpoint))
         if failure in BLAMES_HOST:
             self._banned[site_of(endpoint)] = now + BAN_S

@@ -6,8 +6,8 @@ The size of each part of a message in bytes, and its content:
     1  message id
     -  payload; of an extended message (id 20): one byte, 0 for the extension handshake, then a bencoded dict
 
-We read and send two kinds of messages: extended messages and the port of a DHT node. All others are skipped without
-being stored: a peer may send its bitfield, haves and unchokes. Only metadata is fetched, never content.
+Only extended messages and the port of a DHT node are read and sent. All others are skipped without being stored: a peer
+may send its bitfield, haves and unchokes. Only metadata is fetched, never content.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lycosa.dht.core.metadata.failures import PeerError, PeerFailure
 PORT = 9
 EXTENDED = 20
 SENT_IDS = frozenset({PORT, EXTENDED})
-"""The ids of the messages that we send. The ids 2 (interested) and 6 (request), which ask for content, are never
-sent."""
+"""The ids of the messages that we send. The ids 2 (interested) and 6 (request), which ask for content, are never sent.
+"""
 
 EXTENSION_HANDSHAKE = 0
 METADATA_ID = 1
-"""The id of the metadata messages that peers send to us. The extension handshake of each peer has the id of the
-metadata messages that we send to the peer."""
+"""The id of metadata messages to us. Each peer chooses the id of metadata messages to itself in its extension
+handshake."""
 
 REQUEST, DATA, REJECT = 0, 1, 2
 
@@ -67,7 +67,6 @@ class MessageReader:
         self._skip_bytes = 0
 
     def receive(self, data: bytes) -> None:
-        """Add received bytes to the buffer."""
         del self._buffer[: self._at]
         self._at = 0
         self._buffer += data

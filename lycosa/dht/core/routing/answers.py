@@ -21,9 +21,7 @@ NODES_MAX = 64
 
 
 class AnswerReader:
-    """Reads contacts and peers from answers, except those that must not be contacted. `contacts` also skips
-    contacts with a silent endpoint (`SilentEndpoints`).
-    """
+    """Reads the contacts and peers that may be contacted. `contacts` also skips silent endpoints."""
 
     def __init__(self, family: int, allowed: AllowedNetworks, silent: SilentEndpoints) -> None:
         self.family = family

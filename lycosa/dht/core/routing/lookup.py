@@ -27,13 +27,13 @@ false answers need more."""
 CANDIDATES_MAX = 400
 """Maximum number of candidates of a lookup; the farthest are forgotten."""
 CONTACTS_PER_ANSWER_MAX = 2 * K
-"""Maximum number of contacts taken from an answer. An answer should have K; some nodes send 16."""
+"""An answer should have K contacts; some nodes send 16."""
 HOST_ASKED_MAX = QUERIES_BURST
 """Maximum number of queries of a lookup to one host, with any ids and ports. More would wait for the host's limit."""
 NETWORK_COUNTED_MAX = 2
 """Maximum number of counted answers per IPv4 /24 or IPv6 /48."""
 PEERS_MAX = 10_000
-"""Maximum number of peers of a lookup: more than a node stores for one infohash (BEP 33)."""
+"""More peers than a node stores for one infohash (BEP 33)."""
 
 
 class CandidateState(enum.Enum):
@@ -70,7 +70,7 @@ class NodeWithToken(NamedTuple):
 
 
 class Lookup:
-    """A lookup, see the module.
+    """One lookup.
 
     `is_secure` returns whether the id of a contact fits its address. `is_local` returns whether an endpoint is exempt
     from the limits per host and network.
@@ -101,7 +101,6 @@ class Lookup:
         self.add(start)
 
     def add(self, contacts: Iterable[Contact]) -> None:
-        """Add new candidates, for example from an answer."""
         for contact in contacts:
             compact = contact.id + contact.endpoint
             if compact in self._by_compact or contact.id == self.own_id:
@@ -112,7 +111,6 @@ class Lookup:
         self._forget_farthest()
 
     def knows(self, endpoint: bytes) -> bool:
-        """Whether a candidate has this endpoint."""
         return any(each.contact.endpoint == endpoint for each in self._candidates)
 
     def to_ask(self) -> list[Contact]:
@@ -156,8 +154,8 @@ class Lookup:
         self._take(contact, CandidateState.FAILED)
 
     def is_finished(self) -> bool:
-        """Whether no candidate is left to query and no answer is pending. Late answers count as pending only until a
-        node has answered."""
+        """Whether no candidate is left to query and no answer is pending. Once a node has answered, late answers do not
+        count as pending."""
         if self._in_flight:
             return False
         undecided, counted = self._undecided()
@@ -166,7 +164,6 @@ class Lookup:
         return counted > 0 or all(each.state is not CandidateState.STALLED for each in undecided)
 
     def has_answers(self) -> bool:
-        """Whether the answer of any node counts."""
         return any(each.counted for each in self._candidates)
 
     def closest(self) -> list[NodeWithToken]:
@@ -212,7 +209,6 @@ class Lookup:
         return self._asked_of.get(site_of(endpoint), 0) < HOST_ASKED_MAX or self._is_local(endpoint)
 
     def _may_count(self, endpoint: bytes) -> bool:
-        """Whether the limits of counted answers per address and per network allow another answer."""
         if site_of(endpoint) in self._counted_sites:
             return False
         return self._counted_networks.get(network_key(endpoint), 0) < NETWORK_COUNTED_MAX

@@ -1,8 +1,7 @@
 """Schedules the queries that a node sends by itself.
 
-These queries join the network, verify nodes that queried us, ping questionable contacts, and refresh buckets. `chores`
-returns the queries that are due, and the node sends them. The rate is low on purpose: an idle node sends one query
-every few seconds.
+These queries join the network, verify nodes that queried us, ping questionable contacts, and refresh buckets. The rate
+is low on purpose: an idle node sends one query every few seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ VERIFICATIONS_MAX = 64
 """Maximum number of contacts that wait to be verified. Further ones are dropped until they query us again."""
 VERIFY_AGAIN_S = 900.0
 VERIFIED_MAX = 2048
-"""Maximum number of contacts that are remembered as pinged. They are not verified again for VERIFY_AGAIN_S: many
+"""Maximum number of pinged contacts that are remembered. They are not verified again for VERIFY_AGAIN_S: many
 unreachable nodes query us every minute."""
 JOIN_AGAIN_MIN_S = 15.0
 JOIN_AGAIN_MAX_S = 900.0
@@ -51,7 +50,7 @@ Chore: TypeAlias = PingChore | SearchChore
 
 
 class Maintenance:
-    """Schedules the queries that a node sends by itself, see the module."""
+    """The schedule of one node."""
 
     def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self._random_bytes = random_bytes
@@ -129,7 +128,7 @@ class Maintenance:
     def _refresh(self, table: RoutingTable, now: float, *, reachable: bool) -> list[Chore]:
         """Return a search in one bucket that has not changed for REFRESH_S.
 
-        If no node can reach us, the time since the last search in a bucket counts instead.
+        If no node can reach us, the time since the last search counts instead.
         """
         stale = [
             (changed_at if reachable else self._searched.get(index, changed_at), index)

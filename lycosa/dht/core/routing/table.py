@@ -6,14 +6,14 @@ caller pings it and reports `responded` or `failed`.
 Bucket i has ids that share exactly i leading bits with ours. The last bucket, our own, has all closer ids and is the
 only one that splits. A contact is
 
-- good: it sent an answer or a query within 15 minutes (and has answered a query of ours at least once);
-- questionable: its last message is older, or the contact was restored from a file;
-- bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and it is the first to be replaced.
+- good: it sent an answer or a query within 15 minutes (and has answered a query of ours at least once); - questionable:
+its last message is older, or the contact was restored from a file; - bad: it failed to answer FAILURES_MAX queries in a
+row. It is never returned, and it is the first to be replaced.
 
 A newcomer to a full bucket waits as a replacement, while the questionable contact that has been silent longest is
-pinged up to CHECKS_MAX times. So that one party cannot fill the table, there is one contact per IPv4 address or IPv6
-/64, and at most NETWORK_CONTACTS_MAX per network. In a full bucket that cannot split, a contact with a secure id (BEP
-42) replaces one without.
+pinged up to CHECKS_MAX times. In a full bucket that cannot split, a contact with a secure id (BEP 42) replaces one
+without. To keep one party from filling the table, there is one contact per IPv4 address or IPv6 /64, and at most
+NETWORK_CONTACTS_MAX per network.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CHECKS_MAX = 2
 REPLACEMENTS_MAX = 8
 """Maximum number of waiting newcomers per bucket; more than K are never needed."""
 NETWORK_CONTACTS_MAX = 1
-"""Maximum number of contacts per IPv4 /24 or IPv6 /48. A full table has about 160 contacts, out of millions of
-nodes, so honest contacts hardly ever share a network (eMule allows 10 in a table and 2 in a bucket)."""
+"""Maximum number of contacts per IPv4 /24 or IPv6 /48. A full table has about 160 of millions of nodes, so honest
+contacts hardly ever share a network (eMule allows 10 in a table and 2 in a bucket)."""
 
 
 class TableEntry:
@@ -91,8 +91,8 @@ class Bucket:
         return self.check_next(now) if self.checked is None else None
 
     def check_next(self, now: float) -> Contact | None:
-        """Return the questionable contact to ping next; a newcomer replaces it if it does not answer. Without a
-        questionable contact, drop the newcomers."""
+        """Return the questionable contact to ping next; a newcomer replaces it if it does not answer. Without one, drop
+        the newcomers."""
         if not self.replacements:
             return None
         entry = self.least_recent(entry for entry in self.entries if entry.is_questionable(now))
@@ -167,7 +167,7 @@ class ContactIndex:
 
 
 class RoutingTable:
-    """The routing table, see the module.
+    """The routing table of a node.
 
     `is_secure` returns whether the id of a contact fits its address. `is_local` returns whether an endpoint is exempt
     from the limit per network.
@@ -312,16 +312,12 @@ class RoutingTable:
         return min(others, key=lambda entry: (entry.failures, entry.heard_at)).contact if others else None
 
     def next_questionable_at(self) -> float:
-        """Return the time at which the next contact becomes questionable; infinity without contacts.
-
-        The time is in the past if a contact is questionable already.
-        """
+        """Return when the next contact becomes questionable; infinity without contacts. The time may be in the past."""
         return min(
             (entry.heard_at + GOOD_S for entry in self._index.by_id.values() if not entry.is_bad()), default=math.inf
         )
 
     def changes(self) -> list[float]:
-        """Return when each bucket last changed."""
         return [bucket.changed_at for bucket in self._buckets]
 
     def target_in(self, index: int, random: bytes) -> bytes:

@@ -83,7 +83,7 @@ def explain_infohash(facts: HashFacts, when: FormatTime) -> list[str]:
 
 
 def last_failure_of(row: Row) -> CrawlOutcome | None:
-    """Return why the last try of an infohash failed; None if it was never tried, or if the reason is not known."""
+    """Return why the last try failed; None if there was no try, or if the reason is not known."""
     return last_failure(row.record.not_before) if row.record.attempts else None
 
 

@@ -8,16 +8,15 @@ from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
 from lycosa.frontier.core.states import Policy
 
 HOST = "dht:"
-"""All infohashes share one host. Politeness limits apply to the addresses of nodes and peers, not to infohashes."""
+"""All infohashes share one host: politeness limits apply to the addresses of nodes and peers, not to infohashes."""
 FINGERPRINT_BYTES = 8
 EMPTY_DIGEST = blake2b(digest_size=FINGERPRINT_BYTES)
-"""The digest of no bytes. Copying it is faster than making a new one."""
+"""Copying it is faster than making a new one."""
 LEASED_MAX = 2000
-"""Maximum number of leased infohashes, in the largest profile."""
+"""The number of leases in the largest profile."""
 LEASE_S = 365 * 86_400.0
-"""Practically no expiry: the only process that uses the queue ends each lease itself, and after a crash the restart
-drops the leases. Shorter leases would do harm: the clock may jump when a machine wakes up, and an expired lease counts
-as a failed try."""
+"""Practically no expiry: the only process that uses the queue ends each lease itself, and a restart drops the leases of
+a crash. With shorter leases, a clock that jumps at a wake-up would count running tries as failed."""
 POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, robots=False)
 EPOCH, HOUR_S = 1_700_000_000, 3600
 """Infohashes have no depth. The field `depth` of their records is the hour of queueing, counted from EPOCH."""
@@ -28,7 +27,7 @@ WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
 
 
 def fingerprint(infohash: bytes) -> int:
-    """Return 64 bits of a hash of the infohash, so that collisions with a given infohash cannot be chosen cheaply."""
+    """Return 64 bits of a hash, so that collisions with a given infohash cannot be chosen cheaply."""
     digest = EMPTY_DIGEST.copy()
     digest.update(infohash)
     return int.from_bytes(digest.digest())

@@ -1,6 +1,6 @@
-"""Remembers, for each infohash, its samplers (the nodes that returned it in a sample) and the peers that announced it.
+"""Remembers the samplers of each infohash (the nodes that returned it in a sample) and the peers that announced it.
 
-Before a lookup, the samplers are queried for peers of the infohash. Hints are in memory only.
+Before a lookup, the samplers are queried for peers. Hints are in memory only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PEERS_MAX = 4
 
 
 class Hint(NamedTuple):
-    """The samplers of an infohash, the latest first, and the peers that announced the infohash."""
+    """The samplers of an infohash, the latest first, and the peers that announced it."""
 
     samplers: tuple[Contact, ...] = ()
     peers: tuple[bytes, ...] = ()
@@ -37,11 +37,10 @@ class Hints:
         return infohash in self._hints
 
     def among(self, infohashes: Iterable[bytes]) -> set[bytes]:
-        """Return the infohashes that have hints, because they wait for a try."""
+        """Return the infohashes that have hints."""
         return self._hints.keys() & infohashes
 
     def add(self, infohash: bytes, sampler: Contact | None, peer: bytes | None) -> None:
-        """Add a sampler or a peer of an infohash."""
         samplers, peers = self._hints.get(infohash, Hint())
         if sampler is not None:
             samplers = (sampler, *(each for each in samplers if each.endpoint != sampler.endpoint))[:SAMPLERS_MAX]

@@ -1,10 +1,12 @@
 """An in-memory cache of the fingerprints of all infohashes that were ever queued.
 
 Nearly all sampled infohashes are known. Without this cache, each would cost a random disk read. The first 20 bits of a
-fingerprint select a list, and the list holds the last 6 bytes of the fingerprint. A list is one `bytes` object, whose
-content is in one place in memory, so a look-up has few cache misses. The 16 lists whose fingerprints share the first
-2 bytes are a part. A part is read from the store when one of its lists is first needed. A fingerprint that is found was
-queued. A fingerprint that is not found is new, or was queued so recently that the store still has it in memory.
+fingerprint select a list, which holds the last 6 bytes of the fingerprint. A list is one `bytes` object, so a look-up
+has few cache misses. The 16 lists whose fingerprints share the first 2 bytes are a part. A part is read from the store
+when one of its lists is first needed.
+
+A fingerprint that is found was queued. One that is not found is new, or was queued so recently that the store still has
+it in memory.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ MEMORY_MAX_BYTES = 600 << 20
 
 
 class KnownHashes:
-    """See the module. `read` returns the stored fingerprints that start with a prefix."""
+    """The cache. `read` returns the stored fingerprints that start with a prefix."""
 
     def __init__(self, read: Callable[[bytes], Iterable[bytes]]) -> None:
         self._read = read
@@ -51,8 +53,7 @@ class KnownHashes:
         return missing
 
     def add(self, fingerprints: Iterable[int]) -> None:
-        """Add queued fingerprints that are not known yet. Those that belong to a part not in memory are skipped: they
-        are read with the part."""
+        """Add queued fingerprints. Those of a part that is not in memory are skipped: they are read with the part."""
         for fingerprint in fingerprints:
             number = fingerprint >> SHIFT
             known = self._lists[number]

@@ -14,15 +14,15 @@ from lycosa.dht.core.routing.table import K
 KEY_BITS = 160
 KEY_SPACE = 1 << KEY_BITS
 CANDIDATES_MAX = 5_000
-"""When more than twice this many nodes are ahead, only this many are kept: the nearest ones. The sweep finds the others
+"""If more than twice this many nodes are ahead, only the nearest CANDIDATES_MAX are kept. The sweep finds the others
 again on its way."""
 GAP_NODES = 5
 """A gap of more than this many mean distances needs a lookup. Between random ids, one gap in 150 is wider."""
 JUMP_NODES = 12
 """During a lookup, the lane waits at a gap of more than this many mean distances, and passes smaller gaps."""
 BEHIND_NODES = 256
-"""Nodes that are found late are still queried if they are at most this many mean distances behind the position: a
-lookup takes seconds, and the lane goes on meanwhile."""
+"""The lane moves on during a lookup, which takes seconds. Nodes up to this many mean distances behind the position are
+still queried."""
 PATIENCE_S = 1.0
 """Seconds that the lane waits for responses before a lookup. Most come within half a second, a third never come."""
 
@@ -48,7 +48,6 @@ class SweepLane:
 
     @property
     def progress(self) -> float:
-        """The completed share of the lane, from 0 to 1."""
         return (self.position - self.start) / (self.end - self.start)
 
     @property

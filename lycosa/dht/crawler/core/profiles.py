@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from lycosa.core.errors import UsageError
 
 LOOKUP_ADDRESSES = 25
-"""Number of new addresses that a lookup or a scrape contacts. After its lookup, a scrape queries the closest nodes a
-second time, which contacts no new address."""
+"""Number of new addresses that a lookup or a scrape contacts. The second queries of a scrape go to the same nodes."""
 UPKEEP_ADDRESSES = 40
 """New addresses per minute for the routing table: 160 contacts checked every 15 minutes, and bucket refreshes."""
 BURST_SHARE = 1 / 6
-"""Share of a minute's new addresses that may be used at once. The steady rate is reduced by this share, so that no
-period of 60 s exceeds the limit."""
+"""Share of a minute's new addresses that may be used at once. The steady rate is lower by this share, so no 60 s exceed
+the limit."""
 CONNECTIONS_PER_TORRENT = 5.0
 """Assumed number of connections per fetched torrent: most peers are gone or behind a NAT."""
 MINUTES_PER_DAY = 1440
@@ -43,14 +42,13 @@ class Profile:
     returned: int
     """Evicted torrents that are queued again: at most 40 % of the tries, so that other infohashes are tried too."""
     connections_max: int
-    """Maximum number of open connections."""
     in_work_max: int
     """Maximum number of concurrent tries: few enough that their connections fit into the time limit of a try."""
     peers_per_try: int
     """Maximum number of peers that a try connects to."""
     queued_max: int
-    """The sweep rests while more infohashes than this are queued: half an hour of tries. Nodes forget announces after
-    45 minutes, so later they would know no peers of an infohash."""
+    """The sweep rests while more infohashes are queued. This is half an hour of tries, because nodes forget announced
+    peers after 45 minutes."""
 
     @property
     def planned_addresses(self) -> int:

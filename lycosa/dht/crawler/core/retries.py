@@ -12,17 +12,16 @@ import math
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 
 RETRY_DELAYS_S = (60.0, 15 * 60.0, 3600.0, 6 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
-"""Delay after the first failure, the second, and so on. The last delay also follows every later failure. Peers return
-within hours or hardly ever.
+"""Delay after the first failure, the second, and so on; the last one repeats. Peers return within hours or hardly ever.
 """
 
 JITTER = 0.2
 """Maximum share of the delay that is added at random, so that retries do not bunch up."""
 
 POSTPONED_S, POSTPONED_MAX_S = 60.0, 6 * 3600.0
-"""Delay after a failure caused by our own limits: a minute later they may allow a try. After POSTPONED_SOON such
-failures, each further one adds POSTPONED_S, up to the maximum. If one host is the only peer of thousands of torrents,
-our limits per host spread their tries over days."""
+"""Delay after a failure caused by our own limits. After POSTPONED_SOON such failures, each further one adds
+POSTPONED_S, up to the maximum: if one host is the only peer of thousands of torrents, our limits per host spread their
+tries over days."""
 POSTPONED_SOON = 10
 COUNTED_MAX = 999
 OUR_OWN = {CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP}

@@ -26,14 +26,13 @@ class SamplerRecord(NamedTuple):
 
 
 class SamplerTrust:
-    """See the module. In memory only: addresses are not stored."""
+    """The counts of each host, in memory only: addresses are not stored."""
 
     def __init__(self) -> None:
         self._hosts: RecentDict[bytes, SamplerRecord] = RecentDict(HOSTS_MAX)
 
     def tried(self, endpoint: bytes, now: float, *, fetched: bool) -> None:
-        """Count a try of an infohash that the node at `endpoint` returned. `fetched`: whether a peer delivered its
-        metadata."""
+        """Count a try of an infohash that the node at `endpoint` returned."""
         site = site_of(endpoint)
         record = self._hosts.get(site)
         if record is None or now >= record.since + DISTRUST_S:

@@ -1,7 +1,6 @@
-"""Explains in words what limits the speed of a crawl, from two snapshots about a minute apart.
+"""Explains what limits the speed of a crawl, from two snapshots about a minute apart.
 
-Each rule checks one possible cause, and says what it found and what helps. Several causes may apply at once. The first
-one is likely to cause the others.
+Each rule checks one possible cause. Several causes may apply at once; the first one is likely to cause the others.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from lycosa.dht.core.limits import QueryLimit
 from lycosa.dht.crawler.core.snapshot import CrawlSnapshot
 
 SPAN_MIN_S = 5.0
-"""Minimum time between the two snapshots."""
 DISK_LOW_BYTES = 1_000_000_000
 BUSY = 0.8
-"""The store or the processor counts as a brake if it is busy for at least this share of the time."""
+"""Minimum share of time at which a busy store or processor counts as a brake."""
 FULL = 0.95
 """A maximum counts as reached at this share of it."""
 CONTACTS_LOW = 8
@@ -71,7 +69,6 @@ class Span(NamedTuple):
         return self.now.at - self.before.at
 
     def count(self, *outcomes: CrawlOutcome) -> int:
-        """Return how often these outcomes happened."""
         return self.now.total(*outcomes) - self.before.total(*outcomes)
 
 

@@ -13,7 +13,6 @@ from lycosa.dht.core.limits import QueryLimit
 POINTS_MAX = 240
 """Maximum number of points in a chart: a quarter of its width in pixels."""
 RATE_OVER_S = 60.0
-"""Time over which rates are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,6 @@ class CrawlSnapshot:
     disk_free_bytes: int | None = None
 
     def total(self, *outcomes: CrawlOutcome) -> int:
-        """Return the sum of these counts."""
         return sum(self.counts.get(each, 0) for each in outcomes)
 
     @property
@@ -70,17 +68,14 @@ class CrawlSnapshot:
 
     @property
     def fetched(self) -> int:
-        """Number of infohashes whose metadata a peer delivered."""
         return self.total(CrawlOutcome.FETCHED_FROM_SAMPLER, CrawlOutcome.FETCHED_AFTER_LOOKUP)
 
     @property
     def peers_found(self) -> int:
-        """Number of tries that found peers."""
         return self.fetched + self.total(CrawlOutcome.NO_METADATA)
 
     @property
     def stored(self) -> int:
-        """Number of new torrents in the store."""
         return self.total(CrawlOutcome.STORED)
 
 
@@ -124,7 +119,6 @@ class CrawlHistory:
         self._recent: deque[CrawlSnapshot] = deque()
 
     def add(self, snapshot: CrawlSnapshot) -> None:
-        """Add the newest snapshot."""
         if self._added % self._every == 0:
             self.points.append(snapshot)
             if len(self.points) > POINTS_MAX:

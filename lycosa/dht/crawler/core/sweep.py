@@ -1,12 +1,14 @@
 """Decides which node to query for a sample next, on the way through the key space (BEP 51).
 
-A sweep goes through the key space and queries each node once. The key space is divided into lanes of equal size, which
-advance in parallel; a lane queries its nodes in the order of their ids (`lane.py`). Each query names a target, a little
-ahead of the queried node or behind it, and the response has contacts near this target.
+A sweep queries each node once. The key space is divided into lanes of equal size, which advance in parallel; a lane
+queries its nodes in the order of their ids. Each query names a target near the queried node, and the response has
+contacts near this target.
+
 A node that has more infohashes than it sent is queried again when its interval has passed, as long as it returns new
 ones. Such nodes get every other query, and all queries while the sweep rests.
-The stored position is a share, and holds for every lane: all known nodes in the first part of the lane, up to this
-share, were queried or wait for their interval.
+
+The stored position is a share of each lane: all known nodes in this first share of the lane were queried, or wait for
+their interval.
 
     step = sweep.next_step(now)         # Ask, Search, or Rest
     sweep.answered(...)  sweep.failed(...)  sweep.postponed(...)  sweep.searched(...)
@@ -31,11 +33,11 @@ from lycosa.dht.crawler.core.lane import KEY_BITS, KEY_SPACE, SweepLane, lanes
 
 POSITION_BITS = 62
 LANES_BITS = 4
-"""Number of low bits of a stored position that encode the number of lanes. The other bits are precise enough: their
-smallest step is less than the distance between two nodes of the public network, about 2^137."""
+"""Low bits of a stored position that encode the number of lanes. The smallest step of the other bits is less than the
+distance between two nodes of the public network, about 2^137."""
 PROGRESS_BITS = POSITION_BITS - LANES_BITS
 LANES_MAX = 8
-"""Maximum number of lanes. One lane queries 30 nodes a second: it waits for responses, and a third never come."""
+"""One lane queries 30 nodes a second: it waits for responses, and a third never come."""
 LANE_NODES_MIN = 250
 """Minimum number of nodes that make a lane worth the lookup at its start."""
 NODES_MAX = 100_000
@@ -46,21 +48,20 @@ AGAIN_OF_SITE_MAX = 32
 """Maximum number of waiting nodes per host. A host with more is a provider, or one node with many ids."""
 SILENT_MAX = 1000
 SITES_MAX = 10_000
-"""Maximum number of hosts whose last query is remembered. A query limits further queries to the host for a few seconds
+"""Maximum number of hosts whose last query is remembered. A query delays the next one to its host for a few seconds
 only."""
 CLOSER_MAX = 2 * K
 """Maximum number of contacts taken from a response, the closest to the target. Limits the cost of dead contacts."""
 AHEAD_NODES = (5, -2)
-"""How far the target is ahead of the queried node, in mean distances between nodes; negative is behind. The queries use
-these values alternately. The first nodes of a subtree are known best by the nodes behind them: if all targets were
-ahead, one node in 60 would be missed."""
+"""How far the target is ahead of the queried node, in mean distances between nodes; negative is behind. Queries
+alternate between these values: the nodes behind a subtree know its first nodes best, and without them one node in 60 is
+missed."""
 SPACINGS_KEPT = 31
 """Number of responses whose median gives the mean distance between nodes. A few false responses change little."""
 SAMPLES_KEPT = 2000
 """Number of nodes whose last samples are used to estimate the usual interval and the share of known infohashes."""
 SAMPLE_AGE_MAX_S = 1800.0
-"""Maximum age of a sample in the estimate of the known share. The last sample of a node with a long interval (up to six
-hours) may be older, and is then ignored as outdated."""
+"""Older samples do not count in the estimate of the known share. Intervals last up to six hours."""
 AGAIN_MIN_S = 5.0
 """Minimum seconds between two queries to a node, even if the node allows a shorter interval."""
 POLL_S = 0.5
@@ -69,11 +70,10 @@ RETRY_S = 60.0
 """Delay before a node that answered earlier is queried again after a time-out."""
 BARREN_MAX = 4
 """After this many responses in a row with nothing new, or time-outs, a node gets one query per sweep. If 95 % of its
-infohashes are known, a sample of 20 has nothing new with a probability of 1/3, and four samples in a row with a
-probability of 1/60."""
+infohashes are known, a sample of 20 has nothing new with a probability of 1/3, and four in a row with 1/60."""
 SWEEP_MIN_S, SWEEP_MAX_S = 10.0, 21_600.0
-"""Bounds of the time between the starts of two sweeps. Within these bounds, the time is the median of the nodes'
-intervals. BEP 51 allows intervals of up to six hours."""
+"""Bounds of the time between the starts of two sweeps, which is the median of the nodes' intervals. BEP 51 allows
+intervals of up to six hours."""
 
 
 class Ask(NamedTuple):
@@ -99,9 +99,8 @@ Step: TypeAlias = Ask | Search | Rest
 
 
 class SampledNode(NamedTuple):
-    """A queried node: the sweep in which it was last queried, when it may be queried again, and how many queries in a
-    row have returned no new infohashes.
-    """
+    """A queried node: the sweep of its last query, when it may be queried again, and how many queries in a row returned
+    nothing new."""
 
     sweep: int
     again_at: float
@@ -118,7 +117,7 @@ class LastSample(NamedTuple):
 
 
 class Sweep:
-    """See the module. `position` is a stored position."""
+    """The sweeps of a crawl. `position` is a stored position."""
 
     def __init__(self, now: float, position: int = 0) -> None:
         self.sweeps = 0
@@ -128,7 +127,7 @@ class Sweep:
         self._started_at = now
         self._spacings: deque[int] = deque(maxlen=SPACINGS_KEPT)
         self._spacing = KEY_SPACE
-        """Estimated mean distance between two nodes; KEY_SPACE while it is unknown, with fewer than K nodes."""
+        """Estimated mean distance between two nodes; KEY_SPACE while fewer than K nodes are known."""
         log_of_lanes, progress = position & ((1 << LANES_BITS) - 1), position >> LANES_BITS
         if not 0 < position < 1 << POSITION_BITS or log_of_lanes > LANES_MAX.bit_length():
             log_of_lanes = progress = 0
@@ -155,14 +154,13 @@ class Sweep:
 
     @property
     def coverage(self) -> float:
-        """Share of the key space that this sweep has covered."""
         return sum(lane.progress for lane in self._lanes) / len(self._lanes)
 
     def known_share(self, now: float) -> float:
-        """Estimate the known share of the network's infohashes from the known share of the last sample of each node.
+        """Estimate the known share of the network's infohashes from the last samples of the nodes.
 
-        In the first sweep the share is multiplied by the coverage. While samples have many new infohashes, the estimate
-        is too low, because these still count as unknown.
+        In the first sweep the share is multiplied by the coverage. The estimate is too low while samples have many new
+        infohashes, because these still count as unknown.
         """
         recent = [each for each in self._samples.values() if now - each.at < SAMPLE_AGE_MAX_S]
         size = sum(each.size for each in recent)
@@ -211,7 +209,6 @@ class Sweep:
         self._again.add(ask.contact, now + AGAIN_MIN_S)
 
     def searched(self, target: bytes, found: Sequence[Contact]) -> None:
-        """Take the result of a lookup."""
         key = int.from_bytes(target)
         closest = nsmallest(K, found, key=lambda each: int.from_bytes(each.id) ^ key)
         self._note_spacing(key, closest)
@@ -283,7 +280,6 @@ class Sweep:
         return free_at <= now
 
     def _ask_again(self, now: float) -> Ask | None:
-        """Return a query for the next node whose interval has passed."""
         while (contact := self._again.pop(now)) is not None:
             free_at = self._free_at(contact)
             if free_at > now:
@@ -308,8 +304,9 @@ class Sweep:
         return site_free_at if known is None else max(known.again_at, site_free_at)
 
     def _end(self, ask: Ask, closer: Iterable[Contact]) -> None:
-        """End a query. Add the contacts of the response, `closer`, only if this was the first query to the node in this
-        sweep: otherwise the contacts of a node that is queried often could drown out all others.
+        """End a query. Add the contacts of the response only if this was the first query to the node in this sweep.
+
+        Otherwise the contacts of a node that is queried often could drown out all others.
         """
         contact, target = ask.contact, int.from_bytes(ask.target)
         self._in_flight.discard(contact.endpoint)
@@ -325,7 +322,6 @@ class Sweep:
         return known.barren if known is not None else 0
 
     def _finish(self, now: float) -> None:
-        """End the sweep. The next one starts when most nodes may be queried again."""
         intervals = sorted(each.interval_s for each in self._samples.values())
         interval_s = intervals[len(intervals) // 2] if intervals else SWEEP_MIN_S
         if self.asked > NODES_MAX // 2:
@@ -341,7 +337,6 @@ class Sweep:
         self._silent.clear()
 
     def _divide(self) -> None:
-        """Start a sweep with a number of lanes that fits the number of nodes."""
         nodes = KEY_SPACE // self._spacing
         count = min(max(1, nodes // LANE_NODES_MIN), LANES_MAX)
         left = [contact for lane in self._lanes for _, contact in lane.ahead] + self._again.contacts()
@@ -365,7 +360,6 @@ class WaitingNodes:
         self._of_site: Counter[bytes] = Counter()
 
     def add(self, contact: Contact, at: float) -> None:
-        """Add a node, unless it waits already or too many nodes wait."""
         site = site_of(contact.endpoint)
         if contact.endpoint in self._endpoints or len(self._heap) >= AGAIN_MAX:
             return
@@ -387,7 +381,6 @@ class WaitingNodes:
         return contact
 
     def contacts(self) -> list[Contact]:
-        """Return all waiting nodes."""
         return [contact for _, contact in self._heap]
 
     def next_at(self) -> float:
