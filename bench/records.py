@@ -15,20 +15,17 @@ import argparse
 import asyncio
 import hashlib
 import random
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
 import report
 from finishing import finish, in_order
-from running import ROOT, Figures, count, progress
+from running import ROOT, Figures, kept, progress, read_torrent_options, torrent_options
 
 sys.path.insert(0, str(ROOT))
 
@@ -65,17 +62,9 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--torrents", type=count, default=1_000_000, help="in each store (%(default)s)")
+    options = torrent_options(__doc__, keep=False)
     options.add_argument("--only", action="append", choices=STORES, help="one of them; may be repeated")
-    options.add_argument("--quick", action="store_true", help="20,000 torrents: does it work at all?")
-    options.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
-    chosen = options.parse_args()
-    if chosen.write and chosen.quick:
-        options.error("--write is for the whole: leave out --quick")
-    if chosen.quick:
-        chosen.torrents = 20_000
-    return chosen
+    return read_torrent_options(options)
 
 
 # ------------------------------------------------------------------------------------------------------------ measuring
@@ -85,11 +74,8 @@ def _options() -> argparse.Namespace:
 def places(name: str) -> Iterator[Callable[[], TableRecordStore]]:
     """Return what opens a store that is empty at first; its data are deleted at the end."""
     if name == "sqlite":
-        folder = Path(tempfile.mkdtemp(prefix="lycosa-records-", dir=Path.cwd()))
-        try:
+        with kept() as folder:
             yield lambda: SqliteRecordStore(folder / "torrents.sqlite", sync=True)
-        finally:
-            shutil.rmtree(folder)
     elif name == "postgresql":
         with postgresql_process(POSTGRESQL) as server:
             yield lambda: open_sql_records(server.url)
@@ -165,12 +151,9 @@ async def timed(work: Callable[[], Awaitable[Any]]) -> float:
 
 async def measure_state(torrents: int) -> dict[str, float]:
     """Return the bytes of each part of a state with two failed infohashes for each torrent."""
-    folder = Path(tempfile.mkdtemp(prefix="lycosa-state-", dir=Path.cwd()))
     templates = [torrent(number) for number in range(min(DISTINCT, torrents))]
-    try:
+    with kept() as folder:
         return await state_bytes(folder, torrents, lambda number: numbered(templates, number), infohash, NOW)
-    finally:
-        shutil.rmtree(folder)
 
 
 def numbered(templates: Sequence[TorrentRecord], number: int) -> TorrentRecord:

@@ -1,10 +1,11 @@
-"""Shared by the programs of this folder: paths, arguments, progress lines, processor cores."""
+"""Shared by the programs of this folder: paths, arguments, folders, progress lines, processor cores."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 
 Figures = dict[str, Any]
+QUICK_TORRENTS = 20_000
 
 
 def count(text: str) -> int:
@@ -22,6 +24,43 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text}: at least 1")
     return number
+
+
+def torrent_options(about: str | None, *, keep: bool = True) -> argparse.ArgumentParser:
+    """Return the options of a benchmark of stored torrents. Read them with `read_torrent_options`."""
+    options = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--torrents", type=count, default=1_000_000, help="how many are stored (%(default)s)")
+    if keep:
+        options.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the data there, and use them again")
+    options.add_argument("--quick", action="store_true", help=f"{QUICK_TORRENTS:,} torrents: does it work at all?")
+    options.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
+    return options
+
+
+def read_torrent_options(options: argparse.ArgumentParser) -> argparse.Namespace:
+    """Read the command line."""
+    chosen = options.parse_args()
+    if chosen.write and chosen.quick:
+        options.error("--write is for the whole: leave out --quick")
+    if chosen.quick:
+        chosen.torrents = QUICK_TORRENTS
+    return chosen
+
+
+@contextmanager
+def kept(folder: Path | None = None) -> Iterator[Path]:
+    """Return the folder to keep; without one, a new one in the working folder, which is deleted at the end."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+    else:
+        with tempfile.TemporaryDirectory(prefix="lycosa-bench-", dir=Path.cwd()) as made:
+            yield Path(made)
+
+
+def bytes_in(folder: Path) -> int:
+    """Return the size of all files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def progress(line: object) -> None:

@@ -12,53 +12,33 @@ from __future__ import annotations
 import argparse
 import random
 import resource
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from running import ROOT, bytes_in, count, kept
+
 sys.path.insert(0, str(ROOT))
 
-from bench.torrent_search import BATCH, DISTINCT, cpu_s, queries, record, request  # noqa: E402
-from lycosa.search.core.request import ValueFilter  # noqa: E402
-from lycosa.search.core.schema import TORRENTS, IndexEntry  # noqa: E402
-from lycosa.search.core.sphinxql import CHARSET, fed  # noqa: E402
-from lycosa.search.fts5 import Fts5Index  # noqa: E402
-from lycosa.search.ports import Index  # noqa: E402
-from lycosa.search.sphinx.index import SphinxIndex  # noqa: E402
-from lycosa.search.tantivy import TantivyIndex  # noqa: E402
-from lycosa.search.torrent_entry import torrent_entry  # noqa: E402
-from lycosa.storage.records.content import encode_content  # noqa: E402
-from lycosa.storage.records.rows import NEVER, searched_torrents, worth  # noqa: E402
-from tests.servers.sphinx import SphinxProcess, sphinx_process  # noqa: E402
+from sphinx_batch import batch_index, fed_row, text_fields
+from torrent_search import BATCH, DISTINCT, cpu_s, queries, record, request
+
+from lycosa.search.core.request import ValueFilter
+from lycosa.search.core.schema import TORRENTS, IndexEntry
+from lycosa.search.fts5 import Fts5Index
+from lycosa.search.ports import Index
+from lycosa.search.sphinx.index import SphinxIndex
+from lycosa.search.tantivy import TantivyIndex
+from lycosa.search.torrent_entry import torrent_entry
+from lycosa.storage.records.content import encode_content
+from lycosa.storage.records.rows import NEVER, searched_torrents, worth
+from tests.servers.sphinx import SphinxProcess, sphinx_process
 
 MEMORY = "256M"
 """What Sphinx may keep of an index before it writes a part: the default of `lycosa index sphinx-config`."""
 NEWEST = {"sort": "found", "filters": (ValueFilter("type", values=("video",)), ValueFilter("size", 10**6))}
 QUERIES = 100
 TICKS = 100
-PLAIN = """source rows
-{{
-    type = tsvpipe
-    tsvpipe_command = cat {folder}/rows.tsv
-{fields}
-{numbers}
-}}
-index rows
-{{
-    source = rows
-    path = {folder}/plain
-    charset_table = {charset}
-    docinfo = extern
-}}
-indexer
-{{
-    mem_limit = 256M
-}}
-"""
 
 
 class Rows:
@@ -81,7 +61,7 @@ class Rows:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--torrents", type=int, default=200_000)
+    parser.add_argument("--torrents", type=count, default=200_000)
     rows = Rows(parser.parse_args().torrents)
     print(f"{rows.count:,} torrents\n")
     print("| engine | build, CPU s | in Python | ratio | size, MB | ratio | search, CPU ms | filtered and sorted |")
@@ -98,12 +78,9 @@ def compare(rows: Rows, *, files: bool) -> None:
     texts = list(queries(random.Random(2), names))[:QUERIES]
     first: tuple[float, float] | None = None
     for engine, measure in (("tantivy", embedded), ("FTS5", embedded), ("Sphinx, real-time", on_sphinx)):
-        folder = Path(tempfile.mkdtemp(prefix="lycosa-bench-"))
-        try:
+        with kept() as folder:
             made = TantivyIndex if engine == "tantivy" else Fts5Index
             build_s, size, told = measure(made, folder, rows, texts, files)  # type: ignore[operator]
-        finally:
-            shutil.rmtree(folder)
         first = first or (build_s, size)
         line(engine, build_s, analysis_s, size, first, told)
     build_s, size = batch_indexer(rows, files=files)
@@ -123,7 +100,7 @@ def line(engine: str, build_s: float, analysis_s: float, size: float, first: tup
 def embedded(made: type, folder: Path, rows: Rows, texts: list[str], files: bool) -> tuple:
     index = made(folder / "index", TORRENTS, write=True)
     build_s = filled(index, rows, cpu_s, files=files)
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    size = bytes_in(folder)
     told = searched(index, texts, cpu_s)
     index.close()
     return build_s, size, told
@@ -163,29 +140,16 @@ def searched(index: Index, texts: list[str], spent: Callable[[], float]) -> tupl
 
 
 def batch_indexer(rows: Rows, *, files: bool) -> tuple[float, float]:
-    """Return the CPU seconds and the size of a plain index with the same fields and numbers, without keywords."""
-    fields = ["name", "files"] if files else ["name"]
-    folder = Path(tempfile.mkdtemp(prefix="lycosa-bench-"))
-    try:
-        parts = "\n".join(f"    tsvpipe_field = {name}" for name in fields)
-        numbers = "\n".join(f"    tsvpipe_attr_bigint = n_{name}" for name in TORRENTS.numbers)
-        config = folder / "sphinx.conf"
-        config.write_text(PLAIN.format(folder=folder, fields=parts, numbers=numbers, charset=CHARSET))
-        began = cpu_s()
+    """Return the CPU seconds and the size of a plain index of the same entries."""
+    fields = text_fields(files=files)
+    with kept() as folder:
+        began = cpu_s() + children_s()
         with (folder / "rows.tsv").open("w", encoding="utf-8") as file:
             for entries in rows.batches(files=files):
-                for entry in entries:
-                    values = [fed(entry.texts[name]) for name in fields]
-                    values += [str(entry.numbers.get(name, -1)) for name in TORRENTS.numbers]
-                    file.write("\t".join([str(entry.key), *values]) + "\n")
-        written_s = cpu_s() - began
-        before_s = children_s()
-        done = subprocess.run(["indexer", "--config", str(config), "rows"], capture_output=True, text=True, check=False)
-        assert f"collected {rows.count} docs" in done.stdout, done.stdout + done.stderr
+                file.writelines(fed_row(entry, fields) for entry in entries)
+        assert batch_index(folder, f"cat {folder}/rows.tsv", fields, MEMORY) == rows.count
         size = sum(file.stat().st_size for file in folder.glob("plain*"))
-        return written_s + children_s() - before_s, size
-    finally:
-        shutil.rmtree(folder)
+        return cpu_s() + children_s() - began, size
 
 
 def children_s() -> float:

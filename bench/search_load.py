@@ -12,17 +12,14 @@ a million torrents. Exit 1: a floor is not held.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import multiprocessing
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
@@ -34,7 +31,7 @@ from typing import Any, NamedTuple
 
 import report
 from finishing import ended, finish, in_order
-from running import ROOT, Figures, count, progress
+from running import ROOT, Figures, bytes_in, kept, progress, read_torrent_options, torrent_options
 
 sys.path.insert(0, str(ROOT))
 
@@ -83,41 +80,13 @@ FULL, QUICK = Scale(400, 30, 100, 60.0), Scale(40, 3, 10, 5.0)
 
 def main() -> int:
     """Measure, print, judge."""
-    chosen = _options()
+    chosen = read_torrent_options(torrent_options(__doc__))
     scale = QUICK if chosen.quick else FULL
     with kept(chosen.keep) as folder:
         figures = asyncio.run(measure(folder, chosen.torrents, scale))
     blocks = {"search-load": table(figures)}
     blocks["search-load-budget"] = budget_table(figures["budget"])
     return finish("search-load", blocks, verdicts(figures), write=chosen.write, quick=chosen.quick)
-
-
-def _options() -> argparse.Namespace:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--torrents", type=count, default=1_000_000, help="in the store (%(default)s)")
-    options.add_argument("--keep", type=Path, metavar="FOLDER", help="keep store and index there, and use them again")
-    options.add_argument("--quick", action="store_true", help="20,000 torrents, few requests: does it work at all?")
-    options.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
-    chosen = options.parse_args()
-    if chosen.write and chosen.quick:
-        options.error("--write is for the whole: leave out --quick")
-    if chosen.quick:
-        chosen.torrents = 20_000
-    return chosen
-
-
-@contextmanager
-def kept(folder: Path | None) -> Iterator[Path]:
-    """Return the folder to keep, or one that is deleted at the end."""
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-        return
-    made = Path(tempfile.mkdtemp(prefix="lycosa-search-", dir=Path.cwd()))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made)
 
 
 async def measure(folder: Path, torrents: int, scale: Scale) -> Figures:
@@ -168,7 +137,7 @@ def indexed(place: Place, engine: str) -> Figures:
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, f"the indexer ended with {process.returncode}"
     return {
-        "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+        "bytes": bytes_in(folder),
         "cpu_s": used.ru_utime + used.ru_stime,
         "peak_mb": used.ru_maxrss / 1024,
     }

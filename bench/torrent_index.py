@@ -18,13 +18,10 @@ import multiprocessing
 import os
 import resource
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,16 +29,16 @@ from typing import NamedTuple
 
 import report
 from finishing import finish, in_order
-from running import ROOT, count, progress
+from running import ROOT, bytes_in, kept, progress, read_torrent_options, torrent_options
 
 sys.path.insert(0, str(ROOT))
 
 from search_corpus import fill
+from sphinx_batch import batch_index, fed_row, text_fields
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_search import PROCESSES
-from lycosa.search.core.schema import TORRENTS, IndexEntry
-from lycosa.search.core.sphinxql import CHARSET, fed
+from lycosa.search.core.schema import TORRENTS
 from lycosa.search.core.torrent_text import torrent_texts
 from lycosa.search.parallel_build import Workers
 from lycosa.search.tantivy import TantivyIndex
@@ -52,25 +49,7 @@ from lycosa.search.word_list import WordCounter, sampled_words
 LARGE, SIZE_MAX_MB = 10_000_000, 900
 BATCH = 4_000
 BUDGET_ROWS, BUDGET_RUNS = 20_000, 5
-SPHINX = """source rows
-{{
-    type = tsvpipe
-    tsvpipe_command = {feed}
-{fields}
-{numbers}
-}}
-index rows
-{{
-    source = rows
-    path = {folder}/plain
-    charset_table = {charset}
-    docinfo = extern
-}}
-indexer
-{{
-    mem_limit = 1024M
-}}
-"""
+SPHINX_MEMORY = "1024M"
 
 
 class Build(NamedTuple):
@@ -106,40 +85,17 @@ def main() -> int:
             progress("\n".join(lines))
         blocks = {
             "torrent-index": "\n".join([f"{chosen.torrents:,} torrents\n", *lines]),
-            "torrent-index-budget": budget(location),
+            "torrent-index-budget": budget(location, min(chosen.torrents, BUDGET_ROWS)),
         }
     return finish("torrent-index", blocks, floors, write=chosen.write, quick=chosen.quick)
 
 
 def _options() -> argparse.Namespace:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--torrents", type=count, default=1_000_000, help="in the store (%(default)s)")
-    options.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the store there, and use it again")
-    options.add_argument("--quick", action="store_true", help="20,000 torrents: does it work at all?")
-    options.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
+    options = torrent_options(__doc__)
     options.add_argument("--feed", help=argparse.SUPPRESS)
     options.add_argument("--cpu-file", type=Path, help=argparse.SUPPRESS)
     options.add_argument("--names-only", action="store_true", help=argparse.SUPPRESS)
-    chosen = options.parse_args()
-    if chosen.write and chosen.quick:
-        options.error("--write is for the whole: leave out --quick")
-    if chosen.quick:
-        chosen.torrents = 20_000
-    return chosen
-
-
-@contextmanager
-def kept(folder: Path | None) -> Iterator[Path]:
-    """Return the folder to keep, or one that is deleted at the end."""
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-        return
-    made = Path(tempfile.mkdtemp(prefix="lycosa-index-", dir=Path.cwd()))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made)
+    return read_torrent_options(options)
 
 
 async def filled(location: RecordsLocation, torrents: int) -> None:
@@ -203,16 +159,10 @@ def sphinx(folder: Path, location: RecordsLocation, names_only: bool) -> Build:
     fed_s = folder / "bench-feed"  # the indexer does not wait for the process that feeds it
     command = [sys.executable, __file__, "--feed", str(location.state), "--cpu-file", str(fed_s)]
     command += ["--names-only"] if names_only else []
-    fields = "\n".join(f"    tsvpipe_field = {name}" for name in _fields(names_only=names_only))
-    numbers = "\n".join(f"    tsvpipe_attr_bigint = n_{name}" for name in TORRENTS.numbers)
-    config = place / "sphinx.conf"
-    config.write_text(
-        SPHINX.format(feed=" ".join(command), folder=place, fields=fields, numbers=numbers, charset=CHARSET)
-    )
+    fields = text_fields(files=not names_only)
 
     def build() -> None:
-        done = subprocess.run(["indexer", "--config", str(config), "rows"], capture_output=True, text=True, check=False)
-        assert "collected" in done.stdout, done.stdout + done.stderr
+        batch_index(place, " ".join(command), fields, SPHINX_MEMORY)
 
     try:
         made = measured("Sphinx, batch, positions", build, place)
@@ -222,18 +172,13 @@ def sphinx(folder: Path, location: RecordsLocation, names_only: bool) -> Build:
         shutil.rmtree(place)
 
 
-def _fields(*, names_only: bool) -> Sequence[str]:
-    return ["name"] if names_only else ["name", "files"]
-
-
 def measured(name: str, build: Callable[[], None], place: Path) -> Build:
     """Time the build, with all processes that it starts."""
     began, cpu = time.perf_counter(), cpu_s()
     build()
     wall_s = time.perf_counter() - began
-    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return Build(name, wall_s, cpu_s() - cpu, size / 1e6, peak / 1024)
+    return Build(name, wall_s, cpu_s() - cpu, bytes_in(place) / 1e6, peak / 1024)
 
 
 def cpu_s() -> float:
@@ -243,30 +188,27 @@ def cpu_s() -> float:
 
 async def feed(location: RecordsLocation, *, names_only: bool) -> None:
     """Write the rows for Sphinx on standard output."""
-    fields, last = _fields(names_only=names_only), 0
+    fields, last = text_fields(files=not names_only), 0
     async with open_records(location) as store:
         while torrents := await store.searched(last, 1 << 60, BATCH):
             entries = [torrent_entry(each, names_only=names_only) for each in torrents]
-            sys.stdout.write("".join(_line(entry, fields) for entry in entries))
+            sys.stdout.write("".join(fed_row(entry, fields) for entry in entries))
             last = torrents[-1].id
-
-
-def _line(entry: IndexEntry, fields: Sequence[str]) -> str:
-    values = [fed(entry.texts[name]) for name in fields]
-    return "\t".join([str(entry.key), *values, *(str(entry.numbers.get(name, -1)) for name in TORRENTS.numbers)]) + "\n"
 
 
 # ------------------------------------------------------------------------------------------------------------- budget
 
 
-def budget(location: RecordsLocation) -> str:
+def budget(location: RecordsLocation, rows: int) -> str:
     """Return the processor time of each step, in microseconds for each torrent."""
     steps: dict[str, list[float]] = {}
     for run in range(BUDGET_RUNS):
         for place, names_only in enumerate((True, False)):
-            for step, spent in asyncio.run(one_run(location, names_only=names_only)).items():
+            with kept() as folder:
+                spent = asyncio.run(one_run(folder, location, rows, names_only=names_only))
+            for step, each_us in spent.items():
                 best = steps.setdefault(step, [float("inf")] * 2)
-                best[place] = min(best[place], spent)
+                best[place] = min(best[place], each_us)
         progress(f"budget {run}")
     lines = ["| step | names only, us | names and files, us |", "|---|---:|---:|"]
     lines += [f"| {step} | {names:.1f} | {files:.1f} |" for step, (names, files) in steps.items()]
@@ -274,19 +216,18 @@ def budget(location: RecordsLocation) -> str:
     return "\n".join([*lines, f"| together | {names:.1f} | {files:.1f} |"])
 
 
-async def one_run(location: RecordsLocation, *, names_only: bool) -> dict[str, float]:
-    """Return the microseconds of each step, for each of the first BUDGET_ROWS torrents."""
+async def one_run(folder: Path, location: RecordsLocation, count: int, *, names_only: bool) -> dict[str, float]:
+    """Return the microseconds of each step, for each of the first torrents."""
     spent: dict[str, float] = {}
 
     def add(step: str, seconds: float) -> None:
-        spent[step] = spent.get(step, 0.0) + 1e6 * seconds / BUDGET_ROWS
+        spent[step] = spent.get(step, 0.0) + 1e6 * seconds / count
 
-    folder = Path(tempfile.mkdtemp(prefix="lycosa-index-"))
     index = TantivyIndex(folder / "index", TORRENTS, write=True)
-    part = index.rebuild().open_part(0, BUDGET_ROWS)
+    part = index.rebuild().open_part(0, count)
     last = 0
     async with open_records(location) as store:
-        for _ in range(BUDGET_ROWS // BATCH):
+        while last < count:
             began = time.process_time()
             rows = await store._run(partial(store._searched, last, 1 << 60, BATCH))  # type: ignore[attr-defined]  # noqa: SLF001
             add("rows of the store (SQLite)", time.process_time() - began)
@@ -316,7 +257,6 @@ async def one_run(location: RecordsLocation, *, names_only: bool) -> dict[str, f
     part.finish()
     add("tantivy: documents, its thread, commit", time.process_time() - began)
     index.close()
-    shutil.rmtree(folder)
     spent["records: numbers and zstd frames"] -= spent["rows of the store (SQLite)"]
     return spent
 
