@@ -1,7 +1,4 @@
-"""The composition root: builds the parts of each system from the settings. Only this package imports adapters.
-
-`crawl.run` runs a crawl, `search` opens indexes. They are separate modules, so a search does not import the crawler.
-"""
+"""The composition root: builds the parts of each system from the settings. Only this package imports adapters."""
 
 NOTICES = "lycosa.notices"
 """Name of the logger for messages that a command shows at any log level, except with --quiet."""

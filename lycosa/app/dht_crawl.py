@@ -1,4 +1,4 @@
-"""Opens a DHT crawl with its state folder, runs it, and serves its pages; for the command and for programs."""
+"""Open a DHT crawl with its state folder, run it, and serve its pages; for the command and for programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class DhtCrawl:
-    """An open crawl. The functions in `beside` run while the crawl runs: for example a display, or an indexer."""
+    """An open crawl. The functions in `beside` run while the crawl runs, such as a display or an indexer."""
 
     def __init__(self, crawl: TorrentCrawl, monitor: CrawlMonitor, store: RecordStore) -> None:
         self.crawl, self.monitor, self.store = crawl, monitor, store
@@ -108,12 +108,11 @@ async def open_torrent_crawl(
     max_bytes: int | None = None,
     say: Callable[[str], None] = _log.warning,
 ) -> AsyncIterator[DhtCrawl]:
-    """Open the crawl of a state folder, which the node has locked. `store_url` is the URL of a database server. `rules`
-    are rule files, in addition to those of the folder.
+    """Open the crawl of a state folder, which the node has locked. Raises `UsageError`, `StateError`.
 
-    The node must have been opened with the `node_settings` of the profile. While the store is down or full, the crawl
-    waits and calls `say` with a message. `lycosa frontier` and `lycosa dht explain` can inspect the open crawl. Raises
-    `UsageError`, `StateError`.
+    The node must have been opened with the `node_settings` of the profile. `store_url` is the URL of a database server.
+    `rules` are rule files, in addition to those of the folder. While the store is down or full, the crawl waits and
+    calls `say` with a message. `lycosa frontier` and `lycosa dht explain` can inspect the open crawl.
     """
     async with AsyncExitStack() as stack:
         clock = Clock()
@@ -246,7 +245,6 @@ class _Deliveries:
         return self._ready.popleft()
 
     def close(self) -> None:
-        """Stop the deliveries, so that the crawl can end."""
         self._is_closed = True
         self._changed.set()
         self._taken.set()

@@ -1,4 +1,4 @@
-"""Imports torrents into a store: the first batches in this process, further ones in worker processes.
+"""Import torrents into a store: the first batches in this process, further ones in worker processes.
 
 Parsing a record and packing it for the store takes most of the time. So each worker opens the store itself, and the
 workers take turns to write. Infohashes without metadata go into the queue of the state folder.
@@ -48,10 +48,7 @@ __all__ = [
 ]
 
 LOCAL_BATCHES = 2
-"""Number of batches that an import handles before it starts worker processes.
-
-Starting them takes half a second, which small imports save.
-"""
+"""Number of batches that an import handles before it starts worker processes, which takes half a second."""
 
 
 class TorrentImport:
@@ -74,7 +71,6 @@ class TorrentImport:
         self._batches = 0
 
     async def run(self, source: TorrentSource, report: Callable[[BatchResult, int], None]) -> None:
-        """Import a source; see `import_source`."""
         await import_source(source, self._take_records, self._take_infohashes, self._processes + 1, report)
 
     async def close(self) -> None:
@@ -114,7 +110,6 @@ class ImportWorkers:
         self._pool: ProcessPoolExecutor | None = None
 
     async def take(self, entries: Sequence[Entry]) -> BatchResult:
-        """See `RecordImporter.take`."""
         self._pool = self._pool or self._make()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, _take_in_worker, list(entries))

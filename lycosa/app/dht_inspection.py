@@ -1,4 +1,4 @@
-"""Inspects the crawl of a state folder, running or not: explains infohashes, and counts torrents and infohashes."""
+"""Inspect the crawl of a state folder, running or not: explain infohashes, count torrents and infohashes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Explanation(NamedTuple):
 
 
 class CrawlInspection:
-    """The open state of a crawl. `store` contains its torrents."""
+    """The open state of a crawl, with the store of its torrents."""
 
     def __init__(self, state: OpenState, store: RecordStore) -> None:
         self._state, self._store = state, store

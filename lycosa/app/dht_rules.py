@@ -1,4 +1,4 @@
-"""Applies rules about names to the stored torrents, and denies or allows lists of infohashes."""
+"""Apply rules about names to the stored torrents, and deny or allow lists of infohashes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MARGIN_S = 5.0
 
 
 class Applied(NamedTuple):
-    """The numbers of torrents that were checked, refused by the rules, and stored with new content facts."""
+    """Number of torrents that were checked, refused by the rules, and stored with new content facts."""
 
     read: int
     refused: int
@@ -52,7 +52,7 @@ def test_rules(path: Path) -> tuple[RuleFile, list[str]]:
 
 
 def check_name(path: Path, name: str) -> Inspection:
-    """Return the result of the rules for a torrent with this name. Raises `UsageError`."""
+    """Inspect a torrent of this name with the rules of a file. Raises `UsageError`."""
     return make_inspector([path]).inspect(TorrentRecord(bytes(20), None, name, (), 0, 0))
 
 
@@ -64,12 +64,12 @@ async def apply_rules(
     *,
     dry_run: bool,
 ) -> Applied:
-    """Remove and deny the stored torrents that the rules of the file `path` refuse. If there is a state folder, install
-    the file in it. Without `path`, apply the rules that are already installed.
+    """Remove and deny the stored torrents that the rules in `path` refuse; install the file in the state folder, if
+    any.
 
-    If the content facts of a torrent under all rules differ from the stored ones, these are replaced. `report` is
-    called with each refused torrent and the reason, `show` with the numbers of torrents refused and read so far. With
-    `dry_run` nothing changes. Raises `UsageError`, `StateError`.
+    Without `path`, apply the rules that are already installed. Stored content facts are replaced if those under all
+    rules differ. `report` gets each refused torrent and the reason, `show` the numbers of torrents refused and read so
+    far. With `dry_run` nothing changes. Raises `UsageError`, `StateError`.
     """
     state = Path(location.state) if location.state else None
     if path is not None and (mistakes := test_rules(path)[1]):
@@ -145,10 +145,9 @@ class RuleScan:
 async def change_denied(
     location: RecordsLocation, torrents: Iterable[tuple[bytes, ...]], *, hashed: bool, allow: bool, reason: str = ""
 ) -> tuple[int, int]:
-    """Deny torrents, each given by its infohashes; with `allow`, allow them again. With `hashed` the infohashes are
-    given as SHA-256 hashes.
+    """Deny torrents, each given by its infohashes; with `allow`, allow them again.
 
-    Return the number of infohashes and of removed torrents.
+    With `hashed` the infohashes are SHA-256 hashes. Return the number of infohashes and of removed torrents.
     """
     removed = number = 0
     remaining = iter(torrents)

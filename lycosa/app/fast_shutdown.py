@@ -1,4 +1,4 @@
-"""Ends a run without waiting for servers that do not answer, and reports what is lost."""
+"""End a run without waiting for servers that do not answer, and report what is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROXIES = "leased proxies are free again when their leases expire, and their las
 def fast_shutdown(lost: str = PROXIES, report: Callable[[str], None] = log.warning) -> Iterator[ShutdownDeadline]:
     """Yield a deadline for all servers that are opened in the block. At the end, report servers that did not answer.
 
-    Each report ends with the text `lost`, which says what is lost.
+    Each report ends with the text `lost`.
     """
     with shutdown_deadline() as deadline:
         try:
@@ -30,5 +30,5 @@ def fast_shutdown(lost: str = PROXIES, report: Callable[[str], None] = log.warni
 
 
 def lost_by_fast_shutdown(settings: Settings) -> str:
-    """Return the text for `fast_shutdown` that says what a crawl with these settings loses."""
+    """Say what a crawl with these settings loses in a fast shutdown."""
     return "; ".join(text for text, is_used in ((PAGES, settings.frontier), (PROXIES, settings.proxy_pool)) if is_used)

@@ -1,4 +1,4 @@
-"""Imports the functions and classes that settings name as `module:function` or `module:Class`."""
+"""Import the functions and classes that settings name as `module:function` or `module:Class`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from lycosa.crawl.spiders.spider import Spider
 
 
 def import_function(setting: str, word: str, *arguments: str) -> Callable[..., Any]:
-    """Import and return a function given as `module:function`. Raises `BadSetting`.
+    """Import a function given as `module:function`, also from a file in the current folder. Raises `BadSetting`.
 
-    The module may be a file in the current folder. Each of `arguments` is a signature that is accepted, such as
-    "method, url, body".
+    Each of `arguments` is an accepted signature, such as "method, url, body".
     """
     found = _import(setting, word)
     if problem := _problem(found, *arguments):
@@ -27,7 +26,7 @@ def import_function(setting: str, word: str, *arguments: str) -> Callable[..., A
 
 
 def import_class(setting: str, part: Any) -> Any:
-    """Import and return a class given as `module:Class`; return any other `part` unchanged. Raises `BadSetting`."""
+    """Import a class given as `module:Class`; return any other `part` unchanged. Raises `BadSetting`."""
     if not isinstance(part, str):
         return part
     found = _import(setting, part)
@@ -86,7 +85,7 @@ def takes(function: Callable[..., Any], arguments: str) -> bool:
 
 
 def _problem(found: Any, *forms: str) -> str:
-    """Return why `found` cannot be called with the arguments of any of these forms, "" if it can."""
+    """Return why `found` accepts none of these forms of arguments, "" if it accepts one."""
     shown = " or ".join(f"({arguments})" for arguments in forms)
     if not callable(found):
         return f"is a {type(found).__name__}: write a function {shown}"

@@ -11,12 +11,12 @@ IndexPlace: TypeAlias = Path | SphinxAddress
 
 
 def index_place(text: str) -> IndexPlace:
-    """Return the place that a user gives. Raises `UsageError` for an invalid URL."""
+    """Parse the place that a user gives. Raises `UsageError` for an invalid URL."""
     return sphinx_address(text) or Path(text)
 
 
 def local_folder(place: IndexPlace, state: str | Path | None = None) -> Path:
-    """Return the folder of an index. An index on a search server has a folder in `state`, for its words and requests.
+    """Return the folder of an index. An index on a search server has one in `state` for its words and requests.
 
     Without `state` it is in the working folder.
     """

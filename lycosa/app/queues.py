@@ -34,13 +34,13 @@ class Queue(FolderQueue):
 
 
 class LifoQueue(Queue):
-    """Last in, first out: `queue.LifoQueue`. See `Queue`."""
+    """Last in, first out: `queue.LifoQueue`."""
 
     order = Order.LIFO
 
 
 class PriorityQueue(Queue):
-    """Lowest priority first: `queue.PriorityQueue`. See `Queue`.
+    """Lowest priority first: `queue.PriorityQueue`.
 
     The priority is a number or text: the item itself, or its first element. Items of equal priority are first in, first
     out.

@@ -42,10 +42,7 @@ def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
 
 
 def spider_fingerprint(common: Fingerprint, spider: str) -> Fingerprint:
-    """Return the fingerprint function of one of several spiders.
-
-    Each spider has a different function, so that several spiders can fetch the same URL.
-    """
+    """Return the fingerprint function of one of several spiders, which can then fetch the same URL."""
     return partial(_salted, common, spider_salt(spider))
 
 
@@ -88,7 +85,7 @@ def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
 
 
 class ScopeOptions(Protocol):
-    """The maximum depth, and the globs of allowed and denied URLs: from settings, or from a state's description."""
+    """The maximum depth, and the globs of allowed and denied URLs."""
 
     @property
     def depth(self) -> int | None: ...

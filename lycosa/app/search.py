@@ -1,4 +1,4 @@
-"""Opens search indexes, their indexers and the search site. Errors are `IndexFailure`: the message says what to do."""
+"""Open search indexes, their indexers and the search site. Errors are `IndexFailure`: the message says what to do."""
 
 from __future__ import annotations
 

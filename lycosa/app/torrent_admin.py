@@ -27,20 +27,18 @@ from lycosa.storage.rules.installed import install_text, mark_applied, remove_ru
 from lycosa.storage.rules.rule_files import compile_pattern
 
 WRITER_WAIT_S = 60
-"""Maximum seconds that a rebuild waits for the process that has locked the index: until that process takes over the
-rebuild, or releases the lock.
-"""
+"""Maximum seconds that a rebuild waits for the process that has locked the index, which takes over the rebuild or
+releases the lock."""
 STALLED_S = 600.0
-"""A rebuild by another process counts as failed after this many seconds without progress."""
+"""Seconds without progress after which a rebuild by another process counts as failed."""
 
 log = logging.getLogger(__name__)
 
 
 class StoredNameRules:
-    """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given; crawls with this
-    state obey them.
+    """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given, whose crawls obey them.
 
-    `update` is called after torrents were removed: it starts to update the index.
+    `update` starts to update the index, after torrents were removed.
     """
 
     def __init__(self, store: RecordStore, state: Path | None, update: Callable[[], Awaitable[None]]) -> None:
@@ -137,7 +135,8 @@ class StoredNameRules:
 
 
 class IndexProcess:
-    """Implements `IndexRebuild`. If a process already writes the index, it does the work; otherwise a new one does."""
+    """Implements `IndexRebuild`. A process that already writes the index does the work; otherwise a new process
+    does."""
 
     def __init__(self, location: RecordsLocation, place: IndexPlace) -> None:
         self._location, self._place = location, place

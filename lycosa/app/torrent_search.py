@@ -1,4 +1,4 @@
-"""Opens the index of torrents, and its indexer."""
+"""Open the index of torrents, and its indexer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INDEX = "index"
 """The folder of the index in a state folder."""
 PROCESSES = min(4, os.cpu_count() or 1)
 DIVIDED_MIN = 200_000
-"""Minimum number of torrents for which an index is filled by several processes. Starting them takes a second."""
+"""Minimum number of torrents for which several processes fill an index. Starting them takes a second."""
 
 
 def torrent_index_place(location: RecordsLocation, index: str | None) -> IndexPlace:
@@ -53,10 +53,10 @@ def open_torrent_index(
     engine: str | None = None,
     analysis: tuple[str, ...] | None = None,
 ) -> Index:
-    """Open an index of torrents. `engine` is the engine of a new index in a folder (default: tantivy).
+    """Open an index of torrents. `analysis` is for a new index, `engine` (default: tantivy) for a new index in a
+    folder.
 
-    `analysis` is the analysis of a new index. Raises `IndexFailure`, or `UsageError` if an index that is only to be
-    read does not exist.
+    Raises `IndexFailure`, or `UsageError` if an index that is only to be read does not exist.
     """
     if isinstance(place, SphinxAddress):
         if engine:
@@ -87,10 +87,8 @@ async def torrent_indexer(
     *,
     waits: bool = False,
 ) -> AsyncIterator[TorrentIndexer]:
-    """Open the indexer of an open store. It is the only writer of the index. Raises `IndexFailure`.
-
-    With `waits`, wait for a search server that does not answer.
-    """
+    """Open the indexer of an open store, which is the only writer of the index. Raises `IndexFailure`. With `waits`,
+    wait for a search server that does not answer."""
     analysis_of(analysis or ())
     options: dict[str, Any] = {"write": True, "engine": engine, "analysis": analysis}
     folder = local_folder(place, location.state)

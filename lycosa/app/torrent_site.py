@@ -1,4 +1,4 @@
-"""Opens the torrent site: the website that searches the torrents of a record store through their index."""
+"""Open the torrent site, which searches the torrents of a record store through their index."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ EXPECTED_MAX = 1_000_000_000
 """Maximum capacity of the first layer, in fingerprints (`--expected-urls`): 1.2 GB of memory per open segment."""
 
 EXPLAINED_MAX = 10**15
-"""Maximum number of fingerprints for which `too_large` calculates the memory; the setting refuses more anyway."""
+"""Maximum number of fingerprints for which `too_large` calculates the memory; `expected_urls` refuses more anyway."""
 
 CAPACITY_MAX = 64_000_000
 """Maximum capacity of a further layer, in fingerprints. A layer is saved as a whole, and this one takes 100 MB."""

@@ -1,4 +1,4 @@
-"""One run of a crawl: queues the start requests, crawls, closes the spiders, and makes the summary."""
+"""One run of a crawl: start requests, crawl, end of the spiders, summary."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ Observer = Callable[[Snapshot], None]
 
 @dataclass(frozen=True, slots=True)
 class RunHooks:
-    """The parts that start and end with a run.
+    """Parts that start and end with a run.
 
-    `process_starts` are the `process_start` methods of each spider's middlewares. `feeds` are the outputs. `processes`
-    are the worker processes; None if pages are visited in this process.
+    `process_starts` has the `process_start` methods of each spider's middlewares. Without `processes`, pages are
+    visited in this process.
     """
 
     process_starts: Mapping[str, Sequence[Method]]
@@ -125,7 +125,6 @@ class CrawlRun:
         await self._note_closed_segment()
 
     async def segment_for(self, spec: SpiderSpec, first: Request) -> str:
-        """See `SeedQueue.segment_for`."""
         if not self._segments.has_begun:
             await self._segments.begin(spec.target.naming.segments.of_run(first, self._stats.started_at))
         return self._segments.first
@@ -173,13 +172,11 @@ class CrawlRun:
         return True
 
     async def _is_finished(self) -> bool:
-        """Return whether the crawl is finished and there is no `spider_idle` handler that could add requests."""
         if self._dispatcher.has_idle_handlers or not self._seeder.is_done:
             return False
         return (await self._frontier.stats()).unfinished == 0 and await self._opened.is_finished()
 
     async def _run(self, observe: Observer | None, *, signals: bool) -> None:
-        """Start the workers, run the engine, and close the spiders, even after an error."""
         self._collector.begin(self._stats.started_at)
         self._hooks.feeds.begun = True
         try:
@@ -217,7 +214,7 @@ class CrawlRun:
         await self._crawl.close_spiders(reason)
 
     async def _set_final_stats(self, *, server_lost: bool) -> None:
-        """Set the stats that are not counted in the collector. Skip those of the frontier if its server is lost."""
+        """Set the stats that the collector does not count; those of the frontier only if its server is not lost."""
         if self._close_monitor is not None:
             self._close_monitor.measure_memory()
         if server_lost:
@@ -261,10 +258,7 @@ class CrawlRun:
         log.info("closed (%s): %s in %.1f s", reason, text, counts["elapsed_s"], extra=fields)
 
     async def view(self) -> CrawlView:
-        """Return this worker's view of the crawl: its report and the frontier's counts.
-
-        The totals are empty in a shared crawl.
-        """
+        """Return this worker's report and the frontier's counts. In a shared crawl, the totals are empty."""
         report, stats = self.reporter.report(), await self._frontier.stats()
         urls = {name: getattr(stats, name) for name in ("queued", "leased", "delayed", "done", "dead")}
         totals = {} if self._settings.frontier else report.counts
@@ -276,11 +270,10 @@ class CrawlRun:
         return await self._engine.snapshot()
 
     def shutdown_deadline(self) -> asyncio.Timeout:
-        """Limit the time of the last calls of a run. See `engine.shutdown_deadline`."""
+        """Limit the time of the last calls of a run."""
         return shutdown_deadline(self._engine)
 
     async def summary(self, *, nothing_to_do: bool) -> Summary:
-        """Return how the run ended."""
         stats = await self._frontier.stats()
         dead = await self._frontier.dead(DEAD_SHOWN)
         quota_reached = self._engine.quota_reached and stats.unfinished > 0
@@ -326,7 +319,7 @@ class CrawlRun:
         )
 
     def interrupt(self) -> None:
-        """Stop the crawl; on the second call, stop it at once."""
+        """Stop the crawl; on the second call, at once."""
         if not self._interrupted and self._engine.active_count:
             log.warning(
                 "stopping: requests in progress have %g s to finish; interrupt again to stop at once", STOP_GRACE_S

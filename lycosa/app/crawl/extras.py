@@ -1,4 +1,4 @@
-"""Makes the parts that settings add to a spider: pipelines, extensions, and the conditions that close a crawl."""
+"""Make the parts that settings add to a spider: pipelines, extensions, and the conditions that close a crawl."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def commit_with_crawl(spec: SpiderSpec) -> bool:
 
 
 def pipeline_names(spec: SpiderSpec) -> list[str]:
-    """Return the names of the enabled pipelines of a spider, in order."""
+    """Return the names of the enabled pipelines, in order."""
     parts = [(order, part) for part, order in _pipeline_parts(spec).items() if order is not None]
     return [
         (part if isinstance(part, type) else type(part)).__name__ for _, part in sorted(parts, key=lambda each: each[0])
@@ -82,7 +82,7 @@ def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:
 def memory_monitor(
     settings: Settings, crawlers: Sequence[Crawler], read_memory: Callable[[], int] | None
 ) -> MemoryMonitor:
-    """Return the monitor of this process's memory, or of the bytes that `read_memory` returns."""
+    """Monitor the memory of this process, or the bytes that `read_memory` returns."""
 
     def warn() -> None:
         for crawler in crawlers:

@@ -1,4 +1,4 @@
-"""Builds the fetchers of one spider: libcurl, and the wrappers around it."""
+"""The fetchers of a spider: libcurl, and the wrappers around it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lycosa.storage.ports import KeyStore
 
 
 class Fetchers(NamedTuple):
-    """The fetcher of pages, the fetcher of robots.txt, and the fetcher through the proxy pool (None without a pool)."""
+    """The fetchers of pages, of robots.txt, and through the proxy pool (None without a pool)."""
 
     pages: Fetcher
     robots: Fetcher
@@ -36,17 +36,15 @@ def make_fetchers(
     store: KeyStore,
     clock: Clock,
 ) -> Fetchers:
-    """Build the fetchers of a spider, starting with the one closest to the network. The stack closes them."""
+    """Build the fetchers, starting with the one closest to the network. The stack closes them."""
     crawler, pooled = spec.target.crawler, None
 
-    # One HTTP transfer, by libcurl.
     curl = CurlFetcher(fetch_settings_of(spec.settings))
     stack.push_async_callback(curl.close)
     # Fails at once for a host without an address, unless a proxy resolves hosts.
     fetcher: Fetcher = ResolvedHostFetcher(curl, addresses)
-    # Reports the start of each transfer, if another process enforces the delays of hosts. StartReportingFetcher reports
-    # to a shared frontier (`app.crawl.frontier`), OwnerReportingFetcher to the owner of the crawl
-    # (`app.crawl.worker_main`).
+    # Reports the start of each transfer to the process that enforces the delays of hosts: a shared frontier or the
+    # owner.
     fetcher = report_starts(fetcher)
     # Leases a proxy from the pool for each transfer, and reports the outcome.
     if leaser is not None:

@@ -1,4 +1,4 @@
-"""Opens the frontier of a crawl: embedded in this process, or shared with other workers on a server."""
+"""Open the frontier of a crawl: embedded in this process, or shared with other workers on a server."""
 
 from __future__ import annotations
 
@@ -40,11 +40,10 @@ LEAVE_MAX_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class OpenFrontier:
-    """The frontier of a crawl. If workers share it, `shared` is the same object, with the methods of `SharedFrontier`.
+    """The frontier of a crawl. If workers share it, `shared` is the same object.
 
-    `operations` creates the `FrontierOperations` of this frontier, see `SharedFrontier.operations`. `delays` returns
-    the delays of a host for worker processes (`LocalFrontier.delays`), or () if the frontier is shared. `rejoined`:
-    whether the other workers had removed this one.
+    `delays` returns the delays of a host for worker processes (`LocalFrontier.delays`), or () for a shared frontier.
+    `rejoined`: the other workers had removed this one.
     """
 
     frontier: Frontier
@@ -55,12 +54,10 @@ class OpenFrontier:
 
     @classmethod
     def own(cls, frontier: LocalFrontier[Any]) -> OpenFrontier:
-        """Wrap a frontier of this process."""
         return cls(frontier, partial(LocalOperations, frontier), delays=frontier.delays)
 
     @classmethod
     def joined(cls, frontier: SharedFrontier, *, rejoined: bool = False) -> OpenFrontier:
-        """Wrap a frontier that workers share."""
         return cls(frontier, frontier.operations, frontier, rejoined=rejoined)
 
     @property
@@ -73,13 +70,12 @@ class OpenFrontier:
         return self.shared.shortage if self.shared is not None else ""
 
     async def is_finished(self) -> bool:
-        """Return whether the crawl is finished. Call it when this worker sees no unfinished URLs: other workers of a
-        shared crawl may still add some, so all partitions are checked.
-        """
+        """Return whether the crawl is finished. Call it when this worker sees no unfinished URLs: other workers may
+        still add some, so all partitions are checked."""
         return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:
-        """Return the wrapper that makes a fetcher report the starts of its transfers to a shared frontier."""
+        """Return a wrapper that reports the starts of a fetcher's transfers to a shared frontier."""
         shared = self.shared
         return lambda fetcher: StartReportingFetcher(fetcher, shared, clock) if shared is not None else fetcher
 
@@ -89,9 +85,8 @@ class OpenFrontier:
             self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
 
     def progress_reader(self, reporter: WorkerReporter) -> Callable[[], Awaitable[RunProgress]] | None:
-        """Return a function that sends this worker's counters and returns those of all workers; None if the crawl is
-        not shared.
-        """
+        """Return a function that sends this worker's counters and returns those of all workers; None without a shared
+        crawl."""
         shared = self.shared
         return (lambda: shared.progress(reporter.encode())) if shared is not None else None
 
@@ -124,13 +119,13 @@ async def open_frontier(
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Create a folder for the state of a crawl that is not stored, and delete it after the block."""
+    """Create a folder for a state that is not kept, and delete it after the block."""
     with tempfile.TemporaryDirectory(prefix="lycosa-") as folder:
         yield Path(folder)
 
 
 def open_in_memory(stack: AsyncExitStack, policy: Policy) -> OpenFrontier:
-    """Return a frontier in memory, for a crawl that is not stored. The stack closes it."""
+    """Open a frontier in memory. The stack closes it."""
     frontier = memory_frontier(policy)
     stack.push_async_callback(frontier.close)
     return OpenFrontier.own(frontier)
@@ -193,7 +188,7 @@ async def _leave(frontier: Frontier) -> None:
 
 
 def _kind_of(crawl: CrawlSpec) -> str:
-    """Return a text that identifies the kind of crawl: all workers of a shared crawl must have the same text."""
+    """Identify the kind of crawl, which must be the same for all workers of a shared crawl."""
     names, rules = crawl.spider_names.replace("+", ", "), crawl.target.key
     kind = f"spider {names}" if names else "start URLs"
     return f"{kind} (--fingerprint-rules {' --fingerprint-rules '.join(rules)})" if rules else kind

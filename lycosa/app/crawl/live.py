@@ -41,7 +41,7 @@ from lycosa.storage.ports import Sink
 from lycosa.storage.sinks.memory import MemorySink
 
 NO_FOLDER = Path("/dev/null")
-"""Stands for a folder without settings files: a `Crawl` uses only the settings that the program passes."""
+"""Stands for a folder without settings files: only the program's own settings count."""
 
 USAGE = "Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)"
 
@@ -152,9 +152,9 @@ class Crawl:
     async def _crawl_once(
         self, crawl: CrawlSpec, folder: Path | None, memory: Sink | None, channel: ItemChannel | None, *, rejoins: bool
     ) -> None:
-        """Crawl. `folder` is a temporary folder; None if the setting `state` is set.
+        """Crawl in the temporary `folder`; None if the setting `state` is set.
 
-        `rejoins`: whether the other workers have removed this one.
+        `rejoins`: the other workers have removed this one.
         """
         settings = crawl.settings
         async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Places the middlewares of a spider in order: the built-in ones that the settings turn on, and the user's."""
+"""Order the middlewares of a spider: the built-in ones that the settings turn on, and the user's."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ DOWNLOADER_ORDER = {
     "stats": 850,
     "httpcache": 900,
 }
-"""The built-in downloader middlewares by short name, with their order. `headers` and `useragent` are only positions:
-the fetcher sets headers and user agent."""
+"""Built-in downloader middlewares with their order. `headers` and `useragent` are only positions: the fetcher sets
+these headers."""
 
 SPIDER_ORDER = {"httperror": 50, "offsite": 500, "referer": 700, "urllength": 800, "depth": 900}
-"""The built-in spider middlewares. `offsite` is only a position: the engine checks the scope of every link."""
+"""Built-in spider middlewares. `offsite` is only a position: the engine checks the scope of every link."""
 
 Chosen = Mapping[str | type, int | None]
 

@@ -1,4 +1,4 @@
-"""Fetches one page through the engine, for `lycosa fetch` and `lycosa shell`.
+"""Fetch one page through the engine, for `lycosa fetch` and `lycosa shell`.
 
 Middlewares, settings, retries and redirects work as in a crawl; nothing is stored.
 """
@@ -30,7 +30,7 @@ class OnePageSpider(Spider):
 
 
 def fetch(settings: Settings, request: Request, spider_class: type[Any] | None = None) -> Response:
-    """Fetch a request as a crawl with this spider would. Return the response, with any status.
+    """Fetch a request as a crawl with this spider would. The response may have any status.
 
     Blocks. Raises `FetchError`, `IgnoreRequest` (robots.txt), `BadUrl`, or any other error of a crawl.
     """

@@ -1,4 +1,4 @@
-"""Closes the outputs of a run at its end, and sends the signals of Scrapy's feed exports."""
+"""Close the outputs of a run, and send the signals of Scrapy's feed exports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lycosa.storage.ports import Sink
 
 
 class Slot(NamedTuple):
-    """A closed output, for signals: its format, and its location ("" for standard output)."""
+    """A closed output, for signals; `uri` is "" for standard output."""
 
     format: str
     uri: str

@@ -1,4 +1,4 @@
-"""Makes the parts of a crawl from the settings. Each part gets only the values that it needs."""
+"""Make the parts of a crawl from the settings. Each part gets only the values that it needs."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ NAME_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is crawled: a spider with its crawler, and the name of the crawl. A crawl without a user's spider is
-    `generic`, and `seeds` are its start URLs; for a user's spider `seeds` is empty. `key` are the fingerprint rules,
-    empty for the default.
+    """What is crawled: a spider with its crawler, and the name of the crawl.
+
+    A crawl without a user's spider is `generic`; only then `seeds` has the start URLs. `key` has the fingerprint rules,
+    and is empty for the default.
     """
 
     spider: Spider
@@ -67,7 +68,7 @@ def target_of(
     arguments: Mapping[str, str],
     stats: StatsCollector | None = None,
 ) -> Target:
-    """Return start URLs or a spider as a target. Raises `BadUrl`, `BadSpider`, `BadSetting` or `UsageError`."""
+    """Make the target of start URLs or a spider. Raises `BadUrl`, `BadSpider`, `BadSetting` or `UsageError`."""
     crawler = Crawler(SettingsView(settings), stats or StatsCollector())
     seeds: list[str] = []
     spider: Spider
@@ -97,7 +98,7 @@ class ShellSpider(Spider):
 
 
 def make_shell_spider(spider_class: type[Any] | None) -> Any:
-    """Return a spider of this class (default: `ShellSpider`) that belongs to no crawl. Raises `BadSpider`."""
+    """Create a spider that belongs to no crawl. Raises `BadSpider`."""
     spider_class = spider_class or ShellSpider
     with wrap_user_errors(f"{spider_class.__name__}.__init__"):
         return spider_class()
@@ -157,9 +158,7 @@ def fetch_settings_of(settings: Settings) -> FetchSettings:
 
 
 def items_file(settings: Settings) -> str:
-    """Return the first output that is an uncompressed file of JSON lines, which an index can read; "" if there is
-    none.
-    """
+    """Return the first output that an index can read, an uncompressed file of JSON lines; "" if there is none."""
     files = (
         each.path for each in parse_outputs(settings.output) if each.format == "jsonl" and not each.codec and each.path
     )
@@ -175,7 +174,7 @@ def sinks_of(settings: Settings, spool_file: Path, crawl: str) -> list[Sink]:
     """Return the sinks of the crawl named `crawl`.
 
     An index reads the items from a file of JSON lines. If no output is such a file, items are also written to
-    `spool_file` for the index.
+    `spool_file`.
     """
     name = settings.crawl_name or crawl
     sinks = [_sink_of(output, settings, spool_file.parent, name) for output in parse_outputs(settings.output)]

@@ -1,4 +1,4 @@
-"""Runs a crawl with given settings and a target, and returns its summary."""
+"""Run a crawl with given settings and a target."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run_crawl(
 
 
 async def run_worker(spec: CrawlSpec, observe: Observer | None = None) -> Summary:
-    """Crawl. If the other workers of a shared crawl remove this one because it was silent too long, it rejoins."""
+    """Crawl. A worker that the others have removed from a shared crawl, because it was silent too long, rejoins."""
     summary = await rejoin_when_lost(lambda rejoins: crawl(spec, observe, rejoins=rejoins))
     await expire_finished(spec, finished=summary.finished)
     return summary
@@ -77,7 +77,7 @@ async def rejoin_when_lost(work: Callable[[bool], Awaitable[Result]]) -> Result:
 
 
 async def crawl(spec: CrawlSpec, observe: Observer | None = None, *, rejoins: bool = False) -> Summary:
-    """Crawl on the running event loop; see `run_crawl`. `rejoins`: whether the other workers have removed this one.
+    """Crawl on the running event loop. `rejoins`: the other workers have removed this one.
 
     After the second interrupt the crawl no longer waits for servers, and reports what is lost if one does not answer.
     """
@@ -124,7 +124,7 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
 
 
 async def _check_outputs(settings: Settings, state: StateDir) -> None:
-    """Raise `LycosaError` if an output or the index cannot be written, so that the worker does not join the crawl."""
+    """Raise `LycosaError` if an output or the index cannot be written, before the worker joins the crawl."""
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()
     if settings.index:
@@ -140,7 +140,7 @@ async def _metrics(run: CrawlRun) -> bytes:
 def _check_classes(crawl: CrawlSpec) -> None:
     """Import the classes that the settings name, before the state is deleted. Raises `BadSetting`.
 
-    The classes are not instantiated, so this check does not find errors in their methods.
+    The classes are not instantiated, so errors in their methods are not found.
     """
     for spec in crawl.spiders:
         for name in ("pipelines", "downloader_middlewares", "spider_middlewares", "extensions"):

@@ -1,5 +1,4 @@
-"""Builds the parts of one spider of a crawl: fetchers, middlewares in order, downloader, scraper, visitor,
-pipelines."""
+"""Build the parts of one spider: fetchers, middlewares in order, downloader, scraper, visitor, pipelines."""
 
 from __future__ import annotations
 
@@ -72,8 +71,8 @@ CACHE_FOLDER = "httpcache"
 class CrawlContext:
     """The parts that the spiders of a crawl share.
 
-    `state` is the path of the state folder, which keeps the cached responses of crawls apart. `leaser` leases
-    proxies from the pool. `report_starts` wraps a fetcher to report when its transfers start.
+    `state` is the path of the state folder, which keeps the cached responses of crawls apart. `leaser` leases proxies
+    from the pool. `report_starts` wraps a fetcher to report when its transfers start.
     """
 
     known: Callable[[str, Sequence[int]], AbstractSet[int]]
@@ -90,10 +89,7 @@ class CrawlContext:
     pipeline_commits: PipelineCommits | None = None
 
     def prepare(self, spider: str, item: Any) -> Sequence[Any]:
-        """Return an item of a spider in the form for each sink.
-
-        If `pipeline_commits` is set, its form is the last one.
-        """
+        """Prepare an item for each sink, and last for `pipeline_commits`, if set."""
         prepared = [sink.prepare(item) for sink in self.sinks]
         if self.pipeline_commits is not None:
             prepared.append(self.pipeline_commits.prepare_item(spider, item))
@@ -101,7 +97,7 @@ class CrawlContext:
 
 
 async def open_leaser(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
-    """Open the proxy pool of a crawl; None if it has none. The pool's code is imported only if it is needed."""
+    """Open the proxy pool of a crawl, if it has one. Imports the pool's code only then."""
     if not settings.proxy_pool:
         return None
     from lycosa.app.crawl.proxies import open_pool_leaser
@@ -163,10 +159,7 @@ def _send_robots_parsed(signals: Signals, robots: Robots, request: Request) -> N
 
 
 def connect_gates(gates: Sequence[RobotsGate]) -> Sequence[RobotsGate]:
-    """Make each gate pass on the facts that it fetches from a robots.txt to the other gates.
-
-    The engine uses the first gate.
-    """
+    """Pass the facts from each gate's robots.txt to the other gates. The engine uses the first gate."""
     for gate in gates:
         gate.peers = [each for each in gates if each is not gate]
     return gates
@@ -225,7 +218,6 @@ def make_inline_fetcher(
 async def _download(
     runtime: SpiderRuntime, inline: InlineFetcher, request: Request | str, into: BodyWriter | None = None
 ) -> Response:
-    """Fetch inline, count the response, and send `response_received`."""
     response = await inline.fetch(request, into)
     crawler, spider = runtime.crawler, runtime.spec.spider
     crawler.stats.inc_value("response_received_count")
@@ -260,7 +252,7 @@ def statuses_of(spec: SpiderSpec) -> HandledStatuses:
 
 
 def retry_decider_of(spec: SpiderSpec, context: CrawlContext) -> RetryDecider:
-    """Return the object that decides whether a spider's failed requests are retried."""
+    """Return the retry rules of a spider."""
     return RetryDecider(retry_policy_of(spec.settings), context.clock, chance, spec.target.crawler.stats)
 
 

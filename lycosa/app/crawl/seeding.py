@@ -1,4 +1,4 @@
-"""Queues the start requests of a run while the crawl runs.
+"""Queue the start requests of a run while the crawl runs.
 
 A spider's `start` may read a million lines or wait for input without delaying the crawl. The frontier drops requests
 that an earlier run has queued.
@@ -31,7 +31,7 @@ class SeedQueue(Protocol):
     """The part of a run that accepts start requests."""
 
     async def segment_for(self, spec: SpiderSpec, first: Request) -> str:
-        """Return the segment of the run. `first` is the first start request of a spider."""
+        """Return the segment of the run, by the first start request of a spider."""
         ...
 
     async def push_seeds(self, seeds: list[UrlRecord]) -> None:

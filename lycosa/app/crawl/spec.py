@@ -1,4 +1,4 @@
-"""The spiders of one crawl, each with its settings. Shared settings must be equal."""
+"""The spiders of one crawl, each with its settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SpiderSpec:
 class CrawlSpec:
     """The spiders of a crawl, at least one. `target` has the name of the crawl and the crawler of the first spider.
 
-    `crawlable` and `arguments` are the arguments of `crawl_spec`; worker processes build the same spec from them.
+    Worker processes build the same spec from `crawlable` and `arguments`.
     """
 
     spiders: Sequence[SpiderSpec]
@@ -74,10 +74,7 @@ class CrawlSpec:
         return "+".join(sorted(spec.spider.name for spec in self.spiders if not spec.target.generic))
 
     async def send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:
-        """Send a signal to the receivers of all spiders.
-
-        With `of_spider`, each receiver also gets its spider, as the argument `spider`.
-        """
+        """Send a signal to the receivers of all spiders; with `of_spider`, also pass each its `spider`."""
         for spec in self.spiders:
             sender = {"spider": spec.spider} if of_spider else {}
             await spec.target.crawler.signals.send(signal, **sender, **values)
@@ -131,10 +128,8 @@ def crawl_spec(
 
 
 def _with_own_records(target: Target) -> Target:
-    """Return the target with its spider's name in records and fingerprints.
-
-    If two spiders request a URL, both fetch it.
-    """
+    """Put the spider's name into records and fingerprints, so that each spider fetches a URL that two spiders
+    request."""
     fingerprint = spider_fingerprint(target.naming.fingerprint, target.spider.name)
     return replace(target, naming=target.naming._replace(fingerprint=fingerprint, spider=target.spider.name))
 

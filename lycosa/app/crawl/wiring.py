@@ -1,4 +1,4 @@
-"""Builds one run on an open frontier. `_build` makes its parts in the order of their dependencies."""
+"""Build one run on an open frontier, its parts in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def _build(
     # The outputs of the run, and its key store.
     storage, feeds, state_saver, pipeline_commits = await _open_outputs(stack, crawl, state, opened, sinks, stats)
 
-    # The parts that all spiders share, then the parts of each spider: fetchers, middlewares, callbacks.
+    # Shared by all spiders; then the parts of each spider: fetchers, middlewares, callbacks.
     addresses = HostAddresses(frontier, SystemResolver(settings.connect_timeout), clock)
     process_cookies = CookieBroadcast() if settings.processes > 1 else None
     context = CrawlContext(
@@ -113,7 +113,7 @@ async def _build(
     runtimes = [await open_runtime(stack, spec, frontier, addresses, seeds, context) for spec in crawl.spiders]
     gates = connect_gates([runtime.gate for runtime in runtimes])
 
-    # Pages are visited in this process or in worker processes. In both cases, code in this process can fetch inline.
+    # Pages are visited in this process or in worker processes. In either case, code in this process can fetch inline.
     inline_fetchers: list[InlineFetcher] = []
     process_starts: dict[str, Sequence[Method]] = {}
     visitors: dict[str, Visitor] = {}
@@ -151,7 +151,7 @@ async def _build(
 
 
 def _pipeline_commits(crawl: CrawlSpec) -> PipelineCommits | None:
-    """Return the sink for pipelines that commit with the crawl; None if no pipeline does. Raises `BadSetting`."""
+    """Return the sink for pipelines that commit with the crawl, if any. Raises `BadSetting`."""
     if not any(commit_with_crawl(spec) for spec in crawl.spiders):
         return None
     if crawl.settings.processes > 1:
@@ -227,7 +227,7 @@ def _open_indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) ->
 
 
 async def _close_indexer(indexer: Indexer) -> None:
-    """Wait until the indexer is finished. If the wait is cancelled, stop the indexer before its index is closed."""
+    """If the wait is cancelled, stop the indexer before its index is closed."""
     try:
         await asyncio.to_thread(indexer.close)
     except asyncio.CancelledError:
@@ -242,8 +242,7 @@ async def _commit(committer: Committer) -> None:
 
 
 def _earlier_output_notes(earlier: Mapping[str, int], positions: Mapping[str, int], settings: Settings) -> list[str]:
-    """Return a hint if earlier runs have written items to outputs that this run does not use, or not to all outputs of
-    this run; else an empty list."""
+    """Hint at items of earlier runs in outputs that this run does not use, or that some outputs of this run lack."""
     parts = {name: name.partition(":") for name, size in earlier.items() if size}
     written = {name: place for name, (kind, _, place) in parts.items() if place and kind != CARRIED}
     added = [name.partition(":")[2] for name in positions if ":" in name and name not in earlier]

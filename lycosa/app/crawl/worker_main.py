@@ -1,7 +1,7 @@
 """A worker process of a crawl. The owner of the crawl starts it (`app.crawl.workers`); it exits when the owner does.
 
-It reads a `WorkerTask` from its socket and builds the same parts as a crawl of one process. For parts that exist only
-in the owner, it uses remote ones (`crawl.workers.remote`). It visits pages until the owner closes the crawl.
+The worker reads a `WorkerTask` from its socket, and builds the same parts as a crawl of one process. For parts that
+only the owner has, it uses remote ones (`crawl.workers.remote`). It visits pages until the owner closes the crawl.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _import_file(module: ModuleFile) -> None:
 
 
 def _die_with_parent(owner: int) -> None:
-    """Have this process killed when the owner dies, even in the middle of a call that never returns."""
+    """End this process when the owner dies, even in the middle of a call that never returns."""
     with suppress(OSError, AttributeError):  # not on Linux: only the closed socket ends the process
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != owner:  # the owner died before prctl

@@ -45,19 +45,14 @@ from lycosa.frontier.state_dir import StateDir
 log = logging.getLogger(__name__)
 
 RESTARTS_MAX = 3
-"""Maximum number of restarts in a row of a worker that dies before it has visited a page. Then the crawl fails."""
+"""Maximum restarts in a row of a worker that dies before it has visited a page. Then the crawl fails."""
 
 RESTART_DELAY_S = 0.1
-"""Factor of the delay before the restart of a worker that died before it visited a page.
-
-The delay of the n-th consecutive restart is this many seconds times 2**n.
-"""
+"""The n-th restart in a row waits this many seconds times 2**n."""
 
 END_TIMEOUT_S = 5.0
-"""Maximum seconds from the time when a worker closes its socket until it exits.
-
-Also the maximum seconds for all workers to exit after a failed crawl.
-"""
+"""Maximum seconds from the time when a worker closes its socket until it exits, and for all workers to exit after a
+failed crawl."""
 
 GC_THRESHOLD = 20_000
 """Number of newly allocated objects after which the garbage collector looks for cycles."""
@@ -87,7 +82,7 @@ class ModuleFile(NamedTuple):
 
 
 class WorkerTask(NamedTuple):
-    """What a new worker needs to build the crawl: the spiders, their settings, and the state folder.
+    """What a new worker needs to build the crawl.
 
     `segment` is the segment of the run, `run_at` its start time (unix seconds).
     """
@@ -118,7 +113,6 @@ class WorkerProcesses:
         self.pool = WorkerPool(crawl, self._fail)
 
     def set_engine(self, engine: Engine) -> None:
-        """Set the engine that runs the crawl."""
         self._engine = engine
         self._crawl.engine = engine
 
@@ -135,7 +129,6 @@ class WorkerProcesses:
             self._failure.result()
 
     async def visit(self, lease: Lease) -> Outcome:
-        """See `Visitor.visit`."""
         return await self.pool.visit(lease)
 
     def memory_bytes(self) -> int:
@@ -197,7 +190,7 @@ class WorkerProcesses:
         return self._is_ending or self._failure.done()
 
     async def _run_worker(self) -> tuple[WorkerHandle, int]:
-        """Start a worker, and wait until it exits. Return the worker and its exit code."""
+        """Run a worker until it exits. Return the worker and its exit code."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = _start_process(theirs.fileno())
@@ -225,7 +218,6 @@ class HostFactsBroadcast:
         self._pool = pool
 
     def apply(self, host: str, facts: HostFacts) -> float:
-        """See `crawl.fetching.robots.HostFactsListener`."""
         self._pool.broadcast(HostFactsInvalidated(host))
         return 0.0
 
@@ -264,7 +256,7 @@ def open_workers(
 
 
 def make_task(crawl: CrawlSpec, state: Path, seeds: Sequence[str] = ()) -> WorkerTask:
-    """Return the task for the workers of a crawl. Its segment is set by `WorkerProcesses.start`."""
+    """Return the task for the workers of a crawl; `WorkerProcesses.start` sets its segment."""
     settings = [each.settings for each in crawl.spiders]
     crawlable: Any = crawl.crawlable
     crawlable = list(crawlable) if isinstance(crawlable, (list, tuple)) else crawlable
@@ -304,7 +296,7 @@ def _classes(crawlable: Crawlable) -> list[type[Spider]]:
 
 
 def _module_files(crawlable: Crawlable) -> list[ModuleFile]:
-    """Return those spider modules that cannot be imported by name, such as the file that `lycosa runspider` runs."""
+    """Return the spider modules that cannot be imported by name, such as the file that `lycosa runspider` runs."""
     names = dict.fromkeys(spider.__module__ for spider in _classes(crawlable))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
     return [
@@ -315,13 +307,12 @@ def _module_files(crawlable: Crawlable) -> list[ModuleFile]:
 
 
 def _start_process(handle: int) -> subprocess.Popen[bytes]:
-    """Start a worker with its end of the socket pair. It gets its own process group: Ctrl-C reaches only the owner."""
+    """Start a worker with its end of the socket pair. In its own process group, it does not get Ctrl-C."""
     command = [sys.executable, "-P", "-c", CODE, str(handle), str(os.getpid()), *sys.path]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[handle], process_group=0)  # noqa: S603  ours
 
 
 def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
-    """Return the exit code of a worker that has closed its socket."""
     try:
         return process.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:

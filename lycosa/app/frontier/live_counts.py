@@ -20,7 +20,7 @@ from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import CRAWLING, PAUSED, WAITING, CrawlView, WorkerReport, WorkerView, pages_done
 
 HOSTS_SCANNED = 500
-"""Maximum number of hosts that are read to find the busiest ones. They are read in order of name."""
+"""Maximum number of hosts that are read, in order of name, to find the busiest ones."""
 
 HOSTS_SLICE = 50
 HOSTS_SHOWN = 10
@@ -34,7 +34,6 @@ class LiveCrawl:
         self._state = state
 
     async def view(self) -> CrawlView:
-        """Return its current view."""
         stats, now = await self._state.operations.stats(), time.time()
         counts = {**pages_done(stats.reasons), "failures": stats.dead}
         state = PAUSED if stats.paused else CRAWLING if stats.leased or stats.queued else WAITING
@@ -60,7 +59,7 @@ class LiveCrawl:
 
 @asynccontextmanager
 async def open_live(path: Path, report: Callable[[str], None]) -> AsyncIterator[LiveCrawl]:
-    """Connect to the process of the crawl whose state is in this folder.
+    """Connect to the process that runs the crawl of this state folder.
 
     Raises `UsageError` if no process runs the crawl, and the errors of `open_state`.
     """

@@ -1,4 +1,4 @@
-"""Opens a crawl for `lycosa frontier`: from its state, through its running process, or as a shared crawl in Redis."""
+"""Open a crawl for `lycosa frontier`: from its state, through its running process, or as a shared crawl in Redis."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class OpenState:
     """An open state with its frontier, or an open shared crawl.
 
     `place` is its name for messages; `path` its folder, None for a shared crawl. `runs` says where the crawl runs
-    ("process 12", "3 workers"), "" if it does not run. `resume_options` are the options of `lycosa crawl` that resume
-    it. `pid` is the process id of the running owner, 0 if there is none. `expires_at` is when a finished shared crawl
-    will be removed, None for never.
+    ("process 12", "3 workers"), "" if nowhere. `resume_options` are the options of `lycosa crawl` that resume it. `pid`
+    is the process id of the running owner, or 0. `expires_at` is when a finished shared crawl will be removed, None for
+    never.
     """
 
     place: str
@@ -78,7 +78,7 @@ class OpenState:
         await expire_unreachable_robots(self.operations, requeued, now)
 
     def with_spider(self, record: UrlRecord) -> UrlRecord:
-        """Return the record with its spider's fingerprint, if the crawl has several spiders. Raises `UsageError`."""
+        """Use the fingerprint of the record's spider, if the crawl has several spiders. Raises `UsageError`."""
         names = [each.name for each in self.description.members]
         if not names:
             return record
@@ -238,7 +238,7 @@ async def open_shared(
 ) -> AsyncIterator[OpenState]:
     """Open a shared crawl without joining it as a worker. The name "" means the only crawl in this Redis.
 
-    With `create` (number of partitions, `keep_done`) the crawl is created if it does not exist. Raises `LycosaError`.
+    With `create` (number of partitions, `keep_done`) a missing crawl is created. Raises `LycosaError`.
     """
     from lycosa.frontier.redis.admin.open_crawl import CrawlForm, open_crawl  # optional dependency
 

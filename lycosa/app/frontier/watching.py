@@ -1,4 +1,4 @@
-"""Opens shared crawls for `lycosa top`, which only observes them."""
+"""Open shared crawls for `lycosa top`, which only observes them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A pool of proxies for threads: the methods of `Pool` as blocking calls. Its event loop runs in a separate thread.
-
-`PoolOpening` is what `lycosa.pool.open_pool` returns: `async with` gives a `Pool`, and `with` a `BlockingPool`.
-"""
+"""A pool of proxies for threads: the methods of `Pool` as blocking calls, with an event loop in a separate thread."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ CLOSED = "the pool is closed"
 
 
 class BlockingPool:
-    """A pool that threads can share. It has the methods of `Pool`, but they block until the result is there.
+    """A pool that threads can share, with the methods of `Pool` as blocking calls.
 
     Calls that are in progress when the pool is closed, and later calls, raise `StateError`.
     """
@@ -85,7 +82,7 @@ class BlockingPool:
 
 
 class PoolOpening:
-    """A pool to open: `async with` gives a `Pool`, and `with` a `BlockingPool`. `open_` opens it."""
+    """What `lycosa.pool.open_pool` returns: `async with` gives a `Pool`, and `with` a `BlockingPool`."""
 
     def __init__(self, open_: Callable[[], Coroutine[Any, Any, tuple[ProxyPool, Pool]]]) -> None:
         self._open = open_

@@ -1,4 +1,4 @@
-"""Builds the gateway: a forward proxy that uses the proxies of a pool."""
+"""Build the gateway: a forward proxy that uses the proxies of a pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens a judge that stores its key and certificate in a folder."""
+"""Open a judge that stores its key and certificate in a folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from lycosa.proxies.checking.judge_server import Certificate, Judge, load_or_cre
 def open_judge(
     folder: Path, *, tls: bool, host: str, port: int, tls_port: int, public: str
 ) -> AbstractAsyncContextManager[Judge]:
-    """Run a judge until the block ends. Its key and, for TLS, its certificate are in `folder`.
+    """Run a judge until the block ends. Its key and, for TLS, its certificate are in `folder`, and created if missing.
 
-    A missing key or certificate is created. Raises the errors of `run_judge`, `load_or_create_key` and
-    `Certificate.load_or_create`.
+    Raises the errors of `run_judge`, `load_or_create_key` and `Certificate.load_or_create`.
     """
     certificate = Certificate.load_or_create(folder) if tls else None
     key = load_or_create_key(folder)

@@ -88,7 +88,6 @@ class LeasedProxy:
 
     @property
     def target(self) -> str:
-        """The target that the proxy was leased for."""
         return self.lease.target
 
     @property
@@ -110,9 +109,9 @@ class LeasedProxy:
 
         Each report counts as one use. `body` is searched for captchas and by the rules of the target; it is needed only
         if the response object has not read its body. `blame` ("none", "nobody", "miss", "site", "proxy") overrides the
-        outcome found in the result; `reason` is then a short text, and `rest_s` the cool-down in seconds. `latency_s`
-        is the time to connect, in seconds. By default it is the `elapsed` of the response. Without `elapsed`, the first
-        report of a lease counts the time since the lease began. Raises `UsageError` for a result of any other kind.
+        outcome of the result; `reason` is then a short text, and `rest_s` the cool-down in seconds. `latency_s` is the
+        time to connect, in seconds; the default is the response's `elapsed`. Without either, the first report of a
+        lease counts the time since the lease began. Raises `UsageError` for a result of any other kind.
         """
         if len(self.outcomes) >= REPORTS_MAX:
             raise UsageError(f"more than {REPORTS_MAX:,} reports on one lease: take another lease")
@@ -232,7 +231,6 @@ class Pool:
                     log.warning("the lease of %s for %s was lost", each.name, each.target)
 
     async def _release(self, leased: Sequence[LeasedProxy]) -> None:
-        """Release all leases, even if one of them fails."""
         errors: list[LycosaError] = []
         for each in leased:
             try:

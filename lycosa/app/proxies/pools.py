@@ -1,4 +1,4 @@
-"""Opens a pool of proxies by its address, and reads the proxy settings of the project."""
+"""Open a pool of proxies by its address, and read the proxy settings of the project."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def open_pool(
     *,
     create: bool = False,
 ) -> ProxyPool:
-    """Return the pool at an address (`proxies.core.pool_url`). The caller closes it.
+    """Open the pool at an address (`proxies.core.pool_url`). The caller closes it.
 
     `report` is called while waiting for a server or another process. `create` creates a missing pool. Raises
     `UsageError` for a missing pool (the address may be mistyped), an invalid address or a refused login; `StateError`
@@ -65,7 +65,7 @@ async def open_pool(
 async def open_for_leasing(
     address: str | Path, policies: Policies | None, folder: Path, report: Callable[[str], None] = log.warning
 ) -> ProxyPool:
-    """Return a pool to lease from, for the project that `folder` is in. Raises what `open_pool` raises.
+    """Open a pool to lease from, for the project that `folder` is in. Raises what `open_pool` raises.
 
     Also raises `UsageError` for an empty pool, unless the pool is in memory, or the project has sources from which
     `lycosa proxies keep` can fill it.
@@ -98,7 +98,7 @@ def project_policies(folder: Path) -> Policies:
 
 
 def read_policies(table: Mapping[str, object]) -> Policies:
-    """Return the policies of a table `proxies`. Raises `BadSetting`; for a renamed key it gives the new name."""
+    """Parse the policies of a table `proxies`. Raises `BadSetting`; for a renamed key it gives the new name."""
     try:
         return policies_from(table)
     except BadSetting:

@@ -1,4 +1,4 @@
-"""Builds the web application of a pool: its API and its pages."""
+"""Build the web application of a pool: its API and its pages."""
 
 from __future__ import annotations
 
