@@ -23,10 +23,10 @@ class Sink(Protocol):
     """Stores items exactly once: on resume, items after the committed position are cut off."""
 
     name: str
-    """Identifies the sink in the state: the same output has the same name in every run."""
+    """Identifies the output in the state. It is the same in every run."""
 
     async def check(self) -> None:
-        """Check whether the output can be written, without changing it. Raises the same errors as `open`."""
+        """Raise the errors that `open` would raise, without changing the output."""
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         """Open the output for writing at `position` (None: at the end), and cut off the rest. Return the position.
@@ -43,8 +43,7 @@ class Sink(Protocol):
     async def flush(self) -> int:
         """Pass all written items to the operating system or server (with sync, to the disk). Return the position.
 
-        Raises `StorageError` if the sink is not open. It has no position then. If it returned 0, the next run would cut
-        off all items.
+        Raises `StorageError` if the sink is not open: a position of 0 would make the next run cut off all items.
         """
 
     async def close(self) -> None:
@@ -54,8 +53,8 @@ class Sink(Protocol):
 class KeyStore(Protocol):
     """Small durable data of a crawl besides its frontier: cookies, spider state, the list of fetched media.
 
-    A value can be read at once after `put`, and is durable after the next `flush`. As with sinks, the flush comes
-    before the commit of the frontier.
+    A value can be read at once after `put`, and is durable after the next `flush`. The flush comes before the commit of
+    the frontier.
     """
 
     def get(self, table: str, key: str) -> bytes | None:
@@ -77,15 +76,15 @@ class KeyStore(Protocol):
 class RecordStore(Protocol):
     """Stores the metadata of torrents. Several processes may write to one store.
 
-    Infohashes have 20 or 32 bytes; only the first 20 are compared. Changes are durable when a call returns. A call
-    that raises leaves no half-written record, and may be repeated. Raises `StorageError`, `StorageFull`.
+    Infohashes have 20 or 32 bytes; only the first 20 are compared. Changes are durable when a call returns. A call that
+    raises leaves no half-written record, and may be repeated. Raises `StorageError`, `StorageFull`.
     """
 
     async def open(self) -> None:
         """Open the store; create it if it does not exist. Raises `StateError` if Lycosa did not create it."""
 
     async def standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
-        """Return the infohashes that are stored or must not be stored: their metadata need not be requested."""
+        """Return which of these infohashes are stored or must not be stored. Their metadata need not be requested."""
 
     async def refusal(self, infohash: bytes, now: float) -> Refusal | None:
         """Return why an infohash may not be stored; None if it may."""
@@ -100,7 +99,7 @@ class RecordStore(Protocol):
         """
 
     async def get(self, infohash: bytes) -> StoredTorrent | None:
-        """Return the torrent with this infohash of either version; None if it is not stored."""
+        """Return the torrent with this infohash of either version, if it is stored."""
 
     async def mark_seen(self, infohashes: Sequence[bytes], now: float) -> None:
         """Note that these torrents were seen now. Infohashes that are not stored are ignored."""
@@ -121,23 +120,20 @@ class RecordStore(Protocol):
     async def changes(self, limit: int) -> list[Change]:
         """Return rows that were stored, changed or removed, and not acknowledged since. Each row appears once.
 
-        A row that was removed before this method ever returned it is left out.
+        A row that was removed before it was ever returned is left out.
         """
 
     async def acknowledge(self, changes: Sequence[Change]) -> None:
         """Forget these changes. A row that changed again in the meantime stays."""
 
     async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
-        """Return the next torrents after this id, in order of id. Used to rebuild an index and to export."""
+        """Return the next torrents after this id, in order of id."""
 
     async def by_id(self, ids: Sequence[int], files_max: int | None = None) -> list[StoredTorrent]:
-        """Return the torrents with these ids, in any order, with `files_max` files each at most.
-
-        Ids that are no longer stored are left out.
-        """
+        """Return those torrents of these ids that are stored, in any order, with `files_max` files each at most."""
 
     async def removed(self, limit: int) -> list[int]:
-        """Return ids of removed rows that an index may still have, because their removal was not acknowledged."""
+        """Return ids of removed rows whose removal was not acknowledged: an index may still have them."""
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         """Return the next torrents after this id as changes, to fill an index. Token 0 means no pending change."""
@@ -155,7 +151,7 @@ class RecordStore(Protocol):
         """Forget that torrents up to this id, which `mark_listed` returned, are new. Their later changes stay."""
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
-        """Return the next ids after this one with their infohashes, 20 bytes each. Used to fill a filter in memory."""
+        """Return the next ids after this one with their infohashes, 20 bytes each."""
 
     async def deny(
         self,
@@ -167,31 +163,30 @@ class RecordStore(Protocol):
     ) -> int:
         """Remove torrents, and never store them again. Return how many were removed.
 
-        hashed   see `hashed_key`
-        hybrids  for each hybrid torrent among these infohashes, its two infohashes; not needed for stored torrents
+        For `hashed`, see `hashed_key`. `hybrids` has the two infohashes of each hybrid torrent among these; stored
+        torrents do not need it.
         """
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
-        """Undo `deny`, plain or hashed, and eviction for these infohashes, and for the other infohash of each hybrid
-        torrent. Removed torrents are not restored."""
+        """Undo `deny`, plain or hashed, and eviction, also for the other infohash of a hybrid torrent. Removed torrents
+        are not restored."""
 
     async def evict(self, count: int, now: float) -> int:
-        """Remove the torrents with the fewest seeders. Of torrents with equally many seeders, remove those that were
-        seen least recently. Return how many were removed.
+        """Remove the torrents with the fewest seeders; of equally many, those that were seen least recently. Return how
+        many were removed.
 
         Evicted torrents are not stored again for EVICTED_S.
         """
 
     async def lapsed(self, now: float, limit: int) -> list[bytes]:
-        """Return infohashes, 20 bytes each, whose eviction has expired. Later calls return them again until
-        `forget_lapsed` gets them."""
+        """Return infohashes, 20 bytes each, whose eviction has expired. They are returned until `forget_lapsed` gets
+        them."""
 
     async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
-        """Forget that these were evicted. Infohashes that were denied or evicted again in the meantime stay denied or
-        evicted."""
+        """Forget that these were evicted. Infohashes that were denied or evicted again in the meantime stay so."""
 
     async def used_bytes(self) -> int:
         """Return the disk space that the store takes, including its log."""
 
     async def close(self) -> None:
-        """Release the store."""
+        pass

@@ -14,7 +14,7 @@ LANGUAGES = (
     "kn", "pa",
 )
 # fmt: on
-"""ISO 639-1 codes. Their positions are stored, so new codes are added at the end."""
+"""ISO 639-1 codes. Their positions are stored: add new codes at the end."""
 OTHER = 8000
 """Newznab's category Other, for unknown content."""
 
@@ -35,7 +35,7 @@ class ContentType(IntEnum):
 class ContentFacts(NamedTuple):
     """Facts found in names. `category` is Newznab's number, `resolution` the number of lines. An unknown number is 0.
 
-    A whole season has a season and no episode. A range of episodes is stored as its first episode.
+    A whole season has no episode. A range of episodes is stored as its first episode.
     """
 
     type: ContentType = ContentType.UNKNOWN

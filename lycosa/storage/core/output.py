@@ -1,4 +1,4 @@
-"""Parses the outputs that users name: FILE (format by suffix), FILE:FORMAT, `-`, `-:FORMAT`, or a Redis stream. Pure.
+"""Parses the outputs that users name: FILE (format by suffix), FILE:FORMAT, `-`, `-:FORMAT`, or a Redis stream.
 
 items.jsonl   items.csv.gz   items.txt:jsonl   -:csv   redis://host:6379/0?stream=items
 """
@@ -21,18 +21,16 @@ FORMATS = {
     "sqlite": "sqlite",
     "sqlite3": "sqlite",
 }
-"""The format of each suffix."""
 
 CODECS = ("gz", "zst")
 UNCOMPRESSED = frozenset({"sqlite"})
 PRINTABLE = frozenset({"jsonl", "csv"})
-"""Formats that can be written to standard output."""
 
 EXPECTED = "write a file that ends in .jsonl, .json, .csv or .sqlite (and .gz or .zst), FILE:FORMAT, or '-'"
 
 
 class OutputTarget(NamedTuple):
-    """One output. `path` is "" for standard output and streams; `stream` is the URL of a stream, "" for others.
+    """One output. `path` is "" for standard output and streams. `stream` is the URL of a stream, or "".
 
     `format` is jsonl, json, csv or sqlite. `codec` is "", ".gz" or ".zst".
     """
@@ -71,8 +69,7 @@ def parse_output(text: str) -> OutputTarget:
 
 
 def _suffix(path: str) -> str:
-    """Return the text after the last dot of a file name. If that is the suffix of a codec, include the word before
-    it."""
+    """Return the text after the last dot of a file name, with the word before it if it is the suffix of a codec."""
     words = path.rpartition("/")[2].lstrip(".").split(".")[1:]
     return ".".join(words[-2:] if words and words[-1].lower() in CODECS else words[-1:])
 

@@ -1,4 +1,4 @@
-"""The address of a Redis stream as an output: a Redis address (`core.redis_url`) with ?stream=NAME[&maxlen=N]. Pure."""
+"""The address of a Redis stream as an output: a Redis address (`core.redis_url`) with ?stream=NAME[&maxlen=N]."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@
      "discovered": 1700000000, "seeders": 2, "leechers": 1, "counted": 1700000000,
      "seen": 1700000000, "content": {"type": "video", "category": 2040, ...}}
 
-Times are unix seconds. A line needs at least one infohash and `name`. Other fields may be absent or null. Unknown
-fields are ignored. `size_bytes`, `seen` and `content` are written but not read. Lines are untrusted: whatever the bytes
-are, `parse_line` raises only `BadTorrentLine` and `FilesUnknown`.
+Times are unix seconds. A line needs `name` and at least one infohash; other fields may be absent or null. Unknown
+fields, `size_bytes`, `seen` and `content` are not read. Lines are untrusted: whatever the bytes are, `parse_line`
+raises only `BadTorrentLine` and `FilesUnknown`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import NUMBER_MAX, Popularity, StoredFile, StoredTorrent, TorrentRecord
 
 LINE_MAX = 32 << 20
-"""Maximum size of a line in bytes, the same as for metadata. A torrent of 5,000 files takes about 0.5 MB."""
+"""The same as for metadata. A torrent of 5,000 files takes about 0.5 MB."""
 PEERS_MAX = 2**31 - 1
 TIME_MAX = 253_402_300_799
 """The end of the year 9999. Some clients write milliseconds, or worse."""
@@ -186,7 +186,6 @@ def _imported(fields: TorrentFields, now: int) -> ImportedTorrent:
 
 
 def _content(facts: ContentFacts | None) -> dict[str, Any]:
-    """Return the known facts about the content."""
     if facts is None:
         return {}
     fields = facts._asdict() | {"type": facts.type.name.lower()}

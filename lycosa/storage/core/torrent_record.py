@@ -57,7 +57,6 @@ class TorrentRecord:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the contents."""
         return sum(map(_size, self.files))
 
     @property
@@ -81,7 +80,7 @@ class Popularity(NamedTuple):
 
 
 class StoredFiles(NamedTuple):
-    """The number of some files, and their total size in bytes."""
+    """The number of some files, and their total size."""
 
     files_count: int
     size_bytes: int
@@ -92,10 +91,8 @@ NO_FILES = StoredFiles(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class StoredTorrent:
-    """A stored record. `id` is never reused. `counted` is None until the peers of the torrent are counted.
-
-    The record may have the first files only: see `left_out`.
-    """
+    """A stored record, possibly with the first files only. `id` is never reused. `counted` is None until the peers are
+    counted."""
 
     id: int
     record: TorrentRecord
@@ -108,20 +105,18 @@ class StoredTorrent:
 
     @property
     def files_count(self) -> int:
-        """The number of all files."""
         return len(self.record.files) + self.left_out.files_count
 
     @property
     def size_bytes(self) -> int:
-        """The size of all files."""
         return self.record.size_bytes + self.left_out.size_bytes
 
 
 class SearchedTorrent(NamedTuple):
     """What an index needs of a stored torrent.
 
-    `paths` are decoded when they are read. They have the same words as the paths of the files, but letters may have the
-    other case, and there may be spaces instead of dots and underscores.
+    `paths` are decoded when they are read. They have the words of the files' paths, but letters may have the other
+    case, and spaces may replace dots and underscores.
     """
 
     id: int
@@ -174,7 +169,6 @@ class RecordPolicy:
     store_private: bool = False
 
     def refuses(self, record: TorrentRecord) -> bool:
-        """Return whether the record may not be stored."""
         return record.private and not self.store_private
 
 
@@ -200,21 +194,19 @@ def key_of(infohash: bytes) -> bytes:
 
 
 def hashed_key(infohash: bytes) -> bytes:
-    """Return the SHA-256 of the key (`key_of`). Deny-lists use it to name an infohash without revealing it."""
+    """Return the SHA-256 of the key. Deny-lists use it to name an infohash without revealing it."""
     return hashlib.sha256(key_of(infohash)).digest()
 
 
 def other_keys(torrents: Iterable[Sequence[bytes]]) -> dict[bytes, bytes]:
-    """Return the key of the other infohash for each key of a hybrid torrent. A torrent is given by its infohashes."""
+    """Map each key of a hybrid torrent to the key of its other infohash. `torrents` are the infohashes of each torrent.
+    """
     pairs = [(key_of(v1), key_of(v2)) for v1, v2 in (each for each in torrents if len(each) == 2)]
     return dict(pairs) | {v2: v1 for v1, v2 in pairs}
 
 
 def completed(known: TorrentRecord, new: TorrentRecord) -> TorrentRecord:
-    """Return the known record, with values that it lacks taken from the new one.
-
-    These are the other infohash, the comment, the creation date, and facts about the content.
-    """
+    """Return the known record, with values that it lacks taken from the new one."""
     v2 = known.infohash_v2 or new.infohash_v2
     # The DHT uses truncated v2 infohashes. Crawlers without support for v2 mistake them for v1 infohashes.
     v1s = [each for each in (known.infohash_v1, new.infohash_v1) if each and not (v2 and each == key_of(v2))]

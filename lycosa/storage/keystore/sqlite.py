@@ -2,10 +2,9 @@
 
     kept   (table, key) -> value
 
-Each flush is one transaction (WAL): if the process is killed, the file has exactly the values of the last complete
-flush. With `sync` this is true after a power loss, too. The first flush that has values creates the
-file, so a crawl that stores nothing here has no file. The owner of the state holds its lock, so no other process
-writes. All work runs on the event loop: a flush of 100 rows takes less than a millisecond.
+Each flush is one transaction (WAL): after a kill (with `sync`, after a power loss, too), the file has exactly the
+values of the last complete flush. The first flush that has values creates the file. The owner of the state holds its
+lock, so no other process writes. All work runs on the event loop: a flush of 100 rows takes less than a millisecond.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ UNUSABLE = "the key store of the crawl cannot be used ({}); -O starts afresh"
 
 
 class SqliteKeyStore:
-    """See `storage.ports.KeyStore`. `path` is the file. With `sync`, the data is on the disk when a flush returns.
+    """See `KeyStore`. With `read_only`, another process may write the file.
 
-    With `read_only`, another process may write the file.
     Raises `StorageError` if the file is damaged or not a key store, and `StorageFull`.
     """
 
@@ -40,7 +38,7 @@ class SqliteKeyStore:
         self._read_only = read_only
         self._database: sqlite3.Connection | None = None
         self._absent = False
-        """Whether the file does not exist yet. The first flush creates it."""
+        """Whether the file does not exist yet."""
         self._waiting: dict[tuple[str, str], bytes | None] = {}
 
     def get(self, table: str, key: str) -> bytes | None:
@@ -59,7 +57,7 @@ class SqliteKeyStore:
         return iter(sorted((key, value) for key, value in found.items() if value is not None))
 
     async def flush(self) -> None:
-        """Write all waiting values. After an error they wait for the next flush."""
+        """After an error, the values wait for the next flush."""
         if not self._waiting:
             return
         try:

@@ -1,7 +1,7 @@
 """Encodes a text with one byte for each character. Its characters that are not ASCII, at most 128, are its alphabet.
 
 UTF-8 takes 2 to 4 bytes for such a character, and zstd leaves about half of these bytes. The alphabet is stored with
-the text, as the differences of its sorted characters. So it is used only if its characters occur often enough.
+the text, so it pays only if its characters occur often enough.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def decode(data: bytes, alphabet: str) -> str:
 
 
 def pack(alphabet: str) -> bytes:
-    """Return the stored form of an alphabet."""
+    """Return the stored form of an alphabet: the differences of its sorted characters."""
     return pack_sizes([ord(letter) - ord(last) for last, letter in pairwise(_ASCII[-1] + alphabet)])
 
 

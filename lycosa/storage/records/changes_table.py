@@ -20,8 +20,7 @@ TOKEN_BITS = 31
 
 
 class ChangedRow(NamedTuple):
-    """A change whose row is not decoded yet: decoding takes too long for a transaction. `row` is None if the row was
-    removed."""
+    """A change whose row is decoded after the transaction, because decoding is slow. A removed row is None."""
 
     id: int
     token: int

@@ -4,13 +4,13 @@
 
 In version 2, the last number is the total size of the files, so a list of torrents needs no sums. The size of the last
 file is not stored: it is the total less the other sizes. Version 1 stores the sizes of all files, but no total. Version
-3 is written for texts with an `alphabet`. It adds two numbers, the length of the alphabet and of the packed alphabet,
-and then the packed alphabet.
+3 is written for texts with an `alphabet`. It adds the lengths of the alphabet and of the packed alphabet, and then the
+packed alphabet.
 
 The text contains the name, the comment, and the paths in columns (`path_columns`). If a name or path has a line end or
 the control character 1, the paths are stored one by one. zstd uses a dictionary of common parts of names (`names.dict`,
 written by scripts/records-dictionary). Capitalised words, and words joined by dots or underscores, are stored as
-lower-case words between spaces, so that more of them match the dictionary. Reading restores them.
+lower-case words between spaces, so that more of them match the dictionary.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PIECE_BITS_MAX = 63
 PATHS_AT_ONCE = 16
 """Number of paths that are decoded together. A caller that needs only the first paths does not wait for the others."""
 FACTS_KEPT = 10_000
-"""Maximum number of different facts that are kept in memory: the same are in many records."""
+"""Maximum number of different facts that are kept in memory: many records have the same."""
 PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
 FRAME_HEAD_BYTES, BLOCK_HEAD_BYTES, REPEATED_BYTE = 2, 3, 1
 """The sizes of the headers of a zstd frame (without its magic number) and of a block, and the type of a block that
@@ -103,8 +103,7 @@ def encode_text(record: TorrentRecord) -> EncodedText:
 class ContentReader:
     """Reads what `encode_content` wrote. The name and the paths can be read after `open`, which gets the text.
 
-    Paths and sizes are decoded when they are requested. Raises `ValueError`, `IndexError` or `FrameError` if the blob
-    is damaged.
+    Paths and sizes are decoded on request. Raises `ValueError`, `IndexError` or `FrameError` if the blob is damaged.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -151,11 +150,9 @@ class ContentReader:
 
     @property
     def frame(self) -> bytes:
-        """The compressed text."""
         return self._content[self._frame_at : self._frame_end]
 
     def open(self, text: bytes) -> ContentReader:
-        """Take the decompressed text."""
         name, path_start = text[: self._name_bytes], self._name_bytes + self._comment_bytes
         self.name = self._to_text(name if self._flags & PLAIN else _changed(name, self._flags))
         self.comment = _to_text(text[self._name_bytes : path_start]) if self._comment_bytes else ""
@@ -163,7 +160,7 @@ class ContentReader:
         return self
 
     def paths(self, *, cased: bool = True) -> Iterator[str]:
-        """Return the paths of the files.
+        """Yield the paths of the files.
 
         Without `cased`, ASCII paths may have letters of the other case, and spaces instead of dots and underscores.
         This is faster, and the words are the same for a search.
@@ -182,7 +179,6 @@ class ContentReader:
         return alphabet.decode(data, self._alphabet) if self._alphabet else _to_text(data)
 
     def sizes(self, files_max: int | None = None) -> list[int]:
-        """Return the sizes of all files, or of the first `files_max` files."""
         packed = self._content[self._frame_end :]
         if self._total is None or (files_max is not None and files_max < self.count):
             return unpack_sizes(packed, self.count if files_max is None else min(files_max, self.count))
@@ -190,13 +186,11 @@ class ContentReader:
         return [*sizes, self._total - sum(sizes)]
 
     def size_bytes(self) -> int:
-        """Return the size of all files."""
         return sum(self.sizes()) if self._total is None else self._total
 
     def record(
         self, infohash_v1: bytes | None, infohash_v2: bytes | None, files_max: int | None = None
     ) -> TorrentRecord:
-        """Return the record, with `files_max` files at most."""
         return TorrentRecord(
             infohash_v1,
             infohash_v2,
@@ -261,8 +255,7 @@ def _changed(text: bytes, flags: int) -> bytes:
 
 
 def _first_letters(text: bytes) -> int:
-    """Return a number with one byte per byte of the text: SHIFT at the first letter of each word, else 0. Faster than a
-    loop."""
+    """Return a number with one byte per byte of the text: SHIFT at the first letter of each word, else 0."""
     letters = int.from_bytes(text.translate(_LETTER_SHIFTS))
     return letters & ~(letters >> 8)
 
@@ -299,7 +292,6 @@ def _frame_end(data: bytes, start: int) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that starts here, and the place after it."""
     number = data[at]
     if number < 0x80:
         return number, at + 1
@@ -315,7 +307,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _facts_end(data: bytes, at: int) -> int:
-    """Return the place after the facts that start here."""
     present, at = _varint(data, at)
     while present:
         if present & 1:

@@ -19,7 +19,6 @@ Result = TypeVar("Result")
 Row = tuple[Any, ...]
 
 VALUES_MAX = 900
-"""Maximum number of values in a statement."""
 
 
 class DatabaseThread(ABC):

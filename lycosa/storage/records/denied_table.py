@@ -16,7 +16,6 @@ class DeniedTable(DatabaseThread):
     """The methods must be called in a transaction. A key is 20 bytes of an infohash."""
 
     def _denied(self, keys: Iterable[bytes], now: float) -> dict[bytes, Standing]:
-        """Return the keys that may not be stored."""
         names = {form: key for key in keys for form in (key, hashed_key(key))}
         rows = self._select("SELECT hash, standing, until FROM torrent_denied WHERE", "hash", names)
         found: dict[bytes, Standing] = {}

@@ -1,9 +1,8 @@
 """Compresses the texts of records: a zstd frame each, without the magic number, with a dictionary (`names.dict`).
 
-A `zstd.ZstdDecompressor` reads only one frame. Creating one for each record takes four times as long as decompression,
-because zstd detects the processor each time, which is slow on virtual machines. So each thread keeps a context of the
-library that Python has loaded. `ZstdDecompressor` is used for damaged and large frames, and if the library cannot be
-called.
+A `zstd.ZstdDecompressor` reads only one frame. Creating one takes four times as long as decompression, because zstd
+detects the processor each time, which is slow on virtual machines. So each thread keeps a context of the library that
+Python has loaded. `ZstdDecompressor` is used for damaged and large frames, and if the library cannot be called.
 """
 
 from __future__ import annotations
@@ -30,15 +29,14 @@ else:
 FrameError = zstd.ZstdError
 MAGIC = b"\x28\xb5\x2f\xfd"
 TEXT_MAX_BYTES = 1 << 26
-"""Maximum size of the decompressed text in bytes. A frame with a larger text is treated as damaged."""
+"""A frame with a larger text is treated as damaged."""
 LEVEL = 6
 """Level 19 takes five times as long, and saves only 3 % of the space."""
 DICTIONARY = "names.dict"
 REUSED_BYTES = 1 << 17
 """Maximum total size of the texts that one call of the library decompresses. The call returns the size of the texts; a
-number above REUSED_BYTES is an error code."""
+larger number is an error code."""
 JOINED_MAX = 100
-"""Maximum number of frames that are decompressed at once."""
 SEPARATOR = secrets.token_bytes(16)
 """Random, so that nobody can write it into a name."""
 BETWEEN = MAGIC + bytes([0x20, len(SEPARATOR), len(SEPARATOR) << 3 | 1, 0, 0]) + SEPARATOR + MAGIC

@@ -29,7 +29,7 @@ from lycosa.storage.core.torrent_record import (
 
 
 class MemoryRecordStore:
-    """See `storage.ports.RecordStore`. It grows without limit unless `evict` is called."""
+    """See `RecordStore`. It grows without limit unless `evict` is called."""
 
     def __init__(self, policy: RecordPolicy | None = None) -> None:
         self._policy = policy or RecordPolicy()

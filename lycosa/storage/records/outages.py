@@ -13,20 +13,18 @@ PAUSE_MIN_S, PAUSE_MAX_S = 0.5, 30.0
 
 Temporary = StorageUnavailable | StorageFull
 TEMPORARY = (StorageUnavailable, StorageFull)
-"""Errors that may be temporary."""
 
 
 class OutageWait:
-    """The waits of all calls that fail during the same outage. `say` is called with a message when the outage begins
-    and when it ends."""
+    """The waits of all calls that fail during the same outage. `say` gets a message when the outage begins and ends."""
 
     def __init__(self, say: Callable[[str], None], give_up_s: float = GIVE_UP_S) -> None:
         self._say, self._give_up_s = say, give_up_s
         self._since: float | None = None
 
     async def wait(self, error: Temporary) -> None:
-        """Wait before the next attempt. The pause grows with the duration of the outage. After `give_up_s` seconds of
-        outage, raises the error instead."""
+        """Wait before the next attempt. The pause grows with the outage. After `give_up_s` seconds, raises the error
+        instead."""
         now = asyncio.get_running_loop().time()
         if self._since is None:
             self._since = now

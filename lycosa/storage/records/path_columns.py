@@ -23,15 +23,14 @@ SHARED_MIN = 4
 """Minimum length of a shared beginning or end: writing the length of a shorter one would not save space."""
 DIGITS_MAX = 9
 PATHS_AT_ONCE = 500
-"""Number of paths that are compared together. This limits the memory that a comparison takes."""
+"""Number of paths that are compared together. Bounds the memory of a comparison."""
 _RUN = re.compile(rb"[0-9]+")
 _NUMBERS = re.compile(rb"[0-9]{1,9}")
 _SLOTS = re.compile(rb"[0-9]{1,9}|\x01")
 
 
 def to_columns(paths: list[bytes]) -> bytes:
-    """Return the paths in columns: the lengths of the shared beginnings, the lengths of the shared ends, and the
-    middles."""
+    """Return the columns: the lengths of the shared beginnings, the lengths of the shared ends, and the middles."""
     starts, ends, middles = bytearray(), bytearray(), []
     last, following = b"", NEXT  # no path contains NEXT, so it never follows
     # In an encoded path, the first `head` bytes end with NEXT, and `tail` bytes follow. Without NEXT, `head` is 0, and
@@ -106,8 +105,8 @@ def _following(number: bytes) -> bytes:
 
 
 def _next_number(path: bytes, last: bytes, at: int) -> tuple[int, int] | None:
-    """Return the start and end of the number at `at`, where the paths first differ. Return None if the number in the
-    previous path is not smaller by one."""
+    """Return the start and end of the number at `at`, where the paths first differ; None if it is not one more than the
+    number in the previous path."""
     if not last[at : at + 1].isdigit():
         return None
     first = at
@@ -120,8 +119,7 @@ def _next_number(path: bytes, last: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _shared_bytes(paths: list[bytes]) -> Iterator[tuple[bytes, int, int]]:
-    """Yield each path, and the lengths of the beginning and the end that it shares with the previous path: at most
-    SHARED_MAX."""
+    """Yield each path, and how many bytes of beginning and end it shares with the previous path: at most SHARED_MAX."""
     last = b""
     for some in slices(paths, PATHS_AT_ONCE):
         rows = [last, *some]

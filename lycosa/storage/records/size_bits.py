@@ -11,8 +11,7 @@ from itertools import pairwise
 ORDER_MASK = 0x3F
 REPEATS = 0x40
 """Flag in the first byte: a bit before each size says if it equals the previous size. The parts of an archive often
-have the same size.
-"""
+have the same size."""
 
 
 def pack_sizes(sizes: list[int]) -> bytes:

@@ -33,8 +33,8 @@ MYSQL_PORT = 3306
 MYSQL_FULL = {1021, 1041, 1114}
 """Disk full, out of resources, table full."""
 NO_SPACE = "no space left on device"
-"""The operating system's message for a full disk. Servers quote it even in errors whose codes do not say that the disk
-is full."""
+"""The system's message for a full disk. Servers quote it even in errors whose codes do not say that the disk is full.
+"""
 EXTRAS = {"psycopg": "postgresql", "pymysql": "mysql"}
 
 
@@ -66,7 +66,7 @@ def _check(url: str, shown: str) -> None:
 
 
 class SqlRecordStore(TableRecordStore):
-    """See `storage.ports.RecordStore`. `shown` is the URL without its password."""
+    """See `RecordStore`. `shown` is the URL without its password."""
 
     driver: str
     schema: str
@@ -88,12 +88,11 @@ class SqlRecordStore(TableRecordStore):
 
     @abstractmethod
     def _lock_creation(self) -> None:
-        """Acquire the lock that a process holds while it creates the tables. Closing the connection releases the
-        lock."""
+        """Acquire the lock for the creation of the tables. Closing the connection releases the lock."""
 
     @abstractmethod
     def _is_full(self, error: Exception) -> bool:
-        """Return whether the server has no space left."""
+        pass
 
     def _prepare(self, connection: Any) -> Any:
         """Create the tables if there are none, and add the column that the tables of earlier versions lack."""

@@ -21,11 +21,11 @@ LOG_MAX_BYTES = 12 << 20
 """Space reserved for the log: its size at a checkpoint plus the largest transaction."""
 SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
 EVICT_SHARE = 200_000
-"""An eviction removes many torrents at a time, because it needs a scan: at least the maximum size of the store in bytes
-divided by EVICT_SHARE, which is about one torrent in 200."""
+"""An eviction removes many torrents, because it needs a scan: at least the maximum size of the store in bytes divided
+by EVICT_SHARE, which is about one torrent in 200."""
 ROOM_SHARE = 16
-"""If the store has a maximum size, a batch takes at most 1/ROOM_SHARE of it, because torrents are evicted to make room
-for the whole batch."""
+"""A batch takes at most 1/ROOM_SHARE of a store with a maximum size, because torrents are evicted to make room for the
+whole batch."""
 INDEXED = 2
 """A record with its index rows takes at most this many times the size of its content."""
 
@@ -51,10 +51,10 @@ UNUSABLE = "the records of torrents cannot be used: {}"
 
 
 class SqliteRecordStore(TableRecordStore):
-    """See `storage.ports.RecordStore`. `max_bytes` limits the files; None for no limit.
+    """See `RecordStore`. `max_bytes` limits the files; None for no limit.
 
-    With `sync`, a change is on the disk when its call returns. Without, it survives a crash of the process, but it may
-    be lost in a power failure.
+    With `sync`, a change is on the disk when its call returns. Without, it survives a crash of the process, but may be
+    lost in a power failure.
     """
 
     types = TYPES

@@ -1,7 +1,4 @@
-"""A record store in the tables of a database. Subclasses connect to a database and translate its errors.
-
-The tables are described in `rows`. All statements are SQL that every supported database understands.
-"""
+"""A record store in the tables of a database. Subclasses connect to a database and translate its errors."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ EVICT_ROWS = 100
 
 
 class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
-    """See `storage.ports.RecordStore`. `types` are the names of the column types."""
+    """See `RecordStore`. `types` are the names of the column types."""
 
     types: dict[str, str]
     batch_bytes = STATEMENT_BYTES
@@ -60,11 +57,10 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
 
     @abstractmethod
     def _used_bytes(self) -> int:
-        """See `used_bytes`."""
+        pass
 
     async def _make_room(self, content_bytes: int, now: float) -> None:
-        """Evict torrents until `content_bytes` more bytes of content can be stored. Does nothing if the size is not
-        limited."""
+        """Evict torrents until `content_bytes` more bytes of content can be stored, if the size is limited."""
         return
 
     # ------------------------------------------------------------------------------------------------------ the port
@@ -348,7 +344,6 @@ def _keys(hashes: Iterable[bytes | None]) -> tuple[bytes, ...]:
 
 
 def _named(torrents: Iterable[tuple[int, tuple[bytes, ...]]], names: set[bytes]) -> set[bytes]:
-    """Return the infohashes whose hashed form is in `names`."""
     return {key for _, keys in torrents for key in keys if hashed_key(key) in names}
 
 

@@ -1,4 +1,4 @@
-"""Compression of a file that grows: each flush appends a separate frame, so that the file can be cut after any flush.
+"""Compression of a file that grows: each flush appends a separate frame, so the file can be cut after any flush.
 
 Readers (`zcat`, `zstdcat`, pandas) read successive frames as one file.
 """
@@ -19,13 +19,12 @@ BEGINNING_MAX = 1024**2
 """Maximum bytes at the beginning of a file that are read to find its header."""
 
 PIECE_BYTES = 64 * 1024
-"""Maximum bytes that are read or decompressed at a time."""
 
 
 class Codec(NamedTuple):
     """`compress` returns a frame, which begins with `magic`; `decompressor` creates a decompressor for one frame.
 
-    `feed(decompressor, data)` returns the part of `data` that follows the end of the frame; b"" if there is none.
+    `feed(decompressor, data)` returns the part of `data` that follows the end of the frame, or b"".
     """
 
     suffix: str

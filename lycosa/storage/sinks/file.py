@@ -1,8 +1,8 @@
 """Writes items to a file, exactly once: `open(position)` cuts off everything after the committed position.
 
-An `ItemFormat` turns items into records, and a `Codec` compresses them. A position is the number of bytes from the
-start of the file. After every `flush`, even a failed one, the file ends with a complete record or frame. Only one
-process at a time writes a file (an advisory lock). Raises `StorageFull` or `StorageError`.
+A position is the number of bytes from the start of the file. After every `flush`, even a failed one, the file ends with
+a complete record or frame. Only one process at a time writes a file (an advisory lock). Raises `StorageFull` or
+`StorageError`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FileSink:
         check_file(self.path, self._shown)
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """See `Sink`. The position is always at the start of a record or frame."""
+        """The position is always at the start of a record or frame."""
         assert self._fd < 0, "open"
         self._fd = open_locked(self.path, self._shown, must_exist=bool(position), sync=self._sync)
         try:
@@ -75,7 +75,7 @@ class FileSink:
             self._drain()
 
     async def flush(self) -> int:
-        """See `Sink`. Blocks the loop for one write. After an error the next flush writes everything again."""
+        """Blocks the loop for one write. After an error the next flush writes everything again."""
         self._drain()
         if self._sync:
             with storage_errors(self._shown):
@@ -109,8 +109,7 @@ class FileSink:
         self._pending_bytes = 0
 
     def _end_of_records(self, start: int) -> int:
-        """Return where the next record starts. If another program left a last line without a newline, append a
-        newline."""
+        """Return where the next record starts. Ends a last line that another program left without a newline."""
         with storage_errors(self._shown):
             end = os.fstat(self._fd).st_size
             if end and not self._codec.suffix and os.pread(self._fd, 1, end - 1) != b"\n":
@@ -122,8 +121,7 @@ class FileSink:
     def _check_frames(self, start: int, end: int) -> None:
         """Raise `StorageError` if a compressed file, read from `start`, does not end with a complete frame.
 
-        An incomplete frame shows that its writer was killed, or did not compress. Readers would not find data appended
-        to it.
+        The writer of an incomplete frame was killed, or did not compress. Readers would not find data appended to it.
         """
 
         def pieces() -> Iterator[bytes]:

@@ -17,7 +17,6 @@ from lycosa.storage.sinks.json_lines import to_line
 log = logging.getLogger(__name__)
 
 COLUMNS_MAX = 10_000
-"""Maximum number of columns of a CSV file."""
 
 HEADER_MAX = 500_000
 """Maximum bytes of the first line of a CSV file."""
@@ -29,7 +28,7 @@ LEFT_OUT_MAX = 100
 """Maximum number of fields without a column that are counted by name."""
 
 INTEGER_MAX = 2**63
-"""Integers of this size or larger are stored as text: worker processes and SQLite take integers of 64 bits at most."""
+"""Larger integers are stored as text: worker processes and SQLite take integers of 64 bits at most."""
 
 ROW_BYTES = 1_000
 """The assumed size of an item that is not encoded yet."""
@@ -83,8 +82,8 @@ class JsonLines:
 class Csv:
     """RFC 4180 with a header. Lists of plain values are joined with commas, other lists and objects are JSON.
 
-    The columns are `fields`. Without `fields`, they are the columns of the existing file; for a new file, all fields of
-    the first batch. Fields without a column are left out, and counted in a warning.
+    The columns are `fields`, else those of the existing file, else all fields of the first batch. Fields without a
+    column are left out, and counted in a warning.
     """
 
     name = "csv"
@@ -175,7 +174,6 @@ def _columns_of(items: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _header(beginning: bytes) -> list[str]:
-    """Return the first row of a CSV file."""
     text = io.StringIO(beginning.decode("utf-8-sig", "replace"), newline="")
     return next(csv.reader(text), [])
 

@@ -1,9 +1,8 @@
-"""Encodes an item as one line of JSON. Also makes the errors of the sinks that write such lines.
+"""Encodes an item as one line of JSON, and makes the errors of the sinks that write such lines.
 
 An item may be a dict, a msgspec struct, a dataclass, or an attrs, pydantic or Scrapy item. It may contain text,
 numbers, dates (ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. NaN and infinity
-become null, and half a surrogate pair becomes U+FFFD, since JSON has neither. Other values raise `BadItem`, which names
-the field.
+become null, and half a surrogate pair becomes U+FFFD. Other values raise `BadItem`, which names the field.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def _convert(value: Any) -> Any:
         return float(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    from itemadapter import ItemAdapter  # slow to import: it loads every item library that is installed, even Scrapy
+    from itemadapter import ItemAdapter  # slow to import: it loads every installed item library, even Scrapy
 
     if ItemAdapter.is_item(value):
         return ItemAdapter(value).asdict()
@@ -88,7 +87,6 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_convert)
 
 
 def _error_text(item: Any) -> str:
-    """Return the message for an item that cannot be encoded: field, problem, class of the item."""
     path, value = _unencodable_part(item, "", 0)
     where = f"{path}: " if path else ""
     kind = type(item).__qualname__

@@ -1,4 +1,4 @@
-"""Stores items in a list, for programs that run a crawl and for tests. The position is the number of items."""
+"""Stores items in a list. The position is the number of items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MemorySink:
         self._is_open = False
 
     async def check(self) -> None:
-        """Do nothing."""
+        pass
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         if position is not None and not keep:

@@ -1,9 +1,9 @@
 """Writes items as entries of a Redis stream, exactly once: `open(position)` cuts off entries after that position.
 
 A position holds the id of the writer (a crawl, or one worker of a shared crawl) and the count of its entries. A writer
-cuts off only the entries that it wrote. Entries are sent in batches, one script call each. A batch that is sent
-several times is added once. The sink waits while the server is unavailable or full. If a server restarts without the
-writes of its last second, the sink sends the lost batches again, provided it still has them.
+cuts off only its own entries. Entries are sent in batches, one script call each. A batch that is sent several times is
+added once. The sink waits while the server is unavailable or full. If a server restarts without the writes of its last
+second, the sink sends the lost batches again, provided it still has them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SENT_MAX = 8 * 1024**2
 """Maximum bytes of batches that are kept after the server has taken them, to send them again if it loses them."""
 
 ITEM_MAX = 256 * 1024**2
-"""Maximum bytes of an item; the limit of Redis is twice as high."""
+"""The limit of Redis is twice as high."""
 
 FLUSHES_KEPT = 64
 """Number of latest flushes whose positions are kept. A resumed crawl may return to any of them, because a failover may
@@ -79,7 +79,7 @@ class RedisStreamSink:
         await self.close()
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """See `Sink`. None creates a new writer. 0 also creates one, and empties the stream for all writers."""
+        """None creates a new writer. 0 also creates one, and empties the stream for all writers."""
         assert not self._token, "open"
         return await asyncio.to_thread(self._open, position, keep=keep)
 

@@ -3,8 +3,7 @@
 The table `items` has the columns `_key` and `_position` (the number of the transaction that wrote the row), and a
 column for each field, added when the field first occurs. `open(position)` undoes later transactions of this crawl: it
 deletes their rows and puts back the rows that they replaced. Replaced rows stay in the table `_replaced` for
-FLUSHES_KEPT more flushes, since a resumed crawl may return to any of these. Lists and objects are stored as JSON text.
-Only one process at a time writes a database (an advisory lock).
+FLUSHES_KEPT more flushes. Only one process at a time writes a database (an advisory lock).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from lycosa.storage.sinks.locked_file import RESTORE_ADVICE, check_file, open_lo
 APPLICATION_ID = 0x4C594954  # "LYIT"
 VERSION = 1
 COLUMNS_MAX = 1_000
-"""Maximum number of columns of the table; SQLite allows 2,000."""
+"""SQLite allows 2,000."""
 
 BUFFER_MAX = 20_000
 """Maximum number of rows held in memory; beyond that, `write` inserts them."""
@@ -103,7 +102,7 @@ class SqliteSink:
             self._insert()
 
     async def flush(self) -> int:
-        """See `Sink`. Blocks the loop for one transaction. After an error the next flush writes everything again."""
+        """Blocks the loop for one transaction. After an error the next flush writes everything again."""
         self._insert()
         if not self._flushed or self._flushed[-1] != self._position:
             self._flushed.append(self._position)

@@ -1,9 +1,8 @@
 """Writes items as JSON lines to standard output, at least once.
 
-Printed items cannot be removed when a crawl resumes, so it may print some of them again. The position is always 0.
-
-A slow reader slows the crawl down: `flush` waits for it without blocking the event loop. If the reader closes the pipe,
-the crawl ends with a `StorageError`.
+A resumed crawl may print some items again, because printed items cannot be removed. The position is always 0. A slow
+reader slows the crawl down: `flush` waits for it without blocking the event loop. If the reader closes the pipe, the
+crawl ends with a `StorageError`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ CHUNK_BYTES = select.PIPE_BUF
 
 
 class StdoutSink:
-    """Writes items to a file descriptor, by default standard output. The descriptor stays open."""
+    """Writes items to a file descriptor, which stays open."""
 
     name = "stdout"
 

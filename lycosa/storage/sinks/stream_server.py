@@ -1,7 +1,7 @@
 """The server of a Redis stream: its connection and its scripts.
 
-Calls block. They are retried for a limited time while the server is down or full: the scripts recognise a call that
-they have already answered.
+Calls block, and are retried for a limited time while the server is down or full: the scripts recognise a call that they
+have already answered.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class StreamServer(RedisServer):
             self._client.close()
 
     def close(self) -> None:
-        """Close all connections."""
         self.disconnect()
         self._client = None
 

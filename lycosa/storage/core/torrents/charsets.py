@@ -1,9 +1,8 @@
 """Decodes names in torrents: UTF-8, or an old encoding that may be undeclared or declared wrongly.
 
-Bytes that are valid UTF-8 are taken as UTF-8: hardly any text in another encoding is valid UTF-8, unless it has only a
+Bytes that are valid UTF-8 are taken as UTF-8: text in another encoding is hardly ever valid UTF-8, unless it has only a
 few letters. Otherwise all names of the torrent are decoded together, once with each known encoding. The result whose
-characters are the most common in the languages of its encoding wins. A declared encoding wins even if it is slightly
-less plausible.
+characters are the most common in the languages of its encoding wins. A declared encoding gets a small bonus.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _HANGUL = (
 
 
 def decode_names(names: Sequence[bytes], declared: str = "") -> list[str]:
-    """Decode the names of one torrent. `declared` is the label of the declared encoding; "" if there is none."""
+    """Decode the names of one torrent. `declared` is the label of the declared encoding, or ""."""
     decoded = [_utf_8(name) for name in names]
     if None not in decoded:
         return [text or "" for text in decoded]
@@ -58,10 +57,10 @@ def decode_names(names: Sequence[bytes], declared: str = "") -> list[str]:
 
 
 def _may_be_another(text: str) -> bool:
-    """Return whether a name that is valid UTF-8 may be in another encoding, as other names of the torrent are.
+    """Return whether a name that is valid UTF-8 may be in the encoding of the torrent's other names.
 
-    This is possible if each character takes at most two bytes in UTF-8. The GBK bytes of 片头, for example, are also
-    valid UTF-8.
+    In such names each character takes at most two bytes in UTF-8. The GBK bytes of 片头, for example, are also valid
+    UTF-8.
     """
     return not text.isascii() and max(text) < "\u0800"
 

@@ -5,9 +5,10 @@ the share of bytes in files with this extension. The type with the largest sum w
 
 Named groups in the patterns capture numbers: season, episode, lines (the resolution). The group `pack` marks a torrent
 with several episodes. Patterns with non-ASCII characters are searched only in names with non-ASCII characters. The last
-year in the name counts, unless it is the first word. A language counts only after the title, which ends at the first
-year, episode or resolution. Names without such an end, or with Chinese, Japanese or Korean characters, are searched as
-a whole.
+year in the name counts, unless it is the first word.
+
+A language counts only after the title, which ends at the first year, episode or resolution. Names without such an end,
+or with Chinese, Japanese or Korean characters, are searched as a whole.
 """
 
 from __future__ import annotations
@@ -25,11 +26,10 @@ from lycosa.storage.core.torrents.words import FIRST_RUN, WordIndex, normalized,
 
 EXTENSION_WEIGHT = 12
 EXTENSION_MAX = 6
-"""Maximum number of characters in an extension."""
 YEARS = ("1900", "2039")
 SEASON_MAX, EPISODE_MAX = 2100, 9999
 RESOLUTIONS = (240, 360, 480, 540, 576, 720, 1080, 1440, 2160, 4320)
-"""Known resolutions, in lines. Any other number of lines is rounded up to the next known one."""
+"""In lines. Any other number of lines is rounded up to the next known one."""
 EPISODIC = "tv"
 """The tag of torrents with a season or an episode."""
 
@@ -47,8 +47,7 @@ _SCRIPTS = (
     ("te", re.compile("[\u0c05-\u0c39]")),
     ("bn", re.compile("[\u0985-\u09b9]")),
 )
-"""Scripts of languages, for names without a word for a language. The first script with at least two letters in the name
-counts."""
+"""For names without a word for a language. The first script with at least two letters in the name counts."""
 _DIGITS = {"零": 0, "一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10}
 
 
@@ -60,8 +59,6 @@ class _Category(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What the words and patterns of the rules found in a name."""
-
     rules: dict[int, None]
     groups: dict[str, str]
     year: int
@@ -96,7 +93,6 @@ class ContentRules:
         self._index = WordIndex(clear)
 
     def facts(self, name: str, files: Sequence[StoredFile] = ()) -> ContentFacts:
-        """Return the facts that follow from the names."""
         found = self._read(name)
         shares = self._shares(files or (StoredFile(name, 1),))
         rules = {**found.rules, **shares}

@@ -73,7 +73,7 @@ class DenyRules:
 
 
 def compiled(pattern: str, compile_pattern: CompilePattern) -> Pattern:
-    """Return the compiled pattern. Raises `UsageError`."""
+    """Compile a pattern. Raises `UsageError`."""
     if len(pattern) > PATTERN_MAX:
         raise UsageError(f"a pattern has at most {PATTERN_MAX} characters: {pattern[:40]}...")
     return compile_pattern(pattern)

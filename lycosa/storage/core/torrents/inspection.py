@@ -20,7 +20,7 @@ from lycosa.storage.core.torrents.rules import CompilePattern, RuleFile
 
 
 class Inspection(NamedTuple):
-    """The cleaned record, with its content facts. `refused` is the reason why it may not be stored; "" if it may."""
+    """The cleaned record, with its content facts. `refused` is the reason why it may not be stored, or ""."""
 
     record: TorrentRecord
     refused: str = ""
@@ -34,7 +34,6 @@ class Inspector:
         self._content = ContentRules(files)
 
     def inspect(self, record: TorrentRecord) -> Inspection:
-        """Clean the names, apply the deny rules, and find the content facts."""
         cleaned = clean_record(record)
         if reason := self.refusal(cleaned):
             return Inspection(cleaned, reason)
@@ -50,8 +49,8 @@ class Inspector:
 
 
 def clean_record(record: TorrentRecord) -> TorrentRecord:
-    """Return the record with names that are safe to show. A missing name becomes the first part of the first path, or
-    the infohash."""
+    """Return the record with names that are safe to show. The first part of the first path, or the infohash, replaces a
+    missing name."""
     files = bounded_files(record.files)
     paths = [file.path for file in files]
     if (cleaned := clean_stored_paths(paths)) != paths:

@@ -17,13 +17,13 @@ from operator import methodcaller
 from lycosa.storage.core.torrent_record import NUMBER_MAX, StoredFile
 
 NAME_MAX = 255
-"""Maximum number of characters in a name or in a part of a path: the limit of file systems."""
+"""The limit of file systems for a name or a part of a path."""
 PARTS_MAX = 32
 """Maximum number of parts in a path, including the file name."""
 PATH_MAX = 1024
 COMMENT_MAX = 4096
 FILES_MAX = 20_000
-"""Maximum number of files of a torrent. The last entry stands for all further files."""
+"""The last entry of a torrent stands for all further files."""
 PATHS_BYTES_MAX = 6 << 20
 """Maximum bytes of all paths in UTF-8: MariaDB accepts packets of 16 MiB, and quoting may double a record."""
 MARKS_MAX = 4
@@ -46,8 +46,8 @@ _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
 _slashes = methodcaller("count", "/")
 _UNSAFE_PARTS = ("\n\n", "\n ", " \n", "  ", "\n.\n", "\n..\n", "\\")
-"""If the parts of a short path, one per line, contain one of these strings, `clean_path` changes the path. It also
-changes a drive, such as C:."""
+"""If the parts of a short path, one per line, contain one of these strings or a drive (C:), `clean_path` changes the
+path."""
 
 
 def clean_text(text: str, max_length: int = NAME_MAX) -> str:
@@ -86,7 +86,7 @@ def clean_stored_paths(paths: Sequence[str]) -> list[str]:
 
 
 def _are_safe(parts: str) -> bool:
-    """Return whether `clean_path` would leave these parts of paths unchanged. Each part is on a separate line."""
+    """Return whether `clean_path` would leave these parts of paths, one per line, unchanged."""
     if not _is_plain(parts.replace("\n", "")):
         return False
     lines = f"\n{parts}\n"
@@ -101,8 +101,8 @@ def _is_plain(text: str) -> bool:
 
 
 def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-    """Return at most FILES_MAX files, whose paths have at most PATHS_BYTES_MAX bytes together. If there are more files,
-    the last entry stands for all further ones, and has their total size."""
+    """Return at most FILES_MAX files, whose paths have at most PATHS_BYTES_MAX bytes together. The last entry stands
+    for all further files, and has their total size."""
     count = min(_fitting(files), len(files) if len(files) <= FILES_MAX else FILES_MAX - 1)
     if count == len(files):
         return tuple(files)

@@ -8,7 +8,7 @@
     [[category]]    Newznab's number for a type with tags and a resolution; the first match counts
     [[test]]        a name, and the expected results
 
-Decoding checks every field. Patterns are compiled by a function that the caller passes.
+Decoding checks every field. The caller passes the function that compiles patterns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from lycosa.core.errors import UsageError
 from lycosa.storage.core.content_facts import LANGUAGES, ContentType
 
 PATTERN_MAX = 500
-"""Maximum number of characters in a pattern."""
 TYPES = {each.name.lower(): each for each in ContentType}
 
 
@@ -30,14 +29,14 @@ class Match(Protocol):
     """A match, as in `re`."""
 
     def groupdict(self) -> dict[str, Any]:
-        """Return the named groups."""
+        pass
 
 
 class Pattern(Protocol):
     """A compiled pattern of `re` or a similar library."""
 
     def search(self, text: str, /) -> Match | None:
-        """Return the first match."""
+        pass
 
 
 CompilePattern = Callable[[str], Pattern]

@@ -1,12 +1,11 @@
 """Splits names into words, and finds listed words in them.
 
-A name is compared in lower case and compatibility form (NFKC), with dots and underscores replaced by spaces, and 【】
-by []. Words are runs of letters and digits. A run of Chinese, Japanese or Korean characters is one word; listed words
-are found inside it. A listed word may have several parts ("web dl").
+A name is compared in lower case and compatibility form (NFKC). Spaces replace dots and underscores, and [] replace 【】.
+Words are runs of letters and digits. A run of Chinese, Japanese or Korean characters is one word; listed words are
+found inside it. A listed word may have several parts ("web dl").
 
-A list may contain the hash of a word, so that the list can be published without revealing the word. An example is
-`4-0123456789abcdef`: the length of the word, and 8 bytes of BLAKE2b. A hashed word has at most three parts, joined
-without spaces.
+A hashed word lets a list be published without revealing the word. `4-0123456789abcdef` has the length of the word, and
+8 bytes of BLAKE2b. A hashed word has at most three parts, joined without spaces.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Generic, TypeVar
 from lycosa.core.errors import UsageError
 
 PARTS_MAX = 4
-"""Maximum number of parts of a listed word."""
 HASHED = re.compile(r"([1-9][0-9]?)-([0-9a-f]{16})")
 FIRST_RUN = "\u2e80"
 """The first character of the scripts that have no spaces between words."""
@@ -41,7 +39,7 @@ T = TypeVar("T")
 
 
 def normalized(text: str) -> str:
-    """Return the normalized form of a text, in which words and patterns are searched."""
+    """Return the form of a text in which words and patterns are searched."""
     if text.isascii():
         return text.lower().replace(".", " ").replace("_", " ")
     text = unicodedata.normalize("NFKC", text).casefold().lower()
@@ -64,7 +62,6 @@ def hashed_word(word: str) -> str:
 
 
 def _digests(words: Sequence[str]) -> list[bytes]:
-    """Return the digests of words."""
     digests, new = list[bytes](), _DIGEST.copy
     for word in "\n".join(words).encode("utf-8", "surrogatepass").split(b"\n"):
         digest = new()
@@ -120,7 +117,7 @@ class WordIndex(Generic[T]):
         """Return the values of hashed words. Each string is looked up once, even if it occurs several times.
 
         The strings are: each word, two and three consecutive words joined, and, in scripts without spaces, pieces of
-        words. The same words occur in many names, so words that are not listed are cached.
+        words. Names share many words, so words that are not listed are cached.
         """
         joined = set(words)
         for part in _parts(words) if has_runs else [words]:
