@@ -2,7 +2,7 @@
 
 DIR/fts5/index.sqlite   entries (a row per document: key, numbers, stored data), keywords, words (FTS5), positions
 
-FTS5 splits texts only at spaces, since they are analyzed already. Until `commit`, changes are in a transaction that
+The texts are analyzed already, so FTS5 splits them only at spaces. Until `commit`, changes are in a transaction that
 readers do not see.
 """
 
@@ -25,11 +25,10 @@ from lycosa.search.index_folder import IndexFolder, failures
 
 ENGINE, FILE = "fts5", "index.sqlite"
 TOKENIZER = "unicode61 remove_diacritics 0 categories 'L* M* N* P* S* C*'"
-"""Splits at spaces only."""
 
 
 class Fts5Index:
-    """See `search.ports.Index`. With `write`, the folder `path` is created if it is missing. Raises `IndexFailure`."""
+    """Implements `search.ports.Index`. With `write`, creates a missing folder `path`. Raises `IndexFailure`."""
 
     def __init__(self, path: Path, schema: Schema, *, write: bool = False) -> None:
         self.path = path
@@ -107,7 +106,7 @@ class Fts5Index:
     def _count_values(self, request: SearchRequest, field: str, limit: int) -> dict[str, int]:
         matching = _Matching(self.schema, request)
         matches = f"SELECT e.id FROM {matching.source} WHERE {matching.condition}"
-        # CROSS JOIN: SQLite would read all keywords first, even if few documents match.
+        # CROSS JOIN: otherwise SQLite reads all keywords first, even if few documents match.
         joined = f"({matches}) m CROSS JOIN keywords k ON k.id = m.id" if matching.has_words else "keywords k"
         condition = "TRUE" if matching.has_words else f"k.id IN ({matches})"
         with self._failures("cannot be searched"):
@@ -179,8 +178,6 @@ class Fts5Index:
 
 
 class _Writer:
-    """Adds documents in a transaction."""
-
     def __init__(self, path: Path, schema: Schema) -> None:
         self._schema = schema
         self._database = _connect(path, schema)
@@ -229,7 +226,7 @@ class _Writer:
 
 
 class Fts5Rebuilt(_Writer):
-    """A new generation of an index, which is filled and then adopted."""
+    """A new generation of an index, to be filled and then adopted."""
 
     def __init__(self, path: Path, schema: Schema, generation: int) -> None:
         super().__init__(path, schema)

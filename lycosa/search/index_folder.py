@@ -9,7 +9,7 @@
     DIR/tantivy.erased/     the files of the engine while they are being removed
 
 After kill -9 the index has the documents of the last commit, and the positions of that commit or of the previous one.
-Indexing the difference again changes nothing, since a document replaces the one with the same key.
+Indexing the difference again is harmless, since a document replaces the one with the same key.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ FORMAT = "lycosa-index"
 VERSION = 1
 MARKER, LOCK, POSITIONS = "lycosa-index.json", "writer.lock", "positions.json"
 UNFINISHED = {LOCK, f"{MARKER}.new"}
-"""Files that may exist in the folder of an index whose creation did not finish."""
+"""Files that an unfinished creation of an index leaves."""
 ERASED = ".erased"
-"""A folder of the engine gets this name before its files are removed; a killed process may leave it behind."""
+"""Suffix of a folder whose files are being removed. A killed process may leave the folder behind."""
 _SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')
-"""The message in an error of tantivy, which looks like this: IoError { io_error: Os { ..., message: "..." }, ... }."""
+"""The message in an error of tantivy, such as: IoError { io_error: Os { ..., message: "..." }, ... }."""
 
 
 class Marker(msgspec.Struct, omit_defaults=True):
-    """Marks a folder as an index, and describes the index."""
+    """Marks a folder as an index, and describes it."""
 
     format: str
     version: int
@@ -62,13 +62,13 @@ def failures(path: Path, what: str) -> Iterator[None]:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         if message := _SYSTEM_MESSAGE.search(reason):
             reason = message[1]
-        # An error in a thread of tantivy does not name its reason, so check whether the disk is full.
+        # An error in a thread of tantivy does not name its reason, which may be a full disk.
         reason = "no space left on the device" if is_full(path) else reason[:1].lower() + reason[1:]
         raise IndexFailure(f"the index {path} {what}: {reason}") from error
 
 
 class IndexFolder:
-    """The folder `path` of an engine. With `write` it is locked, and created if needed. Raises `IndexFailure`."""
+    """The folder `path` of an engine. With `write`, locks it and creates it if needed. Raises `IndexFailure`."""
 
     def __init__(self, path: Path, engine: str, schema: Schema, *, write: bool) -> None:
         self.path = path
@@ -82,21 +82,17 @@ class IndexFolder:
 
     @property
     def outdated(self) -> bool:
-        """Whether the texts were analyzed by older or other rules."""
         return is_outdated(self.marker, self._new)
 
     @property
     def analysis(self) -> tuple[str, ...]:
-        """The optional steps in the text analysis of the current generation."""
         return self.marker.analysis
 
     @property
     def data(self) -> Path:
-        """The folder of the current generation."""
         return self.generation(self.marker.generation)
 
     def generation(self, number: int) -> Path:
-        """Return the folder of a generation."""
         return self.path / (f"{self.marker.engine}.{number}" if number else self.marker.engine)
 
     def stamp(self) -> tuple[int, int]:
@@ -105,9 +101,9 @@ class IndexFolder:
         return status.st_mtime_ns, status.st_ino
 
     def reload(self) -> None:
-        """Read which generation is the current one. `read_at` is the stamp of the marker."""
+        """Read the marker of the current generation; `read_at` is its stamp."""
         with contextlib.suppress(OSError):  # a missing marker is explained below
-            self.read_at = self.stamp()  # before the marker: a generation that is adopted in between is noticed later
+            self.read_at = self.stamp()  # read first: a generation adopted in between is noticed later
         self.marker = _check(self.path, self._new)
 
     def adopt(self, number: int) -> None:
@@ -117,27 +113,23 @@ class IndexFolder:
         self.remove_others()
 
     def remove_others(self) -> None:
-        """Remove all generations except the current one."""
         folders = self.path.glob(f"{self.marker.engine}*/")
         _remove_folders([folder for folder in folders if folder.name != self.data.name])
 
     def positions(self) -> dict[str, int]:
-        """Return the positions. Return {} if they cannot be read: indexing all sources again is harmless."""
+        """Return the positions; {} if they cannot be read: indexing all sources again is harmless."""
         try:
             return msgspec.json.decode((self.path / POSITIONS).read_bytes(), type=dict[str, int])
         except (OSError, msgspec.MsgspecError):
             return {}
 
     def write_positions(self, positions: Mapping[str, int]) -> None:
-        """Replace the positions."""
         replace_file(self.path / POSITIONS, msgspec.json.encode(positions), sync=True)
 
     def forget_positions(self) -> None:
-        """Remove the positions."""
         (self.path / POSITIONS).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Unlock the folder."""
         if self._lock is not None:
             unlock_and_close(self._lock)
             self._lock = None
@@ -157,13 +149,12 @@ def new_marker(schema: Schema, engine: str) -> Marker:
 
 
 def is_outdated(marker: Marker, wanted: Marker) -> bool:
-    """Return whether texts were analyzed by older or other rules."""
+    """Return whether the texts were analyzed by older or different rules."""
     return marker.words < wanted.words or marker.analysis != wanted.analysis
 
 
 def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
-    """Return the marker of the index in this place. Raises `IndexFailure` if it describes another kind of index than
-    `wanted`."""
+    """Return `marker`. Raises `IndexFailure` if it describes another kind of index than `wanted`, or a newer one."""
     if marker.version > VERSION:
         raise IndexFailure(
             f"the index {place} has version {marker.version}, this Lycosa reads {VERSION}: update Lycosa"
@@ -178,7 +169,7 @@ def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
 
 
 def schema_of(marker: Marker | None, schema: Schema, analysis: tuple[str, ...] | None = None) -> Schema:
-    """Return the schema of an existing or new index. Without `analysis`, the existing index keeps its own."""
+    """Return the schema of an existing or new index. Without `analysis`, an existing index keeps its own."""
     if analysis is None:
         analysis = marker.analysis if marker else ()
     return replace(schema, analysis=analysis, fields=marker.fields if marker else schema.fields)
@@ -209,7 +200,7 @@ def erase(path: Path) -> None:
 
 
 def write_marker(path: Path, marker: Marker) -> None:
-    """Write the marker of an index."""
+    """Replace the marker."""
     replace_file(path / MARKER, msgspec.json.encode(marker), sync=True)
 
 
@@ -219,7 +210,7 @@ def _remove_folders(folders: Sequence[Path]) -> None:
         if erased.exists():
             shutil.rmtree(erased)
         if folder.exists():
-            # Renamed first: a kill must not leave an index with missing files.
+            # Rename first: a kill must not leave an index with missing files.
             folder.rename(erased)
             shutil.rmtree(erased)
 
@@ -260,7 +251,6 @@ def _check(path: Path, wanted: Marker | None) -> Marker:
 
 
 def _lock(path: Path) -> int:
-    """Lock the index for writing. Return the descriptor of the lock, which is released when the process ends."""
     with failures(path, "cannot be locked"):
         try:
             return lock_file(path / LOCK, 0o666)

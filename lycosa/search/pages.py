@@ -1,4 +1,4 @@
-"""An index of pages: documents of a crawl go in, results with titles and snippets come out."""
+"""An index of pages: stores the documents of a crawl, returns results with titles and snippets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT_MAX = 2_000_000
 
 
 class PageIndex:
-    """See `search.ports.DocumentIndex`. `close` also closes the index and the word list."""
+    """Implements `search.ports.DocumentIndex`. `close` also closes the index and the word list."""
 
     def __init__(self, index: Index, words: WordCounter | None = None, speller: Speller | None = None) -> None:
         self._index, self._words, self._speller = index, words, speller

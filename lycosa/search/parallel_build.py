@@ -1,6 +1,7 @@
-"""Fills a new index of torrents with several processes: each reads and analyzes slices of the ids, and writes a part.
+"""Fills a new index of torrents with several processes. Each reads and analyzes slices of the ids, and writes a part.
 
-The processes take turns at the next slice, so they end together. They end with this process, even if it is killed.
+Each process takes the next slice when it is free, so all finish at about the same time. They end with this process,
+even if it is killed.
 """
 
 from __future__ import annotations
@@ -26,31 +27,31 @@ from lycosa.storage.ports import RecordStore
 SLICE_IDS = 4_000
 """Number of ids that a process reads at once. Their records are in memory."""
 WORDS_KEPT = 1_000_000
-"""Maximum number of different words that a process counts. Beyond it, it forgets the rarer half."""
+"""Maximum number of different words that a process counts. Beyond it, the process forgets the rarer half."""
 OpenStore = Callable[[], AbstractAsyncContextManager[RecordStore]]
 
 
 class Filled(NamedTuple):
-    """What the processes have added: the number of torrents, and the frequencies of the words that are listed."""
+    """The number of torrents that the processes added, and the frequencies of the listed words."""
 
     torrents: int
     words: Counter[str]
 
 
 class Workers(NamedTuple):
-    """The processes that fill a large index. `open_store` opens the store in each: it must be picklable."""
+    """The processes that fill a large index. Each calls `open_store`, which must be picklable."""
 
     open_store: OpenStore
     processes: int
     torrents_min: int
-    """Minimum number of torrents for which processes are started."""
+    """With fewer torrents, no processes are started."""
     slice_ids: int = SLICE_IDS
 
 
 async def fill_parts(index: DividedIndex, workers: Workers, last_id: int, report: Callable[[int], None]) -> Filled:
     """Fill the index with the torrents up to this id. Raises `LycosaError`.
 
-    `report` gets the number of ids that were read, about once a second.
+    `report` gets the number of ids read, about once a second.
     """
     context = multiprocessing.get_context("spawn")
     taken = context.Value("q", 0)
@@ -76,7 +77,7 @@ async def fill_parts(index: DividedIndex, workers: Workers, last_id: int, report
 
 
 def _result(connection: Connection) -> Filled:
-    """Return what a process has added. Raises `IndexFailure` if it failed."""
+    """Receive what a process has added. Raises `IndexFailure` if the process failed."""
     try:
         result: Filled | str = connection.recv()
     except EOFError:
@@ -90,7 +91,7 @@ def _fill_part(
     index: DividedIndex, number: int, workers: Workers, last_id: int, taken: Synchronized[int], results: Connection
 ) -> None:
     end_with_parent()
-    gc.disable()  # entries have no cycles, and there are many
+    gc.disable()  # for speed: the many entries have no cycles
     try:
         results.send(asyncio.run(_fill(index, number, workers, last_id, taken)))
     except LycosaError as error:

@@ -1,4 +1,4 @@
-"""The ports of search indexes. One contract test for all back ends: `tests/search/contracts/`."""
+"""The ports of search indexes. `tests/search/contracts/` tests all back ends against them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.search.core.schema import IndexEntry, Schema
 
 
 class Index(Protocol):
-    """A search index. Its methods block, so coroutines call them in a thread. One process writes, any number read.
+    """A search index. Its methods block: coroutines call them in a thread. One process writes, any number read.
 
     Raises `IndexFailure`; its message says what to do.
     """
@@ -20,7 +20,8 @@ class Index(Protocol):
 
     @property
     def outdated(self) -> bool:
-        """Whether its texts were analyzed by older or other rules: searches may miss documents until it is rebuilt."""
+        """Whether its texts were analyzed by older or different rules. Then searches may miss documents until it is
+        rebuilt."""
 
     @property
     def analysis(self) -> tuple[str, ...]:
@@ -41,43 +42,40 @@ class Index(Protocol):
     def find(self, request: SearchRequest) -> Matches:
         """Return a page of matches, and the number of all matches.
 
-        If very many documents match, the number may be an estimate, and a page sorted by relevance may have the best of
-        the newest documents only.
+        With very many matches, the number may be an estimate, and a page sorted by relevance may have only the best of
+        the newest documents.
         """
 
     def has_matches(self, request: SearchRequest) -> bool:
-        """Return whether a document matches. This is faster than `find`, which counts and ranks all matches."""
+        """Return whether any document matches. Faster than `find`."""
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
-        """Return the values of some keywords, each with its number of matches, the most frequent values first.
+        """Return the values of some keywords, each with its number of matches, the most frequent first.
 
-        `limits` names the keywords (`Schema.counted`), each with the maximum number of values.
+        `limits` maps keywords (`Schema.counted`) to the maximum number of values.
         """
 
     def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
         """Return the number of matches in each range, from one bound (included) to the next (excluded)."""
 
-    def count(self) -> int:
-        """Return the number of documents."""
+    def count(self) -> int: ...
 
     def rebuild(self) -> NewIndex:
-        """Return an empty index, hidden from readers, to fill and then adopt. An unfinished rebuild is discarded."""
+        """Return an empty index, hidden from readers, to fill and then adopt. Discards an unfinished rebuild."""
 
     def adopt(self, rebuilt: NewIndex) -> None:
         """Commit and close the rebuilt index, and replace this index by it. Readers see this in one step."""
 
     def close(self) -> None:
-        """Release the index. Uncommitted changes are dropped."""
+        """Release the index. Drops uncommitted changes."""
 
 
 class NewIndex(Protocol):
-    """An index that is being filled to replace another one."""
+    """An index that is being filled to replace another one. See `Index` for its methods."""
 
-    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        """Add or replace documents by key. `new`: the index has none of these keys yet."""
+    def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None: ...
 
-    def remove(self, keys: Sequence[str | int]) -> None:
-        """Remove documents."""
+    def remove(self, keys: Sequence[str | int]) -> None: ...
 
 
 @runtime_checkable
@@ -87,7 +85,7 @@ class DividedIndex(NewIndex, Protocol):
     schema: Schema
 
     def open_part(self, number: int, documents: int) -> IndexPart:
-        """Open the part with this number, for about this many documents. Only one process may fill the part."""
+        """Open this part, for about this many documents. Only one process may fill the part."""
 
     def join_parts(self) -> None:
         """Join the finished parts. The index must be empty before."""
@@ -99,31 +97,26 @@ class IndexPart(Protocol):
     def add(self, entries: Sequence[IndexEntry]) -> None:
         """Add documents that are in no other part."""
 
-    def finish(self) -> None:
-        """Commit and close the part."""
+    def finish(self) -> None: ...
 
 
 class DocumentIndex(Protocol):
-    """An index of the items of a crawl. Blocks as an `Index` does."""
+    """An index of the items of a crawl. Methods that `Index` has, too, have the same contract. Positions are in
+    bytes."""
 
     @property
     def fields(self) -> Mapping[str, Sequence[str]]:
-        """For each part of a document, the fields of items that contain the part; {} to guess the fields."""
+        """Maps parts of a document to the fields of items that hold them; {} if the fields are guessed."""
 
-    def add(self, documents: Sequence[Document]) -> None:
-        """Add or replace documents by key; visible after `commit`."""
+    def add(self, documents: Sequence[Document]) -> None: ...
 
-    def commit(self, positions: Mapping[str, int]) -> None:
-        """Make the added documents searchable and durable, and store the position (bytes) of each source."""
+    def commit(self, positions: Mapping[str, int]) -> None: ...
 
-    def positions(self) -> dict[str, int]:
-        """Return the positions of the last commit. They are never ahead of the documents."""
+    def positions(self) -> dict[str, int]: ...
 
     def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
         """Return the best matches. Raises `IndexFailure` for an invalid query."""
 
-    def count(self) -> int:
-        """Return the number of documents."""
+    def count(self) -> int: ...
 
-    def close(self) -> None:
-        """Release the index. Uncommitted changes are dropped."""
+    def close(self) -> None: ...

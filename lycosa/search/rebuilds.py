@@ -1,4 +1,5 @@
-"""Lets a process request a rebuild from the writer of an index, and see its progress, through DIR/rebuild.json.
+"""Rebuild requests: another process asks the writer of an index for a rebuild, and sees its progress, in
+DIR/rebuild.json.
 
 The writer checks the file about once a second. If the writer is killed, the next writer starts the rebuild again.
 """
@@ -38,11 +39,9 @@ class TaskProgress(msgspec.Struct):
 
     @property
     def is_running(self) -> bool:
-        """Whether the task has not ended."""
         return self.ended is None
 
     def rate(self, now: float) -> float:
-        """Return the mean number done per second since the start."""
         passed_s = (now if self.ended is None else self.ended) - self.started
         return self.done / passed_s if passed_s > 0 else 0.0
 
@@ -53,7 +52,7 @@ class TaskProgress(msgspec.Struct):
 
 
 class RebuildRequests:
-    """The rebuild requests for the index in a folder."""
+    """The rebuild requests for the index in a folder. Raises `IndexFailure` if the file cannot be written."""
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.time) -> None:
         self._path, self._now = folder / FILE, now
@@ -66,22 +65,20 @@ class RebuildRequests:
             return None
 
     def ask(self) -> None:
-        """Request a rebuild. Raises `IndexFailure`."""
         self._write(TaskProgress())
 
     def is_wanted(self) -> bool:
-        """Return whether a rebuild was requested and has not ended."""
         progress = self.progress()
         return progress is not None and progress.is_running
 
     def fail(self, error: str) -> None:
-        """Write that the rebuild has failed."""
         now = self._now()
         self._write(TaskProgress(started=now, ended=now, error=error))
 
     @asynccontextmanager
     async def noted(self, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
-        """Write the progress of the rebuild that the block runs, and its end. Write and log an error of the block."""
+        """Write the progress and the end of the rebuild in the block. A `LycosaError` of the block is written and
+        logged."""
         progress = TaskProgress(total, started=self._now())
         self._write(progress)
         ticking = asyncio.ensure_future(self._tick(progress, done))

@@ -10,17 +10,17 @@ from lycosa.search.core.spelling import respell
 from lycosa.search.word_list import WordList
 
 FEW = 3
-"""Another spelling is tried only for a query with at most this many results."""
+"""Other spellings are tried only for a query with at most this many results."""
 TRIES = 4
 """Maximum number of spellings that are searched."""
 CHECKED = 5
 """Maximum number of words of a query that are looked up."""
 RARER = 10
-"""A listed word is replaced only by a word that is at least this many times as frequent."""
+"""A listed word is replaced only by one that is at least this many times as frequent."""
 
 
 class Speller:
-    """See the module."""
+    """Suggests spellings and completions from a word list."""
 
     def __init__(self, words: WordList) -> None:
         self._words = words
@@ -30,9 +30,10 @@ class Speller:
         return self._words.completions(prefix, limit)
 
     def suggestion(self, query: str, total: int, count: Callable[[str], int]) -> str:
-        """Return another spelling of the query that has more than `total` results; "" if there is none.
+        """Return another spelling of the query that has more than `total` results; "" if there is none, or `total`
+        exceeds FEW.
 
-        `count` returns the number of results of a spelling. If `total` is more than FEW, no spelling is tried.
+        `count` returns the number of results of a spelling.
         """
         if total > FEW:
             return ""

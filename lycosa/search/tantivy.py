@@ -1,6 +1,6 @@
 """The embedded search index: tantivy in a folder (`search.index_folder`). One process writes, any number read.
 
-tantivy gets folded words separated by spaces. Queries are built term by term; tantivy's query syntax is not used.
+tantivy gets folded words separated by spaces. Queries are built term by term, without tantivy's query syntax.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TantivyIndex:
             if write:
                 self._folder.remove_others()
                 if not (self._folder.data / META).exists():
-                    self._folder.forget_positions()  # with the old positions, lost documents would be skipped
+                    self._folder.forget_positions()  # the documents are lost, and must be indexed again
                 self._index, self._writer = open_for_writing(self._folder.data, self.schema)
             else:
                 self._index = self._open_for_reading()
@@ -62,7 +62,7 @@ class TantivyIndex:
 
     def _load(self) -> None:
         self._is_sliced = has_slices(self._index.schema)
-        self._index.config_reader("manual")  # `_reader` reloads; tantivy's watcher thread would reload too late
+        self._index.config_reader("manual")  # `_reader` reloads: tantivy's watcher thread is too late
         stamp = self._commit_stamp()
         self._index.reload()
         self._last = TantivyReader(self.schema, self._index, stamp)
@@ -90,7 +90,7 @@ class TantivyIndex:
         writer = self._writing()
         with failures(self.path, "cannot commit"):
             writer.commit()
-            # Positions are written after the documents: a crash in between repeats documents, but never loses one.
+            # Documents first: a crash before the positions are written repeats documents, but loses none.
             merged = {**self._positions, **positions}
             self._folder.write_positions(merged)
         self._positions = merged
@@ -164,7 +164,7 @@ class TantivyIndex:
             try:
                 return self._last_reader()
             except (OSError, ValueError, IndexFailure):
-                # If the writer has adopted another generation meanwhile, it has removed the files of this one.
+                # The writer may have adopted another generation, and removed the files of this one.
                 if self._folder.stamp() == stamp:
                     raise
 

@@ -13,17 +13,17 @@ from lycosa.search.tantivy_slices import FIELD, slice_of
 
 _encode = msgspec.json.Encoder().encode
 KEY_MAX = 256
-"""Maximum characters of a key; a longer key is replaced by its hash."""
+"""Maximum characters of a key. A hash replaces a longer key."""
 
 
 def add_entries(writer: tantivy.IndexWriter, entries: Sequence[IndexEntry], new: bool, sliced: bool) -> None:
-    """Add documents. If they are not `new`, they replace those with the same keys. `sliced`: the index has slices."""
+    """Add documents. Unless they are `new`, they replace those with the same keys. `sliced`: the index has slices."""
     for entry in entries:
         if not new:
             remove_keys(writer, [entry.key])  # also of an earlier entry among these
         key = entry.key
         if isinstance(key, int):
-            # In JSON it takes three quarters of the processor time of a `Document`.
+            # JSON takes three quarters of the processor time of a `Document`.
             document = {"key": key, **entry.keywords, **entry.texts, **entry.numbers}
             if sliced:
                 document[FIELD] = slice_of(key)

@@ -1,11 +1,11 @@
-"""Queries of tantivy, made from requests to an index, and how many documents a request may match.
+"""Builds tantivy queries from requests, and bounds the number of documents that a request may match.
 
-The queries are made to be fast with ten million documents:
+The queries must be fast with ten million documents:
 
-- A word is searched as a union: in the first text or in the second. Tantivy reads such a union to its end, even if few
-  documents have the other words of the query. So a frequent word beside a rare one is not searched as a union.
-  Instead, the query has two alternatives: the rare word and the frequent one in the first text, or the rare word and
-  the frequent one in the second text.
+- A word is normally searched as a union: in the first text or in the second. Tantivy reads a union to its end, even if
+  few documents have the other words of the query. So a frequent word beside a rare one is not searched as a union.
+  Instead, the query has two alternatives: both words in the first text, or the rare word and the frequent one in the
+  second text.
 - A phrase that only raises the score is left out if the order does not depend on it.
 """
 
@@ -27,7 +27,7 @@ PHRASE_WEIGHT = 2.0
 FREQUENT = 16
 """A word is frequent beside another one if at least FREQUENT times as many documents have it."""
 FREQUENT_MAX = 2
-"""Maximum number of frequent words that are not searched as unions: each of them doubles the alternatives."""
+"""Maximum number of frequent words not searched as unions: each doubles the alternatives."""
 ALTERNATIVES_MAX = 32
 """Maximum number of alternatives in the query for the rarer words of a loose query."""
 _TIE_BREAKER = 0.2
@@ -36,7 +36,7 @@ Clause = tuple[Term, ...]
 
 
 class TantivyQueries:
-    """See the module. `frequency` returns the number of documents that have a word in a field."""
+    """Builds queries. `frequency` returns the number of documents that have a word in a field."""
 
     def __init__(self, schema: Schema, fields: Fields, frequency: Callable[[str, str], int]) -> None:
         self._schema, self._fields, self._frequency = schema, fields, frequency
@@ -55,7 +55,7 @@ class TantivyQueries:
         return Query.boolean_query(parts)
 
     def filter(self, wanted: ValueFilter) -> Query:
-        """Return the query of a filter. It does not influence the order of the results."""
+        """Return the query of a filter, which has no influence on the order of results."""
         if wanted.values:
             found = Query.term_set_query(self._fields, wanted.field, list(wanted.values))
         else:
@@ -64,7 +64,7 @@ class TantivyQueries:
         return Query.const_score_query(found, 0.0)
 
     def rarer(self, request: SearchRequest) -> Query | None:
-        """Return the query for the matches of a loose query that have one of its rarer words: these rank first.
+        """Return a query for the matches of a loose query that have one of its rarer words, since these rank first.
 
         Return None if all of the words are frequent, or none is.
         """
@@ -81,7 +81,7 @@ class TantivyQueries:
         return self._filtered(self._loose(query, some), request)
 
     def most(self, request: SearchRequest, documents: int) -> int:
-        """Return an upper bound for the number of matches. `documents` is the number of all documents."""
+        """Return an upper bound for the number of matches among this many documents."""
         bounds = [documents]
         query = request.query
         if query:

@@ -1,9 +1,9 @@
 """Searches the documents of one commit of a tantivy index.
 
-If a request may match very many documents, totals and counts are estimates from the newest ones (`tantivy_slices`). A
-page sorted by relevance then has the best of the newest documents; after all of these, the following pages have the
-older ones. A page sorted by a number is exact. It is first made from the newest documents only. The number of its last
-document is then a bound, and the exact page is searched among all documents within this bound.
+If very many documents may match, totals and counts are estimates from the newest documents (`tantivy_slices`). A page
+sorted by relevance then has the best of the newest documents. When these are used up, the following pages have the
+older ones. A page sorted by a number is always exact: it is first made from the newest documents, and the number of its
+last document bounds the search in all documents.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from lycosa.search.tantivy_slices import Part, Slices, has_slices
 
 
 class _PageHits(NamedTuple):
-    """The number of matches, and the page: scores and addresses."""
-
     total: int
     hits: list[tuple[Any, tantivy.DocAddress]]
 
 
 class TantivyReader:
-    """See the module. `stamp` identifies the commit."""
+    """Searches one commit, which `stamp` identifies."""
 
     def __init__(self, schema: Schema, index: tantivy.Index, stamp: tuple[int, int]) -> None:
         self.stamp = stamp
@@ -39,7 +37,6 @@ class TantivyReader:
 
     @property
     def count(self) -> int:
-        """The number of documents."""
         return self._searcher.num_docs
 
     @cached_property
@@ -47,12 +44,11 @@ class TantivyReader:
         return Slices(self._fields, self._searcher) if has_slices(self._fields) else None
 
     def find(self, request: SearchRequest) -> Matches:
-        """See `Index.find`."""
         rarer = None if request.exact else self._queries.rarer(request)
         if rarer and (found := self._search(rarer, request)).total:
             return Matches(found.total, self._page(request, found), exact=False)
         part = self._newest(request)
-        # Scoring a phrase is slow if many documents have it. With a filter, few of these may be results.
+        # Scoring a frequent phrase is slow, and a filter may exclude most of its documents.
         near = not request.sort and (part.is_all or not request.filters)
         while part.query:
             found = self._search(part.of(self._queries.of(request, near=False)), request)
@@ -70,14 +66,12 @@ class TantivyReader:
         return Matches(found.total, self._page(request, found))
 
     def has_matches(self, request: SearchRequest) -> bool:
-        """See `Index.has_matches`."""
         query, newest = self._queries.of(request, near=False), self._newest(request)
         return any(
             self._searcher.search(part.of(query), 1, count=False).hits for part in dict.fromkeys([newest, Part()])
         )
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
-        """See `Index.count_values`."""
         wanted: dict[str, Any] = {field: {"terms": {"field": field, "size": limit}} for field, limit in limits.items()}
         if self._schema.numeric_keys:
             wanted["matches"] = {"value_count": {"field": "key"}}
@@ -94,7 +88,6 @@ class TantivyReader:
         return ValueCounts(values, part.is_all)
 
     def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
-        """See `Index.count_ranges`."""
         ranges = [{"from": low, "to": high} for low, high in pairwise(bounds)]
         wanted = {field: {"range": {"field": field, "ranges": ranges}}}
         found = self._searcher.aggregate(self._queries.of(request, near=False), wanted)
@@ -102,7 +95,6 @@ class TantivyReader:
         return [counts[low] for low, _ in pairwise(bounds)]
 
     def _newest(self, request: SearchRequest) -> Part:
-        """Return the documents in which a request is searched first."""
         if request.exact or self._slices is None:
             return Part()
         return self._slices.first(self._queries.most(request, self.count))
@@ -111,7 +103,7 @@ class TantivyReader:
         return self._slices.more(part, matches) if self._slices else Part()
 
     def _continued(self, request: SearchRequest, part: Part, newest: _PageHits, missing: int) -> _PageHits:
-        """Return all matches, and the page. The documents outside of the part rank after those of the part."""
+        """Return all matches, and the page. Documents outside the part rank after those of the part."""
         rest = request._replace(offset=max(request.offset - newest.total, 0), limit=min(missing, request.limit))
         older = self._search(part.outside(self._queries.of(rest, near=False)), rest)
         return _PageHits(newest.total + older.total, [*newest.hits, *older.hits])
@@ -127,9 +119,9 @@ class TantivyReader:
         return _PageHits(int(found.count), found.hits)  # type: ignore[attr-defined]  # missing in the type stubs
 
     def _bounded(self, request: SearchRequest, newest: _PageHits) -> _PageHits:
-        """Return a page sorted by a number. `newest` is the same page made from the newest documents only."""
+        """Return an exact page sorted by a number. `newest` is the page made from the newest documents only."""
         (number,) = self._searcher.fast_field_values(request.sort, [newest.hits[-1][1]])
-        if number is not None:  # else the page reaches the documents without the number, which are the last ones
+        if number is not None:  # else the page reaches the documents without the number, which come last
             high, low = (int(number), None) if request.ascending else (None, int(number))
             bound = ValueFilter(request.sort, low, high)
             request = request._replace(filters=(*request.filters, bound))

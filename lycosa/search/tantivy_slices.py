@@ -1,8 +1,8 @@
-"""The slices of an index of tantivy: each has the documents of SLICE_KEYS successive keys. So the last slices have the
-newest documents.
+"""The slices of a tantivy index: each has the documents of SLICE_KEYS successive keys, the last ones the newest
+documents.
 
-A request that may match very many documents is answered from the newest slices that have enough matches. So it takes
-as long with ten million documents as with one million.
+A request that may match very many documents is answered from the newest slices that have enough matches. So the time
+for ten million documents is the time for one million.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ SLICE_KEYS = 1 << 14
 COUNTED_MAX = 50_000
 """A request that cannot match more documents than this is answered from all documents."""
 SAMPLE = 4_000
-"""Maximum number of matches that are expected in the slices that are searched first."""
+"""Number of matches expected in the slices that are searched first."""
 SAMPLE_MIN = 500
-"""Minimum number of matches in the slices from which a request is answered. The total that is estimated from so few
-matches is wrong by a few percent, and by more if older slices differ."""
+"""Minimum number of matches in the slices that answer a request. A total estimated from so few matches is wrong by a
+few percent, and by more if older slices differ.
+"""
 FEW = 20
 """If the slices have fewer matches, the request is answered from all documents."""
 
 
 class Part(NamedTuple):
-    """Some of the documents, or all. `query` selects them and does not influence scores; None selects all.
+    """Some of the documents, or all. `query` selects them without influence on scores; None selects all.
 
     `share` is their share of all documents.
     """
@@ -36,27 +37,23 @@ class Part(NamedTuple):
 
     @property
     def is_all(self) -> bool:
-        """Whether it has all documents."""
         return self.query is None
 
     def of(self, query: Query) -> Query:
-        """Return the query for the documents of this part only."""
         return Query.boolean_query([(Occur.Must, query), (Occur.Must, self.query)]) if self.query else query
 
     def outside(self, query: Query) -> Query:
-        """Return the query for the other documents."""
         others = [(Occur.MustNot, self.query)] if self.query else [(Occur.Must, Query.empty_query())]
         return Query.boolean_query([(Occur.Must, query), *others])
 
     def has_enough(self, matches: int) -> bool:
-        """Return whether this part has enough matches to answer the request.
-
-        This does not depend on the page, so that all pages of a request are made from the same part.
+        """Return whether this part has enough matches to answer the request: independent of the page, so that all pages
+        come from the same part.
         """
         return self.is_all or matches >= SAMPLE_MIN
 
     def total(self, count: int) -> int:
-        """Return the number in all documents if it is `count` in this part. An estimate is rounded to two digits."""
+        """Extrapolate a count to all documents. An estimate is rounded to two digits."""
         return count if self.is_all else int(float(f"{count / self.share:.1e}"))
 
 
@@ -69,11 +66,11 @@ class Slices:
         self._documents = sum(count for _, count in self._newest)
 
     def first(self, most: int) -> Part:
-        """Return the documents to try first for a request with at most `most` matches."""
+        """Return the documents to search first for a request with at most `most` matches."""
         return self._newest_part(SAMPLE / most) if most > COUNTED_MAX else Part()
 
     def more(self, part: Part, matches: int) -> Part:
-        """Return the documents to try after a part with so many matches, which are too few."""
+        """Return the documents to search next after a part with too few matches."""
         return self._newest_part(part.share * 2 * SAMPLE_MIN / matches) if matches >= FEW else Part()
 
     def _newest_part(self, share: float) -> Part:

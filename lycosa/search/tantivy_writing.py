@@ -1,4 +1,4 @@
-"""Writes documents into tantivy, for `search.tantivy`. A new index can be filled in parts, by several processes."""
+"""Writes documents into tantivy. Several processes can fill a new index in parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ META, MANAGED = "meta.json", ".managed.json"
 WRITER_HEAP_BYTES = 50_000_000
 PART_HEAP_BYTES_MAX = 300_000_000
 DOCUMENT_HEAP_BYTES = 500
-"""About the memory that a torrent takes while its segment is in memory."""
+"""Approximate memory for a torrent while its segment is in memory."""
 PART_SEGMENTS = 6
 """Number of segments of a part, if PART_HEAP_BYTES_MAX allows. tantivy merges eight segments of the same size."""
 REBUILD_THREADS = 2
@@ -26,7 +26,7 @@ PART = "part."
 
 
 class Rebuilt:
-    """A new generation of an index, in the folder `data`, which is filled and then adopted."""
+    """A new generation of an index, in the folder `data`, to be filled and then adopted."""
 
     def __init__(self, schema: Schema, index: Path, data: Path, generation: int) -> None:
         self.schema, self.generation = schema, generation
@@ -35,33 +35,27 @@ class Rebuilt:
         data.mkdir()
 
     def open_part(self, number: int, documents: int) -> TantivyPart:
-        """See `DividedIndex.open_part`."""
         return TantivyPart(self.schema, self._index, self._data / f"{PART}{number}", documents)
 
     def join_parts(self) -> None:
-        """See `DividedIndex.join_parts`."""
         with failures(self._index, "cannot be rebuilt"):
             _join(self._data, sorted(self._data.glob(f"{PART}*/")))
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        """See `Index.add`."""
         with failures(self._index, "refuses documents"):
             add_entries(self._writing(), entries, new, self.schema.numeric_keys)
 
     def remove(self, keys: Sequence[str | int]) -> None:
-        """See `Index.remove`."""
         with failures(self._index, "refuses documents"):
             if keys:
                 remove_keys(self._writing(), keys)
 
     def commit(self) -> None:
-        """Write what was added and removed."""
         with failures(self._index, "cannot commit"):
             if self._writer is not None or not (self._data / META).exists():
                 self._writing().commit()
 
     def close(self) -> None:
-        """Release the files."""
         if self._writer is not None:
             with contextlib.suppress(ValueError):
                 self._writer.wait_merging_threads()
@@ -82,12 +76,10 @@ class TantivyPart:
             _, self._writer = open_for_writing(data, schema, heap_bytes=heap_bytes)
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
-        """Add documents."""
         with failures(self._index, "refuses documents"):
             add_entries(self._writer, entries, True, self._sliced)
 
     def finish(self) -> None:
-        """Commit, and release the files."""
         with failures(self._index, "cannot commit"):
             self._writer.commit()
             self._writer.wait_merging_threads()
@@ -98,16 +90,16 @@ def open_for_writing(
 ) -> tuple[tantivy.Index, tantivy.IndexWriter]:
     """Open the files in a folder, with this much memory for each thread. Raises `ValueError`, `OSError`."""
     folder.mkdir(exist_ok=True)
-    exists = (folder / META).exists()  # then its fields may be those of an earlier version
+    exists = (folder / META).exists()  # an existing index keeps its fields, perhaps of an earlier version
     index = tantivy.Index.open(str(folder)) if exists else tantivy.Index(schema_fields(schema), str(folder))
     writer = index.writer(heap_bytes * threads, threads)
-    # An interrupted commit leaves files with the names that the next commit uses.
+    # An interrupted commit leaves files whose names the next commit uses.
     writer.garbage_collect_files()
     return index, writer
 
 
 def _join(folder: Path, parts: Sequence[Path]) -> None:
-    """Move the segments of the parts into the folder: a segment has a unique name, and needs no other."""
+    """Move the segments of the parts into the folder. Segments have unique names and are independent."""
     metas = [msgspec.json.decode((part / META).read_bytes()) for part in parts]
     managed = {name for part in parts for name in msgspec.json.decode((part / MANAGED).read_bytes())}
     for part in parts:

@@ -13,7 +13,7 @@ from lycosa.storage.core.torrent_record import SearchedTorrent
 _NOTHING = ContentFacts()
 _TYPES = {each: [each.name.lower()] for each in ContentType}
 FACTS_KEPT = 10_000
-"""Maximum number of different facts that are kept in memory: many torrents have the same."""
+"""Maximum number of different facts in the cache: many torrents have the same."""
 
 
 def torrent_entry(torrent: SearchedTorrent, *, names_only: bool = False) -> IndexEntry:
@@ -36,7 +36,8 @@ def torrent_entry(torrent: SearchedTorrent, *, names_only: bool = False) -> Inde
 
 @lru_cache(FACTS_KEPT)
 def _of_facts(facts: ContentFacts) -> tuple[dict[str, int], dict[str, Sequence[str]]]:
-    """Return the numbers and the keywords. A search for the parent of a category finds all of its categories."""
+    """Return numbers and keywords. The keywords include the parent category, so that a search for it finds the
+    torrent."""
     numbers = {
         "resolution": facts.resolution or None,
         "year": facts.year or None,

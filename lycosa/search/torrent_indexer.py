@@ -1,7 +1,7 @@
 """Keeps an index of torrents equal to a record store: fills it once, then follows the store's changes.
 
-A change is acknowledged after the commit that contains it. So a kill loses nothing: changes that were not acknowledged
-are indexed again, which is harmless. Only one process indexes a store, into one index.
+A change is acknowledged after the commit that contains it. So a kill loses nothing: the next indexer indexes
+unacknowledged changes again, which is harmless. Only one process indexes a store, into one index.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ BATCH = 2_000
 COMMIT_ROWS = 100_000
 """Number of rows between two commits while an index is filled for the first time."""
 POLL_S = 1.0
-"""Pause before the next query to a store that had no changes."""
+"""Pause before the next query to a store without changes."""
 RETRY_S = 5.0
 """Pause before the next attempt if a search server does not answer."""
 SCANNED = "torrents"
-"""The name of the position in the index. While the index is being filled, the position is the id of its last row."""
+"""The name of the position in the index: while the index is being filled, the id of the last row."""
 COMPLETE = 2**62
-"""The position of an index that has been filled."""
+"""The position of a filled index."""
 
 
 class TorrentIndexer:
-    """See the module. It closes the index and the word list; the caller closes the store."""
+    """Follows a store. It closes the index and the word list; the caller closes the store."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class TorrentIndexer:
         self._workers = workers
         self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: a call waits until a cancelled call ends
         self.indexed = 0
-        """Number of rows that were added, replaced or removed."""
+        """Number of rows added, replaced or removed."""
 
     async def run(self) -> None:
-        """Follow the store until cancelled. While a search server does not answer, retry."""
+        """Follow the store until cancelled. Retries while a search server does not answer."""
         while True:
             try:
                 pause_s = 0.0 if await self.catch_up() else POLL_S
@@ -103,7 +103,7 @@ class TorrentIndexer:
             raise
 
     async def close(self) -> None:
-        """Wait for a running call, then close the index. Uncommitted changes are indexed by the next indexer."""
+        """Wait for a running call, then close the index. The next indexer indexes uncommitted changes."""
         try:
             await self._call(self._index.close)
         finally:
@@ -120,17 +120,17 @@ class TorrentIndexer:
             await self._call(_add, rebuilt, analysis, self._words, batch, True)
             after_id = batch[-1].id
             self.indexed += len(batch)
-            # A row may change after the scan has read it. Such a change replaces the row in the new index, too.
+            # A row that changes after it was scanned must be replaced in the new index, too.
             await self._follow(rebuilt, after_id)
 
     async def _fill_in_processes(self, rebuilt: DividedIndex, workers: Workers) -> int:
-        """Fill the new index in several processes. Return the largest id that it has.
+        """Fill the new index in several processes. Return the largest id in it.
 
-        The old index follows the store meanwhile. At the end, the same changes are made in the new index.
+        Meanwhile the old index follows the store. Then the new index gets the same changes.
         """
         last_id, before = await self._store.mark_listed(), self.indexed
         if self._words:
-            # The processes count the words of these torrents: changes of them must not count again.
+            # The processes count the words of these torrents, so their changes must not count again.
             await self._call(self._words.add_counts, Counter(), last_id)
         changed = set[int]()
         follows = self._index.positions().get(SCANNED, 0) == COMPLETE
@@ -166,7 +166,7 @@ class TorrentIndexer:
             await self.rebuild()
             return
         scanned: list[Change] = []
-        # Only in an empty index are all rows new: a partly filled index may have rows beyond its position.
+        # In an empty index all rows are new. A partly filled one may have rows beyond its position.
         is_new = not await self._call(self._index.count)
         rows = 0
         while after_id != COMPLETE:

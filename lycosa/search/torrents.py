@@ -1,7 +1,6 @@
 """Searches torrents: the index finds the ids, and the record store has the current records.
 
-All results are read from the store. So a torrent that was removed is missing from the next request on, even if it stays
-in the index until the indexer runs.
+So a removed torrent is missing from the next request on, even if the indexer has not yet removed it from the index.
 """
 
 from __future__ import annotations
@@ -27,28 +26,28 @@ from lycosa.storage.core.torrent_record import Refusal, StoredTorrent
 from lycosa.storage.ports import RecordStore
 
 SORTS = {"relevance": "", "date": "found", "size": "size", "files": "files_count", "seeders": "seeders"}
-"""The sort orders, each with the field of the index that it sorts by; "" is relevance."""
+"""Maps sort orders to fields of the index; "" is relevance."""
 COUNTED = {"type": 10, "language": 12}
-"""The keywords whose values are counted, each with the maximum number of values returned."""
+"""The counted keywords, each with the maximum number of values returned."""
 FILES_READ_MAX = 200
-"""Maximum number of files that are read per result: reading thousands would take longer than the search."""
+"""Maximum number of files read per result: reading thousands takes longer than the search."""
 REMOVED_MAX = 1000
-"""Maximum number of removed torrents that a search excludes because the index may still have them. If there are more,
-totals are approximate, and there are no completions and other spellings."""
+"""Maximum number of removed torrents that a search excludes because the index may still have them. Beyond it, totals
+are approximate, and there are no completions and other spellings.
+"""
 COMPLETION_MIN = 2
-"""Minimum length of a prefix that is completed."""
 COMPLETIONS_TRIED = 3
-"""Number of listed words that are searched for each completion: words of removed torrents are still listed."""
+"""Number of listed words searched for each completion: words of removed torrents are still listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TorrentRequest:
-    """A search: the words, the filters (with their names in the query language), the order, and the page."""
+    """A search. `fields` maps names of filters in the query language to values."""
 
     text: str = ""
     fields: Mapping[str, str] | None = None
     sort: str = ""
-    """A key of SORTS; "" is relevance, and the newest first if there are no words."""
+    """A key of SORTS. "" sorts by relevance, or by date if there are no words."""
     ascending: bool = False
     limit: int = 20
     offset: int = 0
@@ -57,11 +56,11 @@ class TorrentRequest:
 
 
 class FoundTorrents(NamedTuple):
-    """A page of results. `exact` is False if `total` is an estimate, or may count torrents that were removed
-    after they were indexed.
+    """A page of results. `exact` is False if `total` is an estimate, or may count torrents removed after they were
+    indexed.
 
-    `partial`: no torrent has all words; the results have most of them. `suggestion`: another spelling of the query that
-    has more results, if the query has few; else "".
+    `partial`: no torrent has all words; the results have most of them. `suggestion`: if there are few results, another
+    spelling of the query that has more; else "".
     """
 
     total: int
@@ -74,7 +73,7 @@ class FoundTorrents(NamedTuple):
 
 
 class TorrentSearch:
-    """See the module. Raises `BadQuery`; `IndexFailure` and `StateError` if index or store fail."""
+    """Searches an index and its store. Raises `BadQuery`; `IndexFailure` and `StateError` if index or store fail."""
 
     def __init__(
         self, index: Index, store: RecordStore, now: Callable[[], float], speller: Speller | None = None
@@ -82,7 +81,6 @@ class TorrentSearch:
         self._index, self._store, self._now, self._speller = index, store, now, speller
 
     async def search(self, request: TorrentRequest) -> FoundTorrents:
-        """Return a page of results."""
         started = time.perf_counter()
         check_page(request.limit, request.offset)
         if request.sort not in {"", *SORTS}:
@@ -107,7 +105,7 @@ class TorrentSearch:
     async def count_values(self, request: TorrentRequest, *, exact: bool = False) -> ValueCounts:
         """Return how many results have each value of the counted keywords.
 
-        With `exact`, the index does not estimate. Numbers that may count removed torrents are never marked as exact.
+        With `exact`, the index does not estimate. Numbers that may include removed torrents are never marked as exact.
         """
         parsed, removed = self._parse(request.text, request.fields), await self._removed()
         wanted = _index_request(request, parsed, removed)._replace(exact=exact)
@@ -115,7 +113,6 @@ class TorrentSearch:
         return ValueCounts(values, counted_all and len(removed) < REMOVED_MAX)
 
     async def values_of_all(self) -> dict[str, dict[str, int]]:
-        """Return how many torrents have each value of the counted keywords."""
         return (await self.count_values(TorrentRequest(), exact=True)).values
 
     async def count_ranges(self, field: str, bounds: Sequence[int]) -> list[int]:
@@ -130,7 +127,7 @@ class TorrentSearch:
         return None
 
     async def completions(self, text: str, limit: int = 8) -> list[str]:
-        """Return variants of the text, in which the last word is completed to a word from the names of torrents."""
+        """Return variants of the text, whose last word is completed to a word from the names of torrents."""
         head, _, prefix = text.rpartition(" ")
         folded = fold(normalize(prefix)).strip()
         if self._speller is None or len(folded) < COMPLETION_MIN or " " in folded:
@@ -140,7 +137,6 @@ class TorrentSearch:
         return [f"{head} {word}".strip() for word in words]
 
     def highlighter(self, query: SearchQuery | None) -> Highlighter | None:
-        """Return a highlighter for the words of a query; None without a query."""
         return Highlighter(query, analysis_of(self._index.analysis)) if query else None
 
     def _parse(self, text: str, fields: Mapping[str, str] | None = None) -> TorrentQuery:
@@ -150,10 +146,7 @@ class TorrentSearch:
         return parsed._replace(query=analysis_of(self._index.analysis).query(parsed.query))
 
     def _words_shown(self, prefix: str, removed: tuple[int, ...], limit: int) -> list[str]:
-        """Return words with this prefix in names of torrents that may be shown.
-
-        The word list also has the words of removed torrents.
-        """
+        """Return words with this prefix. Words of removed torrents are listed, too, so each word is searched."""
         if self._speller is None or len(removed) >= REMOVED_MAX:
             return []
         analysis = analysis_of(self._index.analysis)
@@ -175,11 +168,9 @@ class TorrentSearch:
         return self._speller.suggestion(request.text, total, count)
 
     async def _removed(self) -> tuple[int, ...]:
-        """Return the keys of torrents that were removed since they were indexed."""
         return tuple(await self._store.removed(REMOVED_MAX))
 
     async def get(self, infohash: bytes) -> StoredTorrent | None:
-        """Return the torrent with this infohash of either version; None if it is not stored."""
         return await self._store.get(infohash)
 
     async def refusal(self, infohash: bytes) -> Refusal | None:
@@ -187,7 +178,6 @@ class TorrentSearch:
         return await self._store.refusal(infohash, self._now())
 
     async def count(self) -> int:
-        """Return the number of indexed torrents."""
         removed = await self._removed()
         return max(await asyncio.to_thread(self._index.count) - len(removed), 0)
 

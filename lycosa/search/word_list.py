@@ -1,10 +1,9 @@
-"""The word list of an index, with frequencies. Completions and suggestions come from it.
+"""The word list of an index, with frequencies, for completions and suggestions.
 
 DIR/words/words.sqlite   words (word, frequency), counted (the highest key that was counted)
 
-The size of the list is limited: rare words are removed. Frequencies are approximate: removed documents stay counted
-until the index is rebuilt, and if there are many documents, only a sample of them is counted. A kill loses uncommitted
-counts, which is harmless.
+The size of the list is limited: rare words are removed. Frequencies are approximate: removed documents count until the
+index is rebuilt, and of many documents only a sample counts. A kill loses uncommitted counts, which is harmless.
 """
 
 from __future__ import annotations
@@ -26,21 +25,20 @@ FOLDER, FILE = "words", "words.sqlite"
 WORDS_MAX = 300_000
 """When the list has a quarter more words than this, rare words are removed until at most this many are left."""
 PENDING_MAX = 200_000
-"""Maximum number of words counted in memory."""
 WORD_MIN, WORD_MAX = 2, 24
 CODE_MIN = 9
 """Words with a digit and at least this many characters, such as checksums, are not listed."""
 ALL_COUNTED = 250_000
 SIMILAR_MAX = 2_000
-"""Maximum number of listed words that are compared with a word: the most frequent ones with its first two letters."""
+"""Maximum number of listed words compared with a word: the most frequent ones with its first two letters."""
 SAMPLE = 16
-"""One in SAMPLE of the documents with numeric keys above ALL_COUNTED is counted."""
+"""Of the documents with numeric keys above ALL_COUNTED, one in SAMPLE is counted."""
 _COLUMNS = "(word TEXT PRIMARY KEY, frequency INTEGER NOT NULL) WITHOUT ROWID"
 _MAKE = (f"CREATE TABLE words {_COLUMNS}", "CREATE TABLE counted (highest_key INTEGER NOT NULL)")
 
 
 class WordList:
-    """Reads the list in the folder of an index. If there is none, or it cannot be read, no words are found."""
+    """Reads the list in the folder of an index. A missing or unreadable list has no words."""
 
     def __init__(self, index: Path) -> None:
         self._file = index / FOLDER / FILE
@@ -54,7 +52,7 @@ class WordList:
         return [word for word, _ in found]
 
     def frequencies(self, words: Iterable[str]) -> dict[str, int]:
-        """Return the frequencies of these words. Words that are not listed are left out."""
+        """Return the frequencies of those words that are listed."""
         listed = list(words)
         marks = ", ".join("?" * len(listed))
         return dict(self._read(f"SELECT word, frequency FROM words WHERE word IN ({marks})", listed))
@@ -67,7 +65,7 @@ class WordList:
         near = nearest(word, self.frequencies(one_slip(word)).items())
         if near or slips == 1:
             return near
-        # Words with two slips are searched only among those with the same first two letters.
+        # Two slips: only words with the same first two letters are compared.
         listed = self._read(
             "SELECT word, frequency FROM words WHERE word >= ? AND word < ? AND length(word) BETWEEN ? AND ?"
             " ORDER BY frequency DESC LIMIT ?",
@@ -83,7 +81,7 @@ class WordList:
         return " ".join(divided) if frequency else ""
 
     def _read(self, statement: str, values: Sequence[Any]) -> list[tuple[str, int]]:
-        # Opened each time: the list may be replaced, and suggestions are too rare for a permanent connection.
+        # Opened each time: the list may be replaced, and reads are rare.
         try:
             with closing(open_read_only(self._file)) as database:
                 return database.execute(statement, values).fetchall()
@@ -92,7 +90,7 @@ class WordList:
 
 
 def sampled_words(entries: Sequence[IndexEntry], texts: Sequence[str]) -> list[str]:
-    """Return the words of these documents, as far as their keys are in the sample."""
+    """Return the words of those documents whose keys are in the sample."""
     sampled = [
         entry.texts.get(name, "")
         for entry in entries
@@ -133,7 +131,6 @@ class WordCounter:
             self.commit()
 
     def commit(self) -> None:
-        """Write the counts."""
         if not self._pending:
             return
         counts = sorted((word, count) for word, count in self._pending.items() if _is_listed(word))
@@ -146,7 +143,7 @@ class WordCounter:
             self._database.execute("INSERT INTO counted VALUES (?)", [self._counted])
 
     def restart(self) -> None:
-        """Start a new list beside the old one, because the index is rebuilt."""
+        """Start a new list beside the old one for a rebuild of the index."""
         self.commit()
         self._table, self._counted, self._counted_before = "words_rebuilt", 0, self._counted
         with self._failures("cannot be rebuilt"):
@@ -162,12 +159,11 @@ class WordCounter:
             self._database.execute("ALTER TABLE words_rebuilt RENAME TO words")
 
     def abandon(self) -> None:
-        """Continue the old list, because the rebuild failed."""
+        """Continue the old list after a failed rebuild."""
         self._pending.clear()
         self._table, self._counted = "words", max(self._counted, self._counted_before)
 
     def close(self) -> None:
-        """Close the file. Uncommitted counts are dropped."""
         self._database.close()
 
     def _remove_rare(self) -> None:
@@ -192,7 +188,7 @@ class WordCounter:
 
 
 def word_counter(folder: Path, index: Index) -> WordCounter:
-    """Open the counter of an index that is open for writing. If this fails, close the index, which unlocks it."""
+    """Open the counter of an index that is open for writing. On failure, close the index, which unlocks it."""
     try:
         return WordCounter(folder, index.schema)
     except BaseException:
@@ -201,7 +197,7 @@ def word_counter(folder: Path, index: Index) -> WordCounter:
 
 
 def erase_words(folder: Path) -> None:
-    """Remove the list of an index. Raises `IndexFailure`."""
+    """Remove the list. Raises `IndexFailure`."""
     with failures(folder, "has a word list that cannot be removed"):
         for file in (folder / FOLDER).glob(f"{FILE}*"):
             file.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
-"""Optional steps of text analysis, chosen by the operator. The first two make forms of the same word equal.
+"""Optional steps of text analysis, chosen by the operator.
 
     simplified        replaces traditional Chinese characters by simplified characters
-    stem-english      removes the endings of words, with the Snowball stemmer of this language
-    names-only        leaves out the names of files in torrents, so that torrents are found only by their own names
+    stem-LANGUAGE     removes the endings of words, with the Snowball stemmer of this language
+    names-only        indexes a torrent by its own name, without the names of its files
 
-The steps are applied to the words from `search.core.analyzer`, of documents and of queries. The names of the steps are
-stored with the index, since documents and queries must be analyzed in the same way.
+The first two apply to the words of documents and of queries. The index stores the names of its steps, because queries
+need the same steps as the documents.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from lycosa.search.core.simplified import SIMPLIFIED
 STEM = "stem-"
 NAMES_ONLY = "names-only"
 STEMS_KEPT = 100_000
-"""Maximum number of words whose stems are cached."""
 ENDING_MAX = 6
-"""Maximum number of letters after a stem that are highlighted as part of the word."""
+"""Maximum number of letters after a stem that are highlighted with it."""
 
 
 class Analysis:
-    """The analysis with these steps. Raises `IndexFailure` for an unknown name."""
+    """Text analysis with these steps. Raises `IndexFailure` for an unknown name."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self.names = tuple(names)
@@ -45,23 +44,21 @@ class Analysis:
             raise IndexFailure(f"the analysis {wrong!r} is unknown: use {known}")
 
     def entries(self, entries: Sequence[IndexEntry]) -> Sequence[IndexEntry]:
-        """Apply the steps to documents that are to be indexed."""
         return [each._replace(texts=self._texts(each.texts)) for each in entries] if self._changes else entries
 
     def query(self, query: SearchQuery) -> SearchQuery:
-        """Apply the steps to a query."""
         if not self._changes:
             return query
         clauses = tuple(tuple(map(self._term, clause)) for clause in query.clauses)
         return query._replace(clauses=clauses, excluded=tuple(map(self._term, query.excluded)))
 
     def fold(self, text: str) -> str:
-        """Fold normalized text like `analyzer.fold`, and apply the step `simplified`. `pattern` searches the result."""
+        """Fold normalized text like `analyzer.fold`, and apply the step `simplified`."""
         folded = fold(text)
         return folded.translate(SIMPLIFIED) if self._simplifies else folded
 
     def pattern(self, word: str) -> str:
-        """Return the regular expression that finds a query word in folded text."""
+        """Return a regular expression that finds a query word in the result of `fold`."""
         if self._stem is None or is_unspaced(word):
             return re.escape(word)
         # A stem that ends in i often belongs to a word that ends in y.
@@ -85,7 +82,7 @@ PLAIN = Analysis()
 
 @lru_cache(16)
 def analysis_of(names: tuple[str, ...]) -> Analysis:
-    """Return the analysis with these steps. Raises `IndexFailure` for an unknown name."""
+    """Return a cached `Analysis`."""
     return Analysis(names)
 
 
@@ -97,5 +94,5 @@ def _stemmer(language: str) -> Callable[[str], str]:
     if language not in snowballstemmer.algorithms():
         known = ", ".join(sorted(snowballstemmer.algorithms()))
         raise IndexFailure(f"{STEM}{language[:20]}: there is no stemmer of this language: use one of {known}")
-    # A stemmer has state. Each word gets a new stemmer, so that threads can share the function.
+    # A stemmer has state, and threads share this function: each word gets a new stemmer.
     return lambda word: str(snowballstemmer.stemmer(language).stemWord(word))

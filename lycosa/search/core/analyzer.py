@@ -1,6 +1,6 @@
-"""Splits text into words, in the same way for documents and queries and for all back ends.
+"""Splits text into words: in the same way for documents, queries and all back ends.
 
-Text is folded first: lower case, accents and vowel points dropped, compatibility forms replaced ("Résumé", also in
+Text is folded first: lower case, without accents and vowel points, compatibility forms replaced ("Résumé", also in
 full-width letters, becomes "resume"), underscores replaced by spaces. A word is a run of letters and digits, cut every
 `WORD_MAX` characters. In scripts without spaces between words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every
 character is a word, and a query word of several characters is a phrase.
@@ -22,7 +22,7 @@ _UNSPACED = (
     "\u3041-\u309f\u30a1-\u30fa\u30fc-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
     "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-# Indic scripts and Tibetan: their vowel signs belong to words, but are not \w.
+# Vowel signs of Indic scripts and Tibetan: they belong to words, but are not \w.
 _SIGNED = "\u0900-\u0963\u0966-\u0dff\u0f18-\u0f84\u0f88-\u0fbc"
 _DROPPED = (
     "\u00ad\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f"
@@ -53,11 +53,11 @@ def _units_of(letter: str) -> re.Pattern[str]:
 _UNIT, _UNIT_WITH_SIGNS = _units_of(rf"[^\W{_UNSPACED}]"), _units_of(rf"(?:[^\W{_UNSPACED}]|[{_SIGNED}])")
 
 SPACED_LETTER = rf"(?:[^\W{_UNSPACED}]|[{_SIGNED}])"
-"""Regular expression (for folded text) of a character that continues a word."""
+"""Regular expression for a character of folded text that continues a word."""
 
 
 def normalize(text: str) -> str:
-    """Return the text with composed characters, so that each character can be folded separately."""
+    """Compose characters, so that each can be folded separately."""
     if text.isascii():
         return text
     text = unicodedata.normalize("NFC", text)
@@ -65,14 +65,14 @@ def normalize(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Fold normalized text. Characters are folded one by one, so a substring folds to a substring of the result."""
+    """Fold normalized text character by character: a substring folds to a substring of the result."""
     if not text.isascii():
         text = _NOT_ASCII.sub(lambda run: run[0].translate(_FOLDED), text)
     return text.lower().replace("_", " ")
 
 
 def original_index(text: str, folded_index: int) -> int:
-    """Map an index in `fold(text)` to an index in the normalized `text`; beyond the end, to the length of `text`."""
+    """Map an index in `fold(text)` to the normalized `text`. An index beyond the end becomes `len(text)`."""
     passed = 0
     for start in range(0, len(text), _STRIDE):
         stride = text[start : start + _STRIDE]
@@ -95,7 +95,7 @@ def words(text: str) -> list[str]:
 def units(text: str) -> list[str]:
     """Return the folded words in order. Adjacent characters of scripts without spaces form one unit, such as "第 3 集".
 
-    A number of at most COUNTER_DIGITS digits, such as an episode or a month, belongs to the unit next to it.
+    A number of at most COUNTER_DIGITS digits joins the unit next to it.
     """
     folded = fold(normalize(text))
     if folded.isascii():
@@ -105,12 +105,12 @@ def units(text: str) -> list[str]:
 
 
 def is_unspaced(word: str) -> bool:
-    """Return whether the word is a single character of a script without spaces."""
+    """Return whether the word is one character of a script without spaces."""
     return _IS_UNSPACED.match(word) is not None
 
 
 class _Folded(dict[int, str]):
-    """A `str.translate` table that is filled on demand; at most one entry for each Unicode character."""
+    """A `str.translate` table filled on demand: at most one entry per Unicode character."""
 
     def __missing__(self, code: int) -> str:
         folded = self[code] = _fold_char(chr(code))

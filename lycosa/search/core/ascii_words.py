@@ -1,7 +1,7 @@
-"""Splits ASCII texts into words in one spelling: the same words as `words(one_spelling(text))`, in much less time.
+"""Splits ASCII texts into the same words as `words(one_spelling(text))`, but much faster.
 
 The slow regular expression of `release_names` runs only on texts in which it may join adjacent words, and on a few rare
-texts. A single word that the expression would change is looked up in a table, which was filled with the expression.
+texts. Every single word that the expression changes is in a table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def ascii_words(text: str) -> list[str]:
 
 @cache
 def _rules() -> dict[str, tuple[str, frozenset[str]]]:
-    """Return, for each listed word, its one spelling, and the following words that `one_spelling` may join to it."""
+    """Map each listed word to its one spelling, and to the following words that `one_spelling` may join to it."""
     short = [f"{number:0{digits}}" for digits in (1, 2) for number in range(10**digits)]
     numbers = [*short, *(f"{number:03}" for number in range(1000))]
     alone = [f"{kind}{number}" for kind in ("e", "ep", "episode") for number in numbers]

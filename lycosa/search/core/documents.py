@@ -1,5 +1,6 @@
-"""Convert an item to a document. The fields of a page (`PageItem`) are known. The fields of other items are named by
-the user, or guessed."""
+"""Converts an item to a document. The fields of a `PageItem` are known; for other items the user names them, or they
+are guessed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,6 @@ from lycosa.search.core.results import Document
 PARTS = ("title", "text", "headings", "url", "lang", "date", "key")
 """The parts of a document that the user can map to fields of an item."""
 DEPTH_MAX = 20
-"""Maximum nesting depth at which strings are collected."""
 
 _KNOWN = frozenset(
     {"url", "final_url", "link", "title", "name", "headings", "lang", "language", "fingerprint", "fetched_at"}
@@ -27,11 +27,10 @@ Fields = Mapping[str, Sequence[str]]
 def to_document(item: Mapping[str, Any], line: bytes, fields: Fields | None = None) -> Document:
     """Return the document of an item; `line` is the item as JSON.
 
-    `fields` maps parts of the document to fields of the item, such as {"title": ["name"], "text": ["maker.name"]}. The
-    other parts are guessed.
-
-    The guesses: the key is the item's fingerprint, else its URL, else a hash of the line. The title is its `title` or
-    `name`. The text of a page is its `text`; the text of other items is every string outside the known fields.
+    `fields` maps parts of the document to fields of the item, such as {"title": ["name"], "text": ["maker.name"]}.
+    Other parts are guessed: the key is the item's fingerprint, else its URL, else a hash of the line. The title is its
+    `title` or `name`. The text of a page is its `text`; the text of other items is every string outside the known
+    fields.
     """
     fields = fields or {}
     named = {part: "\n".join(_named(item, paths)) for part, paths in fields.items()}

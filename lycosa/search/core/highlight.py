@@ -1,8 +1,7 @@
-"""Mark the words of a query in titles and snippets: returns escaped HTML with the matches in `<b>`.
+"""Marks the words of a query in titles and snippets. Returns escaped HTML with the matches in `<b>`.
 
-One `Highlighter` serves all hits of a query. It finds words by the rules of `search.core.analyzer`. A phrase, or a word
-of several parts, matches only where its words are adjacent. The work for a text is bounded by `SNIPPET_TEXT_MAX` and
-`SPANS_MAX`.
+Words are found by the rules of `search.core.analyzer`. A phrase, or a word of several parts, matches only where its
+words are adjacent. `SNIPPET_TEXT_MAX` and `SPANS_MAX` bound the work for a text.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ SNIPPET_CHARS = 240
 SNIPPET_TEXT_MAX = 100_000
 """Maximum number of characters at the start of a text that are searched for a snippet."""
 SPANS_MAX = 400
-"""Maximum number of occurrences of one term that are considered."""
+"""Maximum number of occurrences considered per term."""
 GAP_MAX = 40
-"""Maximum number of characters between two words of a phrase that is marked as a whole."""
+"""Maximum number of characters between two words of a marked phrase."""
 
 _LETTER = re.compile(SPACED_LETTER)
 _WORD_EDGE_CHARS = 24
@@ -38,10 +37,7 @@ class _Span(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """Finds the words of a term.
-
-    If `spaced`, a match that a letter follows does not count: its last word is only the beginning of a longer word.
-    """
+    """Finds the words of a term. If `spaced`, a match that a letter follows does not count: the word goes on."""
 
     words: re.Pattern[str]
     spaced: bool
@@ -60,7 +56,6 @@ class Highlighter:
         self._title = self._text + [_pattern(term.words, analysis) for term in terms if term.where == "title"]
 
     def hit(self, document: Document, score: float) -> Hit:
-        """Return a search result."""
         return Hit(
             url=document.url,
             title=document.title,
@@ -72,16 +67,15 @@ class Highlighter:
         )
 
     def title(self, title: str) -> str:
-        """Return the title as HTML."""
         return _mark(_one_line(title), self._title, self._fold)
 
     def adds(self, title: str, other: str) -> bool:
-        """Return whether another text matches a term of the query that the title lacks."""
+        """Return whether the other text matches a term of the query that the title lacks."""
         folded, other_folded = self._fold(normalize(title)), self._fold(normalize(other))
         return any(_spans(other_folded, [each]) and not _spans(folded, [each]) for each in self._title)
 
     def snippet(self, text: str) -> str:
-        """Return the part of the text with the most query terms, as HTML; the beginning if none is found."""
+        """Return the part of the text with the most query terms, as HTML; the beginning if there are none."""
         text = normalize(text[:SNIPPET_TEXT_MAX])
         start, end = self._best_part(text)
         start, end = _at_words(text, start, end)
@@ -89,7 +83,7 @@ class Highlighter:
         return f"{'… ' if start > 0 else ''}{shown}{' …' if end < len(text) else ''}"
 
     def _best_part(self, text: str) -> tuple[int, int]:
-        """Search the beginning of the text, and the whole text only if the beginning has at most half of the terms."""
+        """Search the beginning of the text. Search the whole text if the beginning has at most half of the terms."""
         shown, start, end = self._look(text[:_FIRST_SEARCH_CHARS])
         if len(text) > _FIRST_SEARCH_CHARS and shown <= len(self._text) // 2:
             _, start, end = self._look(text)
@@ -104,8 +98,9 @@ class Highlighter:
 
 
 def _pattern(found: tuple[str, ...], analysis: Analysis) -> _Pattern:
-    """Return a pattern that finds these words next to each other in folded text. It begins with a literal, so that `re`
-    searches fast. It has no class of letters, because `re` takes two milliseconds to compile one."""
+    """Return a pattern for these words next to each other. Two choices make it fast: it begins with a literal, which
+    `re` finds quickly, and it has no class of letters, which `re` takes two milliseconds to compile.
+    """
     pieces = [analysis.pattern(found[0])]
     for before, word in pairwise(found):
         touching = is_unspaced(before) or is_unspaced(word) or len(before) == WORD_MAX
@@ -123,7 +118,7 @@ def _spans(folded: str, patterns: list[_Pattern]) -> list[_Span]:
 
 
 def _matches(folded: str, pattern: _Pattern) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each match that is not within a longer word."""
+    """Yield the matches outside longer words."""
     at = 0
     while found := pattern.words.search(folded, at):
         start, end = found.span()
@@ -136,7 +131,7 @@ def _matches(folded: str, pattern: _Pattern) -> Iterator[tuple[int, int]]:
 
 
 def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
-    """Return the number of terms, start and end of the window with the most different terms (then the most spans)."""
+    """Return the window with the most different terms (then the most spans): number of terms, start, end."""
     if not spans:
         return 0, 0, width
     best, best_at = (0, 0), (spans[0].start, spans[0].end)

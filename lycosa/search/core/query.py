@@ -1,4 +1,4 @@
-"""The query language, the same for all back ends. Pure.
+"""The query language, the same for all back ends.
 
     word word          all of the words; if no document has all of them, see `SearchQuery.loosened`
     "some words"       a phrase
@@ -8,7 +8,6 @@
     site:example.org   on this host or its subdomains
 
 Everything else, such as an unknown prefix, an unclosed quotation mark, or an operator alone, is read as words.
-`parse_query` raises `BadQuery`, with a one-line message, if the query has no word or exceeds the bounds below.
 """
 
 from __future__ import annotations
@@ -23,12 +22,9 @@ from lycosa.search.core.analyzer import is_unspaced, words
 from lycosa.search.core.results import SearchPage
 
 QUERY_MAX = 1_000
-"""Maximum number of characters in a query."""
 QUERY_WORDS_MAX = 64
 LIMIT_MAX = 1_000
-"""Maximum number of hits on one page of results."""
 OFFSET_MAX = 10_000
-"""Largest offset of a page."""
 
 Where = Literal["any", "title", "site"]
 
@@ -40,7 +36,7 @@ _OPERATORS = frozenset({"AND", "OR", "NOT"})
 
 
 class Term(NamedTuple):
-    """Adjacent words to find, and where. For "site", the only word is a host, with its port if given."""
+    """Adjacent words to find, and where. With "site", the only word is a host, with its port if given."""
 
     words: tuple[str, ...]
     where: Where = "any"
@@ -48,14 +44,14 @@ class Term(NamedTuple):
 
 
 class SearchQuery(NamedTuple):
-    """A document must have at least one term of each clause and none of the excluded terms."""
+    """Matches documents with at least one term of each clause and no excluded term."""
 
     clauses: tuple[tuple[Term, ...], ...]
     excluded: tuple[Term, ...] = ()
 
     @property
     def plain_words(self) -> tuple[str, ...]:
-        """Return the words in their order if the query consists of plain words only, else ()."""
+        """The words in order if the query consists of plain words only, else ()."""
         if any(len(clause) > 1 or clause[0].where == "title" for clause in self.clauses):
             return ()
         return tuple(word for (term,) in self.clauses if term.where == "any" for word in term.words)
@@ -64,8 +60,8 @@ class SearchQuery(NamedTuple):
         """Return a looser query to try if no document matches; None if the query cannot be loosened.
 
         Quoted phrases, `title:`, `site:`, OR and exclusions are kept. Half of the other words are enough. A run of
-        characters of an unspaced script, possibly a whole sentence, is replaced by its pairs of adjacent characters, of
-        which two in five are enough.
+        characters of an unspaced script may be a whole sentence. Its pairs of adjacent characters replace it, and two
+        in five are enough.
         """
         required = [clause for clause in self.clauses if len(clause) > 1 or _is_strict(clause[0])]
         optional = [piece for clause in self.clauses if clause not in required for piece in _pieces(clause[0].words)]
@@ -88,7 +84,9 @@ Split = Callable[[str], list[str]]
 
 
 def parse_query(query: str, split: Split = words) -> SearchQuery:
-    """Parse a query. `split` divides its parts into words. Raises `BadQuery` if it has no word, or too many."""
+    """Parse a query. `split` divides text into words. Raises `BadQuery`, with a one-line message, if the query has no
+    word or exceeds a bound.
+    """
     if len(query) > QUERY_MAX:
         raise BadQuery(f"the query has {len(query)} characters: use at most {QUERY_MAX}")
     text = query.translate(_PUNCTUATION)
@@ -107,7 +105,7 @@ def parse_query(query: str, split: Split = words) -> SearchQuery:
 
 
 def check_page(limit: int, offset: int) -> None:
-    """Raise `BadQuery` if a page of results is out of bounds."""
+    """Raise `BadQuery` if limit or offset is out of bounds."""
     if not 1 <= limit <= LIMIT_MAX:
         raise BadQuery(f"limit {limit} is out of range: use 1 to {LIMIT_MAX}")
     if not 0 <= offset <= OFFSET_MAX:
@@ -115,7 +113,7 @@ def check_page(limit: int, offset: int) -> None:
 
 
 def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[str, Any]:
-    """Return a page of results for the API and `lycosa search --json`."""
+    """Return the answer of the API and of `lycosa search --json`."""
     return {
         "query": query,
         "total": page.total,
@@ -178,7 +176,7 @@ def _terms(part: re.Match[str], split: Split) -> Iterator[Term]:
 
 
 def _runs(found: list[str]) -> Iterator[list[str]]:
-    """Split words where a script with spaces meets a script without spaces: "DHT爬虫" is two terms."""
+    """Split words where scripts with and without spaces meet: "DHT爬虫" is two terms."""
     run: list[str] = []
     for word in found:
         if run and is_unspaced(word) != is_unspaced(run[-1]):
@@ -199,7 +197,7 @@ def _is_strict(term: Term) -> bool:
 
 
 def _host_and_port(url: str) -> tuple[str, str]:
-    """Return host and port of a URL or of the text after `site:`; "" for a missing port."""
+    """Split a URL, or the text after `site:`. The port is "" if it is missing."""
     rest = url.partition("://")[2] if "://" in url else url
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2].lower()
     if authority.startswith("["):

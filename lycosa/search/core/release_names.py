@@ -1,6 +1,6 @@
-"""Unifies different spellings in the names of releases, for documents and queries.
+"""Replaces different spellings in release names by one spelling, for documents and queries.
 
-Examples, in two columns, of spellings and the words that replace them:
+Examples, in two columns, of spellings and their replacements:
 
 h.264 x264 AVC                 h264        S1E2, S01 E02, 1x02       s01e02
 h.265 x265 HEVC                h265        Season 1                  s01
@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-# The pattern begins with a plain set of characters, because Python then skips all other characters quickly. The
-# alternatives look back at the character that matched.
+# The pattern begins with a set of characters, because Python then skips other characters quickly. The alternatives
+# look back at the matched character.
 _SPELLING = re.compile(
     r"""[\dABCDEHSUWXabcdehsuwx](?<![^\W_].)(?i:
         (?P<codec>(?<=[hx])[. _-]?26[456] | (?<=h)evc | (?<=a)vc)
@@ -38,14 +38,14 @@ _NUMBERED = re.compile(r"第\s*0*(\d{1,3})\s*(?=[集話话回期季章卷巻部�
 
 
 def one_spelling(text: str) -> str:
-    """Replace different spellings of the same word by one spelling."""
+    """Replace each listed spelling."""
     if not text.isascii():
         text = _NUMBERED.sub(r"第\1", text)
     return _SPELLING.sub(_spelled, text)
 
 
 def season_of(word: str) -> str:
-    """Return the word for the season of an episode; "" for other words."""
+    """Return the season of an episode as a word; "" for other words."""
     found = _SEASON.fullmatch(word)
     return f"s{found[1]}" if found else ""
 

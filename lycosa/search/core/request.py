@@ -8,9 +8,9 @@ from lycosa.search.core.query import LooseQuery, SearchQuery
 
 
 class ValueFilter(NamedTuple):
-    """Selects documents by a field: its number is within the bounds (inclusive), or its keyword is one of the values.
+    """Selects documents whose number is within the bounds (inclusive), or whose keyword is one of the values.
 
-    Documents without a value are left out.
+    Documents without a value do not match.
     """
 
     field: str
@@ -20,10 +20,10 @@ class ValueFilter(NamedTuple):
 
 
 class SearchRequest(NamedTuple):
-    """Requests a page of the matches of a query, or of all documents if there is no query.
+    """Requests a page of the matches of a query; without a query, of all documents.
 
-    `sort` is the name of a number; "" is relevance. Documents without the number come last in either direction.
-    With neither a query nor `sort`, the order is undefined.
+    `sort` is the name of a number; "" is relevance. Documents without the number come last in either direction. Without
+    query and `sort`, the order is undefined.
     """
 
     query: SearchQuery | LooseQuery | None = None
@@ -33,9 +33,9 @@ class SearchRequest(NamedTuple):
     limit: int = 10
     offset: int = 0
     without: tuple[int, ...] = ()
-    """Numeric keys of documents that are not wanted."""
+    """Numeric keys of documents to leave out."""
     exact: bool = False
-    """Whether totals and counts must be exact, even if that takes long."""
+    """Whether totals and counts must be exact, even if this is slow."""
 
 
 class IndexMatch(NamedTuple):
@@ -47,7 +47,7 @@ class IndexMatch(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """The total number of matches, and the matches of the requested page. `exact`: whether the total is no estimate."""
+    """The total number of matches, and one page of them. If `exact` is False, the total is an estimate."""
 
     total: int
     page: list[IndexMatch]
@@ -55,7 +55,7 @@ class Matches(NamedTuple):
 
 
 class ValueCounts(NamedTuple):
-    """The number of matches that have each value of keywords: exact, or estimates."""
+    """The number of matches for each value of each keyword. If `exact` is False, the numbers are estimates."""
 
     values: dict[str, dict[str, int]]
     exact: bool = True

@@ -1,4 +1,4 @@
-"""The values of a search index: documents, hits and pages of results."""
+"""Documents, and what a search returns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Document(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """One search result. `snippet` and `title_html` are escaped HTML with only `<b>` tags, around matching words."""
+    """One search result. `snippet` and `title_html` are escaped HTML, with matching words in `<b>`."""
 
     url: str
     title: str
@@ -30,10 +30,10 @@ class Hit(NamedTuple):
 
 
 class SearchPage(NamedTuple):
-    """One page of results: the total number of matches, the hits of this page, and the duration of the search.
+    """One page of results, with the total number of matches and the duration of the search.
 
-    `partial`: no document has all words of the query; the hits have most of them. `suggestion`: if the query
-    has few results, another spelling of it that has more; else "".
+    `partial`: no document has all words of the query; the hits have most of them. `suggestion`: if there are few
+    results, another spelling of the query that has more; else "".
     """
 
     total: int

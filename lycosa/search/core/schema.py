@@ -1,7 +1,7 @@
-"""The kinds of documents in an index, and the form in which they are added. The same for all back ends.
+"""The kinds of documents in an index, and the form in which they are added.
 
-The caller analyzes the texts: a text consists of normalized words, separated by spaces. So every back end
-finds the same documents.
+The caller analyzes the texts: a text consists of normalized words, separated by spaces. So every back end finds the
+same documents.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Schema:
     """A kind of document. `texts` maps the searched texts to weights. Requests filter by `numbers` and `keywords`, and
     sort by `numbers`.
 
-    `words` is the version of the rules that analyze the texts: an index with an older version must be rebuilt.
+    `words` is the version of the text analysis: an index with an older version must be rebuilt.
     """
 
     kind: str
@@ -29,15 +29,15 @@ class Schema:
     near: tuple[str, ...]
     """The texts in which adjacent query words raise the score."""
     listed: tuple[str, ...]
-    """The texts whose words are in the word list, for suggestions and completions."""
+    """The texts whose words are in the word list for suggestions and completions."""
     numbers: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
     """The keywords whose values can be counted."""
     numeric_keys: bool = False
-    """Whether the keys are the ids of rows in another store. Then the index stores nothing but keys."""
+    """Whether the keys are ids of rows in another store. Then the index stores only keys."""
     analysis: tuple[str, ...] = ()
-    """The optional steps of text analysis in an index that is built with this schema (`search.core.analysis`)."""
+    """The optional steps of text analysis in an index built with this schema (`search.core.analysis`)."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """For each part of a document, the fields of items that may hold it (`search.core.documents`)."""
 

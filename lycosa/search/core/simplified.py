@@ -1,7 +1,7 @@
 """The simplified form of each traditional Chinese character, from the table TSCharacters of OpenCC.
 
 Copyright of the table: Carbo Kuo and the contributors of OpenCC, https://github.com/BYVoid/OpenCC, Apache License 2.0.
-If a character has several simplified forms, the first one is used.
+Of several simplified forms, the first is used.
 """
 
 from __future__ import annotations
@@ -160,4 +160,3 @@ _SIMPLIFIED = (
 )
 
 SIMPLIFIED = str.maketrans(_TRADITIONAL, _SIMPLIFIED)
-"""For `str.translate`."""

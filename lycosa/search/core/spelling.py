@@ -1,4 +1,7 @@
-"""Finds the words of a query that may be mistyped, and listed words with a similar spelling."""
+"""Finds words of a query that may be mistyped, and listed words with a similar spelling.
+
+A slip is a letter missing, added or replaced, or two adjacent letters exchanged.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from lycosa.search.core.analyzer import fold, normalize
 from lycosa.search.core.torrent_query import KEYWORDS, NUMBERS
 
 CHECKED_MIN = 4
-"""Minimum number of letters of a word that is corrected. A shorter word is similar to too many others."""
+"""Minimum number of letters of a corrected word. Shorter words are similar to too many others."""
 CHECKED_MAX = 24
 TWO_SLIPS_MIN = 6
-"""Minimum number of letters of a word in which two mistakes are corrected."""
+"""Minimum number of letters of a word in which two slips are corrected."""
 
 _SKIPPED = "|".join(["site", *NUMBERS, *KEYWORDS])
 _PART = re.compile(
@@ -26,8 +29,8 @@ _ALPHABETS = (("a", "z"), ("а", "я"), ("α", "ω"), ("א", "ת"), ("ء", "ي")
 def respell(query: str, choose: Callable[[str], str]) -> str:
     """Return the query with mistyped words replaced.
 
-    `choose` is called with each word that may be mistyped, in folded form. It returns the replacement, or "" to keep
-    the word. Filters, exclusions, words with digits and short words are not changed.
+    `choose` gets each word that may be mistyped, in folded form, and returns the replacement, or "" to keep the word.
+    Filters, exclusions, words with digits and short words stay as they are.
     """
 
     def replaced(found: re.Match[str]) -> str:
@@ -38,14 +41,14 @@ def respell(query: str, choose: Callable[[str], str]) -> str:
 
 
 def slips_allowed(word: str) -> int:
-    """Return how many mistakes in this word are corrected at most."""
+    """Return the maximum number of slips corrected in this word."""
     if not CHECKED_MIN <= len(word) <= CHECKED_MAX:
         return 0
     return 2 if len(word) >= TWO_SLIPS_MIN else 1
 
 
 def one_slip(word: str) -> set[str]:
-    """Return all texts with one slip: a letter missing, added or replaced, or two neighbours exchanged."""
+    """Return all texts with one slip."""
     letters = _letters(word)
     parts = [(word[:place], word[place:]) for place in range(len(word) + 1)]
     found = {head + tail[1:] for head, tail in parts if tail}
@@ -56,13 +59,13 @@ def one_slip(word: str) -> set[str]:
 
 
 def two_words(word: str) -> Iterator[tuple[str, str]]:
-    """Yield all ways to divide a word in two, for a query with a missing space."""
+    """Yield all ways to divide a word in two."""
     for place in range(2, len(word) - 1):
         yield word[:place], word[place:]
 
 
 def nearest(word: str, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the listed words with few enough slips, and their frequencies: the nearest and most frequent first."""
+    """Return the listed words with few enough slips, and their frequencies: by slips, then by frequency."""
     most = slips_allowed(word)
     letters, places = set(word), _places(word)
     ranked = []
@@ -76,12 +79,12 @@ def nearest(word: str, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int
 
 
 def distance(one: str, other: str, most: int) -> int:
-    """Return the number of slips between two words (Damerau-Levenshtein, neighbours only); `most` + 1 if it is more."""
+    """Return the number of slips between two words (Damerau-Levenshtein, adjacent letters only), or `most` + 1 if
+    higher."""
     return _distance(len(one), _places(one), other, most)
 
 
 def _places(word: str) -> dict[str, int]:
-    """Return the places of each letter, as bits."""
     places: dict[str, int] = {}
     for place, letter in enumerate(word):
         places[letter] = places.get(letter, 0) | 1 << place
@@ -89,11 +92,11 @@ def _places(word: str) -> dict[str, int]:
 
 
 def _distance(length: int, places: dict[str, int], other: str, most: int) -> int:
-    """See `distance`.
+    """Compute `distance`.
 
-    Two numbers hold a column of the usual table: `more` has the bits of the rows where the distance is one more than in
-    the row above, and `less` of those where it is one less (H. Hyyro, A bit-vector algorithm for computing Levenshtein
-    and Damerau edit distances, 2003).
+    Two numbers hold a column of the usual table. `more` has the bits of the rows where the distance is one more than in
+    the row above; `less` has those where it is one less (H. Hyyro, A bit-vector algorithm for computing Levenshtein and
+    Damerau edit distances, 2003).
     """
     if abs(length - len(other)) > most:
         return most + 1

@@ -35,7 +35,7 @@ class SphinxAddress(NamedTuple):
 
 
 def sphinx_address(text: str) -> SphinxAddress | None:
-    """Parse the URL of an index. Return None for a text without "://": a folder. Raises `UsageError`."""
+    """Parse the URL of an index. Return None for a folder, which has no "://". Raises `UsageError`."""
     scheme, found, _ = text.partition("://")
     if not found:
         return None

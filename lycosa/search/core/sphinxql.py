@@ -5,7 +5,7 @@ The server splits texts at spaces only. Besides the texts of the schema, the ind
     keywords    a token for each keyword: a hash that differs from every word
     pairs       each pair of adjacent characters of scripts without spaces, as one token, since a quorum counts tokens
 
-A missing number is stored as -1. Keywords that are counted are also stored as numbers, in an attribute.
+A missing number is stored as -1. Counted keywords are also stored as numbers, in an attribute.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lycosa.search.core.schema import NUMBER_MAX, IndexEntry, Schema
 
 CHARSET = "0..9, a..z, U+80..U+2FFFF"
 TOKEN_MAX = 40
-"""Maximum characters of a token; the server cuts at 42. A longer word is cut, and its hash appended."""
+"""Maximum characters of a token; the server cuts at 42. A hash replaces the end of a longer word."""
 MISSING = -1
 DOUBLED_MAX = 4
 """Maximum number of words that count more than once in a loosened query. Further repeated words count once."""
@@ -43,7 +43,7 @@ def quoted(text: str) -> str:
 
 
 def document_id(key: str | int) -> int:
-    """Return the id of a document: its numeric key, or a 62-bit hash of its text key."""
+    """Return the numeric key, or a 62-bit hash of a text key."""
     return key if isinstance(key, int) else (_hash(key) >> 2) + 1
 
 
@@ -71,13 +71,12 @@ def keyword_token(field: str, value: str) -> str:
 
 
 def value_code(value: str) -> int:
-    """Return the number that stands for a counted value: the digit 1 and the value, read in base 36. For a value that
-    is too long for this, return a hash."""
+    """Encode a counted value as a number: the digit 1 and the value, read in base 36. Encode a long value as a hash."""
     return int("1" + value, 36) if _SHORT_VALUE.fullmatch(value) else _HASHED | _hash(value) >> 2
 
 
 def value_of(code: int) -> str:
-    """Return the value that a number from `value_code` stands for; "" for a hash."""
+    """Decode a number from `value_code`; "" for a hash."""
     found = ""
     while code < _HASHED and code:
         code, digit = divmod(code, 36)
@@ -105,7 +104,7 @@ def columns(schema: Schema) -> list[str]:
 
 
 def condition(request: SearchRequest, schema: Schema) -> str:
-    """Return the WHERE clause for the matches of a request; "" for all documents."""
+    """Return the WHERE clause of a request; "" for all documents."""
     parts = list(_query(request.query, schema)) if request.query is not None else []
     limits: list[str] = []
     for each in request.filters:
@@ -130,7 +129,7 @@ def order(request: SearchRequest) -> tuple[str, str]:
 
 
 def escaped(text: str) -> str:
-    """Return the text without operators of MATCH."""
+    """Replace operators of MATCH by spaces."""
     return _OPERATORS.sub(" ", text).strip()
 
 
@@ -161,8 +160,8 @@ def _keywords(tokens: Iterable[str]) -> str:
 def _most_of(optional: Sequence[Term], needed: int) -> str:
     """Return an expression for documents with at least `needed` of the terms.
 
-    A quorum counts each word once, so it contains no repeated words. Instead, the expression has one alternative for
-    each set of repeated words that a document may contain.
+    A quorum counts each word once, so it contains no repeated words. For these, the expression has one alternative per
+    set of repeated words that a document may contain.
     """
     counts = Counter(escaped(fed("".join(term.words))) for term in optional)
     doubled = [word for word, times in counts.items() if times > 1][:DOUBLED_MAX]

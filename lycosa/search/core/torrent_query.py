@@ -3,7 +3,7 @@
     type:video lang:zh         size:>1GB  size:500MB..2GB  files:<=20  seeders:>0  year:1999  season:2 episode:5
     date:2026-11 date:>=2026-11-05 date:2026-01-01..2026-03-31  age:<7 (days)
 
-`size:1GB` means at least 1 GB. An invalid filter, such as size:big, is searched as words, like an unknown prefix.
+`size:1GB` means at least 1 GB. An invalid filter, such as size:big, is searched as words.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class TorrentQuery(NamedTuple):
 
 
 def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None = None) -> TorrentQuery:
-    """Parse a query. `fields` maps filter names of the query language to the values of further filters.
+    """Parse a query. `fields` maps filter names of the query language to values of further filters.
 
-    Raises `BadQuery` if the query has too many words, or if one of the fields is invalid.
+    Raises `BadQuery` if the query has too many words, or if a value in `fields` is invalid.
     """
     if len(text) > QUERY_MAX:
         raise BadQuery(f"the query has {len(text)} characters: use at most {QUERY_MAX}")
@@ -89,7 +89,7 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
             filters.append(_required(name, value.strip(), now))
     if not rest and (filters or not text.strip()):
         return TorrentQuery(None, tuple(filters))
-    # "web dl" is one word in a name: spellings are unified before the query is split, but not across an exclusion.
+    # Unify spellings before the split, since "web dl" is one word in a name, but not across an exclusion.
     rest = "".join(one_spelling(part) for part in _EXCLUSION.split(rest))
     return TorrentQuery(parse_query(rest, torrent_words), tuple(filters))
 
@@ -123,7 +123,6 @@ def _filter(name: str, value: str, now: float) -> ValueFilter | None:
 
 
 def _signed(field: str, sign: str, bounds: tuple[int, int]) -> ValueFilter:
-    """Return the filter for the values before, after or within these bounds."""
     low, high = bounds
     if not sign:
         return ValueFilter(field, low, high)

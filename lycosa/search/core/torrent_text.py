@@ -11,16 +11,15 @@ from lycosa.search.core.ascii_words import ascii_words
 from lycosa.search.core.release_names import one_spelling, season_of
 
 TEXT_MAX_BYTES = 250
-"""Maximum size of both texts together. Further words would improve the results too little for the space that they
-take."""
+"""Maximum size of both texts together. Further words improve the results too little for their space."""
 NAME_MAX = 1000
-"""Maximum characters of a name that are read."""
+"""Maximum number of characters read from a name or a path."""
 PATHS_MAX = 200
 """Maximum number of files whose names are read."""
 PATHS_AT_ONCE = 8
-"""Number of paths that are split into words together: faster than one by one. Often the first group fills the text."""
+"""Number of paths split into words together, which is faster. Often the first group fills the text."""
 TITLE_WORDS_MAX = 4
-"""Number of words taken as the title of a name without a season, resolution or year."""
+"""Number of title words taken from a name without a season, resolution or year."""
 _AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
 
 
@@ -36,7 +35,7 @@ def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
             if unit in known:
                 continue
             known.add(unit)
-            # Numbers of files, tracks and pages get the space that the other words leave.
+            # Numbers of files, tracks and pages get the remaining space.
             (counters if len(unit) <= COUNTER_DIGITS and unit.isdigit() else new).append(unit)
         kept, left = _within(new, left)
         listed += kept
@@ -53,8 +52,7 @@ def torrent_words(text: str) -> list[str]:
 
 
 def title_words(name: str) -> list[str]:
-    """Return the words of a name before its season, year or resolution. Other releases of the same work have the same
-    words there."""
+    """Return the words of a name before its season, year or resolution: other releases of the same work share them."""
     found = torrent_words(name[:NAME_MAX])
     end = next((place for place, word in enumerate(found) if place and _AFTER_TITLE.fullmatch(word)), None)
     return found[: TITLE_WORDS_MAX if end is None else end]

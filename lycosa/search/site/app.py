@@ -7,7 +7,7 @@
                    index cannot be used
     /healthz       {"ok": true, "documents": n}, or 503
 
-The site works without JavaScript. The policy in `infra.web.pages` lets browsers load files only from the site itself.
+The site works without JavaScript. Under the policy in `infra.web.pages`, browsers load files only from the site itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from lycosa.search.site.failure_texts import TEXTS
 PAGE_SIZE = 10
 PAGE_MAX = OFFSET_MAX // PAGE_SIZE
 PAGES_SHOWN = 7
-"""Maximum number of page numbers below the results."""
 SHOWN_URL_MAX = 120
 API_LIMIT = 10
 API_LIMIT_MAX = min(100, LIMIT_MAX)
@@ -65,7 +64,7 @@ class Result(NamedTuple):
 
 
 def build_site(index: DocumentIndex, *, title: str = "Lycosa") -> Starlette:
-    """Return the site over this index as an ASGI application. The caller closes the index."""
+    """Return the site as an ASGI application. The caller closes the index."""
     site = _Site(index, title)
     app = Starlette(
         routes=[
@@ -164,11 +163,10 @@ class _Site:
         return self._message(error.status_code)
 
     def crash(self, request: Request, error: Exception) -> Response:
-        """Show one line to the visitor. Starlette logs the traceback on the server."""
         return self._message(500)
 
     def _failed(self, failure: IndexFailure) -> Response:
-        """Return a page that says that the search does not work. The reason contains paths, so it is only logged."""
+        """Return a page without the reason, which contains paths; the reason is logged."""
         _log.error("%s", failure)
         return self._message(503)
 
@@ -181,7 +179,7 @@ class _Site:
 
 
 def page_numbers(number: int, last: int) -> list[int]:
-    """Return the page numbers to show, with the current one in the middle if possible."""
+    """Return the page numbers to show, the current one in the middle if possible."""
     first = max(1, min(number - PAGES_SHOWN // 2, last - PAGES_SHOWN + 1))
     return list(range(first, min(last, first + PAGES_SHOWN - 1) + 1))
 
@@ -192,7 +190,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def duration_text(took_ms: float) -> str:
-    """Return a duration as text: "0.1 ms", "12 ms", "1.2 s"."""
+    """Return a duration: "0.1 ms", "12 ms", "1.2 s"."""
     return f"{took_ms:.1f} ms" if took_ms < 10 else f"{took_ms:.0f} ms" if took_ms < 1000 else f"{took_ms / 1000:.1f} s"
 
 

@@ -1,4 +1,4 @@
-"""What both search sites say about failed requests. Visitors see no paths and no server addresses."""
+"""Messages of both search sites for failed requests. They contain no paths and no server addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration with which searchd serves an index."""
+"""The configuration of searchd for an index."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from lycosa.search.core.schema import Schema
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.core.sphinxql import CHARSET, columns
 
-# binlog_flush = 2: the server writes a change to its log before it answers. With 1, kill -9 of Sphinx 2.2 loses the
-# change.
+# binlog_flush = 2: the server logs a change before it answers. With 1, kill -9 of Sphinx 2.2 loses the change.
 SEARCHD = """searchd
 {{
     listen = {listen}:mysql41
@@ -33,7 +32,7 @@ STATE = ("rt_field = unused", "rt_attr_string = body", "rt_attr_bigint = writer"
 
 
 def searchd_config(address: SphinxAddress, folder: Path) -> str:
-    """Return the section `searchd` of the configuration."""
+    """Return the section `searchd`."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     return SEARCHD.format(listen=address.socket or f"{host}:{address.port}", folder=folder)
 

@@ -4,8 +4,8 @@
     NAME_state       row 1: the marker of the index, and its writer; row 2: the positions
 
 The last process that opened the index for writing is its writer; writes of other processes are refused. Additions wait
-in memory until `commit`. If they exceed `WAITING_MAX` or `WAITING_MAX_BYTES`, they are sent earlier, and are visible
-before the commit. Each statement can be repeated, so statements that a lost connection interrupted are sent again.
+in memory until `commit`. Beyond `WAITING_MAX` or `WAITING_MAX_BYTES`, they are sent earlier, and are visible before the
+commit. Every statement can be repeated: a statement that a lost connection interrupted is sent again.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ STORED_MAX = 4_000_000
 MATCHES_MAX = 1000
 RANKER = "expr('sum((lcs*10+(min_hit_pos==1))*(user_weight-1))*100+bm25+10000/(20+length)')"
 """Ranks by adjacent words, then words at the beginning of a text, then rare words, then short documents. Keywords and
-pairs have weight 1 and do not count."""
+pairs have weight 1 and do not count.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class SphinxIndex:
-    """See `search.ports.Index`. Raises `IndexFailure`; `IndexUnavailable` while the server does not answer."""
+    """Implements `search.ports.Index`. Raises `IndexFailure`; `IndexUnavailable` while the server does not answer."""
 
     def __init__(self, address: SphinxAddress, schema: Schema, *, write: bool = False) -> None:
         self.schema = schema
@@ -162,7 +163,6 @@ class SphinxIndex:
         self._server.close()
 
     def ask(self, statement: str) -> SphinxAnswer:
-        """Send a statement."""
         return self._server.ask(statement)
 
     def check_writer(self) -> None:
@@ -192,7 +192,7 @@ class SphinxIndex:
         return rows[0] if rows else ()
 
     def _search(self, select: str, rest: str, *, counted: bool = False) -> SphinxAnswer:
-        """Search the documents. Search again if a rebuilt index was adopted in the meantime."""
+        """Search the documents, and again if a rebuilt index was adopted in the meantime."""
         while True:
             searched = self._marker
             answer = self._server.ask(f"{select} {self._name}_{searched.generation}{rest}", counted=counted)
@@ -218,7 +218,7 @@ class SphinxIndex:
 
 
 class Feed:
-    """Sends documents to the server, into one generation of an index. See `search.ports.NewIndex`."""
+    """Implements `search.ports.NewIndex`: sends documents to one generation of an index."""
 
     def __init__(self, index: SphinxIndex, name: str, generation: int) -> None:
         self._index, self._name, self.generation = index, name, generation
@@ -226,7 +226,6 @@ class Feed:
         self._bytes = 0
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        """See `Index.add`."""
         schema = self._index.schema
         for entry in entries:
             stored = "" if schema.numeric_keys else base64.b64encode(zlib.compress(entry.stored, 1)).decode()
@@ -239,7 +238,6 @@ class Feed:
             self.flush()
 
     def remove(self, keys: Sequence[str | int]) -> None:
-        """See `Index.remove`."""
         self._waiting.update(dict.fromkeys(map(sphinxql.document_id, keys), ""))
 
     def flush(self) -> None:
@@ -271,7 +269,7 @@ def erase_sphinx(address: SphinxAddress) -> None:
 
 
 def _statements(rows: Iterable[str]) -> Iterator[str]:
-    """Divide the rows into statements of about STATEMENT_BYTES. Yield the values of each statement."""
+    """Yield the values of statements of about STATEMENT_BYTES."""
     some: list[str] = []
     size = 0
     for row in rows:

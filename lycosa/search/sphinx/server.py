@@ -14,9 +14,9 @@ from lycosa.search.core.sphinx_address import SphinxAddress
 CONNECTIONS_MAX = 8
 CONNECT_S = 5
 ANSWER_MAX_S = 300
-"""Maximum seconds that the server may take for a statement: it may be merging parts of an index."""
+"""Maximum seconds for a statement: the server may be merging parts of an index."""
 SEARCH_MAX_S = 30
-"""The same maximum for a process that only searches, because its visitors wait."""
+"""The maximum in a process that only searches, because its visitors wait."""
 
 
 class SphinxAnswer(NamedTuple):
@@ -29,7 +29,7 @@ class SphinxAnswer(NamedTuple):
 class SphinxServer:
     """A search server. The methods block, and any thread may call them. Raises `UsageError` without the driver.
 
-    Each statement is independent and may be repeated. A statement is sent again if its connection was already closed.
+    Statements are independent and can be repeated. A statement is sent again if its connection was already closed.
     `answer_s` is the maximum time for an answer.
     """
 
@@ -62,7 +62,7 @@ class SphinxServer:
                 return answer
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the idle connections."""
         while self._idle:
             with suppress(self._module.Error):
                 self._idle.pop().close()

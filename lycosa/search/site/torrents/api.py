@@ -31,13 +31,12 @@ LIMIT = 20
 
 
 class TorrentApi:
-    """See the module."""
+    """Handles the requests of programs."""
 
     def __init__(self, search: TorrentSearch, pages: TorrentPages, failures: Failures) -> None:
         self._search, self._pages, self._failures = search, pages, failures
 
     async def search(self, request: Request) -> Response:
-        """Return a page of results."""
         try:
             params = search_params(request.query_params)
             limit = max(number(request.query_params, "limit", LIMIT, API_LIMIT_MAX), 1)
@@ -48,7 +47,6 @@ class TorrentApi:
         return JSONResponse({**search_json(params.text, found), "limit": limit, "offset": offset})
 
     async def counts(self, request: Request) -> Response:
-        """Return how many results have each type and language."""
         try:
             wanted = search_params(request.query_params).request()
             return JSONResponse((await self._search.count_values(wanted, exact=True)).values)
@@ -56,14 +54,12 @@ class TorrentApi:
             return JSONResponse({"error": str(failure)}, 400)
 
     async def suggest(self, request: Request) -> Response:
-        """Return completions of the typed text."""
         text = request.query_params.get("q", "")
         if len(text) > QUERY_MAX:
             return JSONResponse({"error": f"q has {len(text):,} characters: use at most {QUERY_MAX}"}, 400)
         return JSONResponse({"completions": await self._search.completions(text[:100])})
 
     async def torrent(self, request: Request) -> Response:
-        """Return a torrent with its files."""
         infohash = infohash_of(request.path_params["infohash"])
         if infohash is None:
             return JSONResponse({"error": "an infohash has 40 or 64 hexadecimal digits"}, 400)
@@ -76,7 +72,6 @@ class TorrentApi:
         return JSONResponse({"error": "this torrent is not known"}, 404)
 
     async def health(self, request: Request) -> Response:
-        """Return whether the index can be read."""
         try:
             return JSONResponse({"ok": True, "documents": await self._search.count()})
         except LycosaError as failure:
@@ -84,13 +79,11 @@ class TorrentApi:
             return JSONResponse({"ok": False, "error": TEXTS[503].line}, 503)
 
     async def documentation(self, request: Request) -> Response:
-        """Show the documentation of the API."""
         return self._pages.page(
             request, "torrent_api.html", base=base_url(request), description=describe(base_url(request))
         )
 
     async def openapi(self, request: Request) -> Response:
-        """Return the OpenAPI description."""
         return JSONResponse(describe(base_url(request)))
 
 

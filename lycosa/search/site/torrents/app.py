@@ -118,7 +118,7 @@ def _admin_routes(administration: Administration | None) -> list[Route]:
 
 
 def _keyed(path: str, answer: Answer, administration: Administration | None) -> Answer:
-    """Refuse requests of programs without a key, if the site has keys. Pages and the API description need none."""
+    """Refuse programs without a key, if the site has keys. Pages and the API description need none."""
     if administration is None or path not in KEYED:
         return answer
 
@@ -140,7 +140,7 @@ def _uncached(answer: Answer) -> Answer:
 
 
 def _conditional(answer: Answer) -> Answer:
-    """Let clients cache a response, if they ask before each use whether it is current: a takedown changes it."""
+    """Let clients cache a response if they check before each use that it is current, since a takedown changes it."""
 
     async def respond(request: Request) -> Response:
         response = await answer(request)

@@ -19,26 +19,24 @@ from lycosa.search.site.failure_texts import TEXTS
 from lycosa.search.site.torrents.pages import TorrentPages
 
 LOGGED_EVERY_S = 60.0
-"""Minimum seconds between two log lines for the same failure."""
 FOR_PROGRAMS = ("/api/", "/search.", "/torznab/", "/suggest", "/healthz")
 
 _log = logging.getLogger(__name__)
 
 
 class Failures:
-    """See the module."""
+    """Exception handlers of the site."""
 
     def __init__(self, pages: TorrentPages, base: str) -> None:
         self._pages, self._base = pages, base
         self._logged, self._logged_at = "", -math.inf
 
     def http_error(self, request: Request, error: Exception) -> Response:
-        """Respond to a request that a route or a form refuses."""
         assert isinstance(error, HTTPException)
         return self._answer(request, error.status_code, error.headers)
 
     def failure(self, request: Request, error: Exception) -> Response:
-        """Respond to a request for which the index or the store fails."""
+        """Respond if the index or the store fails."""
         self.log(error)
         return self._answer(request, 503, {"retry-after": "60"})
 
@@ -47,12 +45,12 @@ class Failures:
         return self._answer(request, 500, HEADERS)
 
     def too_many(self, request: Request, wait_s: float) -> Response:
-        """Respond to a client that has sent too many requests, and may send the next one in `wait_s` seconds."""
+        """Respond to a client that may send its next request in `wait_s` seconds."""
         seconds = int(wait_s) + 1
         return self._answer(request, 429, {"retry-after": str(seconds), "cache-control": "no-store"}, seconds=seconds)
 
     def log(self, error: Exception) -> None:
-        """Log why the search fails. The same reason is logged at most once in LOGGED_EVERY_S."""
+        """Log why the search fails: the same reason at most once in LOGGED_EVERY_S."""
         text, now = str(error), time.monotonic()
         if text != self._logged or now >= self._logged_at + LOGGED_EVERY_S:
             self._logged, self._logged_at = text, now

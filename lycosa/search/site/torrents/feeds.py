@@ -41,7 +41,6 @@ class TorrentFeeds:
         self._search, self._title = search, title
 
     async def search(self, request: Request) -> Response:
-        """Return the results of a search in the format of the path."""
         form = request.path_params["form"]
         if form not in FORMS:
             raise HTTPException(404)
@@ -60,7 +59,6 @@ class TorrentFeeds:
         return Response(text, media_type=FORMS[form])
 
     async def opensearch(self, request: Request) -> Response:
-        """Return the OpenSearch description."""
         base = xml_text(base_url(request))
         text = (
             f'{XML}<OpenSearchDescription xmlns="http://a9.com/-/spec/opensearch/1.1/">'
@@ -75,7 +73,7 @@ class TorrentFeeds:
         return Response(text, media_type="application/opensearchdescription+xml")
 
     async def suggestions(self, request: Request) -> Response:
-        """Return completions as browsers expect them."""
+        """Return completions in the form that browsers expect."""
         text = request.query_params.get("q", "")[:100]
         return JSONResponse([text, await self._search.completions(text)], media_type="application/x-suggestions+json")
 
@@ -89,7 +87,7 @@ def xml_text(text: str) -> str:
 
 
 def xml_attribute(text: str) -> str:
-    """Return the value of an attribute, with quotation marks, without characters that XML forbids."""
+    """Return the value of an attribute in quotation marks, without characters that XML forbids."""
     return quoteattr(_NOT_XML.sub("", text))
 
 

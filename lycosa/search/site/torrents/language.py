@@ -17,13 +17,12 @@ from lycosa.search.site.app import counted
 LANGUAGE_COOKIE = "lycosa_language"
 LANGUAGE_KEPT_S = 365 * 86_400
 TABLES = Path(__file__).parent / "languages"
-TIME_MAX = 253_402_300_799
-"""The last second of the year 9999."""
+TIME_MAX = 253_402_300_799  # the end of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language of the pages: its code, its name in the language itself, and the translations of English texts."""
+    """A language: its code, its own name, and the translations of English texts."""
 
     code: str
     name: str

@@ -1,4 +1,4 @@
-"""Limits the requests of each client. Addresses are kept only in memory, at most CLIENTS_MAX of them."""
+"""Limits the requests of each client. At most CLIENTS_MAX client addresses are kept, only in memory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lycosa.core.rate_limit import RateLimit
 
 CLIENTS_MAX = 20_000
-"""Maximum number of clients remembered."""
 IPV6_PREFIX = 64
-"""Prefix length of the network of one customer. All of its addresses count as one client."""
+"""Prefix length of a customer's network. All of its addresses count as one client."""
 
 LOOPBACKS = {"127.0.0.1", "::/64"}
-"""The clients on this machine. All visitors behind a reverse proxy on this machine count as one of them, if the proxy
-does not forward client addresses."""
+"""The clients on this machine. If a reverse proxy here does not forward client addresses, all of its visitors count as
+one of these clients.
+"""
 
 TooMany = Callable[[Request, float], Response]
 """Responds to a request over the limit. The float is the number of seconds until the next request is allowed."""
@@ -38,7 +38,7 @@ class RequestLimit:
         return 0.0 if self._limit.allow(client, now) else max(self._limit.ready_at(client, now) - now, 0.001)
 
     def put_back(self, client: str) -> None:
-        """Undo the count of a request that was allowed."""
+        """Undo the count of an allowed request."""
         self._limit.put_back(client)
 
 

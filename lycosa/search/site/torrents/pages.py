@@ -94,7 +94,7 @@ class FacetLink(NamedTuple):
 
 
 class TorrentPages:
-    """See the module."""
+    """Handles requests for pages, and renders pages for other handlers."""
 
     def __init__(self, search: TorrentSearch, statistics: Statistics, templates: jinja2.Environment, base: str) -> None:
         self._search, self._statistics, self._templates, self._base = search, statistics, templates, base
@@ -111,7 +111,6 @@ class TorrentPages:
         )
 
     async def home(self, request: Request) -> Response:
-        """Show the search box, the types, and the newest torrents."""
         numbers, newest = await asyncio.gather(
             self._statistics.get(), self._search.search(TorrentRequest(limit=NEWEST, sort="date"))
         )
@@ -120,7 +119,6 @@ class TorrentPages:
         )
 
     async def search(self, request: Request) -> Response:
-        """Show a page of results."""
         try:
             params = search_params(request.query_params)
             wanted = params.request()
@@ -180,11 +178,9 @@ class TorrentPages:
         )
 
     async def browse(self, request: Request) -> Response:
-        """Show the types and the days."""
         return self.page(request, "torrent_browse.html", numbers=await self._statistics.get(), days=DAYS)
 
     async def statistics(self, request: Request) -> Response:
-        """Show the numbers of torrents by day, type, size and language."""
         return self.page(request, "torrent_statistics.html", numbers=await self._statistics.get())
 
     async def missing(self, request: Request, infohash: bytes | None) -> Response:
@@ -197,7 +193,7 @@ class TorrentPages:
         )
 
     def message(self, request: Request, status: int, heading: str, text: str, **values: object) -> Response:
-        """Return a page with one message; `values` replace the placeholders in its text."""
+        """Return a page with one message; `values` replace the placeholders in `text`."""
         return self.page(request, "torrent_message.html", status, heading=heading, text=text, values=values)
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
@@ -212,11 +208,10 @@ class TorrentPages:
         return self._base + path
 
     def redirect(self, path: str, status: int = 303) -> Response:
-        """Redirect to another page of the site."""
         return RedirectResponse(self.path(path), status)
 
     async def choose_language(self, request: Request) -> Response:
-        """Store the language that the visitor chose in a cookie."""
+        """Store the chosen language in a cookie."""
         code = request.path_params["code"]
         if code not in LANGUAGES_OF_SITE:
             return self.message(request, 404, "This page does not exist", "Try the search box.")

@@ -1,4 +1,4 @@
-"""The parameters of a search: read from requests, limited, and written to links."""
+"""The parameters of a search: read from requests, checked, and written to links."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from lycosa.search.torrents import SORTS, TorrentRequest
 PAGE_SIZE = 20
 PAGE_MAX = OFFSET_MAX // PAGE_SIZE
 FIELDS = ("type", "lang", "size", "files", "seeders", "age", "date", "year")
-"""The filters in forms, links and the API. The query language has the same names."""
+"""The filters in forms, links and the API, named as in the query language."""
 VALUE_MAX = 100
-"""Maximum length of a filter."""
 API_LIMIT_MAX = 100
 ORDERS = ("", "asc", "desc")
 INFOHASH_DIGITS = {40, 64}
@@ -33,7 +32,6 @@ class SearchParams(NamedTuple):
     page: int
 
     def request(self) -> TorrentRequest:
-        """Return the request for the page of results."""
         offset = (self.page - 1) * PAGE_SIZE
         return TorrentRequest(self.text, self.fields, self.sort, self.ascending, PAGE_SIZE, offset)
 
@@ -45,7 +43,6 @@ class SearchParams(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no words and no filters."""
         return not (self.text or self.fields)
 
 
@@ -62,7 +59,7 @@ def search_params(values: QueryParams) -> SearchParams:
 
 
 def number(values: QueryParams, name: str, default: int, most: int) -> int:
-    """Return a parameter as a whole number. Raises `BadQuery` if it is not a whole number, or is above `most`."""
+    """Return a parameter as a whole number of at most `most`. Raises `BadQuery` for other values."""
     text = values.get(name, "") or str(default)
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
         raise BadQuery(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")

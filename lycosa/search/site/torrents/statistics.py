@@ -1,7 +1,6 @@
 """The statistics of the site: torrents by type, language, day and size. Cached, since counting reads the index.
 
-While new numbers are counted, visitors see the older ones. A visitor waits for a count only if there are no numbers
-yet, or if they are older than AGE_MAX_S.
+While new numbers are counted, visitors see the older ones, but none older than AGE_MAX_S.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from lycosa.search.torrents import TorrentSearch
 COUNT_EVERY_S = 60.0
 """A request starts a new count if the numbers are older than this."""
 AGE_MAX_S = 600.0
-"""Maximum age of the numbers that are shown. If they are older, the visitor waits for new ones."""
+"""Maximum age of the numbers shown. If they are older, the visitor waits for new ones."""
 DAY_S = 86_400
 DAYS = 30
 SIZE_BOUNDS = (0, 10**6, 10**7, 10**8, 10**9, 4 * 10**9, 20 * 10**9, 10**11, 10**18)
@@ -41,7 +40,7 @@ class Day(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What the statistics page shows."""
+    """The numbers on the statistics page."""
 
     torrents: int
     types: dict[str, int]

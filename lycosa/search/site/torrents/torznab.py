@@ -1,5 +1,5 @@
-"""Torznab for Prowlarr, Sonarr and Radarr. An empty search returns the newest torrents. A search in a
-category includes its subcategories.
+"""Torznab for Prowlarr, Sonarr and Radarr. An empty search returns the newest torrents. A search in a category includes
+its subcategories.
 
 t=caps                          the supported searches
 t=search    q cat limit offset
@@ -64,7 +64,7 @@ _CATEGORIES = re.compile(r"\d{1,6}(?:,\d{1,6})*")
 
 
 class _Refused(Exception):
-    """A request that is answered with an error: its code, and the parameter or function that is wrong."""
+    """An error to answer with: its code, and the wrong parameter or function."""
 
     def __init__(self, code: int, about: str = "") -> None:
         super().__init__(about)
@@ -72,7 +72,7 @@ class _Refused(Exception):
 
 
 class Torznab:
-    """See the module."""
+    """Answers Torznab requests."""
 
     def __init__(self, search: TorrentSearch, title: str, log: Callable[[Exception], None]) -> None:
         self._search, self._title, self._log = search, title, log
@@ -108,7 +108,7 @@ class Torznab:
 
 
 def bad_credentials() -> Response:
-    """Return the answer to a request with a wrong key."""
+    """Return the answer to a wrong key."""
     return _error(CREDENTIALS)
 
 
@@ -124,7 +124,7 @@ def _request(values: Mapping[str, str], accepted: tuple[str, ...]) -> TorrentReq
     if offset > OFFSET_MAX:
         raise _Refused(INCORRECT, "offset")
     fields = {"cat": categories} if categories else {}
-    # Clients poll for new torrents, so all results are sorted by date, with and without words.
+    # Clients poll for new torrents, so all results are sorted by date.
     return TorrentRequest(text, fields, "date", limit=min(max(limit, 1), LIMIT_MAX), offset=offset, strict=True)
 
 

@@ -17,7 +17,6 @@ from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import StoredFile, StoredTorrent
 
 FILES_SHOWN_MAX = 1000
-"""Maximum number of files in the tree of a torrent."""
 FOLDERS_DEEP_MAX = 12
 """Maximum depth of folders in the tree. Deeper folders are joined into one name."""
 MATCHING_FILES = 3
@@ -78,7 +77,7 @@ def torrent_view(torrent: StoredTorrent, highlighter: Highlighter | None) -> Tor
 
 
 def facts_of_torrent(torrent: StoredTorrent) -> ContentFacts:
-    """Return the facts about the content of a torrent."""
+    """Return the facts about the content; empty if unknown."""
     return torrent.record.content or ContentFacts()
 
 
@@ -96,7 +95,7 @@ def magnet_uri(torrent: StoredTorrent) -> str:
 
 
 def file_tree(torrent: StoredTorrent, highlighter: Highlighter | None) -> Folder:
-    """Return the first files as a tree."""
+    """Return the first FILES_SHOWN_MAX files as a tree."""
     root = Folder("")
     for file in torrent.record.files[:FILES_SHOWN_MAX]:
         *above, name = [part for part in file.path.split("/") if part] or ["Unnamed"]
@@ -128,7 +127,6 @@ def _shallow(parts: Sequence[str]) -> Iterable[str]:
 
 
 def _matching(torrent: StoredTorrent, highlighter: Highlighter) -> list[str]:
-    """Return the names of the first files that match a term which the name of the torrent lacks."""
     names = _file_names(torrent.record.files[:FILES_READ_MAX])
     adding = (highlighter.title(name) for name in names if highlighter.adds(torrent.record.name, name))
     return list(islice(adding, MATCHING_FILES))

@@ -4,9 +4,9 @@ Administration is off until an administrator has a password. It is refused over 
 the operator allows it. Forms carry the token of their session, and browsers send the cookie only from pages of this
 site.
 
-A client with too many failed logins must wait (429). Failed logins of other clients never lock anybody out: too many of
-them only delay each login, by at most DELAY_MAX_S. A client on this machine may be a reverse proxy that does not
-forward client addresses, so its logins are also only delayed.
+A client with too many failed logins must wait (429). Failed logins of other clients lock nobody out: too many of them
+only delay each login, by at most DELAY_MAX_S. Logins from this machine are also only delayed: they may come through a
+reverse proxy that does not forward client addresses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ALL_FAILURES_PER_MINUTE, ALL_FAILURES_AT_ONCE = 40, 100
 """Limits for failed logins of all clients. Beyond them, each login is delayed."""
 DELAY_MAX_S = 2.0
 HASHED_AT_ONCE = 2
-"""Maximum number of passwords checked at the same time. Each check takes 64 MB and processor time."""
+"""Maximum number of passwords checked at the same time: each check takes 64 MB and processor time."""
 LOGINS_MAX = 200
 """Maximum number of logins in progress. Further logins get 429 with `Retry-After: 1`."""
 ALL_CLIENTS = "all"
@@ -41,7 +41,7 @@ Page = Callable[[Request, AdminSession], Awaitable[Response]]
 
 
 class AdminAccess:
-    """See the module."""
+    """Login, logout, and handlers that require a session."""
 
     def __init__(self, site: SiteStore, options: AdminOptions, pages: TorrentPages, too_many: TooMany) -> None:
         self._site, self._options, self._pages, self._too_many = site, options, pages, too_many
@@ -71,7 +71,6 @@ class AdminAccess:
         return respond
 
     async def login(self, request: Request) -> Response:
-        """Show the login form, or log in."""
         if refused := await self._refused(request):
             return refused
         if request.method != "POST":
@@ -85,7 +84,6 @@ class AdminAccess:
             self._under_way -= 1
 
     async def logout(self, request: Request, _session: AdminSession) -> Response:
-        """End the session."""
         await asyncio.to_thread(self._site.close_session, request.cookies.get(COOKIE, ""))
         response = self._pages.redirect("/admin/login")
         response.delete_cookie(COOKIE, path=self._pages.path("/admin"))

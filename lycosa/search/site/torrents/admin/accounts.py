@@ -19,13 +19,13 @@ NAME_MAX = 60
 
 
 class AdminAccounts:
-    """See the module."""
+    """Pages that show and change administrators and keys."""
 
     def __init__(self, site: SiteStore, pages: TorrentPages) -> None:
         self._site, self._pages = site, pages
 
     async def users(self, request: Request, session: AdminSession) -> Response:
-        """Show, add or remove administrators, or change a password, which ends the sessions of that administrator."""
+        """Show, add or remove administrators, or change a password, which ends the administrator's sessions."""
         if request.method != "POST":
             return await self._users_page(request, session)
         form = await form_of(request)
@@ -50,7 +50,6 @@ class AdminAccounts:
         return self._pages.redirect("/admin/users?said=password-changed")
 
     async def keys(self, request: Request, session: AdminSession) -> Response:
-        """Show, create or remove keys."""
         if request.method != "POST":
             return await self._keys_page(request, session)
         form = await form_of(request)

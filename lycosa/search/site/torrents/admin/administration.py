@@ -28,7 +28,7 @@ from lycosa.search.torrents import TorrentSearch
 
 
 class Administration:
-    """See the module."""
+    """Routes of takedown requests and administration."""
 
     def __init__(self, parts: AdminParts, search: TorrentSearch, pages: TorrentPages, too_many: TooMany) -> None:
         self._site = parts.site
@@ -37,7 +37,6 @@ class Administration:
         self._accounts, self._tasks = AdminAccounts(parts.site, pages), Tasks(parts, search, pages)
 
     def pages(self) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
-        """Return the handlers of GET and POST by path."""
         guarded, takedowns = self._access.guarded, self._takedowns
         return {
             "/takedown": takedowns.ask,

@@ -1,4 +1,4 @@
-"""Reads the forms of visitors and administrators. The size of a form is limited, and its content is untrusted."""
+"""Reads the forms of visitors and administrators. Their size is limited, and their content is untrusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts that administration needs, and the ports of its long tasks: rules about names, and index rebuilds."""
+"""What administration needs, and the ports of its long tasks: rules about names, and index rebuilds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from lycosa.search.site.torrents.admin.site_store import SiteStore
 from lycosa.storage.ports import RecordStore
 
 EXAMPLES_MAX = 20
-"""Maximum number of torrents that a dry run shows."""
 
 
 class AdminOptions(NamedTuple):
-    """Whether a takedown request hides torrents at once, and whether administration works over plain HTTP."""
+    """`hide_at_once`: takedown requests hide torrents at once. `over_http`: administration works over plain HTTP."""
 
     hide_at_once: bool = False
     over_http: bool = False
@@ -75,15 +74,14 @@ class NameRules(Protocol):
 class IndexRebuild(Protocol):
     """Rebuilds the index in the background. The old one is searched until the new one replaces it."""
 
-    async def start(self) -> None:
-        """Start a rebuild, unless one is running."""
+    async def start(self) -> None: ...
 
     async def progress(self) -> TaskProgress | None:
         """Return the progress of the last rebuild; None if there was none."""
 
 
 class AdminParts(NamedTuple):
-    """What administration needs: the database of the site, the record store, and the long tasks."""
+    """The database of the site, the record store, and the long tasks."""
 
     site: SiteStore
     store: RecordStore
@@ -106,4 +104,4 @@ SAID: Mapping[str, str] = {
     "rule-removed": "The rule was removed. The torrents that it removed stay on the deny-list.",
     "rule-discarded": "The rule was discarded.",
 }
-"""Messages that a page shows after a change. The key is the value of the URL parameter `said`."""
+"""Messages that a page shows after a change, by the value of the URL parameter `said`."""

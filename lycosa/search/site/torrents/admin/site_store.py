@@ -5,8 +5,7 @@
     api_keys    hash of the key, name, time of creation
     takedowns   time, infohashes, reason, contact (until the decision), decision, time of the decision
 
-The methods block. Nothing else about visitors is stored. Only the system user that runs the site can read the file.
-Deleted data is overwritten.
+The methods block. Nothing else about visitors is stored. Deleted data is overwritten.
 """
 
 from __future__ import annotations
@@ -64,14 +63,14 @@ class Takedown(NamedTuple):
 
 
 class SiteStore:
-    """See the module. Raises `StateError`."""
+    """Reads and writes the database. Raises `StateError`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._turn = threading.Lock()
-        with suppress(OSError):  # if this fails, so does SQLite, which says why
+        with suppress(OSError):  # if this fails, SQLite fails too, and says why
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-        for suffix in ("", "-wal", "-shm"):  # an older Lycosa, or a copy command, may have let others read the files
+        for suffix in ("", "-wal", "-shm"):  # files of an older Lycosa, or copies, may be readable for others
             with suppress(OSError):
                 path.with_name(path.name + suffix).chmod(PRIVATE)
         try:
@@ -80,7 +79,7 @@ class SiteStore:
             raise self._error(error) from error
 
     def set_password(self, name: str, hashed: str) -> None:
-        """Add an administrator, or change a password. Ends the sessions of this administrator."""
+        """Add an administrator, or change a password. Ends the administrator's sessions."""
         self._end_sessions(name, "REPLACE INTO users VALUES (?, ?) RETURNING 1", [name, hashed])
 
     def password(self, name: str) -> str | None:
@@ -89,16 +88,15 @@ class SiteStore:
         return rows[0][0] if rows else None
 
     def change_password(self, name: str, hashed: str) -> bool:
-        """Change a password, and end the sessions. Return False if there is no such administrator."""
+        """Change a password, and end the administrator's sessions. Return False if there is no such administrator."""
         return self._end_sessions(name, "UPDATE users SET password = ? WHERE name = ? RETURNING 1", [hashed, name])
 
     def remove_user(self, name: str) -> bool:
-        """Remove an administrator, and end the sessions. Return False if this is the last one, who is not removed."""
+        """Remove an administrator, and end the sessions. The last one is not removed: return False."""
         query = "DELETE FROM users WHERE name = ? AND (SELECT count(*) FROM users) > 1 RETURNING 1"
         return self._end_sessions(name, query, [name]) or name not in self.users()
 
     def users(self) -> list[str]:
-        """Return the names of the administrators."""
         return [name for (name,) in self._run("SELECT name FROM users ORDER BY name")]
 
     def open_session(self, name: str, hashed: str, now: float) -> str | None:
@@ -110,13 +108,11 @@ class SiteStore:
         return token if self._run(query, row) else None
 
     def session(self, token: str, now: float) -> AdminSession | None:
-        """Return the session of a cookie; None if it is unknown or has ended."""
         query = "SELECT name, form_token FROM sessions WHERE token = ? AND ends > ?"
         rows = self._run(query, [_hashed(token), now])
         return AdminSession(*rows[0]) if rows else None
 
     def close_session(self, token: str) -> None:
-        """End a session."""
         self._run("DELETE FROM sessions WHERE token = ?", [_hashed(token)])
 
     def add_api_key(self, name: str, now: float) -> str | None:
@@ -130,11 +126,10 @@ class SiteStore:
         self._run("DELETE FROM api_keys WHERE name = ?", [name])
 
     def api_keys(self) -> list[str]:
-        """Return the names of the keys."""
         return [name for (name,) in self._run("SELECT name FROM api_keys ORDER BY name")]
 
     def accepts_key(self, key: str) -> bool:
-        """Return whether a program with this key may search. If there are no keys, every program may."""
+        """Return whether a program with this key may search. Without any keys, every program may."""
         query = "SELECT count(*), coalesce(sum(key = ?), 0) FROM api_keys"
         [(keys, found)] = self._run(query, [_hashed(key)])
         return not keys or bool(found)
@@ -156,11 +151,11 @@ class SiteStore:
         return [Takedown(row[0], row[1], tuple(row[2].split()), *row[3:]) for row in [*waiting, *decided]]
 
     def takedown(self, number: int) -> Takedown | None:
-        """Return an undecided request; None if there is none with this number."""
+        """Return the undecided request with this number, or None."""
         return next((each for each in self.takedowns() if each.id == number and not each.decision), None)
 
     def decide(self, number: int, decision: str, now: float) -> None:
-        """Store a decision, and delete the contact. A request that was decided before does not change."""
+        """Store a decision, and delete the contact. A decided request does not change."""
         query = "UPDATE takedowns SET decision = ?, decided = ?, contact = '' WHERE id = ? AND decision = ''"
         self._run(query, [decision, int(now), number])
 
@@ -170,7 +165,6 @@ class SiteStore:
             self._run("PRAGMA wal_checkpoint(TRUNCATE)")  # the WAL still has the deleted texts
 
     def close(self) -> None:
-        """Release the file."""
         with self._turn:
             self._database.close()
 

@@ -34,7 +34,7 @@ class DenyPreview(NamedTuple):
 
 
 class Takedowns:
-    """See the module."""
+    """Pages for takedown requests and for the deny-list."""
 
     def __init__(self, parts: AdminParts, pages: TorrentPages, too_many: TooMany) -> None:
         self._site, self._store, self._options = parts.site, parts.store, parts.options
@@ -43,7 +43,6 @@ class Takedowns:
         self._all = RequestLimit(TAKEDOWNS_PER_MINUTE * ALL_FACTOR, TAKEDOWNS_AT_ONCE * ALL_FACTOR)
 
     async def ask(self, request: Request) -> Response:
-        """Show the form for a takedown request, or store a request."""
         if request.method != "POST":
             return self._form(request, request.query_params.get("infohash", "")[:64])
         if wait_s := self._each.wait_s(client_of(request)) or self._all.wait_s(ALL_CLIENTS):
@@ -55,7 +54,7 @@ class Takedowns:
         decision = "accepted" if self._options.hide_at_once else ""
         contact = "" if decision else form.get("contact", "").strip()[:CONTACT_MAX]
         kept = (infohashes, reason[:REASON_MAX], contact, decision, time.time())
-        if decision:  # before the request is stored: after a crash in between, no accepted request is without effect
+        if decision:  # deny first: a crash must not leave an accepted request without effect
             await self._store.deny(map(bytes.fromhex, infohashes), reason="a takedown request")
         try:
             await asyncio.to_thread(self._site.add_takedown, *kept)
@@ -67,13 +66,11 @@ class Takedowns:
         return self._pages.message(request, 202, "Request received", "An administrator will decide on it.")
 
     async def overview(self, request: Request, session: AdminSession) -> Response:
-        """Show the requests."""
         takedowns = await asyncio.to_thread(self._site.takedowns)
         said = SAID.get(request.query_params.get("said", ""), "")
         return self._pages.page(request, "admin_requests.html", session=session, takedowns=takedowns, said=said)
 
     async def decide(self, request: Request, _session: AdminSession) -> Response:
-        """Accept or refuse a request."""
         form = await form_of(request)
         number, accepts = form.get("id", ""), form.get("decision") == "accepted"
         found = None
@@ -81,7 +78,7 @@ class Takedowns:
             found = await asyncio.to_thread(self._site.takedown, int(number))
         if found is None:
             return self._pages.redirect("/admin?said=gone")
-        if accepts:  # before the decision is stored: a crash in between leaves the request undecided
+        if accepts:  # deny first: a crash leaves the request undecided
             await self._store.deny(map(bytes.fromhex, found.infohashes), reason=f"takedown {found.id}")
         decision = "accepted" if accepts else "refused"
         await asyncio.to_thread(self._site.decide, found.id, decision, time.time())

@@ -1,4 +1,4 @@
-"""The pages of long tasks: dry runs and application of rules about names, and index rebuilds."""
+"""The pages of long tasks: rules about names, with dry runs, and index rebuilds."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 class Tasks:
-    """See the module."""
+    """Pages that show long tasks, start them, and apply their results."""
 
     def __init__(self, parts: AdminParts, search: TorrentSearch, pages: TorrentPages) -> None:
         self._rules, self._rebuild, self._search, self._pages = parts.rules, parts.rebuild, search, pages
 
     async def rules(self, request: Request, session: AdminSession) -> Response:
-        """Show the rules and the trial; try, apply, discard or remove a rule."""
         if self._rules is None:
             raise HTTPException(404)
         if request.method != "POST":
@@ -40,7 +39,6 @@ class Tasks:
             return await self._rules_page(request, session, form, str(error))
 
     async def index(self, request: Request, session: AdminSession) -> Response:
-        """Show the index and the progress of a rebuild, or start one."""
         if self._rebuild is None:
             raise HTTPException(404)
         if request.method == "POST":
