@@ -199,8 +199,7 @@ def hashed_key(infohash: bytes) -> bytes:
 
 
 def other_keys(torrents: Iterable[Sequence[bytes]]) -> dict[bytes, bytes]:
-    """Map each key of a hybrid torrent to the key of its other infohash. `torrents` are the infohashes of each torrent.
-    """
+    """Return the other key for each key of a hybrid torrent. `torrents` are the infohashes of each torrent."""
     pairs = [(key_of(v1), key_of(v2)) for v1, v2 in (each for each in torrents if len(each) == 2)]
     return dict(pairs) | {v2: v1 for v1, v2 in pairs}
 

@@ -1,6 +1,6 @@
 """Splits names into words, and finds listed words in them.
 
-A name is compared in lower case and compatibility form (NFKC). Spaces replace dots and underscores, and [] replace 【】.
+A name is compared in lower case and compatibility form (NFKC). Spaces replace dots and underscores, [] replace 【】.
 Words are runs of letters and digits. A run of Chinese, Japanese or Korean characters is one word; listed words are
 found inside it. A listed word may have several parts ("web dl").
 
