@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 
 def printable(text: str) -> str:
-    """Return text with "?" in place of unprintable characters, because the text may come from the network."""
+    """Replace unprintable characters by "?", because the text may come from the network."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 

@@ -1,4 +1,4 @@
-"""Repeats a Ctrl-C that Python has lost: Python ignores exceptions in destructors, import locks and some callbacks.
+"""Repeat a Ctrl-C that Python has lost: Python ignores exceptions in destructors, import locks and some callbacks.
 
 A `KeyboardInterrupt` raised there is only reported as "Exception ignored in ...", and the command would continue.
 

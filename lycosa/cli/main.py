@@ -3,8 +3,7 @@
     0 all done   1 finished, but some requests are dead   2 bad usage or settings
     3 cannot start or continue   130 interrupted (the same command resumes)
 
-The traceback of an internal error is written to a file, and the line names the file. With LYCOSA_DEBUG=1 it is written
-to standard error.
+The traceback of an internal error is written to a file that the line names; with LYCOSA_DEBUG=1, to standard error.
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ class Verbs(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb. Raises `UsageError` with a suggestion."""
         name = args[0]
         if name == "help":  # `lycosa help crawl` is `lycosa crawl --help`
             if not args[1:]:
@@ -183,7 +181,6 @@ def _unknown_verb(name: str) -> str:
 
 
 def _lycosa_errors(error: BaseException) -> Iterator[LycosaError]:
-    """Yield the `LycosaError`s in an exception, which may be a group."""
     if isinstance(error, LycosaError):
         yield error
     if isinstance(error, BaseExceptionGroup):

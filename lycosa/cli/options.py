@@ -1,7 +1,6 @@
 """The options that commands share: names, help texts, groups, and the layout of help.
 
-Values are not checked here. They are passed to `config.load` as written, so a mistake gets the same message in an
-option as in any other source of settings.
+`config.load` checks the values, so a mistake gets the same message as in any other source of settings.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ FLAGS = (
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
     Flag("log_json", DISPLAY, "", "Log one JSON object per line."),
 )
-"""The settings that are also options. -o and -O set `output` and `overwrite` together; -s sets any setting."""
+"""Settings that are also options. -o and -O set `output` and `overwrite` together; -s sets any setting."""
 
 COMMON_OPTIONS = frozenset(
     [
@@ -144,10 +143,8 @@ ALL_OPTIONS = "lycosa.cli.all_options"
 """The value of `obj` in a click context whose help lists all options."""
 
 NEEDS_VALUE = frozenset({"proxy", "proxy_pool"})
-"""Options whose value must not be empty.
-
-An empty value is usually an unset shell variable, and the crawl would run without a proxy.
-"""
+"""Options whose value must not be empty: it is usually an unset shell variable, and the crawl would run without a
+proxy."""
 
 
 class GroupedOption(click.Option):
@@ -161,14 +158,14 @@ class GroupedOption(click.Option):
 class GroupedCommand(click.Command):
     """A command whose help lists the options under headings, in the order of their declaration.
 
-    `common` are the names of the options that `--help` lists. Options in `refused` are never listed.
+    `--help` lists the options named in `common`, and never those in `refused`.
     """
 
     common = COMMON_OPTIONS
     refused: frozenset[str] = frozenset()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups of options; the group `OTHER` comes last."""
+        """The group `OTHER` comes last."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None

@@ -93,7 +93,7 @@ def _show_all(rows: Sequence[tuple[str, Any]], places: Mapping[str, str]) -> Non
 
 
 def as_text(value: Any) -> str:
-    """Return a value as it would be written after -s."""
+    """Format a value as it would be written after -s."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -110,7 +110,6 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 def _for_json(value: Any) -> Any:
-    """Return a value that JSON can represent; a class becomes its name."""
     if isinstance(value, Mapping):
         return {str(_for_json(key)): _for_json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Shows the progress of a command that handles many rows, on standard error: a live line, or regular lines."""
+"""Show the progress of a command that handles many rows, on standard error: a live line, or regular lines."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def task_progress(
 ) -> Iterator[ShowProgress]:
     """Yield a function `show(rows, done)`: the number of rows handled, and how much of `total` is done.
 
-    `total` is a number of rows or bytes; 0 means that it is not known yet. A terminal shows a live line, other outputs
-    get a line every PLAIN_EVERY_S seconds. With `shares_terminal` the command writes rows to standard output, so there
-    is no live line if standard output is a terminal.
+    `total` is a number of rows or bytes, 0 if unknown. A terminal shows a live line, other outputs get a line every
+    PLAIN_EVERY_S seconds. `shares_terminal`: the command writes rows to standard output, so there is no live line if
+    standard output is a terminal.
     """
     started = time.monotonic()
 
@@ -49,7 +49,7 @@ def task_progress(
 
 
 def has_terminal(*, shares_terminal: bool = False) -> bool:
-    """Return whether standard error is a terminal for a live line. `shares_terminal`: as in `task_progress`."""
+    """Return whether standard error is a terminal for a live line."""
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return False
     return not (shares_terminal and sys.stdout.isatty())

@@ -24,7 +24,6 @@ def command(*, verbose: bool) -> None:
 
 
 def _libraries() -> dict[str, str]:
-    """Return the installed versions of our dependencies."""
     versions = {}
     try:
         required = [line for line in requires("lycosa") or () if "extra ==" not in line]

@@ -1,7 +1,4 @@
-"""`lycosa crawl URL...|NAME...`: crawl sites and write every page as an item, or run the spiders of a project.
-
-Also has the functions `run` and `run_spiders`, which all commands that crawl use.
-"""
+"""`lycosa crawl URL...|NAME...`, and what all commands that crawl share."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ def run_spiders(
 
 
 def settings_for(spider: type[Any] | None, flags: Mapping[str, object], sets: Sequence[str]) -> Settings:
-    """Return the settings, with the custom_settings of a spider. Raises `BadSpider` or `BadSetting`."""
+    """Load the settings, with the custom_settings of a spider. Raises `BadSpider` or `BadSetting`."""
     custom = getattr(spider, "custom_settings", None) or {}
     if not isinstance(custom, Mapping):
         raise BadSpider(f"{spider.__name__ if spider else ''}.custom_settings is not a dict")
@@ -86,7 +83,7 @@ def run(
 
 
 def _find_spiders(names: Sequence[str], sets: Sequence[str]) -> list[type[Any]]:
-    """Return the spiders of the project with these names. Raises `BadUrl` for a name that looks like an address."""
+    """Raises `BadUrl` for a name that looks like an address."""
     enter_project()
     modules = project_settings(sets).spider_modules
     if not modules:
@@ -133,7 +130,7 @@ def spider_and_settings(name: str | None, sets: Sequence[str]) -> tuple[type[Any
 
 
 def set_up_log(settings: Settings) -> None:
-    """Set up the log by the settings. Raises `StorageError`."""
+    """Set up the log. Raises `StorageError`."""
     from lycosa.app import NOTICES
     from lycosa.infra.json_log import JsonFormatter
 
@@ -144,7 +141,7 @@ def set_up_log(settings: Settings) -> None:
         except OSError as error:
             raise StorageError(f"--log-file {settings.log_file}: {error.strerror}") from None
     handler.setFormatter(JsonFormatter() if settings.log_json else logging.Formatter(LOG_FORMAT))
-    # Notices are shown at any log level: the system may have chosen the port of the metrics, and the name of a new
-    # shared crawl may be a typo.
+    # Shown at any log level: the system may have chosen the port of the metrics, and the name of a new crawl may be a
+    # typo.
     logging.getLogger(NOTICES).setLevel(logging.NOTSET if settings.quiet else logging.INFO)
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""`lycosa fetch URL`: fetch one page through the engine, with the settings and middlewares of a crawl."""
+"""`lycosa fetch URL`: fetch one page as a crawl would."""
 
 from __future__ import annotations
 

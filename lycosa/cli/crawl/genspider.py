@@ -49,7 +49,6 @@ def command(template: str, name: str, address: str) -> None:
 
 
 def _start_url(text: str) -> tuple[str, str]:
-    """Return the start URL and the allowed domain."""
     from lycosa.core.url import canonicalize
 
     url = canonicalize(text if "://" in text else f"https://{text}")
@@ -70,6 +69,5 @@ def _refuse_duplicate(settings: Settings, name: str) -> None:
 
 
 def _folder(settings: Settings) -> Path:
-    """Return the folder for new spiders."""
     package = settings.new_spider_module or next(iter(settings.spider_modules), "")
     return folder_of(package) if package else Path()

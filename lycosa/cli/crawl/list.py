@@ -1,4 +1,4 @@
-"""`lycosa list`: the spiders of a project and their files."""
+"""`lycosa list`: the spiders of a project."""
 
 from __future__ import annotations
 

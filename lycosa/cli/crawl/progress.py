@@ -26,13 +26,13 @@ from lycosa.storage.core.output import parse_outputs
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
 LEAST_SHOWN_S = 5.0
-"""The minimum remaining time, which follows from the delays of hosts, is shown if it is at least this many seconds."""
+"""The minimum remaining time, which follows from the delays of hosts, is shown from this many seconds on."""
 
 REASONS_MAX = 12
 BUGS_SHOWN = 20
 
 EXCEPTION_IN = re.compile(r"([A-Za-z_]\w* in \w+): ")
-"""The start of a page's reason if the user's code failed on the page: `ValueError in parse: ...`."""
+"""The start of a page's reason if the user's code failed: `ValueError in parse: ...`."""
 
 ROBOTS_URL = re.compile(r"(?<=^cannot fetch )\S+/(?=robots\.txt: )")
 """The host in the reason of a page whose robots.txt cannot be fetched. Reasons are counted without it."""
@@ -42,7 +42,7 @@ Observe = Callable[[Snapshot], None]
 
 @contextmanager
 def show_progress(settings: Settings) -> Iterator[Observe | None]:
-    """Yield a function that shows snapshots, but skips those that follow too soon; None with `quiet`."""
+    """Yield a function that shows snapshots, at most one per interval; None with `quiet`."""
     if settings.quiet or sys.stderr is None:
         yield None
     elif _has_live_line(settings):
@@ -53,10 +53,9 @@ def show_progress(settings: Settings) -> Iterator[Observe | None]:
 
 
 def rate_limited(seconds: float, show: Observe, *, first: float | None = None) -> Observe:
-    """Return an observer that passes one snapshot to `show` every `seconds` of the crawl's elapsed time.
+    """Pass one snapshot to `show` every `seconds` of the crawl's elapsed time, the first after `first` seconds.
 
-    The first one is passed after `first` seconds. A snapshot of a waiting or paused crawl is passed at once, since the
-    next one may be much later.
+    A snapshot of a waiting or paused crawl is passed at once, since the next one may be much later.
     """
     due = seconds if first is None else first
 
@@ -86,7 +85,7 @@ def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
 
 
 def summary_lines(summary: Summary) -> list[str]:
-    """Return lines about how the crawl ended, what happened to its URLs, and where the items and the state are."""
+    """Say how the crawl ended, what happened to its URLs, and where the items and the state are."""
     now = summary.snapshot
     here, ever = (" in this run", " in all runs") if summary.resumed else ("", "")
     lines = [_headline(summary) + ("" if summary.nothing_to_do else here)]
@@ -114,12 +113,12 @@ def summary_lines(summary: Summary) -> list[str]:
 
 
 def _again(summary: Summary) -> str:
-    """Return how to resume the crawl. Repeating a command with -O would start afresh."""
+    """Say how to resume the crawl. Repeating a command with -O would start afresh."""
     return "the same command with -o instead of -O resumes" if summary.overwritten else "the same command resumes"
 
 
 def _request_rows(summary: Summary, here: str) -> list[str]:
-    """Return how many requests were sent, how many of them succeeded, and how many duplicates were not sent."""
+    """Return how many requests were sent, how many succeeded, and how many duplicates were not sent."""
     sent, duplicates = (summary.stats.get(name, 0) for name in ("downloader/request_count", "dupefilter/filtered"))
     if not sent:
         return []
@@ -129,10 +128,7 @@ def _request_rows(summary: Summary, here: str) -> list[str]:
 
 
 def _dead_rows(summary: Summary, ever: str) -> list[str]:
-    """Return rows with the number of dead URLs, the reasons, and the first dead URLs.
-
-    If a bug in the user's code failed on several URLs, only the first one is listed.
-    """
+    """Return the number of dead URLs, the reasons, and the first dead URLs; for each bug, only the first URL."""
     causes: Counter[str] = Counter()
     for reason, number in summary.dead_reasons.items():
         causes[_cause(reason)] += number
@@ -148,7 +144,7 @@ def _dead_rows(summary: Summary, ever: str) -> list[str]:
 
 
 def _cause(reason: str) -> str:
-    """Return a reason without messages and URLs, so that it is the same for all pages with this cause."""
+    """Drop messages and URLs from a reason, so that pages with the same cause have the same text."""
     exception = EXCEPTION_IN.match(reason)
     return exception[1] if exception else ROBOTS_URL.sub("", reason)
 
@@ -159,7 +155,7 @@ def _bug_rows(bugs: Sequence[Bug]) -> list[str]:
 
 
 def _proxies(stats: Mapping[str, Any]) -> str:
-    """Return how the crawl used the proxies of its pool; "" if it has none or did not use it."""
+    """Return how the crawl used the proxies of its pool, if it did."""
     outcomes = {
         "banned": stats.get("proxy/outcomes/site", 0),
         "unreachable": stats.get("proxy/outcomes/proxy", 0),
@@ -177,7 +173,7 @@ def _proxies(stats: Mapping[str, Any]) -> str:
 
 
 def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
-    # Workers report once a second, so the last report of a killed worker may lack pages that the frontier has counted.
+    # Workers report once a second: the last report of a killed worker may lack pages that the frontier has counted.
     pages = max(page_count(totals), page_count(pages_done(reasons)))
     items, size = format_count(totals.get("items", 0), "item"), format_size(totals.get("bytes", 0))
     return f"{format_count(int(pages), 'page')}, {items}, {size} by all workers so far"
@@ -200,7 +196,6 @@ def _headline(summary: Summary) -> str:
 
 
 def _pages(now: Snapshot) -> str:
-    """Return how many changed pages were fetched, and how many unchanged ones."""
     if not now.unchanged:
         return format_count(now.pages, "page")
     if not now.pages:
@@ -226,7 +221,7 @@ def write(lines: Sequence[str]) -> None:
 
 
 def date(at: float) -> str:
-    """Return a unix time as local time."""
+    """Format a unix time as local time."""
     try:
         return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}"  # noqa: DTZ006  local time is meant
     except (OverflowError, ValueError, OSError):
@@ -246,7 +241,7 @@ def _from_now(summary: Summary) -> str:
 
 
 def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
-    """Return the remaining time; "" if the queue grows, and neither delays nor a page limit give an estimate."""
+    """Return the remaining time; "" if neither the rates, the delays nor a page limit give an estimate."""
     if snapshot.paused or snapshot.waiting_until:
         return ""
     unfinished = snapshot.queued + snapshot.leased + snapshot.delayed
@@ -272,7 +267,7 @@ def _row(name: str, text: str) -> str:
 
 
 def _has_live_line(settings: Settings) -> bool:
-    """Return whether to show a live line. It would overwrite items that are written to the same terminal."""
+    """A live line would overwrite items that are written to the same terminal."""
     items_to_stdout = not all(each.text for each in parse_outputs(settings.output))
     return (
         sys.stderr.isatty()

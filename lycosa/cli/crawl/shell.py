@@ -2,10 +2,10 @@
 
 The prompt is IPython if it is installed, else Python's own with `await`. Its names:
 
-response request sel    the page, its request, its selector
-fetch(url_or_request)   fetches another page through the engine, and replaces the three names above
-view(response)          opens the page in the browser
-spider settings         the spider that --spider names, and its settings; without --spider, defaults
+    response request sel    the page, its request, its selector
+    fetch(url_or_request)   fetches another page through the engine, and replaces the three names above
+    view(response)          opens the page in the browser
+    spider settings         the spider that --spider names, and its settings; without --spider, defaults
 """
 
 from __future__ import annotations
@@ -116,7 +116,6 @@ class Shell:
             print(result)
 
     def interact(self) -> None:
-        """Run the prompt until the end of the input."""
         try:
             ipython = import_module("IPython")
         except ImportError:
@@ -163,7 +162,7 @@ def view(response: Any) -> bool:
 
 
 def _compile(text: str) -> CodeType:
-    """Compile code: as an expression if possible, else as statements."""
+    """Compile an expression if possible, else statements."""
     try:
         return compile(text, "-c", "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)  # type: ignore[no-any-return]
     except SyntaxError:
@@ -176,7 +175,7 @@ def _execute(compiled: CodeType, names: dict[str, Any]) -> Any:
 
 
 def _call_without_loop(fetch: Callable[[], Any]) -> Any:
-    """Call a function that runs its own event loop. If a loop runs already (`await` at the prompt), use a thread."""
+    """Call a function that runs its own event loop, in a thread if a loop runs already (`await` at the prompt)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -198,7 +197,6 @@ def _selector(response: Any) -> Any:
 
 
 def _response_of(path: Path, size_max: int) -> Any:
-    """Return a file as a response. Raises `UsageError` if it is too large."""
     from lycosa import Response
 
     kind = mimetypes.guess_type(path.name)[0] or "text/html"

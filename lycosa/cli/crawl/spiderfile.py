@@ -1,4 +1,4 @@
-"""Loads the spider class of a Python file. Every error in the file becomes a `BadSpider` with a one-line message."""
+"""Load the spider class of a Python file. Every error in the file becomes a `BadSpider` with a one-line message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load_spider(location: str) -> type[Spider]:
 
 
 def describe_error(error: BaseException, folder: Path, *, default: str) -> str:
-    """Return a one-line message for an error in the user's code, with the innermost file and line in `folder`.
+    """Describe an error in the user's code in one line, with the innermost file and line in `folder`.
 
     If the error does not involve a file in `folder`, the message begins with `default`.
     """
@@ -72,8 +72,7 @@ def _run(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = module_from_spec(spec)
     folder = path.resolve().parent
-    # dataclasses look up their module in sys.modules. The folder goes last, because a queue.py beside the spider must
-    # not hide the module of Python.
+    # dataclasses look up their module in sys.modules. The folder goes last: a queue.py in it must not hide Python's.
     sys.modules[name] = module
     sys.path.append(str(folder))
     try:
@@ -91,7 +90,7 @@ def _message(error: BaseException) -> str:
 
 
 def _without_bases(spiders: dict[str, type[Spider]]) -> dict[str, type[Spider]]:
-    """Leave out classes that are base classes of other spiders in the file. They run only if the user names them."""
+    """Drop base classes of other spiders in the file; they run only if the user names them."""
     bases = {base for each in spiders.values() for base in each.__mro__[1:]}
     return {name: each for name, each in spiders.items() if each not in bases}
 

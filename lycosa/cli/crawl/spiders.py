@@ -38,7 +38,6 @@ class ProjectSpiders:
     broken: list[str] = field(default_factory=list)
 
     def named(self, name: str) -> list[FoundSpider]:
-        """Return the spiders with this name."""
         return [each for each in self.found if each.name == name]
 
     def one(self, name: str) -> type[Any]:
@@ -63,12 +62,12 @@ def enter_project() -> None:
 
 
 def project_settings(sets: Sequence[str] = ()) -> Settings:
-    """Return the settings without a spider's custom_settings."""
+    """Load the settings without a spider's custom_settings."""
     return load({}, sets=sets, environ=os.environ, folder=Path.cwd())
 
 
 def no_spiders() -> str:
-    """Return why there are no spiders here, and what to do."""
+    """Say why there are no spiders here, and what to do."""
     if find_project(Path.cwd()) is None:
         if Path("scrapy.cfg").exists():
             return f"scrapy.cfg is not read: write {OWN_FILE} beside it, with spider_modules = ['shop.spiders']"
@@ -94,7 +93,7 @@ def find_spiders(modules: Sequence[str]) -> ProjectSpiders:
 
 
 def load_named(name: str, settings: Settings) -> type[Any]:
-    """Return the spider of the project with this name. Raises `UsageError` or `BadSpider`."""
+    """Return the project's spider with this name. Raises `UsageError` or `BadSpider`."""
     if not settings.spider_modules:
         raise UsageError(f"no spider is called {name!r}: {no_spiders()}")
     return find_spiders(settings.spider_modules).one(name)

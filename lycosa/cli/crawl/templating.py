@@ -1,7 +1,6 @@
-"""Writes files from templates, for `startproject` and `genspider`. Existing files are never overwritten.
+"""Write files from templates, for `startproject` and `genspider`. Existing files are never overwritten.
 
-A template is a file in `templates/` whose name ends in `.tmpl`. Words like `$name` in it are substituted
-(string.Template).
+A template is a file in `templates/` whose name ends in `.tmpl`; words like `$name` are substituted (string.Template).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def spider_templates() -> list[str]:
 
 
 def spider_text(template: str, words: Mapping[str, str]) -> str:
-    """Return the source of a spider, made from a template."""
+    """Return the source of a spider."""
     return _filled(TEMPLATES / "spiders" / (template + SPIDER_SUFFIX), words)
 
 

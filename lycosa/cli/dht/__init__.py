@@ -1,4 +1,4 @@
-"""`lycosa dht ...`: run a node of the BitTorrent DHT, and query the network. Each command has its own file."""
+"""`lycosa dht ...`: run a node of the BitTorrent DHT, and query the network."""
 
 from __future__ import annotations
 

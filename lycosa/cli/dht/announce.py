@@ -1,4 +1,4 @@
-"""`lycosa dht announce`: announce this host as a peer of a torrent, once. Nodes forget it after about 30 minutes."""
+"""`lycosa dht announce`: announce this host as a peer of a torrent, once."""
 
 from __future__ import annotations
 

@@ -159,7 +159,6 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
 
 @asynccontextmanager
 async def _indexing(opened: Any, state: Path, index_dir: str | None) -> AsyncIterator[None]:
-    """Index the torrents during the crawl."""
     if index_dir is None:
         yield
         return
@@ -174,7 +173,6 @@ async def _indexing(opened: Any, state: Path, index_dir: str | None) -> AsyncIte
 
 
 async def _show(monitor: Any) -> None:
-    """Show the progress until cancelled."""
     from lycosa.cli.dht.node_report import show_lines
     from lycosa.cli.task_progress import has_terminal
 

@@ -12,9 +12,10 @@ from lycosa.dht.core.events import Reachability
 
 PLAIN_EVERY_S, PLAIN_LATER_EVERY_S = 10.0, 60.0
 LATER_S = 600.0
-"""Seconds after which only one line per minute is logged: a crawl may run for months. Even this is 100 MB a year."""
+"""Seconds after which only one line per minute is logged: a crawl may run for months, and even this is 100 MB a
+year."""
 SAY_AGAIN_S = 3600.0
-"""Minimum seconds between two reports of the same brake. A brake may come and go with every line."""
+"""Minimum seconds between two reports of the same brake, which may come and go with every line."""
 REFUSED = (CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED_BY_RULES, CrawlOutcome.REFUSED)
 POSTPONED = (CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP)
 FAILED = (CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO, *POSTPONED)
@@ -58,7 +59,6 @@ class PlainReport:
         self._said_at: dict[Any, float] = {}
 
     def lines(self, view: Any) -> list[str]:
-        """Return the next lines."""
         now, rates = view.snapshot, view.rates
         line = (
             f"{format_duration(view.elapsed_s)}: {format_count(now.stored, 'torrent')} stored ({_rate(rates.stored)}),"

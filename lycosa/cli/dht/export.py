@@ -62,7 +62,6 @@ def command(file: str, location: Any, kind: str | None, since: str | None, types
 
 
 def _selection(since: float, types: Sequence[str]) -> Callable[[Any], bool]:
-    """Return a function that decides whether a stored torrent is exported."""
     wanted = {ContentType[name.upper()] for name in types or TYPES}
 
     def is_wanted(torrent: Any) -> bool:

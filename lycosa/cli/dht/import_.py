@@ -96,7 +96,7 @@ async def _import(
 
 
 def _reporter(name: str, counts: Any, read: Any, show: Callable[[int, int], None]) -> Callable[[Any, int], None]:
-    """Return a function that counts a batch, shows the progress, and reports the records that cannot be read."""
+    """Count each batch, show the progress, and report the records that cannot be read."""
 
     def report(result: Any, done: int) -> None:
         shown = counts.bad

@@ -70,11 +70,10 @@ class MetadataJob:
         return self._write(metadata)
 
     def is_there(self) -> bool:
-        """Whether the file exists."""
         return os.path.exists(self.path)  # noqa: PTH110  Path.exists raises if the name is too long
 
     async def _fetch(self, session: Any) -> bytes:
-        """Return the info dict. A hybrid torrent has two swarms: if the first one fails, the second one is tried."""
+        """Return the info dict. A hybrid torrent has two swarms: the second is tried if the first fails."""
         metadata = b""
         for infohash in self.magnet.infohashes:
             try:

@@ -1,7 +1,4 @@
-"""`lycosa dht node`: run a node until SIGINT (exit 130) or SIGTERM (0), and show its state.
-
-All output goes to standard error: a live line on a terminal, otherwise a line every minute.
-"""
+"""`lycosa dht node`: run a node until SIGINT (exit 130) or SIGTERM (0), and show its state on standard error."""
 
 from __future__ import annotations
 
@@ -65,7 +62,6 @@ async def _report_join(session: Any) -> None:
 
 
 async def _show(session: Any, advice: list[AddressAdvice]) -> None:
-    """Show the state at regular intervals until the task is cancelled."""
     rates = [TrafficRates() for _ in advice]
     with show_lines() as (every_s, show):
         while True:

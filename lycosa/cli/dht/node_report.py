@@ -35,7 +35,6 @@ class TrafficRates:
         self._last: tuple[float, TrafficRate] | None = None
 
     def update(self, traffic: Traffic, now: float) -> TrafficRate:
-        """Return the rates since the last call. The first call returns 0 for each rate."""
         counts = TrafficRate(traffic.queries_in, traffic.queries_out, traffic.bytes_in, traffic.bytes_out)
         at, before = self._last or (now, counts)
         self._last = now, counts

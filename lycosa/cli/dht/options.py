@@ -1,4 +1,4 @@
-"""Shared code of the commands of `lycosa dht`: the options of a node, and how to run it."""
+"""The options of a DHT node, and how to run it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class NodeOptions(NamedTuple):
 
 
 def node_options(*, is_short: bool, state_help: str = STATE_HELP) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the options of a node to a command, as the argument `options`.
+    """Add the options of a node to a command, as the argument `options`.
 
-    `is_short`: whether the command ends soon. The node of such a command uses any free port and is read-only by
-    default, so that other nodes do not remember it. `state_help` is the help of --state.
+    `is_short`: the command ends soon. Its node uses any free port and is read-only by default, so that other nodes do
+    not remember it. `state_help` is the help of --state.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

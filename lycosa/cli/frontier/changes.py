@@ -1,7 +1,7 @@
 """`lycosa frontier requeue | drop | delete | archive | export | import | verify | compact`: change a crawl.
 
-Long operations run in slices with a commit after each. If one is interrupted, its finished slices remain, and
-repeating the command completes it. Memory use does not depend on the number of URLs.
+Long operations run in slices with a commit after each. Repeating an interrupted command completes it. Memory use does
+not depend on the number of URLs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BATCH_BYTES = 8 << 20
 """An import commits after this many rows, or after lines of this many bytes in total."""
 
 LINE_MAX = 24 << 20
-"""Maximum size of an imported line, in bytes."""
+"""Maximum bytes of an imported line."""
 
 INVALID_SHOWN = 20
 """Maximum number of invalid lines that are printed; the others are only counted."""
@@ -385,7 +385,6 @@ class Importer:
 
 
 async def _closed_segments(state: OpenState) -> dict[str, SegmentState]:
-    """Return the archived and dropped segments, which accept no URLs."""
     views = await state.operations.segments()
     return {view.name: view.state for view in views if view.state in (SegmentState.ARCHIVED, SegmentState.DROPPED)}
 

@@ -1,4 +1,4 @@
-"""Formats a crawl and its workers as a table, as plain text or as JSON.
+"""Format a crawl and its workers as a table, as plain text or as JSON.
 
 On a narrow terminal some columns are omitted. Control characters in names and URLs are replaced.
 """
@@ -153,7 +153,6 @@ def _host_json(host: HostView, now: float) -> dict[str, Any]:
 
 
 def _head(view: CrawlView, rates: Rates) -> list[Text]:
-    """Return the lines about the whole crawl."""
     rate, totals = rates.total(), view.totals
     output = [
         format_count(int(page_count(totals)), "page"),
@@ -201,7 +200,7 @@ def _hosts(view: CrawlView) -> Table:
 
 
 def _grid(*columns: tuple[str, bool], narrow: bool = False) -> Table:
-    """Return a table with these columns. If space is short, text columns are truncated, but never numbers."""
+    """If space is short, text columns are truncated, but never numbers."""
     grid = Table(box=None, padding=(0, 1 if narrow else 2, 0, 0), header_style="bold", pad_edge=False)
     for name, right in columns:
         grid.add_column(name, justify="right" if right else "left", no_wrap=right, min_width=len(name))

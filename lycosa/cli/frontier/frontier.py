@@ -1,7 +1,6 @@
 """`lycosa frontier status | segments | hosts | list | explain`: show what a crawl has done and still has to do.
 
-Works on a stopped state, through the socket of a running crawl, or on a shared frontier. The module
-`changes` has the commands that change the frontier.
+Works on a stopped state, through the socket of a running crawl, or on a shared frontier.
 """
 
 from __future__ import annotations
@@ -192,7 +191,7 @@ def explain(url: str, location: CrawlLocation, as_json: bool) -> None:
             for line in explain_url(known, now, lambda at: format_time(at, now))
         ]
         if as_json:
-            # Spiders with different fingerprint rules have different rows for this URL. The host is the same for all.
+            # Spiders with different fingerprint rules have different rows for this URL, but the same host.
             rows, host = [row_json(row) for _, known in found for row in known.rows], found[0][1].host
             print_json({"url": canonical, "why": lines, "rows": rows, "host": host and view_json(host)})
             return
@@ -232,7 +231,7 @@ async def _status(state: OpenState, *, as_json: bool) -> None:
         rate, stats = (later.done - stats.done) / RATE_OVER_S, later
     views = await operations.segments()
     not_started = sum(view.queued for view in views if view.starts_at > now)
-    # Idle: all that is left, if anything, are delayed URLs, and the URLs of segments that have not started.
+    # Idle: only delayed URLs, and the URLs of segments that have not started, are left.
     idle = not (stats.queued > not_started or stats.leased)
     lookups = stats.lookups
     known = {
@@ -296,7 +295,6 @@ def _filter_text(share: float | None) -> str:
 
 
 def _size(folder: Path) -> int:
-    """Return the disk space that the files of a folder use, in bytes."""
     total = 0
     for file in folder.rglob("*"):
         try:

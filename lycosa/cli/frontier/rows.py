@@ -39,7 +39,7 @@ TIME_SUFFIXES = ("_at", "until")
 """Suffixes of the names of time fields. In these fields 0 means no time."""
 
 SLICE = 1000
-"""Maximum number of rows read or changed in one call. The process that owns a running crawl returns fewer."""
+"""Maximum number of rows read or changed in one call. The owner of a running crawl returns fewer."""
 
 CRAWL_OPTIONS = (
     click.option("--state", "state_dir", metavar="DIR", help="State folder. [default: the only one in .lycosa/]"),
@@ -50,7 +50,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, 
 
 
 class CrawlLocation(NamedTuple):
-    """The location of a crawl: a state folder, or the server of a shared frontier and the name of the crawl there."""
+    """The location of a crawl: a state folder, or the server and name of a shared crawl."""
 
     state_dir: str | None
     frontier: str | None
@@ -58,7 +58,7 @@ class CrawlLocation(NamedTuple):
 
 
 def crawl_options(command: F) -> F:
-    """Add the options that select a crawl. The command receives them as `location`."""
+    """Add the options that select a crawl, as the argument `location`."""
 
     @wraps(command)
     def wrapped(*args: Any, state_dir: str | None, frontier: str | None, crawl_name: str | None, **options: Any) -> Any:
@@ -150,7 +150,7 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
 
 
 async def check_segment(operations: FrontierOperations, selection: Selection) -> None:
-    """Raise `UsageError` if the selected segment does not exist. Otherwise it would look like an empty segment."""
+    """Raise `UsageError` if the selected segment does not exist, because it would look like an empty segment."""
     if selection.segment is not None:
         find_segment(selection.segment, await operations.segments())
 
@@ -222,9 +222,8 @@ def print_result(fields: Mapping[str, Any], text: str, *, as_json: bool) -> None
 class TextTable:
     """A table that prints each row at once. Each column is as wide as its widest cell so far.
 
-    The cells of a column are right-aligned if its name starts with `>`. The last column is not padded. `min_widths` are
-    the minimum column widths by name, for tables that are written row by row. The text in the column with index `style`
-    selects the colour of its row in `colors`.
+    A `>` before the name of a column right-aligns its cells. `min_widths` has minimum widths by name, for tables that
+    are written row by row. The text in the column with index `style` selects the colour of its row in `colors`.
     """
 
     def __init__(

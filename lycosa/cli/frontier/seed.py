@@ -54,7 +54,7 @@ def command(
 
 
 def _lines(urls: Sequence[str], file: str | None) -> AbstractContextManager[BinaryIO]:
-    """Return the lines to import. Raises `UsageError` for wrong arguments, and for an invalid URL among them."""
+    """Raises `UsageError` for wrong arguments, and for an invalid URL among them."""
     if bool(urls) == (file is not None):
         raise UsageError("seed needs URLs, or --file FILE (- for standard input)" + (", not both" if urls else ""))
     if file is not None:

@@ -1,7 +1,6 @@
 """`lycosa top redis://...`: watch the workers of a shared crawl, their rates, and the remaining URLs.
 
-On a terminal the command shows a table that refreshes itself; elsewhere, or with --once, one snapshot. The command does
-not join the crawl.
+On a terminal the command shows a table that refreshes itself; elsewhere, or with --once, one snapshot.
 """
 
 from __future__ import annotations
@@ -142,7 +141,6 @@ async def _once(crawl: Any) -> tuple[CrawlView, Rates]:
 
 
 async def _views(crawl: Any) -> AsyncIterator[tuple[CrawlView, Rates]]:
-    """Yield the current view every EVERY_S."""
     rates = Rates()
     while True:
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""`lycosa proxies ...`: fill, inspect, check and serve a proxy pool. Each command has its own file."""
+"""`lycosa proxies ...`: fill, inspect, check and serve a proxy pool."""
 
 from __future__ import annotations
 

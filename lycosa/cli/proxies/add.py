@@ -28,11 +28,11 @@ FAULTS_SHOWN = 20
 """Maximum number of invalid lines shown per list. The others are only counted."""
 
 BATCH = 2_000
-"""Number of proxies added in one call. The progress is shown after each call."""
+"""Number of proxies added in one call, after which the progress is shown."""
 
 
 class ParsedList(NamedTuple):
-    """The proxies and the faults of one source. `name` does not contain a login."""
+    """The proxies and the faults of one source. `name` has no login."""
 
     name: str
     proxies: list[Proxy]
@@ -102,7 +102,7 @@ def command(
 
 
 def _read(source: str, scheme: str) -> ParsedList:
-    """Return the proxies of a source. Raises `UsageError`."""
+    """Raises `UsageError`."""
     if source == STREAM or (source and _exists(source)):
         name = "standard input" if source == STREAM else source
         with open_input(source) as stream:  # reads one byte more than allowed, to detect longer input
@@ -116,7 +116,7 @@ def _read(source: str, scheme: str) -> ParsedList:
 
 
 def _bad_source(source: str, error: BadProxy) -> str:
-    """Return the message for a source that is neither a file nor a proxy, by what it looks like."""
+    """Explain that a source is neither a file nor a proxy, by what it looks like."""
     if "://" in source:
         return f"{error}; and there is no file of this name"
     suggestion = suggest_file(source)
@@ -151,7 +151,7 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _is_list_url(source: str) -> bool:
-    """Return whether this is the URL of a list. The address of a proxy has neither a path nor a query."""
+    """Return whether this is the URL of a list: the address of a proxy has neither a path nor a query."""
     try:
         parts = urlsplit(source)
     except ValueError:

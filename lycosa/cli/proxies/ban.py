@@ -1,4 +1,4 @@
-"""`lycosa proxies ban`: ban proxies for a target, for a time or until the ban is lifted."""
+"""`lycosa proxies ban`: ban proxies for a target."""
 
 from __future__ import annotations
 

@@ -106,7 +106,6 @@ def _result(finding: Finding, checks: Checks) -> str:
 
 
 def _problem(finding: Finding, checks: Checks) -> str:
-    """Return all problems of a proxy, "" if there are none."""
     sites = [f"{target}: {problem}" for target, problem in finding.sites.items() if problem]
     changes = [f"alters the {each}" if each in GRAVE else each for each in finding.changes]
     problems = [finding.unfit(checks), finding.problem, *changes, *sites]
@@ -114,7 +113,7 @@ def _problem(finding: Finding, checks: Checks) -> str:
 
 
 def _table(views: Sequence[ProxyView], timeout_s: float) -> TextTable:
-    """Return a table whose columns are wide enough for all results of these proxies."""
+    """The columns are wide enough for all results of these proxies."""
     addresses = [address for view in views for address in (view.proxy.host, view.exit_ip)]
     widths = {
         "result": max(map(len, SUMMARY)),

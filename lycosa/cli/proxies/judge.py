@@ -78,7 +78,7 @@ async def _serve(opening: AbstractAsyncContextManager[Any]) -> int:
 
 
 def _parse_public(text: str) -> str:
-    """Return a host name or an IP address. Raises `UsageError` for anything else, such as a URL or a port."""
+    """Parse a host name or an IP address. Raises `UsageError` for anything else, such as a URL or a port."""
     host = text.strip("[]")
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(host))
@@ -97,7 +97,7 @@ def _reachable(host: str) -> str:
 
 @contextlib.contextmanager
 def _folder(keep: str | None) -> Iterator[Path]:
-    """Yield the folder for the key and the certificate, from --keep or temporary. Only its owner can read it."""
+    """Yield the folder for the key and the certificate, which only its owner can read."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="lycosa-judge-") as folder:
             yield Path(folder)

@@ -111,7 +111,6 @@ class ChangeReporter:
             progress.write([one_line(f"source {result.source}: {text}"), *faults])
 
     def report_finding(self, finding: Finding) -> None:
-        """Report the result of a check."""
         works = f"works ({finding.anonymity}, {', '.join(finding.protocols)})"
         problems = [f"{target}: {problem}" for target, problem in finding.sites.items() if problem]
         text = "; ".join([finding.outcome(self._checks).reason or works, *problems])
@@ -119,7 +118,6 @@ class ChangeReporter:
             progress.write([one_line(f"{finding.proxy.name}: {text}")])
 
     def report_forgotten(self, keys: Sequence[str]) -> None:
-        """Report that dead proxies were forgotten."""
         progress.write([f"{format_count(len(keys), 'dead proxy')} forgotten"])
 
     def _is_new(self, name: str, text: str) -> bool:

@@ -84,7 +84,7 @@ def pool_address(option: str | None) -> str:
 
 @asynccontextmanager
 async def open_project_pool(address: str, *, create: bool = False) -> AsyncIterator[ProxyPool]:
-    """Open a pool with the policies of the project. `create`: whether a missing pool is created."""
+    """Open a pool with the policies of the project. `create`: create a missing pool."""
     from lycosa.app.proxies.pools import open_pool, project_policies
 
     pool = await open_pool(address, project_policies(Path()), report_line, create=create)
@@ -95,7 +95,7 @@ async def open_project_pool(address: str, *, create: bool = False) -> AsyncItera
 
 
 def run(option: str | None, action: Callable[[ProxyPool], Awaitable[T]], *, create: bool = False) -> T:
-    """Open the pool and run an action on it. `create`: whether a missing pool is created."""
+    """Open the pool and run an action on it. `create`: create a missing pool."""
     address = pool_address(option)
 
     async def open_and_run() -> T:
@@ -122,7 +122,7 @@ def stop_signal(on_second_signal: Callable[[], object] = lambda: None) -> asynci
 
 
 def parse_bind(bind: str, example: str) -> tuple[str, int]:
-    """Return the host and the port of ADDR:PORT. Raises `UsageError`."""
+    """Parse ADDR:PORT. Raises `UsageError`."""
     host, _, port = bind.rpartition(":")
     if not (host and port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         raise UsageError(f"--bind {bind}: write ADDR:PORT, such as {example}")
@@ -130,7 +130,7 @@ def parse_bind(bind: str, example: str) -> tuple[str, int]:
 
 
 def parse_tags(texts: Sequence[str]) -> dict[str, str]:
-    """Return the tags of `--tag NAME=VALUE`. Raises `UsageError`."""
+    """Parse the values of `--tag NAME=VALUE`. Raises `UsageError`."""
     tags = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -141,7 +141,7 @@ def parse_tags(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_target(text: str | None) -> str | None:
-    """Return a target. Raises `UsageError` for a URL, and for a name that is empty or too long."""
+    """Check a target. Raises `UsageError` for a URL, and for a name that is empty or too long."""
     if text is None:
         return None
     if not 0 < len(text.strip()) <= len(text) <= TARGET_MAX:
@@ -201,7 +201,7 @@ def _find(text: str, proxies: Sequence[Proxy]) -> Proxy:
 
 
 def report_limit(shown: int, total: int) -> None:
-    """If not all rows are shown, report it on standard error."""
+    """Report on standard error that not all rows are shown, if so."""
     if shown < total:
         progress.write([f"only the first {shown:,} of {total:,} are shown: --limit 0 shows all"])
 

@@ -27,7 +27,6 @@ DEFAULT = Limits()
 
 
 def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86_400.0) -> Callable[[Any], Any]:
-    """Return the option for a field of `Limits`."""
     default = getattr(DEFAULT, field)
     kind: Any = click.IntRange(int(low), int(high)) if isinstance(default, int) else Number(low, high)
     return click.option(name, field, type=kind, default=default, show_default=True, metavar="N", help=help_)
@@ -136,7 +135,7 @@ def _read_accounts(users: Sequence[str], file: str | None) -> dict[str, str]:
 
 
 def _allowed_private(entries: Sequence[str]) -> AllowedPrivate:
-    """Return the allowed private destinations. Raises `UsageError`."""
+    """Raises `UsageError`."""
     if EVERYWHERE in entries:
         return AllowedPrivate([EVERYWHERE])
     try:

@@ -53,7 +53,7 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
         key = checked_key(key, f"--key-file {key_file}" if key_file else KEY_VARIABLE)
     host, port = parse_bind(bind, BIND)
     access = Access(bool(key), f"set {KEY_VARIABLE}", "the key")
-    # The port may be in use: this is found out before the pool is opened.
+    # Before the pool is opened, find out whether the port is in use.
     listener = listen(host, port, f"--bind {bind}", access, advice=f"--bind {host}:0")
     return asyncio.run(_serve(where, key, listener, access))
 

@@ -32,5 +32,5 @@ def chosen_index(index_dir: str | None) -> IndexPlace:
 
 
 def folder_settings() -> Settings:
-    """Return the settings of lycosa.toml and the environment. Raises `BadSetting`."""
+    """Load the settings of lycosa.toml and the environment. Raises `BadSetting`."""
     return load({}, environ=os.environ, folder=Path.cwd())

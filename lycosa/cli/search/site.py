@@ -108,9 +108,9 @@ def command(
 
 
 def _guard(address: str, names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return a wrapper that makes a site refuse requests under names other than `names`.
+    """Make a site refuse requests under names other than `names`.
 
-    If a site is open to other machines and `names` is empty, any name is accepted.
+    A site that is open to other machines accepts any name if `names` is empty.
     """
     from lycosa.infra.web.host_guard import HostGuard
     from lycosa.infra.web.listening import is_remote

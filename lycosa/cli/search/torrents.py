@@ -22,10 +22,7 @@ BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
 
 class IndexOptions(NamedTuple):
-    """The folder, engine and analysis of an index.
-
-    None means those of the existing index, or the default for a new one.
-    """
+    """The folder, engine and analysis of an index; None: those of the existing index, or the default for a new one."""
 
     index_dir: str | None
     engine: str | None
@@ -137,7 +134,7 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, 
 
 
 def add_admin(location: Any, index_dir: str | None, name: str) -> int:
-    """Ask for the password of an administrator, or read it from the first line of a pipe. Store it."""
+    """Ask for the password of an administrator, or read it from the first line of a pipe, and store it."""
     from lycosa.app.index_places import local_folder
     from lycosa.app.torrent_search import torrent_index_place
     from lycosa.app.torrent_site import set_admin_password
