@@ -1,8 +1,6 @@
-"""The frontier of one process: the port `Frontier` over a `FrontierStore`.
+"""The frontier of one process: the port `Frontier` over a `FrontierStore`, which only keeps the records.
 
-`core` schedules hosts and manages leases (`HostScheduler`, `LeaseManager`); `core.states` defines the allowed
-transitions. This module connects them to a store, which only keeps the records. The stores are in `memory.py` and
-`lsm/frontier.py`.
+The stores are in `memory.py` and `lsm/frontier.py`.
 """
 
 from __future__ import annotations
@@ -45,10 +43,10 @@ BLOCK_MAX_S = 3600.0
 """Maximum remaining seconds of a host's block when a state is opened: the largest Retry-After that is honoured."""
 
 HOSTS_KEPT_MAX = 20_000
-"""Idle hosts are removed from memory only above this number of hosts, because most of them get work again soon."""
+"""Only above this number of hosts, idle hosts are removed from memory: most of them get work again soon."""
 
 DELAY_MAX_S = 3600.0
-"""Maximum delay in seconds between two starts. `set_delay` reduces longer delays to this value."""
+"""Maximum delay in seconds between two starts; `set_delay` reduces longer delays."""
 
 ADDRESS_MAX_S = 3600.0
 """Maximum remaining validity of an address, in seconds, when a state is opened."""
@@ -85,13 +83,13 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those of the fingerprints that are known in memory. The others may be known on disk."""
+        """Return those fingerprints that are known in memory. The others may be known on disk."""
 
     def stored(self, segment: str, prefix: bytes) -> list[bytes]:
         """Return the fingerprints on disk that start with `prefix`, as 8 bytes each."""
 
     def put_back(self, key: Key, record: UrlRecord) -> float:
-        """LEASED -> QUEUED. Return its rank, `NOT_READY` if its segment was dropped."""
+        """LEASED -> QUEUED. Return the rank, `NOT_READY` if the segment was dropped."""
 
     def mark_done(self, key: Key, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
         """LEASED -> DONE."""
@@ -106,40 +104,34 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """DELAYED and RETRY -> QUEUED for a bounded number of due records. Start the segments that are due."""
 
     def next_due(self) -> float | None:
-        """Return when `promote_due` has something to do next; None for never."""
+        """When `promote_due` next has something to do; None for never."""
 
     def load_host(self, host: str) -> SavedHost:
-        """Return the stored data of the host, or `SavedHost()` if there is none."""
+        """Return the stored data, or `SavedHost()` if there is none."""
 
     def save_host(self, host: str, saved: SavedHost) -> None:
-        """Store the data of the host. With `facts` None the stored facts are kept."""
+        """Store the data of the host. With `facts` None, the stored facts are kept."""
 
-    def commit(self, positions: Mapping[str, int]) -> None:
-        """Make all changes durable in one step."""
+    def commit(self, positions: Mapping[str, int]) -> None: ...
 
-    def positions(self) -> dict[str, int]:
-        """Return the positions of the last commit."""
+    def positions(self) -> dict[str, int]: ...
 
     def stats(self) -> FrontierStats:
-        """Return the counts, with `leased` and `hosts` 0. Leased records are not counted in any state."""
+        """Return the counts, with `leased` and `hosts` 0. Leased records count in no state."""
 
-    def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
-        """Return dead records with their reasons."""
+    def dead(self, limit: int) -> list[tuple[UrlRecord, str]]: ...
 
-    def close(self) -> None:
-        """Discard uncommitted changes, and close the store."""
+    def close(self) -> None: ...
 
     def segments(self) -> list[SegmentView]:
-        """Return the segments in the order in which they are served, then the dropped ones. Leased counts as queued."""
+        """Return the segments in serving order, then the dropped ones. Leased records count as queued."""
 
-    def hosts(self, after: str, limit: int) -> list[HostView]:
-        """Return the stored views of at most `limit` hosts whose keys follow `after`."""
+    def hosts(self, after: str, limit: int) -> list[HostView]: ...
 
     def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
         """Return rows; leased records are listed as queued."""
 
-    def find(self, fingerprint: int, host: str = "") -> list[Row]:
-        """Return the rows of a fingerprint; faster if its host is given."""
+    def find(self, fingerprint: int, host: str = "") -> list[Row]: ...
 
     def requeue(
         self, selection: Selection, into: str | None, cursor: str, limit: int
@@ -149,17 +141,13 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     def requeue_ended(self, fingerprint: int) -> Sequence[HostWork]:
         """DEAD and DONE -> QUEUED for this fingerprint, in each open segment. Return what was queued."""
 
-    def archive(self, segment: str) -> bool:
-        """Make a finished segment read only; return False if it is not finished."""
+    def archive(self, segment: str) -> bool: ...
 
-    def drop(self, segment: str) -> int:
-        """Forget a segment; return how many URLs it had."""
+    def drop(self, segment: str) -> int: ...
 
-    def verify(self, report: Callable[[str], None]) -> list[str]:
-        """Return the inconsistencies, one line each."""
+    def verify(self, report: Callable[[str], None]) -> list[str]: ...
 
-    def compact(self) -> tuple[int, int]:
-        """Release unused disk space. Return the size in bytes before and after."""
+    def compact(self) -> tuple[int, int]: ...
 
 
 class LocalFrontier(Generic[Key]):
@@ -359,16 +347,13 @@ class LocalFrontier(Generic[Key]):
         return [*delays, (host.group.address, by_ip)] if host.group is not None and by_ip else delays
 
     def leases(self) -> list[Lease]:
-        """Return the current leases."""
         return self._leases.leases()
 
     def add_work(self, work: Iterable[HostWork]) -> None:
-        """Schedule these hosts for their new records."""
         for host, rank, count in work:
             self.scheduler.add_work(self._host(host), rank, count)
 
     def drop(self, segment: str) -> int:
-        """Forget a segment and void its leases."""
         dropped = self.store.drop(segment)
         for lease in self._leases.leases():
             if lease.record.segment == segment and lease.record.kind == RecordKind.PAGE:
@@ -378,14 +363,14 @@ class LocalFrontier(Generic[Key]):
         return dropped
 
     def _host(self, key: str) -> Host:
-        """Return the host. Load its stored data if it is not active."""
+        """Return the host, with its stored data."""
         host = self.scheduler.hosts.get(key)
         if host is not None:
             return host
         host = self.scheduler.activate(key)
         saved = self.store.load_host(key)
-        # The clock may have been set back since these times were stored. Without limits based on the time of opening,
-        # the host would have to wait until the clock has caught up.
+        # The clock may have been set back since these times were stored. Without these limits, the host would wait
+        # until the clock has caught up.
         if saved.facts is not None:
             at = min(saved.facts.robots_at, self._opened_at)
             self._leases.set_facts(key, replace(saved.facts, robots_at=at), 0.0)
@@ -406,7 +391,8 @@ class LocalFrontier(Generic[Key]):
             self.scheduler.add_work(self._host(record.host), rank)
 
     def _check_clock(self, now: float) -> None:
-        """If the clock was set back to before the time of opening, limit stored times by the new time (see `_host`)."""
+        """If the clock was set back to before the time of opening, limit the stored times in `_host` by the new
+        time."""
         if now < self._opened_at - CLOCK_SLACK_S:
             self._opened_at = now
 
@@ -420,7 +406,7 @@ class LocalFrontier(Generic[Key]):
         if event is Event.EXPIRE:
             self._leases.robots_failed(record.host, now + 2.0**expired.attempts)
             return
-        # Given up: pages of the host must not wait for its robots.txt for ever. Status 0 means "unreachable".
+        # The host's pages must not wait for its robots.txt for ever. Status 0 means "unreachable".
         facts = HostFacts(EXPIRED.encode(), 0, now)
         self._leases.set_facts(record.host, facts, now)
         self._save(self._host(record.host), facts)
@@ -434,7 +420,7 @@ class LocalFrontier(Generic[Key]):
 
 
 def _log_duplicate(record: UrlRecord) -> None:
-    """Log a record that is not queued, with the same message and fields as `crawl.diagnostics.page_log`."""
+    """Log with the message and fields of `crawl.diagnostics.page_log`."""
     method, spider = ("GET", "") if record.extras is None else (record.extras.method, record.extras.spider)
     fields = {"url": record.url, "spider": spider, "reason": "duplicate"}
     log.debug("Filtered duplicate request: <%s %s>", method, record.url, extra=fields)

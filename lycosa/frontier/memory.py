@@ -1,6 +1,6 @@
-"""A frontier in memory, for crawls that need not be resumed, and as the baseline to measure the cost of durability.
+"""A frontier in memory, for crawls that need not be resumed, and as the baseline for the cost of durability.
 
-Nothing survives the process; `commit` stores the positions in memory and archives finished segments.
+`commit` stores the positions in memory and archives finished segments.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lycosa.frontier.slices import next_slice, parse_cursor
 from lycosa.http.core.model import Validators
 
 Key = tuple[int, int]
-"""(negated priority, arrival number): the sort key of a record in the queue of its host."""
+"""(negated priority, arrival number): the sort key in the queue of the host."""
 
 PROMOTE_MAX = 1000
 
@@ -51,7 +51,7 @@ class StoredUrl:
 
 @dataclass(slots=True)
 class MemorySegment:
-    """A segment: its URLs by arrival number, its fingerprints, and one queue per host."""
+    """A segment: its URLs and its fingerprints by arrival number, and one queue per host."""
 
     name: str
     number: int
@@ -66,16 +66,15 @@ class MemorySegment:
     dead_reasons: Counter[str] = field(default_factory=Counter)
 
     def transition(self, arrival: int, event: Event) -> StoredUrl:
-        """Apply an event to a leased URL, and update the counts."""
+        """Apply an event to a leased URL."""
         url = self.urls[arrival]
         self.counts[url.state] -= 1
-        # A leased URL is stored as QUEUED.
         url.state = step(State.LEASED if url.state is State.QUEUED else url.state, event)
         self.counts[url.state] += 1
         return url
 
     def count(self, url: StoredUrl, by: int = 1) -> None:
-        """Add `by` to the count of the reason why a URL is done or dead."""
+        """Add `by` to the count of the URL's reason."""
         reasons = self.dead_reasons if url.state is State.DEAD else self.reasons
         reasons[url.reason] += by
         if not reasons[url.reason]:
@@ -178,7 +177,6 @@ class MemoryFrontierStore:
         self._hosts[host] = saved._replace(facts=facts)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Store the positions. Archive each finished time segment if a later segment with its period has started."""
         self._positions.update(positions)
         latest = latest_starts((segment.name for segment in self._serving()), self.run_at)
         for segment in self._live.values():
@@ -195,8 +193,7 @@ class MemoryFrontierStore:
         urls = (url for segment in self._live.values() for url in segment.urls.values())
         return [(url.record, url.reason) for url in urls if url.state is State.DEAD][:limit]
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+    def close(self) -> None: ...
 
     def segments(self) -> list[SegmentView]:
         dropped = [SegmentView(name, SegmentState.DROPPED, starts_at(name)) for name in self._dropped]
@@ -211,7 +208,6 @@ class MemoryFrontierStore:
         return [self._host_view(name, queued.get(name, 0)) for name in names]
 
     def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
-        """Return rows segment by segment, in order of arrival."""
         found = next_slice(self._rows_from(cursor), Matcher(selection).matches, limit)
         return RowSlice([row for _, row in found.rows], found.next_cursor)
 
@@ -297,7 +293,7 @@ class MemoryFrontierStore:
         return True
 
     def _requeue_row(self, cursor: str, row: Row, into: str | None) -> float | None:
-        """Queue a finished URL again, or a copy of it in segment `into`. Return its rank, or None if it is refused."""
+        """Queue a finished URL again, or a copy of it in segment `into`. Return its rank; None if it is refused."""
         record = requeue(row.record)
         if into is not None:
             return self.add(replace(record, segment=into, dont_filter=False))
@@ -318,7 +314,6 @@ class MemoryFrontierStore:
         return self._enqueue(segment, self._arrivals, record)
 
     def _rows_from(self, cursor: str) -> Iterator[tuple[str, Row]]:
-        """Yield all rows after the cursor, each with its own cursor."""
         number, key = parse_cursor(cursor)
         for segment in sorted(self._live.values(), key=lambda each: each.number):
             after = _arrival(key) if segment.number == number else 0

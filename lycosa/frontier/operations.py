@@ -1,6 +1,6 @@
-"""The operations of `lycosa frontier` on a frontier in this process: `frontier.ports.FrontierOperations`.
+"""The operations of `lycosa frontier` on a frontier in this process.
 
-The rows are read from the store, which lists leased rows as queued. The frontier adds the leases and the active hosts.
+The store lists leased rows as queued. The frontier adds the leases and the active hosts.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ LAST = "\U0010ffff"
 
 
 class LocalOperations(Generic[Key]):
-    """Implements `frontier.ports.FrontierOperations`.
+    """Implements `frontier.ports.FrontierOperations`; `commit`, `on_change` and `paused` as in
+    `SharedFrontier.operations`.
 
-    `commit` commits together with the items of a running crawl. `on_change` is called when new records may be leased.
-    `paused` returns why the crawl leases nothing, or "". `runs`: whether a crawl is running; if not, the limits of
-    hosts are unknown.
+    With `runs` False, no crawl is running and the limits of hosts are unknown.
     """
 
     def __init__(
@@ -141,7 +140,6 @@ class LocalOperations(Generic[Key]):
         return self._store.verify(report)
 
     async def compact(self) -> tuple[int, int]:
-        """Commit first, like `verify`."""
         await self.commit()
         return self._store.compact()
 
@@ -149,7 +147,6 @@ class LocalOperations(Generic[Key]):
         return [lease for lease in self._frontier.leases() if lease.record.kind == RecordKind.PAGE]
 
     def _leased_rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
-        """Return the matching leases in the order of their tokens."""
         matches = Matcher(selection).matches
         start = parse_cursor(cursor)[0]
         later = sorted((lease for lease in self._leases() if lease.token > start), key=lambda lease: lease.token)
@@ -158,12 +155,10 @@ class LocalOperations(Generic[Key]):
         return RowSlice([row for row in rows if matches(row)], next_cursor)
 
     def _with_leases(self, rows: Sequence[Row]) -> list[Row]:
-        """Mark the queued rows that are leased."""
         expiries = {_key(lease.record): lease.expires_at for lease in self._leases()}
         return [_as_leased(row, expiries) for row in rows]
 
     def _with_activity(self, view: HostView) -> HostView:
-        """Add the scheduler's data of a host, if it is active."""
         scheduler = self._frontier.scheduler
         host = scheduler.hosts.get(view.host)
         if host is None:
@@ -183,7 +178,6 @@ class LocalOperations(Generic[Key]):
 
 
 def _address_view(host: Host, policy: Policy) -> AddressView:
-    """Return the address of a host with its limits and their use."""
     concurrency, delay_s, group = policy.concurrency_per_ip, policy.delay_per_ip_s, host.group
     if group is None:
         return AddressView("", concurrency=concurrency, delay_s=delay_s)

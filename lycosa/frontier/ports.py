@@ -1,4 +1,4 @@
-"""The ports of the frontier: leasing URLs to workers, operations on its content, and what a shared frontier adds."""
+"""The ports of the frontier."""
 
 from __future__ import annotations
 
@@ -25,68 +25,67 @@ from lycosa.http.core.model import Validators
 
 
 class VisitFrontier(Protocol):
-    """The part of `Frontier` that visiting a page needs. A worker process has only this part."""
+    """The part of `Frontier` that visiting a page needs, and all that a worker process has."""
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue the records whose (segment, fingerprint) is new, or that have `dont_filter`. Return their number.
+        """Queue the records whose (segment, fingerprint) is new or that have `dont_filter`. Return their number.
 
         The first record of a segment creates it. Records of an archived or dropped segment are refused.
         """
 
     async def block_host(self, host: str, until: float) -> None:
-        """Lease no records of this host before `until` (unix seconds). Used after a Retry-After header or a failure."""
+        """Lease no records of this host before `until` (unix seconds)."""
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
-        """Queue a claim on the host, for a transfer that has no record. Always end it with `release_claim`.
+        """Queue a claim: the right to one transfer without a record. Always end it with `release_claim`.
 
-        Like a lease, a claim needs a free slot and the host's turn. Claims are served before leases, but cannot starve
-        them. `wake` is called when `try_start` may return something new; it must only set a flag. `holder` is the
-        caller's own lease: `claim` ends its transfer, like `end_transfer`, which frees its slot. If `needs_address` is
-        true for the host, call `set_address` first.
+        A claim needs a free slot and the host's turn, like a lease. Claims go before leases, but cannot starve them.
+        `wake` is called when `try_start` may return something new; it must only set a flag. `holder` is the caller's
+        own lease: its slot is freed, as by `end_transfer`. If `needs_address` is true for the host, call `set_address`
+        first.
         """
 
     async def try_start(self, claim: Claim, now: float) -> float:
         """Grant the claim and return 0, or return when to call again (infinity: when `wake` is called)."""
 
     async def release_claim(self, claim: Claim, now: float) -> None:
-        """End the claim; a second call does nothing. `release_claim` and `claim` may change `next_ready`."""
+        """End the claim; a second call does nothing. `claim` and `release_claim` may change `next_ready`."""
 
     def needs_address(self, host: str, now: float) -> bool:
-        """Whether the address of the host must be known before it may be contacted."""
+        """Whether the frontier needs the IP address of the host before the next contact."""
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
-        """Set the delay between starts on the host, but not below its required delay. The new delay is not stored."""
+        """Set the delay between starts, but not below the required delay of the host. The delay is not stored."""
 
-    async def host_facts(self, host: str) -> HostFacts | None:
-        """Return the stored facts of the host, None if there are none."""
+    async def host_facts(self, host: str) -> HostFacts | None: ...
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
-        """Store the facts of the host. A Crawl-delay in its robots.txt applies from `now` on."""
+        """Store the facts. A Crawl-delay in its robots.txt applies from `now` on."""
 
 
 class Frontier(VisitFrontier, Protocol):
     """Leases URLs to workers, politely, and loses none: `queued -> leased -> done | retry | dead`.
 
-    `ack`, `nack` and `push` take effect at once in this process and are durable after the next `commit`. A crash before
-    that commit voids the leases and queues their records again. A call with an expired or used lease returns False.
+    `ack`, `nack` and `push` take effect at once, and are durable after the next `commit`. A crash before that commit
+    voids the leases and queues their records again. A call with an expired or used lease returns False.
     """
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those of the fingerprints that were certainly pushed before. This check is local and may miss some."""
+        """Return those fingerprints that were certainly pushed before. This local check may miss some."""
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lease at most `limit` records whose hosts may be contacted now.
 
-        The oldest segment goes first; within a host the highest priority, then first come, first served. If the policy
-        limits addresses, a host without a known address first gets one lease of kind RESOLVE. If the policy requires
-        robots.txt, a host without fresh `HostFacts` first gets one lease of kind ROBOTS. The host gets no other lease
-        until that lease has ended.
+        The oldest segment goes first; within a host the highest priority, then first come, first served. A host without
+        a known address first gets one lease of kind RESOLVE, if the policy limits addresses. A host without fresh
+        `HostFacts` first gets one lease of kind ROBOTS, if the policy requires robots.txt. Until that lease ends, the
+        host gets no other.
         """
 
     def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
-        """Free the slot of the host: the transfer of the lease is over, but its callback may still run.
+        """Free the slot of the host: the transfer is over, but its callback may still run.
 
-        With `contacted` False no request was sent to the host. A second call does nothing. May change `next_ready`.
+        `contacted` False: no request was sent. A second call does nothing. May change `next_ready`.
         """
 
     async def ack(
@@ -99,52 +98,49 @@ class Frontier(VisitFrontier, Protocol):
         contacted: bool = True,
         validators: Validators | None = None,
     ) -> bool:
-        """Mark the record done for this reason, and queue its children in the same step.
+        """Mark the record done for this reason, and queue its children, in one step.
 
-        With `contacted` False no request was sent (robots.txt forbids it), so the host's delay does not start.
-        `validators` are stored with the record and returned when it is refreshed.
+        `contacted` False: no request was sent (robots.txt forbids it), so the delay of the host does not start.
+        `validators` are stored for the next refresh of the record.
         """
 
     async def nack(
         self, lease: Lease, reason: str, retry_at: float | None, now: float, *, contacted: bool = True
     ) -> bool:
-        """Report a failure: retry the record at `retry_at` (unix seconds), or mark it dead if `retry_at` is None."""
+        """Report a failure: retry at `retry_at` (unix seconds), or mark the record dead if None."""
 
     async def release(self, lease: Lease, now: float) -> bool:
-        """Queue the record again unchanged, as if it had never been leased."""
+        """Queue the record again as if it had never been leased."""
 
     async def renew(self, lease: Lease, now: float) -> Lease | None:
         """Extend the lease to its full time from now; None if it is no longer valid."""
 
     async def expire(self, now: float) -> int:
-        """End the overdue leases: queue their records again, or mark them dead. Return the number of leases ended."""
+        """Queue the records of overdue leases again, or mark them dead. Return their number."""
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
         """Set the IP address of the host, valid until this time; "" if it has none. Limits per address then apply."""
 
     def next_ready(self, now: float) -> float | None:
-        """Return the earliest time at which `lease` may return records; None for never.
-
-        If a lease ends, this time may become earlier.
-        """
+        """The earliest time at which `lease` may return records; None for never. The end of a lease may make it
+        earlier."""
 
     async def begin_run(self, now: float) -> None:
-        """Begin a run. The run may push into the current segment of each period (with daily segments, today's).
+        """Begin a run, which may push into the current segment of each period (for daily segments, today's).
 
         These segments are not archived until the run ends.
         """
 
     async def commit(self, positions: Mapping[str, int]) -> None:
-        """Make all changes durable, together with the committed positions of the sinks, in one step.
+        """Make all changes durable in one step, together with these positions of the sinks.
 
-        A finished time segment is archived once a later segment with the same period has started.
+        A finished time segment is archived once a later segment of the same period has started.
         """
 
     async def positions(self) -> dict[str, int]:
-        """Return the sink positions of the last commit."""
+        """The sink positions of the last commit."""
 
-    async def stats(self) -> FrontierStats:
-        """Return the counts."""
+    async def stats(self) -> FrontierStats: ...
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return at most `limit` dead records with their reasons."""
@@ -159,50 +155,43 @@ class ReadableFrontier(Frontier, Protocol):
     def stored(self, segment: str, prefix: bytes) -> list[bytes]:
         """Return the fingerprints on disk that start with `prefix`, as 8 bytes each.
 
-        Fingerprints that were pushed lately may be in memory only; they are not returned.
+        Recently pushed fingerprints may be in memory only and be missing.
         """
 
     async def requeue(self, fingerprints: Sequence[int]) -> int:
-        """Queue the records with these fingerprints again if they are done or dead, and reset their attempts.
-
-        Return how many records were queued.
-        """
+        """Queue the done and dead records with these fingerprints again, with no attempts. Return how many were
+        queued."""
 
 
 class FrontierOperations(Protocol):
-    """The operations of `lycosa frontier`: views, and changes that a crawl itself never makes.
+    """The operations of `lycosa frontier`.
 
-    Long operations run in slices of at most `limit` rows. The cursor of the first slice is ""; each result has the
-    cursor of the next slice. The frontier may change between two slices; rows that exist throughout are returned
-    exactly once. Changes are durable after the next `commit` of these operations or of the frontier.
+    Long operations run in slices of at most `limit` rows. The first slice has the cursor ""; each result has the cursor
+    of the next. The frontier may change between two slices; rows that exist throughout are returned exactly once.
+    Changes are durable after the next `commit` of these operations or of the frontier.
     """
 
-    async def stats(self) -> FrontierStats:
-        """Return the counts."""
+    async def stats(self) -> FrontierStats: ...
 
     async def next_due(self, now: float) -> float | None:
-        """Return the earliest time at which a record can be leased; None for never."""
+        """The earliest time at which a record can be leased; None for never."""
 
-    async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue the new records, like `Frontier.push`. Return their number."""
+    async def push(self, records: Sequence[UrlRecord]) -> int: ...
 
-    async def commit(self) -> None:
-        """Make all changes durable."""
+    async def commit(self) -> None: ...
 
-    async def host(self, host: str) -> HostView | None:
-        """Return the host with this key, None if it is not stored."""
+    async def host(self, host: str) -> HostView | None: ...
 
-    async def host_facts(self, host: str) -> HostFacts | None:
-        """Return the stored robots.txt of a host."""
+    async def host_facts(self, host: str) -> HostFacts | None: ...
 
     async def segments(self) -> list[SegmentView]:
-        """Return the segments in the order in which they are served, then the dropped segments."""
+        """Return the segments in serving order, then the dropped segments."""
 
     async def hosts(self, after: str, limit: int) -> list[HostView]:
         """Return the hosts whose keys follow `after`, in order."""
 
     async def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
-        """Return stored URLs, segment by segment. Leases for robots.txt and addresses are not included."""
+        """Return stored URLs, segment by segment."""
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
         """Return the rows of a fingerprint, one per segment that has it; with `states`, only rows in these states.
@@ -213,17 +202,16 @@ class FrontierOperations(Protocol):
     async def requeue(
         self, selection: Selection, into: str | None, now: float, cursor: str, limit: int
     ) -> RequeueResult:
-        """Queue dead and done rows again. Reset their attempts; keep the validators of their last fetch.
+        """Queue dead and done rows again. Reset their attempts; keep their validators.
 
-        With `into`, copies are pushed into that segment and the rows stay unchanged. URLs already in that segment are
-        skipped, even with `dont_filter`.
+        With `into`, push copies into that segment instead. URLs already in that segment are skipped, even with
+        `dont_filter`.
         """
 
     async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
-        """Expire the stored robots.txt of those hosts whose robots.txt could not be fetched. Return their number.
+        """Expire the robots.txt of those hosts where its fetch failed. Return their number.
 
-        After a failed fetch, all URLs of the host are forbidden, perhaps for hours. Without this call, requeued URLs
-        would be dead again at once.
+        A failed fetch forbids all URLs of the host, perhaps for hours: requeued URLs would be dead again at once.
         """
 
     async def archive(self, segment: str) -> bool:
@@ -236,7 +224,7 @@ class FrontierOperations(Protocol):
         """
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
-        """Check all rows. Return the inconsistencies in a bounded number of lines. Call `report` with the progress."""
+        """Check all rows. Return a bounded number of lines about inconsistencies. `report` gets the progress."""
 
     async def compact(self) -> tuple[int, int]:
         """Release unused disk space or memory. Return the size in bytes before and after."""
@@ -246,42 +234,42 @@ class SharedCookies(Protocol):
     """Distributes changes of cookies among the workers of a crawl."""
 
     def publish(self, jar: str, key: str, cookie: bytes) -> None:
-        """Publish a changed or expired cookie of this jar. Other workers get it before they see what later calls do."""
+        """Publish a changed or expired cookie. Other workers get it before they see the effects of later calls."""
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
         """Call `on_change` with jar and cookie for each change since the crawl began, including this worker's own."""
 
 
 class SharedCrawl(Protocol):
-    """The data of a crawl on a server, other than its records, for workers and observers.
+    """The data of a crawl on a server, other than its records.
 
     All methods raise `StateError` if the server does not answer or refuses.
     """
 
     async def workers(self) -> int:
-        """Return the current number of workers."""
+        """The current number of workers."""
 
     async def expires_at(self) -> float | None:
-        """Return when the finished crawl will be removed (unix seconds); None if unfinished or kept for ever."""
+        """When the finished crawl will be removed (unix seconds); None if unfinished or kept for ever."""
 
     async def description(self) -> Description:
-        """Return the description of the crawl with the seeds of all workers; an empty one before the first worker.
+        """Return the description with the seeds of all workers; an empty one before the first worker.
 
-        Raises `NewerState` if a later version of Lycosa wrote the description.
+        Raises `NewerState` if a later version of Lycosa wrote it.
         """
 
     async def describe(self, description: Description, *, keep_existing: bool = False) -> None:
         """Replace the description, and add its seeds to the stored ones.
 
-        With `keep_existing` an existing description is kept: a worker may have joined since the crawl was created.
+        With `keep_existing`, an existing description is kept: a worker may have joined since the crawl was created.
         """
 
 
 class SharedFrontier(Frontier, Protocol):
-    """What a frontier on a server, shared by the workers of a crawl, offers beyond `Frontier`.
+    """A frontier on a server, shared by the workers of a crawl.
 
     A worker that is silent for too long is removed: other workers get its records, and its calls raise `WorkerLost`.
-    All methods that wait for the server raise `StateError` if it does not answer or refuses.
+    Methods that wait for the server raise `StateError` if it does not answer or refuses.
     """
 
     @property
@@ -289,8 +277,7 @@ class SharedFrontier(Frontier, Protocol):
         """The address of the server without passwords, in the form that `--frontier` accepts."""
 
     @property
-    def crawl(self) -> SharedCrawl:
-        """The crawl that this worker takes part in."""
+    def crawl(self) -> SharedCrawl: ...
 
     @property
     def cookies(self) -> SharedCookies | None:
@@ -298,16 +285,16 @@ class SharedFrontier(Frontier, Protocol):
 
     @property
     def shortage(self) -> str:
-        """Why `lease` returns no records although some may be due (the server is full); otherwise "".
+        """Why `lease` returns nothing although records may be due (the server is full); otherwise "".
 
-        The value is from the last answer of the server. A shortage may end by itself.
+        From the last answer of the server; a shortage may end by itself.
         """
 
     async def check_membership(self) -> None:
         """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
 
-        Asks the server only if this process was blocked for several seconds, because only then the server may have
-        removed the worker. A removed worker must not contact the host: another worker may be contacting it.
+        Another worker may be contacting the hosts of a removed worker. The server is asked only if this process was
+        blocked for several seconds: only then can the worker have been removed.
         """
 
     def report_start(self, host: str, now: float) -> None:
@@ -319,17 +306,17 @@ class SharedFrontier(Frontier, Protocol):
     async def is_finished(self) -> bool:
         """Whether the crawl is finished for good, for all workers. `stats` does not show this.
 
-        True is certain. After False call again: another worker may hold leases or have uncommitted changes.
+        True is certain. After False, call again: another worker may hold leases or have uncommitted changes.
         """
 
     def set_reporter(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
         """Send the result of `report` with a heartbeat about once a second, and the result of `last` with `close`.
 
-        Both return an encoded `telemetry.WorkerReport`, b"" for none. `report` runs in the heartbeat thread.
+        Both return an encoded `telemetry.WorkerReport`, or b"". `report` runs in the heartbeat thread.
         """
 
     async def totals(self, report: bytes) -> dict[str, int]:
-        """Send this report. Return the sums of the counters of all workers, including workers that left."""
+        """Send this report. Return the counters summed over all present and former workers."""
 
     async def progress(self, report: bytes) -> RunProgress:
         """Send this report. Return the work of all workers since the run of the crawl began."""
@@ -339,6 +326,6 @@ class SharedFrontier(Frontier, Protocol):
     ) -> FrontierOperations:
         """Return the operations on the whole crawl, for use within this worker.
 
-        `commit` commits together with the worker's items. `on_change` is called when something new may be leased.
-        `paused` returns why the worker leases nothing, or "".
+        `commit` also commits the worker's items. `on_change` is called when something new may be leased. `paused`
+        returns why the worker leases nothing, or "".
         """

@@ -1,4 +1,4 @@
-"""The frontier of a live owner, reached through its socket: `frontier.ports.FrontierOperations` from another process.
+"""`FrontierOperations` from another process, through the socket of the live owner.
 
 A call raises the owner's own error, or a one-line `StateError` if the owner has ended, hangs, or has another version.
 """
@@ -20,13 +20,13 @@ from lycosa.infra.rpc.client import RpcClient
 from lycosa.infra.rpc.methods import remote
 
 ANSWER_TIMEOUT_S = 30.0
-"""Maximum time in seconds to wait for an answer. An owner that takes longer hangs, or was stopped."""
+"""Maximum seconds to wait for an answer. An owner that takes longer hangs, or was stopped."""
 
 REPORT_AFTER_S = 2.0
-"""Seconds without an answer after which the slow process is reported to the user."""
+"""A wait longer than this is reported to the user."""
 
 BLOCKING_TIMEOUT_S = 3600.0
-"""Maximum time in seconds to wait for calls that read or write the whole state."""
+"""Maximum seconds to wait for calls that read or write the whole state."""
 
 
 class RemoteOperations(RpcClient):
@@ -56,22 +56,19 @@ class RemoteOperations(RpcClient):
     _push = remote(FrontierOperations.push)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Push in slices of SLICE_ROWS records, the most that the owner accepts in one call."""
         slices = [records[start : start + SLICE_ROWS] for start in range(0, len(records), SLICE_ROWS)]
         return sum([await self._push(part) for part in slices])
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
-        """Return the errors found. Does not call `report`: the owner logs the progress."""
+        """Return the errors found. `report` is not called: the owner logs the progress."""
         found: list[str] = await self.call("verify")
         return found
 
     async def greet(self) -> None:
-        """Connect. See `RpcClient.connect`."""
         with self._reporting(self._answer_timeout_s):
             await self.connect(self._answer_timeout_s)
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the owner."""
         async with self._lock:  # the owner serves one call at a time, and each call gets its full timeout
             timeout_s = BLOCKING_TIMEOUT_S if name in BLOCKING else self._answer_timeout_s
             with self._reporting(timeout_s, BLOCKING.get(name, "")):
@@ -104,8 +101,8 @@ async def connect(
 ) -> AsyncIterator[RemoteOperations]:
     """Connect to the owner behind the socket `path`. Raises `OSError` if nothing listens there, or `StateError`.
 
-    `report` is called when an answer takes long: for each call that reads or writes the whole state, but
-    only once for all other calls.
+    `report` is called when an answer takes long: for each call that reads or writes the whole state, but only once for
+    all other calls.
     """
     operations = RemoteOperations(path, answer_timeout_s, report)
     try:

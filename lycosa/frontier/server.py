@@ -1,7 +1,7 @@
 """The server at the socket STATE/socket, through which `lycosa frontier` reaches a running crawl.
 
-It runs on the crawl's event loop and must not block it: a call reads or writes at most SLICE_ROWS rows, and is followed
-by a pause as long as the call. `verify` and `compact` process the whole state and stop the crawl while they run.
+It must not block the crawl's event loop: a call handles at most SLICE_ROWS rows, and is followed by a pause as long as
+the call. Only `verify` and `compact` process the whole state, and stop the crawl meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLIENTS_MAX = 16
 """Maximum number of connections. Another connection replaces the one that has been idle for the longest."""
 
 CALLS_MAX = 16
-"""Maximum number of queued calls per client; they are served one at a time."""
+"""Maximum number of queued calls per client."""
 
 WRITE_TIMEOUT_S = 10.0
 """A client that has not read an answer within this many seconds is disconnected."""
@@ -46,11 +46,11 @@ SLICED = {"hosts": 50, "rows": SLICE_ROWS, "requeue": 100}
 """Methods whose last argument is a limit, and the maximum of this limit."""
 
 BLOCKING = {"verify": "checks", "compact": "compacts"}
-"""Methods that process the whole state while the crawl is blocked, and the verb for each in messages."""
+"""Methods that block the crawl while they process the whole state, and the verb for each in messages."""
 
 
 async def verify(operations: FrontierOperations) -> list[str]:
-    """Run `FrontierOperations.verify` and log its progress here: its callback cannot be sent to the client."""
+    """Log the progress here: the callback of `FrontierOperations.verify` cannot be sent to the client."""
     return await operations.verify(log.info)
 
 

@@ -16,7 +16,7 @@ SCAN_MAX = 2000
 
 
 class ScanSlice(NamedTuple):
-    """Rows with their cursors. `next_cursor` starts the next slice; it is None at the end."""
+    """Rows with their cursors; `next_cursor` is None at the end."""
 
     rows: list[tuple[str, Row]]
     next_cursor: str | None

@@ -29,7 +29,6 @@ FRONTIER = "frontier"
 SOCKET = "socket"
 RECORDS = "records.sqlite"
 WORKER = "worker"
-"""The file that names the worker, if the state belongs to a worker of a shared crawl."""
 
 JSON_SPOOLS = "json-*.jsonl"
 
@@ -52,12 +51,10 @@ class StateDir:
 
     @property
     def frontier(self) -> Path:
-        """The folder of the embedded frontier."""
         return self.path / FRONTIER
 
     @property
     def socket(self) -> Path:
-        """The socket at which the owner serves `lycosa frontier`."""
         return self.path / SOCKET
 
     @property
@@ -67,11 +64,10 @@ class StateDir:
 
     @property
     def records(self) -> Path:
-        """The SQLite file for cookies and the state of spiders."""
         return self.path / RECORDS
 
     def check_complete(self) -> None:
-        """Raise `StorageError` if the crawl has a description but no database, so that it does not silently start over.
+        """Raise `StorageError` if the crawl has a description but no database; the crawl must not silently start over.
 
         Raises `ForeignState` if the state belongs to a worker of a shared crawl: such a state never has a database.
         """
@@ -120,7 +116,7 @@ def _lock(path: Path) -> int:
 
 
 def owner_of(path: Path) -> str:
-    """Return the id of the process that owns the state in this folder, or owned it last; "unknown" if unreadable."""
+    """The id of the process that owns the state, or owned it last; "unknown" if unreadable."""
     return lock_owner(path / LOCK)
 
 

@@ -1,8 +1,8 @@
 """The interface of `queue.Queue`, built on three atomic steps of a back end (`_put`, `_take`, `_all_done`) and a wait.
 
-A step never blocks. A step that cannot be done now returns None. With `register` it also records that this queue object
-is waiting; `_wait` then sleeps until a retry may succeed. So back ends need no loops of their own. No wake-up is lost:
-a wake-up that arrives after `_wakeup_count` was read ends the wait immediately.
+A step never blocks; it returns None if it cannot be done now. With `register` it also records that this queue object is
+waiting; `_wait` then sleeps until a retry may succeed. No wake-up is lost: one that arrives after `_wakeup_count` was
+read ends the wait immediately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ else:
 
 
 WAIT_MAX_S = 3600.0
-"""Maximum seconds of one wait. Longer waits are split."""
+"""Longer waits are split."""
 
 COUNT_MAX = 1 << 62
 """Maximum number of items in a queue."""
@@ -63,7 +63,7 @@ class BlockingQueue(ABC):
     @property
     @abstractmethod
     def unfinished_tasks(self) -> int:
-        """Number of items put and not yet reported done, not counting items taken by a process that has ended."""
+        """Number of items put and not yet reported done, without items taken by a process that has ended."""
 
     @abstractmethod
     def qsize(self) -> int:
@@ -77,8 +77,7 @@ class BlockingQueue(ABC):
     def shutdown(self, immediate: bool = False) -> None:
         """Refuse new items from all processes until all of them have closed the queue. `immediate` drops waiting items.
 
-        From now on `put` raises `ShutDown`, and so does `get` once the queue is empty. A `put` or `get` that is already
-        waiting raises it at once.
+        From now on `put` raises `ShutDown`, also a waiting one, and so does `get` once the queue is empty.
         """
 
     @abstractmethod
@@ -98,7 +97,7 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _take(self, limit: int, lease: bool, register: bool) -> list[TakenItem] | None:
-        """Remove or lease the next items. Raises `ShutDown` if there are no items and there never will be any."""
+        """Remove or lease the next items. Raises `ShutDown` if there are none and never will be."""
 
     @abstractmethod
     def _all_done(self, register: bool) -> bool | None:
@@ -146,19 +145,15 @@ class BlockingQueue(ABC):
         return QueueLease(self, self._get(1, True, block, timeout)[0])
 
     def put_nowait(self, item: Any) -> None:
-        """Store an item if there is room now. Raises `Full`."""
         self.put(item, block=False)
 
     def get_nowait(self) -> Any:
-        """Remove and return the next item if there is one now. Raises `Empty`."""
         return self.get(block=False)
 
     def empty(self) -> bool:
-        """Return True if no item is available now."""
         return not self.qsize()
 
     def full(self) -> bool:
-        """Return True when no item can be put now."""
         return 0 < self.maxsize <= self.qsize()
 
     def join(self) -> None:
@@ -172,7 +167,7 @@ class BlockingQueue(ABC):
         self.close()
 
     def _room_for(self, count: int) -> int:
-        """Return how many places must be free before `count` items are put."""
+        """How many places must be free before `count` items are put."""
         return 1 if self.lazy else count
 
     def _get(self, limit: int, lease: bool, block: bool, timeout: float | None) -> list[TakenItem]:

@@ -1,9 +1,8 @@
 """Converts items to bytes and back. `put` refuses an item that the conversion would change.
 
-Without a type an item becomes msgpack. None, bool, int, float, str, bytes, list and dict are native types of msgpack; a
-tuple, a set, a datetime and an int of more than 64 bits become extensions, and so does a dict with a key of such a
-type. With a type (a dataclass, a msgspec Struct, ...) msgspec writes and checks the fields. Pickle accepts nearly
-anything; loading a pickle runs the code that it names.
+Without a type an item becomes msgpack. A tuple, a set, a datetime and an int of more than 64 bits become extensions,
+and so does a dict with a key of such a type. With a type (a dataclass, a msgspec Struct, ...) msgspec writes and checks
+the fields. Pickle accepts nearly anything; loading a pickle runs the code that it names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The order in which items leave a queue, and the priority of an item: numbers before text, the lowest first.
 
-SQLite sorts values in this order natively; `sort_key` returns bytes that Redis sorts in the same order.
+SQLite sorts values in this order natively; Redis so sorts the bytes of `sort_key`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ def priority_of(item: Any) -> int | float | str:
 def sort_key(priority: float | str) -> bytes:
     """Return bytes that sort like priorities, numbers before text. No key is a prefix of another.
 
-    A number is stored as the nearest float and the difference to it, because a float cannot hold all digits of a large
-    integer.
+    A number is stored as the nearest float and the difference to it: a float cannot hold all digits of a large integer.
     """
     if isinstance(priority, str):
         # NUL is escaped, so the text cannot contain the two NULs that end it.

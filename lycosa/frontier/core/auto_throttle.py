@@ -1,15 +1,13 @@
 """Auto-throttle: computes the delay of a host from its latencies, statuses and failures.
 
-Two rules; the larger delay applies:
+The larger of two delays applies:
 
-- By latency, as in Scrapy: with N requests wanted in flight, the target delay is latency / N. The new delay is the mean
-  of the old delay and the target, but at least the target. Only a response with status 200 can lower the delay.
+- By latency, as in Scrapy: with N requests wanted in flight, the target is latency / N. The new delay is the mean of
+  the old delay and the target, but at least the target. Only a status of 200 can lower the delay.
 - By errors: 429, 503 and unreachable hosts double the delay, once for all requests in flight at that time. Each later
-  response with a status below 500 other than 429 lowers this delay by a sixteenth. A Retry-After applies once, as a
-  pause.
+  response with a status below 500 other than 429 lowers it by a sixteenth. A Retry-After applies once, as a pause.
 
-`now` is in unix seconds. The state of at most HOSTS_MAX hosts is kept; beyond that the least recently updated host is
-dropped. The frontier enforces the Crawl-delay as the minimum.
+Times are unix seconds. Of more than HOSTS_MAX hosts, the least recently updated are dropped.
 """
 
 from __future__ import annotations
@@ -31,12 +29,12 @@ CHANGE_MIN = 0.02
 """A delay that changes by at most this share is not reported again within REPORT_AGAIN_S."""
 
 REPORT_AGAIN_S = 60.0
-"""An unchanged delay is reported again after this many seconds: the frontier may have dropped the host meanwhile."""
+"""An unchanged delay is reported again after this time: the frontier may have dropped the host meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottleSettings:
-    """The settings; `target_concurrency` is the wanted average number of requests in flight to a host."""
+    """`target_concurrency` is the wanted average number of requests in flight to a host."""
 
     start_delay_s: float = 5.0
     max_delay_s: float = 60.0
@@ -46,7 +44,7 @@ class ThrottleSettings:
 
 @dataclass(slots=True)
 class HostThrottle:
-    """The delays of a host by latency and by errors, and the last delay reported."""
+    """The delays of a host by latency and by errors, and the last reported delay."""
 
     latency_delay_s: float
     reported_s: float
@@ -57,7 +55,7 @@ class HostThrottle:
 
 
 class AutoThrottle:
-    """The throttles of many hosts. The methods return the new delay in seconds, or None if there is nothing new."""
+    """The throttles of many hosts. The methods return a new delay in seconds; None if there is nothing to report."""
 
     def __init__(self, settings: ThrottleSettings) -> None:
         self._settings = settings
@@ -66,7 +64,7 @@ class AutoThrottle:
     def record_response(
         self, host: str, status: int, latency_s: float, started_at: float, now: float, retry_after_s: float = 0.0
     ) -> float | None:
-        """Update the delay after a response; `latency_s` is from the start of the request to the first byte."""
+        """`latency_s` is from the start of the request to the first byte."""
         throttle = self._throttle(host)
         self._follow_latency(throttle, latency_s, status)
         if status in OVERLOADED:
@@ -77,9 +75,8 @@ class AutoThrottle:
         return self._report(throttle, max(throttle.latency_delay_s, throttle.backoff_s), now)
 
     def record_failure(self, host: str, now: float) -> float | None:
-        """Update the delay after a host could not be reached."""
         throttle = self._throttle(host)
-        # The start of the request is unknown. Failures within the current delay after the last one count only once.
+        # The start of the request is unknown. Failures within one delay after the last one count only once.
         started_at = now - max(throttle.latency_delay_s, throttle.backoff_s)
         return self._back_off(throttle, started_at, now, 0.0)
 

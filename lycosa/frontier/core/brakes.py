@@ -1,4 +1,4 @@
-"""The limits that keep a frontier from leasing more: delays and blocks of hosts, and the maximum transfers per host."""
+"""What keeps a frontier from leasing more: delays and blocks of hosts, and the maximum transfers per host."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from lycosa.frontier.core.fair_queue import NO_WORK
 from lycosa.frontier.core.scheduler import Host
 
 HOSTS_MAX = 1_000
-"""Maximum number of hosts for which the brakes are reported.
-
-Checking more hosts takes too long, and they rarely all wait at the same time.
-"""
+"""Checking the brakes of more hosts takes too long, and they rarely all wait at the same time."""
 
 
 class Brakes(NamedTuple):
     """`text` says what all hosts with work wait for; "" if one of them may be contacted now.
 
-    `work_s`: the minimum time in seconds that the queued URLs take, because of the delays and blocks of their hosts.
-    `blocked_until`: when the first of the hosts with work may be contacted, if all of them are blocked; else 0.
+    `work_s`: the minimum seconds that the queued URLs take, because of the delays and blocks of their hosts.
+    `blocked_until`: when the first host may be contacted, if all hosts with work are blocked; else 0.
     """
 
     text: str = ""
@@ -29,7 +26,7 @@ class Brakes(NamedTuple):
 
 
 def brakes_of(hosts: Collection[Host], concurrency: int, now: float) -> Brakes:
-    """Return what keeps these hosts from being contacted at `now`. Each may have at most `concurrency` transfers."""
+    """Return the brakes of these hosts at `now`. Each host may have at most `concurrency` transfers."""
     if len(hosts) > HOSTS_MAX:
         return Brakes()
     busy = [host for host in hosts if host.rank != NO_WORK]

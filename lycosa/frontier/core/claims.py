@@ -1,15 +1,13 @@
 """Grants turns to transfers that have no lease of their own: fetches inside a callback, files of a pipeline.
 
-The claims of a host wait in one queue, first come, first served. They are granted before leases: while a claim waits,
-its host gets no lease. If the host is ready and only the limits of its address group delay the claim, the other hosts
-of the group get no lease either. After CLAIMS_IN_ROW_MAX claims in a row the next turn is reserved for a lease, if
-leases are requested. If no lease takes the turn within YIELD_S, claims are granted again. So neither claims nor leases
-can starve the other.
+The claims of a host are served first come, first served. While a claim waits, its host gets no lease. If only the
+limits of the address group delay the claim, the other hosts of the group get no lease either. After CLAIMS_IN_ROW_MAX
+claims in a row, the next turn is for a lease, if leases are requested and one takes the turn within YIELD_S. So neither
+claims nor leases can starve the other.
 
-A caller never waits for a slot while it holds one: when a callback claims, the transfer of its lease is over, so the
-slot of the lease is freed. Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns
-when to call it again, or that `wake` will be called. A claim takes its slot only in `try_start`, so it obeys even a
-block, a longer delay or a new address that was set after the call of `claim`.
+A caller never waits for a slot while it holds one: the lease of a callback gives up its slot when the callback claims.
+Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns when to call it again, or
+that `wake` will be called. A claim takes its slot only in `try_start`, so later blocks, delays and addresses apply.
 """
 
 from __future__ import annotations
@@ -30,17 +28,17 @@ from lycosa.frontier.core.scheduler import (
 )
 
 YIELD_S = 1.0
-"""Maximum time in seconds that claims wait for a lease to take its turn."""
+"""How long claims wait for a lease to take its turn."""
 
 WAITING_MAX = 100_000
 """Maximum number of waiting claims on all hosts together."""
 
 WHEN_WOKEN = NO_WORK
-"""The result of `try_start` that means: call it again when `wake` is called."""
+"""`try_start` returns this if it is to be called again when `wake` is called."""
 
 
 class ClaimQueue:
-    """The claims on the hosts of one scheduler, at the scheduler's time."""
+    """The claims on the hosts of one scheduler."""
 
     def __init__(self, scheduler: HostScheduler) -> None:
         self._scheduler = scheduler
@@ -81,7 +79,7 @@ class ClaimQueue:
         return at
 
     def release(self, claim: Claim) -> None:
-        """End the transfer of the claim, or remove it from the queue. A second call does nothing."""
+        """End the transfer of the claim, or remove the claim from the queue. A second call does nothing."""
         host, group = claim.host, claim.group
         if claim.granted:
             claim.granted = False
@@ -93,7 +91,7 @@ class ClaimQueue:
             wake_claims(host, host.group)
 
     def _next_start(self, host: Host) -> float:
-        """Return when the first claim of the host may start; a time in the past means at once."""
+        """When the first claim of the host may start; a time in the past means at once."""
         scheduler, group = self._scheduler, host.group
         at = host.ready_at
         if host.in_flight >= scheduler.concurrency:
@@ -107,12 +105,11 @@ class ClaimQueue:
         if at <= scheduler.now and group is not None:
             at = self._yield_until(group)
         if at > scheduler.now:
-            # The host may have become available to leases.
             scheduler.reschedule(host)
         return at
 
     def _yield_until(self, entity: Host | AddressGroup) -> float:
-        """Return the time until which claims wait for a lease to take its turn; 0 if they do not wait."""
+        """Until when claims wait for a lease to take its turn; 0: they do not wait."""
         if not yields_to_leases(self._scheduler, entity):
             return 0.0
         if not entity.yields_until:

@@ -1,7 +1,7 @@
 """The metrics of a crawl (`core.metrics` formats them).
 
-The number of label values is bounded: at most WORKERS_MAX current workers, the states, and STATS_MAX stats. Counters
-without the label `worker` cover the whole crawl, including workers that have ended.
+Label values are bounded: WORKERS_MAX current workers, the states, and STATS_MAX stats. Counters without the label
+`worker` include workers that have ended.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import msgspec
 
 FORMAT = "lycosa-crawl"
 VERSION = 3
-"""Since version 3 fingerprints are stored in levels (`lsm.levels`). States of versions 1 and 2 cannot be read."""
+"""States of versions 1 and 2 cannot be read: since version 3, fingerprints are stored in levels (`lsm.levels`)."""
 
 
 class SpiderDescription(msgspec.Struct):
@@ -24,10 +24,9 @@ class SpiderDescription(msgspec.Struct):
 class Description(msgspec.Struct):
     """The stored data of a crawl other than its records.
 
-    `seeds` are the canonical start URLs of all runs, in order. `spider` is the name of the spider, "" without one;
-    `key` holds the `--fingerprint-rules`, empty for the default. `imported` marks a state that an import created and no
-    crawl has used yet, so `name` is empty. The other fields are the options of the last run, for `explain`; with
-    several spiders, `members` has the options of each.
+    `seeds` are the canonical start URLs of all runs, in order. `key` holds the `--fingerprint-rules`, empty for the
+    default. `imported` marks a state that an import created and no crawl has used yet; its `name` is empty. The other
+    fields are the options of the last run, for `explain`; with several spiders, `members` has the options of each.
     """
 
     format: str = FORMAT

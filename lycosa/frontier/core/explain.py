@@ -1,7 +1,4 @@
-"""Explains in plain words why a URL is not fetched, or when it will be fetched.
-
-`when` formats unix seconds, so this module needs no time zone.
-"""
+"""Explains in plain words why a URL is not fetched, or when it will be fetched."""
 
 from __future__ import annotations
 
@@ -51,9 +48,9 @@ class CrawlBounds(NamedTuple):
 
 
 class UrlFacts(NamedTuple):
-    """The data about a canonical URL, its host and the segments.
+    """What is known about a canonical URL, its host and the segments.
 
-    `halted` is why nothing at all is fetched, or "". While the crawl is `stopped`, the limits of hosts are unknown.
+    `halted` is why nothing is fetched at all, or "". While the crawl is `stopped`, the limits of hosts are unknown.
     """
 
     url: str
@@ -67,7 +64,7 @@ class UrlFacts(NamedTuple):
 
 
 def explain(known: UrlFacts, now: float, when: FormatTime) -> list[str]:
-    """Return sentences, the most important first."""
+    """Return sentences, the most important first. `when` formats unix seconds."""
     if not known.rows:
         return [*_never_seen(known)]
     lines = [
@@ -116,7 +113,6 @@ def _ended_because(reason: str) -> str:
 
 
 def _waits_for(row: Row, known: UrlFacts, now: float, when: FormatTime) -> Iterator[str]:
-    """Say what must happen before a queued URL is leased."""
     segment, host = known.segments.get(row.record.segment), known.host
     if segment is not None and segment.starts_at > now:
         yield f"its segment starts at {when(segment.starts_at)}"
@@ -139,7 +135,6 @@ def _halted(known: UrlFacts) -> Iterator[str]:
 
 
 def _also_waits_for(row: Row, known: UrlFacts, now: float, when: FormatTime) -> Iterator[str]:
-    """Say what a delayed URL waits for besides its time."""
     yield from _halted(known)
     if known.host is not None and known.host.blocked_until > max(row.at, now):
         yield from _host(known.host, now, when, stopped=known.stopped)
@@ -165,7 +160,6 @@ def _host(host: HostView, now: float, when: FormatTime, *, stopped: bool) -> Ite
 
 
 def _address(shared: AddressView, now: float, when: FormatTime) -> Iterator[str]:
-    """Say when an IP address may be contacted."""
     if not shared.address or shared.until <= now:
         yield "its IP address is looked up first, since the crawl has limits per address"
         return
@@ -195,7 +189,6 @@ def _never_seen(known: UrlFacts) -> Iterator[str]:
 
 
 def _forbidding_rules(known: UrlFacts) -> Iterator[str]:
-    """Say which rules of the crawl forbid the URL."""
     bounds, url = known.bounds, known.url
     reason = bounds.scope.reason(url, host_key(url), 0) if bounds.scope is not None else ""
     if reason == "deny":

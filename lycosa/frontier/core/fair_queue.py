@@ -1,20 +1,18 @@
 """The order in which entities (hosts, or all hosts of one IP address) are served. Each step is O(log n); no scans.
 
-Entities that may not be contacted yet wait in a heap, ordered by time. The others are *ready*, in one lane per rank.
-The lowest rank goes first. Within a lane the entity with the most work left goes first, if it has more than SHORT_S of
+Entities that may not be contacted yet wait in a heap, ordered by time. The others are *ready*, in one lane per rank;
+the lowest rank goes first. Within a lane the entity with the most work left goes first, if it has more than SHORT_S of
 work; otherwise the order is first come, first served. Every FAIR_TURN-th pick is always first come, first served. With
 k = FAIR_TURN this guarantees:
 
-- No starvation: an entity with n entities before it in its lane is picked within k * (n + 1) picks of the lane,
-  whatever the others have queued.
+- No starvation: an entity with n entities before it in its lane is picked within k * (n + 1) picks of the lane.
 - A near-optimal crawl time: longest work first is optimal for chains of equal jobs with limited concurrency (Muntz and
-  Coffman, 1969). This rule makes (k - 1)/k of the picks, and the fair picks do useful work too. So a crawl takes at
-  most k / (k - 1) times the optimum, plus SHORT_S. The worst known mix of hosts stays below this bound. It has many
-  tiny hosts, and a few hosts that need (2k - 1)/2k of all picks until the end. That crawl takes 1 + 1/(4k - 2) times
-  the optimum: 3.3 % more for k = 8, but 17 % more for k = 2.
+  Coffman, 1969). It makes (k - 1)/k of the picks, so a crawl takes at most k / (k - 1) times the optimum, plus SHORT_S.
+  The worst known case, many tiny hosts and a few hosts that need (2k - 1)/2k of all picks until the end, takes 1 +
+  1/(4k - 2) times the optimum: 3.3 % more for k = 8, 17 % more for k = 2.
 
-Removing an entity leaves a stale entry in its heap. A push rebuilds the heap once it has STALE_MAX more stale entries
-than valid entries.
+Removing an entity leaves a stale entry in its heap. A push rebuilds a heap with STALE_MAX more stale than valid
+entries.
 """
 
 from __future__ import annotations
@@ -27,11 +25,9 @@ from typing import Any, Generic, TypeVar
 
 FAIR_TURN = 8
 SHORT_S = 10.0
-"""Entities with at most this many seconds of work get no priority: each delays the end of the crawl by at most this
-time."""
+"""Entities with at most this much work get no priority: each delays the end of the crawl by at most this time."""
 
 STALE_MAX = 64
-"""A push rebuilds a heap if its stale entries outnumber its valid ones by more than this number."""
 
 NO_WORK = math.inf
 """The rank of an entity with nothing queued."""
@@ -39,10 +35,8 @@ NO_WORK = math.inf
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Entity:
-    """A host or a group of hosts. `backlog` is its approximate number of queued records, each worth `record_s` seconds.
-
-    `ready_at` is the next time it may be contacted (unix seconds).
-    """
+    """A host or a group of hosts. `backlog` is its approximate number of queued records, each worth `record_s`
+    seconds."""
 
     ready_at: float = 0.0
     paused_until: float = 0.0
@@ -53,7 +47,7 @@ class Entity:
     wait_entry: HeapEntry | None = field(default=None, repr=False)
     """Its entry in the heap of waiting entities; None if it is not waiting."""
     lane: Lane | None = field(default=None, repr=False)
-    """Its lane; None if it is not ready."""
+    """None if it is not ready."""
     regrade_below: int = 0
     regrade_from: int = 0
     """The entity is graded again once its backlog leaves this range: 7/8 to twice the backlog at the last grading."""
@@ -62,12 +56,12 @@ class Entity:
     yields_until: float = 0.0
 
     def work_s(self) -> float:
-        """Return the approximate seconds of work left."""
+        """The approximate seconds of work left."""
         return self.backlog * self.record_s
 
 
 HeapEntry = tuple[Any, ...]
-"""A heap entry: (sort key, unique number, entity). It is valid while its entity refers to this very object.
+"""(sort key, unique number, entity). A heap entry is valid while its entity refers to this very object.
 
 Identity matters, so the type must not fix the length: mypyc would unbox the tuple and build a new one on each access.
 """
@@ -109,7 +103,7 @@ class Lane:
         return entity
 
     def grade(self, entity: Entity) -> None:
-        """Add the entity, or update its position, by the work it has left now."""
+        """Add the entity, or update its position, by the work left now."""
         backlog = entity.backlog
         entity.regrade_below, entity.regrade_from = backlog - (backlog >> 3), backlog << 1 or 1
         work_s = entity.work_s()
@@ -125,7 +119,7 @@ class Lane:
             heapify(self._largest)
 
     def longest_work_s(self) -> float:
-        """Return the approximate seconds of work of the busiest entity; 0 if none has more than SHORT_S."""
+        """The approximate seconds of work of the busiest entity; 0 if none has more than SHORT_S."""
         heap = self._largest
         while heap and self.entities.get(heap[0][2]) is not heap[0]:
             heappop(heap)
@@ -146,7 +140,7 @@ class FairQueue(Generic[E]):
         self._ranks: list[float] = []
 
     def wait(self, entity: E, at: float) -> None:
-        """Let the entity wait until this time. This replaces the time of an earlier call."""
+        """Let the entity wait until this time, instead of an earlier given one."""
         if entity.wait_entry is None:
             self._waiting += 1
         elif entity.wait_entry[0] == at:
@@ -160,13 +154,12 @@ class FairQueue(Generic[E]):
             heapify(self.heap)
 
     def stop_waiting(self, entity: E) -> None:
-        """Remove the entity from the waiting entities, if it is waiting."""
         if entity.wait_entry is not None:
             entity.wait_entry = None
             self._waiting -= 1
 
     def add_ready(self, entity: E) -> None:
-        """Make the entity ready, or update its lane and position if it is ready already."""
+        """Make the entity ready, or update its lane and position."""
         lane = entity.lane
         if lane is not None:
             if lane.rank == entity.rank:
@@ -182,13 +175,12 @@ class FairQueue(Generic[E]):
         lane.grade(entity)
 
     def remove_ready(self, entity: E) -> None:
-        """Remove the entity from the ready entities, if it is ready."""
         if entity.lane is not None:
             del entity.lane.entities[entity]
             entity.lane = None
 
     def pop_due(self, now: float) -> E | None:
-        """Remove and return a waiting entity that is due; None if there is none."""
+        """Remove and return a waiting entity that is due."""
         heap = self.heap
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
@@ -200,7 +192,7 @@ class FairQueue(Generic[E]):
         return None
 
     def next_due(self) -> float | None:
-        """Return when the first waiting entity is due; None if none waits."""
+        """When the first waiting entity is due; None if none waits."""
         heap = self.heap
         while heap:
             entry = heap[0]
@@ -211,7 +203,7 @@ class FairQueue(Generic[E]):
         return None
 
     def first_lane(self) -> Lane | None:
-        """Return the lane of the lowest rank with a ready entity; None if there is none."""
+        """The lane of the lowest rank with a ready entity."""
         ranks, lanes = self._ranks, self._lanes
         while ranks:
             lane = lanes[ranks[0]]
@@ -224,7 +216,7 @@ class FairQueue(Generic[E]):
         return None
 
     def shift(self, seconds: float) -> None:
-        """Move all waiting times back after the clock was set back."""
+        """Move all waiting times back: the clock was set back."""
         valid = [entry for entry in self.heap if entry[2].wait_entry is entry]
         self.heap = [(max(at - seconds, 0.0), number, entity) for at, number, entity in valid]
         heapify(self.heap)

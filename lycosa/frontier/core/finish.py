@@ -1,10 +1,9 @@
 """Termination detection: decides whether a crawl with many partitions is finished.
 
 A partition reports how many of its URLs are `live` (queued, leased, uncommitted, delayed, or on the way to another
-partition) and how many have `arrived` so far (from other partitions or from outside). Partitions are read in any order
-or concurrently, while work moves between them. A partition without live URLs gets new work only when URLs arrive. If
-two successive rounds find nothing live anywhere, and nothing arrived between them, then there was an instant between
-them at which nothing was live at all: the crawl is finished for good.
+partition) and how many have `arrived` so far from elsewhere. Partitions are read in any order while work moves between
+them. A partition without live URLs gets work only by arrivals. If two successive rounds find nothing live, and nothing
+arrived between them, then nothing was live at some instant between them: the crawl is finished for good.
 
 `docs/models/finish.pml` is the proof, by exhaustive search within its bounds.
 """
@@ -41,7 +40,7 @@ class TerminationDetector:
     def round(self, statuses: Mapping[int, PartitionStatus]) -> RoundResult:
         """Evaluate one status of each partition, all requested after the answers of the previous round arrived.
 
-        Raises `ValueError` if a partition is missing: a partition that cannot be read may have live URLs.
+        Raises `ValueError` if a partition is missing: it may have live URLs.
         """
         if statuses.keys() != self._partitions:
             raise ValueError(f"a round needs one status of each of {len(self._partitions)} partitions")

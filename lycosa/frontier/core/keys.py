@@ -1,14 +1,13 @@
 """Identifies requests: a request has a key, and its fingerprint is the 64-bit hash of the key.
 
-By default the key consists of the method, the canonical URL and the body (`core.url.fingerprint`). `FingerprintRules`
-can leave out query parameters that do not select the page, sort the other parameters, and call a user's resolver. The
-request is always sent to its full URL.
+By default the key is the method, the canonical URL and the body (`core.url.fingerprint`). `FingerprintRules` can leave
+out query parameters that do not select the page, sort the others, and call a user's resolver. The method is always part
+of the key. The request is always sent to its full URL.
 
-A parameter is the text between two `&` (WHATWG). Its name is decoded once, but only for the rules. The parameters that
-are not left out go into the key as written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule
-concerns the query, empty parameters are ignored. A parameter with a bare `;` is never left out: old servers read it as
-several parameters. The method is always part of the key. With a canonical URL, only the resolver can fail. The time is
-linear in the length of the URL.
+A parameter is the text between two `&` (WHATWG). Only the rules see its decoded name: the key has the parameter as
+written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the query, empty parameters are
+ignored. A parameter with a bare `;` is always kept: old servers read it as several parameters. With a canonical URL,
+only the resolver can fail. The time is linear in the length of the URL.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from lycosa.core.url import fingerprint
 KeyResolver = Callable[[str, str, bytes], str | bytes | int]
 """(method in upper case, canonical URL, body) -> the key of the request, without its method.
 
-It must return the same key for the same request in every run, so it must not use time, randomness or counters.
+It must not use time, randomness or counters: the same request has the same key in every run.
 """
 
 Fingerprint = Callable[[str, str, bytes], int]
 """(method, canonical URL, body) -> 64 unsigned bits."""
 
 RESOLVED_KEY = 0x4C79_636F_7361_0003
-"""Hash seed for the keys that a resolver returns. It must not change: stored states would not recognize their URLs."""
+"""Hash seed for the keys that a resolver returns. If it changed, stored states would not recognize their URLs."""
 
 BUILT_IN = ("tracking", "sort", "jsonp", "slash")
 WORDS = (*BUILT_IN, "drop:NAME,...", "keep:NAME,...", "module:function")
@@ -60,9 +59,11 @@ TRACKING = frozenset({
 })
 # fmt: on
 """Parameters that tell where a visitor came from, in lower case: from the lists of AdGuard (TrackParamFilter,
-general_url) and Brave (query-filter), and from the documentation of the services named beside them. Names that some
-sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). If a name is added here, URLs with
-this parameter get new fingerprints, so an existing crawl fetches them once more; its state stays valid."""
+general_url) and Brave (query-filter), and from the documentation of the services named beside them.
+
+Names that some sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). A name added here
+changes the fingerprints of URLs with this parameter: an existing crawl fetches them once more.
+"""
 
 CALLBACKS = frozenset({"callback", "jsonp", "jsoncallback", "jsonpcallback", "jsonp_callback", "json_callback"})
 BUSTERS = frozenset(
@@ -91,10 +92,7 @@ DropRule = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class FingerprintRules:
-    """How a crawl identifies requests. Create it with `parse_rules`.
-
-    `words` is the setting, sorted, with the name of the resolver last.
-    """
+    """How a crawl identifies requests. `words` is the setting, sorted, with the name of the resolver last."""
 
     words: tuple[str, ...] = ()
     drop_rules: tuple[DropRule, ...] = ()
@@ -103,7 +101,7 @@ class FingerprintRules:
     resolver: KeyResolver | None = None
 
     def fingerprint(self, method: str, url: str, body: bytes = b"") -> int:
-        """Return the fingerprint of a request. Raises `BadSpider` if the resolver fails."""
+        """Raises `BadSpider` if the resolver fails."""
         reduced = self.reduce(url)
         if self.resolver is None:
             return fingerprint(method, reduced, body)
@@ -119,7 +117,7 @@ class FingerprintRules:
         return _hash(verb, key)
 
     def reduce(self, url: str) -> str:
-        """Return the part of a canonical URL that goes into the key."""
+        """The part of a canonical URL that goes into the key."""
         address, mark, query = url.partition("?")
         if self.slash:
             origin = address.index("/", 8) + 1
@@ -157,7 +155,7 @@ def is_function(word: str) -> bool:
 def parse_rules(words: Sequence[str], resolver: KeyResolver | None = None, name: str = "") -> FingerprintRules:
     """Parse words, in any order, into rules. Raises `BadSetting`.
 
-    `name` is the name of the resolver, which gets the URLs as reduced by the other rules.
+    `name` names the resolver, which gets the URLs as reduced by the other rules.
     """
     plain = sorted({word for word in words if not _NAMES.match(word)})
     for word in plain:
@@ -176,7 +174,6 @@ def parse_rules(words: Sequence[str], resolver: KeyResolver | None = None, name:
 
 
 def _names(verb: str, words: Sequence[str]) -> list[str]:
-    """Return the names in all words `drop:...`, or in all words `keep:...`, sorted."""
     found: set[str] = set()
     for word in words:
         if not word.startswith(f"{verb}:"):
@@ -193,7 +190,7 @@ def _names(verb: str, words: Sequence[str]) -> list[str]:
 
 
 def _has_name(names: Sequence[str]) -> DropRule:
-    """Return the test for parameters with one of these names or globs; case matters."""
+    """Test for parameters with one of these names or globs; case matters."""
     exact = frozenset(names)
     globs = [each for each in names if any(sign in each for sign in "*?[")]
     pattern = re.compile("|".join(map(translate, globs))) if globs else None
@@ -221,7 +218,7 @@ def _decode(parameter: str) -> tuple[str, str]:
 
 
 def _hash(verb: str, key: str | bytes | int) -> int:
-    """Return the hash of the key's type, the method with its length, and the key, so that no two keys are confused."""
+    """Type and lengths are hashed too: two different keys never give the same input."""
     if isinstance(key, str):
         kind, data = "s", key.encode("utf-8", "surrogatepass")
     elif isinstance(key, bytes):
@@ -233,7 +230,6 @@ def _hash(verb: str, key: str | bytes | int) -> int:
 
 
 def _unknown(word: str) -> str:
-    """Return the error message for an unknown word."""
     begin, _, rest = word.partition(":")
     near = next(iter(get_close_matches(begin.lower(), [*BUILT_IN, "drop", "keep"], n=1)), "")
     if near in {"drop", "keep"}:

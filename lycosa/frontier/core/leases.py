@@ -1,11 +1,8 @@
-"""Leases: the queued records of a store, handed out politely, each with a token and for a limited time.
+"""Leases of queued records, each with a token and for a limited time. Times are unix seconds.
 
-All in-process frontiers (memory, LMDB) share this code and add only the storage. `lease` takes the next record of the
-host that the scheduler picks. A lease is ended by its token, and only once; `overdue` finds expired leases. A host
-whose address or robots.txt is still unknown first gets a lease of kind RESOLVE or ROBOTS, and no other lease until that
-lease has ended. Leases are kept in memory only: the store belongs to one process, and the leases end with the process.
-
-Pure: `now` (unix seconds) is an argument.
+The in-process frontiers (memory, LMDB) share this code and add only the storage. `lease` takes the next record of the
+host that the scheduler picks. A lease can be ended only once, by its token. Leases are in memory only: the store
+belongs to one process, and the leases end with the process.
 """
 
 from __future__ import annotations
@@ -26,8 +23,8 @@ new_tuple = tuple.__new__
 class LeasedRecord(Generic[Key]):
     """A lease. `key` is the key of its record in the store; None for robots.txt and addresses, which are not stored.
 
-    `group` is the group in which the transfer started. `turn` is needed to undo the start; it is None if the start set
-    no delay, or if the clock was set back since. `transfer_done` is True if the transfer has ended before the lease.
+    `group` is the group in which the transfer started. `turn` is needed to undo the start; None if the start set no
+    delay, or if the clock was set back since. `transfer_done`: the transfer has ended before the lease.
     """
 
     __slots__ = ("group", "host", "key", "lease", "transfer_done", "turn")
@@ -47,13 +44,12 @@ class RecordQueue(Protocol[Key_co]):
     """The queued records of a store, by host."""
 
     def take(self, host: str) -> tuple[Key_co, UrlRecord, float | None] | None:
-        """Remove and return the next record of the host, and the rank of the following record (None: there is none).
+        """Remove and return the next record of the host, and the rank of the following one (None: there is none).
 
         A rank is the start time of a segment (`segments.starts_at`).
         """
 
-    def peek(self, host: str) -> UrlRecord | None:
-        """Return the next record of the host without removing it."""
+    def peek(self, host: str) -> UrlRecord | None: ...
 
 
 class LeaseManager(Generic[Key]):
@@ -76,11 +72,9 @@ class LeaseManager(Generic[Key]):
         return len(self._leased)
 
     def leases(self) -> list[Lease]:
-        """Return the current leases."""
         return [leased.lease for leased in self._leased.values()]
 
     def lease(self, limit: int, now: float) -> list[Lease]:
-        """Lease at most `limit` records of the hosts that the scheduler picks."""
         self._update_clock(now)
         now = self.scheduler.now
         leases: list[Lease] = []
@@ -101,7 +95,7 @@ class LeaseManager(Generic[Key]):
         return leases
 
     def end(self, lease: Lease, *, contacted: bool) -> LeasedRecord[Key] | None:
-        """End the lease and free its slot on the host. Return None if the token is not (or no longer) valid.
+        """End the lease and free its slot. Return None if the token is invalid.
 
         If the host was not `contacted`, the next start need not wait for its delay.
         """
@@ -115,7 +109,6 @@ class LeaseManager(Generic[Key]):
         return leased
 
     def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
-        """Free the slot of the host: the transfer is over, but the lease stays valid. A second call does nothing."""
         self._update_clock(now)
         leased = self._leased.get(lease.token)
         if leased is not None and leased.key is not None and not leased.transfer_done:
@@ -123,17 +116,12 @@ class LeaseManager(Generic[Key]):
             self._free_slot(leased, contacted=contacted)
 
     def claim(self, host_key: str, wake: Callable[[], None], holder: Lease | None, now: float) -> Claim:
-        """Queue a claim on the host; `wake` is called when `try_start` may return something new.
-
-        `holder` is the caller's own lease: this call ends its transfer, which frees its slot.
-        """
         self._update_clock(now)
         if holder is not None:
             self.end_transfer(holder, now)
         return self._claims.claim(self.scheduler.activate(host_key), wake)
 
     def try_start(self, claim: Claim, now: float) -> float:
-        """Grant the claim and return 0, or return when to call again (unix seconds; infinity: wait for `wake`)."""
         self._update_clock(now)
         at = self._claims.try_start(claim)
         if claim.granted and (claim.host.delay_s or claim.group is not None):
@@ -141,16 +129,13 @@ class LeaseManager(Generic[Key]):
         return at
 
     def release_claim(self, claim: Claim, now: float) -> None:
-        """End the claim after its transfer, or when the transfer is no longer needed."""
         self._update_clock(now)
         self._claims.release(claim)
 
     def needs_address(self, host: Host, now: float) -> bool:
-        """Whether the address of the host must be looked up before it may be contacted."""
         return self._policy.limits_addresses and host.address_until <= now
 
     def renew(self, lease: Lease, now: float) -> Lease | None:
-        """Extend the lease to its full length from now. Return None if it is no longer valid."""
         self._update_clock(now)
         leased = self._leased.pop(lease.token, None)
         if leased is None:
@@ -170,26 +155,24 @@ class LeaseManager(Generic[Key]):
         return expired
 
     def robots_failed(self, host_key: str, retry_at: float) -> None:
-        """Record that fetching robots.txt failed: the host is not contacted again before `retry_at`."""
+        """Do not contact the host before `retry_at`: fetching robots.txt failed."""
         host = self.scheduler.activate(host_key)
         host.robots_attempts += 1
         self.scheduler.block(host, retry_at)
 
     def set_facts(self, host_key: str, facts: HostFacts, now: float) -> None:
-        """Apply the robots.txt of a host."""
         host = self.scheduler.activate(host_key)
         host.robots_at = facts.robots_at
         host.robots_attempts = 0
         self.scheduler.set_delay(host, facts.crawl_delay_s, now)
 
     def set_address(self, host_key: str, address: str, until: float, now: float) -> None:
-        """Set the IP address of the host, valid until `until`; "" if it has none."""
         host = self.scheduler.activate(host_key)
         host.address_attempts = 0
         self.scheduler.set_address(host, address, until, now)
 
     def address_failed(self, host_key: str, retry_at: float) -> None:
-        """Record that the address lookup failed: it is not repeated before `retry_at`."""
+        """Do not repeat the failed address lookup before `retry_at`."""
         host = self.scheduler.activate(host_key)
         host.address_attempts += 1
         self.scheduler.block(host, retry_at)
@@ -200,14 +183,14 @@ class LeaseManager(Generic[Key]):
         self.scheduler.finish(leased.host, leased.group)
 
     def _lease_prerequisite(self, host: Host, now: float) -> Lease | None:
-        """Lease the address lookup or the robots.txt of the host, if one of them is needed before its pages."""
+        """Lease the address lookup or the robots.txt of the host, if its pages need one of them first."""
         scheduler = self.scheduler
         if self.needs_address(host, now):
             record = prerequisite(host.key, RecordKind.RESOLVE, host.address_attempts)
             scheduler.start_address_lookup(host)
             return self._grant(host, record, None, None, None, now)
         if self._policy.robots and now - host.robots_at >= self._policy.robots_ttl_s:
-            # The fetch of robots.txt is guarded like the page that needs it: neither may reach a private address.
+            # The fetch is guarded like the page that needs it: neither may reach a private address.
             page = self._store.peek(host.key)
             guarded = page is None or page.guarded
             record = prerequisite(host.key, RecordKind.ROBOTS, host.robots_attempts, guarded=guarded)
@@ -258,6 +241,6 @@ class LeaseManager(Generic[Key]):
 
 
 def prerequisite(host: str, kind: RecordKind, attempts: int, *, guarded: bool = False) -> UrlRecord:
-    """Return the record of a robots.txt fetch or an address lookup, which must precede the pages of the host."""
+    """Return the record of a robots.txt fetch or an address lookup."""
     path = "/robots.txt" if kind is RecordKind.ROBOTS else "/"
     return UrlRecord(RECORD_VERSION, 0, host + path, host, kind=kind, attempts=attempts, guarded=guarded)

@@ -1,7 +1,4 @@
-"""The values of a frontier: stored records, leases, and the views that operators see.
-
-A frontier stores a `UrlRecord` per request. A worker holds a `Lease` while it processes a record.
-"""
+"""The values of a frontier: stored records, leases, and the views that operators see."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ NO_DATA: Mapping[str, Any] = {}
 
 
 class RecordKind(IntEnum):
-    """The purpose of a request. ROBOTS and RESOLVE prepare a host (robots.txt, IP address) and are never stored."""
+    """ROBOTS and RESOLVE prepare a host (robots.txt, IP address) and are never stored."""
 
     PAGE = 0
     ROBOTS = 1
@@ -26,9 +23,9 @@ class RecordKind(IntEnum):
 
 
 class Extras(msgspec.Struct, array_like=True, frozen=True):
-    """The parts of a request that a plain GET link lacks. For such a link, `UrlRecord.extras` is None.
+    """The parts of a request that a plain GET link lacks (its `UrlRecord.extras` is None).
 
-    Append fields only: stored records are arrays. `spider` is the owner of the request in a crawl with several spiders.
+    Append fields only: stored records are arrays. `spider` owns the request in a crawl with several spiders.
     """
 
     method: str = "GET"
@@ -47,11 +44,11 @@ class Extras(msgspec.Struct, array_like=True, frozen=True):
 class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A stored request. Append fields only: records are stored as arrays, and an older reader ignores extra fields.
 
-    `fingerprint` identifies the request (64 bits, `frontier.core.keys`). `host` is the host key (scheme, host, port).
+    `fingerprint` identifies the request (`frontier.core.keys`). `host` is the host key (scheme, host, port).
     `not_before` is in unix seconds. `attempts` counts leases that ended in a nack or expired. `token` is 0 except in
-    back ends that store the lease with the row. `redirects` counts the redirects that led to this URL. `validators` are
-    set when the URL was fetched before, for a conditional request. `guarded` means the URL was found on a page with a
-    public address: neither it nor its redirects may lead to a non-public address.
+    back ends that store the lease with the row. `redirects` counts the redirects that led to this URL. `validators` of
+    an earlier fetch make the request conditional. `guarded` means the URL was found on a page with a public address:
+    neither it nor its redirects may lead to a non-public address.
     """
 
     version: int
@@ -75,7 +72,7 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Lease(NamedTuple):
     """A record leased to one worker until `expires_at` (unix seconds). Ack, nack and release require its token.
 
-    `address` is the IP address to connect to, "" if the frontier has none.
+    `address` is the IP address to connect to; "" if unknown.
     """
 
     token: int
@@ -85,10 +82,10 @@ class Lease(NamedTuple):
 
 
 class HostFacts(msgspec.Struct, array_like=True, frozen=True):
-    """The stored facts of a host: the bytes of its robots.txt and the Crawl-delay for our user agent (0: none).
+    """The robots.txt of a host and its Crawl-delay for our user agent (0: none).
 
-    `robots_status` is the HTTP status of the last fetch of robots.txt, 0 if the host could not be reached. `robots_at`
-    is the time of this fetch (unix seconds).
+    `robots_status` is the HTTP status of its last fetch, 0 if the host was unreachable; `robots_at` is the time of this
+    fetch (unix seconds).
     """
 
     robots: bytes = b""
@@ -102,12 +99,11 @@ class FrontierStats(NamedTuple):
 
     `delayed` counts the states DELAYED and RETRY; URLs in a segment that has not started count as `queued`.
 
-    The other fields describe this process. `lookups` is the number of fingerprints looked up; for `lookups_settled` of
-    them the Bloom filter alone gave the answer. `offered` is the number of pushed records, `added` the number of those
-    that were new. `paused` is why a running crawl leases nothing, or "". `brake` is what all hosts with work wait for;
-    it is "" if one of them may be contacted now, or if the cause is unknown. `work_s` is the minimum time (seconds)
-    that the queued URLs need because of the known delays and blocks. If all hosts with work are blocked,
-    `blocked_until` is when the first may be contacted (unix seconds), else 0.
+    The other fields describe this process. Of `lookups` fingerprints, the Bloom filter alone settled `lookups_settled`.
+    `added` counts the new records among the `offered` ones. `paused` is why a running crawl leases nothing, or "".
+    `brake` is what all hosts with work wait for; "" if unknown, or if one of them may be contacted now. `work_s` is the
+    minimum time (seconds) that the queued URLs need because of the known delays and blocks. If all hosts with work are
+    blocked, `blocked_until` is when the first may be contacted (unix seconds), else 0.
     """
 
     queued: int = 0
@@ -129,7 +125,6 @@ class FrontierStats(NamedTuple):
 
     @property
     def unfinished(self) -> int:
-        """The number of URLs still to be fetched."""
         return self.queued + self.leased + self.delayed
 
 
@@ -146,7 +141,7 @@ class SegmentState(StrEnum):
 
 
 class SegmentView(msgspec.Struct, frozen=True):
-    """A segment and its counts. Its URLs are leased from `starts_at` (unix seconds) on; 0 means at once."""
+    """A segment and its counts. Its URLs are leased from `starts_at` (unix seconds) on; 0: at once."""
 
     name: str
     state: SegmentState
@@ -161,10 +156,10 @@ class SegmentView(msgspec.Struct, frozen=True):
 
 
 class AddressView(msgspec.Struct, frozen=True):
-    """An IP address, its limits and how much of them is in use. `hosts` is the number of active hosts that share it.
+    """An IP address, its limits and their use. `hosts` active hosts share it.
 
     `concurrency` is the maximum number of transfers in flight, 0 for no limit. `address` is "" while unknown. The
-    look-up of the host's address must be repeated at `until` (unix seconds).
+    look-up must be repeated at `until` (unix seconds).
     """
 
     address: str
@@ -179,7 +174,7 @@ class AddressView(msgspec.Struct, frozen=True):
 class HostView(msgspec.Struct, frozen=True):
     """A host as operators see it. Times are unix seconds, 0 for never; `robots_status` is -1 before the first fetch.
 
-    `concurrency` is the maximum number of transfers in flight, 0 if unknown. `preparing` means that its robots.txt or
+    `concurrency` is the maximum number of transfers in flight, 0 if unknown. While `preparing`, its robots.txt or
     address is being fetched. `shared` is its IP address, if the crawl has limits per address.
     """
 
@@ -199,10 +194,10 @@ class HostView(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A stored URL with its state, as listed and exported.
+    """A stored URL with its state (`frontier.core.states.State`).
 
-    `state` is a value of `frontier.core.states.State`. `at` (unix seconds) is when the URL ended (done, dead), when it
-    is due (delayed, retry) or when its lease expires; 0 if queued. `reason` is why it is done or dead.
+    `at` (unix seconds) is when the URL ended (done, dead), is due (delayed, retry), or its lease expires; 0 if queued.
+    `reason` is why it is done or dead.
     """
 
     state: str
@@ -214,7 +209,7 @@ class Row(msgspec.Struct, frozen=True):
 class Selection(msgspec.Struct, frozen=True):
     """A filter for rows; empty fields match everything. `url` and `reason` are globs.
 
-    `before` (unix seconds) matches only URLs that became done or dead before that time.
+    `before` (unix seconds): only URLs that were done or dead before that time.
     """
 
     states: tuple[str, ...] = ()
@@ -226,14 +221,14 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class RowSlice(NamedTuple):
-    """A slice of a listing. `next_cursor` is the cursor of the next slice; None at the end."""
+    """`next_cursor` is the cursor of the next slice; None at the end."""
 
     rows: list[Row]
     next_cursor: str | None
 
 
 class RequeueResult(NamedTuple):
-    """How many rows one slice requeued. `next_cursor` is the cursor of the next slice; None at the end."""
+    """`next_cursor` is the cursor of the next slice; None at the end."""
 
     requeued: int
     next_cursor: str | None

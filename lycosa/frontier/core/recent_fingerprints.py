@@ -1,7 +1,7 @@
-"""A bounded set of recently pushed fingerprints, so that duplicates need not be sent to the server again.
+"""A bounded set of recently pushed fingerprints: such duplicates need not be sent to the server.
 
-A fixed hash table with one fingerprint (8 bytes) per slot; a newer one replaces the older one in its slot. Unlike a
-Bloom filter it gives no false positives: a fingerprint that it contains was certainly pushed.
+A hash table with one fingerprint (8 bytes) per slot; a newer one replaces the older one. Unlike a Bloom filter, it
+gives no false positives.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ class RecentFingerprints:
         self._mask = slots - 1
 
     def add(self, record: UrlRecord) -> None:
-        """Add the fingerprint of a record, unless the record has `dont_filter`."""
         if not record.dont_filter:
             mixed = record.fingerprint ^ _salt(record.segment)
             self._slots[mixed & self._mask] = mixed
 
     def contained(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those of the fingerprints that are in the table."""
         salt, slots, mask = _salt(segment), self._slots, self._mask
-        # Empty slots hold 0, so the value 0 never counts as contained.
+        # Empty slots hold 0, so 0 never counts as contained.
         return {each for each in fingerprints if slots[(each ^ salt) & mask] == each ^ salt != 0}
 
 

@@ -40,7 +40,7 @@ from lycosa.frontier.core.states import State
 from lycosa.http.core.model import Validators
 
 NOT_BEFORE_MAX = 1e11
-"""Maximum time in unix seconds: the year 5138."""
+"""In unix seconds: the year 5138."""
 
 PRIORITY_MAX = 1 << 31
 DEPTH_MAX = 1 << 31
@@ -100,7 +100,6 @@ class Matcher:
         self._reason = re.compile(translate(selection.reason)).match if selection.reason else None
 
     def matches(self, row: Row) -> bool:
-        """Whether the row is selected."""
         selection, record = self._selection, row.record
         return (
             (not self._states or row.state in self._states)
@@ -155,7 +154,7 @@ def to_line(row: Row) -> bytes:
 
 
 def from_line(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
-    """Parse a line. The record is a new one: attempts and token are 0. Raises `UsageError` or `BadUrl`."""
+    """Parse a line into a new record: attempts and token are 0. Raises `UsageError` or `BadUrl`."""
     try:
         line = decode_line(text)
         extras = Extras(
@@ -227,6 +226,5 @@ def _check(line: RowLine) -> None:
 
 
 def _message_of(error: Exception) -> str:
-    """Return the message of msgspec, which names the field: "Expected `str`, got `int` - at `$.url`"."""
     text = str(error) or type(error).__name__
     return f"not a row of an export: {text if text.startswith('JSON') else text[:1].lower() + text[1:]}"

@@ -1,16 +1,15 @@
-"""Chooses the host to contact next, so that all limits hold. Scans all hosts only if the clock was set back.
+"""Chooses the host to contact next, so that all limits hold.
 
-A host is *ready* if it has work and a free slot and its delay is over; until its delay is over it waits.
-`frontier.core.fair_queue` orders the ready and the waiting hosts. So two starts on a host are never closer together
-than its delay, and choosing a host with a million URLs costs as much as choosing a host with one URL. If the policy
-limits IP addresses, the hosts of one address form a group with its own fair queue. The group competes with other hosts
-and groups as one entity, so every host that is picked can be contacted at once. (Modelled on the workbench of BUbiNG,
-Boldi et al. 2014.)
+A host is *ready* if it has work and a free slot and its delay is over; until then it waits. `frontier.core.fair_queue`
+orders the ready and the waiting hosts. Two starts on a host are never closer together than its delay, and a host with a
+million URLs is chosen as fast as a host with one. If the policy limits IP addresses, the hosts of one address form a
+group with its own fair queue. The group competes with other hosts and groups as one entity, so every picked host can be
+contacted at once. (Modelled on the workbench of BUbiNG, Boldi et al. 2014.)
 
-Transfers without a record hold claims (`frontier.core.claims`): if the next turn of a host or group is for a claim, the
-host or group gets no lease until the claim has started.
+If the next turn of a host or group is for a claim (`frontier.core.claims`), the host or group gets no lease until the
+claim has started.
 
-Pure: `now` (unix seconds) is an argument. It may jump: see `HostScheduler.update_clock`.
+Times (`now`) are unix seconds and may jump: see `HostScheduler.update_clock`.
 """
 
 from __future__ import annotations
@@ -56,30 +55,25 @@ class Claim:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AddressGroup(Entity):
-    """The hosts of one IP address. None of them may be contacted before `ready_at`.
-
-    The group is ready when one of its hosts is; it may be waiting for another host at the same time.
-    """
+    """The hosts of one IP address. It is ready when one of its hosts is, and may wait for another at the same time."""
 
     address: str
     in_flight: int = 0
     members: int = 0
     queue: FairQueue[Host] = field(default_factory=FairQueue, repr=False)
     claiming_hosts: dict[Host, None] = field(default_factory=dict, repr=False)
-    """The hosts with waiting claims, in order of arrival."""
+    """In order of arrival."""
     is_tracked_idle: bool = False
 
     def work_s(self) -> float:
-        """Return the seconds of work of all its hosts together, but at least those of its busiest host alone."""
+        """The seconds of work of all its hosts together, but at least those of its busiest host alone."""
         lane = self.queue.first_lane()
         return max(self.backlog * self.record_s, lane.longest_work_s() if lane is not None else 0.0)
 
     def is_idle(self) -> bool:
-        """Whether no host has this address and no transfer to it is in flight."""
         return self.members == 0 and self.in_flight == 0
 
     def shift(self, seconds: float) -> None:
-        """Move all its times back, and the times of its hosts in the queue."""
         self.queue.shift(seconds)
         self.ready_at = max(self.ready_at - seconds, 0.0)
         self.paused_until = max(self.paused_until - seconds, 0.0)
@@ -92,9 +86,9 @@ class Host(Entity):
 
     `ready_at` is the next possible start: `delay_s` after the last start, and not before `blocked_until`. `rank` is the
     lowest known rank of its queued records. `delay_s` is the larger of `required_delay_s` (from the user or robots.txt)
-    and `throttle_delay_s`. `robots_at` is when its robots.txt was fetched; 0 means never. `address` is its IP address
-    until `address_until`; "" means none. While `preparing`, its robots.txt or address is being fetched, and no page is
-    leased. `claims` are the waiting claims; None if there are none.
+    and `throttle_delay_s`. `robots_at` is when its robots.txt was fetched; 0: never. `address` is its IP address until
+    `address_until`; "" means none. While `preparing`, its robots.txt or address is being fetched, and no page is
+    leased.
     """
 
     key: str
@@ -115,11 +109,9 @@ class Host(Entity):
     is_tracked_idle: bool = False
 
     def is_idle(self) -> bool:
-        """Whether nothing is queued, claimed or in flight."""
         return self.rank == NO_WORK and self.in_flight == 0 and self.claims is None
 
     def set_delay(self, required_s: float, throttle_s: float, concurrency: int) -> None:
-        """Use the larger of these two delays from now on."""
         self.required_delay_s, self.throttle_delay_s = required_s, throttle_s
         self.delay_s = max(required_s, throttle_s)
         self.record_s = max(self.delay_s, TRANSFER_S / concurrency)
@@ -145,7 +137,7 @@ class SavedTurn(NamedTuple):
 
 
 class HostScheduler:
-    """The active hosts: those with URLs queued or in flight, and idle hosts until `forget_idle` drops them."""
+    """The hosts with URLs queued or in flight, and idle hosts until `forget_idle` drops them."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -162,7 +154,6 @@ class HostScheduler:
         self._paused: dict[Host, float] = {}
 
     def activate(self, key: str) -> Host:
-        """Return the host with this key; create it if needed."""
         host = self.hosts.get(key)
         if host is None:
             host = self.hosts[key] = Host(key=key)
@@ -171,7 +162,7 @@ class HostScheduler:
         return host
 
     def add_work(self, host: Host, rank: float = 0.0, count: int = 1) -> None:
-        """Note that `count` records of this rank were queued for the host."""
+        """Note that `count` records of this rank were queued."""
         host.backlog += count
         if host.group is not None:
             host.group.backlog += count
@@ -199,15 +190,12 @@ class HostScheduler:
             self._reschedule_group(group)
 
     def pick(self, now: float) -> Host | None:
-        """Return the host to contact next, or None if no host may be contacted now.
-
-        The caller takes a record of the host and calls `start`, or `mark_empty` if there is none.
-        """
+        """Return the host to contact next. Then take one of its records and call `start`, or `mark_empty` if it has
+        none."""
         self.update_clock(now)
         return self.pick_next()
 
     def pick_next(self) -> Host | None:
-        """Do the same as `pick`, at the latest time seen."""
         queue = self._queue
         if queue.heap and queue.heap[0][0] <= self.now:
             self._promote_due()
@@ -222,7 +210,7 @@ class HostScheduler:
         return entity  # type: ignore[return-value]
 
     def start(self, host: Host, next_rank: float | None) -> None:
-        """Start the transfer of one record of the picked host. `next_rank` is the rank of its next record, or None."""
+        """Start the transfer of one record of the picked host. `next_rank` is the rank of its next record."""
         group, lane, backlog, now = host.group, host.lane, host.backlog, self.now
         if next_rank is None:
             host.rank, host.backlog = NO_WORK, 0
@@ -247,7 +235,7 @@ class HostScheduler:
             reset_claims_in_row(host, group)
 
     def mark_empty(self, host: Host) -> None:
-        """Note that the picked host has nothing queued after all."""
+        """The picked host has nothing queued after all."""
         if host.group is not None:
             host.group.backlog -= host.backlog
         host.rank, host.backlog = NO_WORK, 0
@@ -255,7 +243,6 @@ class HostScheduler:
         self.track_idle(host)
 
     def start_robots(self, host: Host) -> None:
-        """Start the transfer of the robots.txt of the picked host."""
         host.preparing = True
         host.backlog += 1
         if host.group is not None:
@@ -264,13 +251,13 @@ class HostScheduler:
         self.reschedule(host)
 
     def start_address_lookup(self, host: Host) -> None:
-        """Start the address lookup of the picked host. It uses a slot, but does not count as a transfer to the host."""
+        """An address lookup uses a slot, but is not a transfer to the host: no delay starts."""
         host.in_flight += 1
         host.preparing = True
         self.reschedule(host)
 
     def finish(self, host: Host, group: AddressGroup | None = None) -> None:
-        """End a transfer to the host, successful or not. `group` is the group in which it was started."""
+        """End a transfer, successful or not. `group` is the group in which it was started."""
         host.in_flight -= 1
         if group is not None:
             group.in_flight -= 1
@@ -296,17 +283,16 @@ class HostScheduler:
             self._reschedule_group(group)
 
     def block(self, host: Host, until: float) -> None:
-        """Do not contact the host before `until`."""
         host.blocked_until = max(host.blocked_until, until)
         self._pause(host, until)
 
     def set_delay(self, host: Host, delay_s: float, now: float) -> None:
-        """Apply the Crawl-delay of a robots.txt. It counts from now, because fetching robots.txt was a request too."""
+        """Apply the Crawl-delay of a robots.txt. It counts from now: fetching robots.txt was a request too."""
         host.set_delay(max(delay_s, self.policy.delay_s), host.throttle_delay_s, self.concurrency)
         self._pause(host, now + host.delay_s)
 
     def throttle(self, host: Host, delay_s: float) -> None:
-        """Set the throttle delay of the host; it counts from the last start. The required delay remains the minimum."""
+        """Set the throttle delay of the host, counted from the last start. The required delay remains the minimum."""
         host.set_delay(host.required_delay_s, delay_s, self.concurrency)
         host.ready_at = max(host.paused_until, host.started_at + host.delay_s if host.started_at else 0.0)
         self.reschedule(host)
@@ -314,7 +300,7 @@ class HostScheduler:
             wake_claims(host, host.group)
 
     def next_ready(self) -> float | None:
-        """Return when the first host may be contacted; 0: now; None: no host has both work and a free slot."""
+        """When the first host may be contacted; 0: now; None: no host has both work and a free slot."""
         return 0.0 if self._queue.first_lane() is not None else self._queue.next_due()
 
     def restore(self, host: Host, started_at: float, blocked_until: float) -> None:
@@ -325,7 +311,7 @@ class HostScheduler:
             self._pause(host, started_at + host.delay_s)
 
     def set_address(self, host: Host, address: str, until: float, now: float) -> None:
-        """Set the IP address of the host, valid until `until`. Transfers in flight still count for the old group."""
+        """Transfers in flight still count for the old group."""
         host.address, host.address_until = address, until
         old = host.group
         if not self.policy.limits_addresses or address == (old.address if old is not None else ""):
@@ -348,7 +334,7 @@ class HostScheduler:
             wake_claims(host, old)
 
     def forget_idle(self, now: float) -> None:
-        """Drop idle hosts and groups whose pause is over, so that memory use depends only on active hosts."""
+        """Drop idle hosts and groups whose pause is over: memory use depends only on active hosts."""
         while self._idle and self._idle[0][0] <= now:
             entity = heappop(self._idle)[2]
             entity.is_tracked_idle = False
@@ -360,9 +346,8 @@ class HostScheduler:
     def update_clock(self, now: float) -> None:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
-        A pause that was set since the previous call may have been computed with the old or with the new time. Its end
-        moves back too, but the pause lasts at least until the end it was given or for PAUSE_MAX_S from now, whichever
-        comes first.
+        A pause set since the previous call may have been computed with the old or the new time. Its end moves back too,
+        but not before the given end or PAUSE_MAX_S from now, whichever comes first.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)
@@ -390,7 +375,6 @@ class HostScheduler:
             self.reschedule(host)
 
     def _promote_due(self) -> None:
-        """Make ready all waiting entities that are due."""
         queue, now = self._queue, self.now
         while (due := queue.pop_due(now)) is not None:
             if isinstance(due, AddressGroup):
@@ -431,7 +415,6 @@ class HostScheduler:
         self.track_idle(group)
 
     def track_idle(self, entity: Host | AddressGroup) -> None:
-        """If the entity is idle, schedule it to be dropped by `forget_idle` after its pause."""
         if entity.is_idle() and not entity.is_tracked_idle:
             entity.is_tracked_idle = True
             self._idle_number += 1
@@ -463,7 +446,7 @@ def is_claimed(scheduler: HostScheduler, group: AddressGroup) -> bool:
 
 
 def first_claim(scheduler: HostScheduler, group: AddressGroup) -> Claim | None:
-    """Return the group's oldest claim whose host may be contacted, or None. The limits of the address are ignored."""
+    """The group's oldest claim whose host may be contacted. The limits of the address are ignored."""
     found: Claim | None = None
     for host in group.claiming_hosts:
         busy = host.ready_at > scheduler.now or host.in_flight >= scheduler.concurrency
@@ -490,7 +473,7 @@ def reset_claims_in_row(host: Host, group: AddressGroup | None) -> None:
 
 
 def wake_claims(host: Host, group: AddressGroup | None) -> None:
-    """Wake the first claim of the host and of each other host of the group, since something has changed for them."""
+    """Wake the first claim of the host and of each other host of the group."""
     if host.claims is not None:
         next(iter(host.claims)).wake()
     if group is not None:

@@ -1,7 +1,4 @@
-"""Decides which links a crawl follows, by their target, their depth, and the user's allow and deny globs.
-
-A scope is asked about every new link, so the answers for hosts are cached: a known host costs one set lookup.
-"""
+"""Decides which links a crawl follows, by their target, their depth, and the user's allow and deny globs."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from lycosa.core.url import canonicalize, host_key
 KINDS = ("host", "domain", "prefix", "any")
 
 HOSTS_MAX = 65_536
-"""Maximum number of host keys in each of the two caches of a domain crawl (hosts inside, hosts outside)."""
+"""Maximum number of host keys in each of the two caches of a domain crawl."""
 
 
 class Scope:
@@ -48,10 +45,10 @@ class Scope:
 
         `host`: the hostname and port of a seed; ports 80 and 443 count as the same. `domain`: the hostname of a seed
         without a leading `www.` (kept if `exact`), and all its subdomains, on any port. `prefix`: URLs that start with
-        a seed up to the last slash of its path. `any`: everything. The depth of a seed is 0; `depth_max` None means no
-        limit. Globs match the whole canonical URL and are case-sensitive: `*` matches any characters, `?` one
-        character, `[..]` one of a set; an unclosed `[` is literal. If there are `allow` globs, one of them must match.
-        A URL that matches a `deny` glob is always out of scope.
+        a seed up to the last slash of its path. `any`: everything. Seeds have depth 0; `depth_max` None means no limit.
+        Globs match the whole canonical URL and are case-sensitive: `*` any characters, `?` one character, `[..]` one of
+        a set; an unclosed `[` is literal. If there are `allow` globs, one of them must match. A `deny` glob always
+        wins.
         """
         if kind not in KINDS:
             raise BadSetting(f"scope is {kind!r}: write one of {', '.join(KINDS)}")
@@ -91,7 +88,6 @@ class Scope:
         )
 
     def _check_domain(self, host: str) -> bool:
-        """Check a new host key of a domain crawl, and cache the result."""
         name = _hostname(host)
         inside = any(name == domain or name.endswith("." + domain) for domain in self._domains)
         cache = self._inside if inside else self._outside

@@ -1,16 +1,16 @@
 """Segments: which part of a crawl a request belongs to, and when that part begins.
 
-A time segment is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`. Every back end can
-therefore tell from the name alone when a segment may be crawled, and in which order. A segment with any other name
-starts at once. "" is the segment of a crawl without segments; it comes before all others.
+A time segment is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`. The name alone tells
+when a segment may be crawled, and in which order. A segment with any other name starts at once. "" is the segment of a
+crawl without segments; it comes first.
 
-A run has one segment, given by its first seed and start time. All its requests inherit it, so a crawl that runs past
-midnight does not start over. With time segments, a request that is due in a later segment goes into that segment
-instead. Multiples such as `3d` are counted from a fixed time (weeks from a Monday), so they mean the same in every run.
+A run has one segment, given by its first seed and start time. Its requests inherit this segment: a crawl that runs past
+midnight does not start over. Only a request that is due in a later time segment goes into that one. Multiples such as
+`3d` are counted from a fixed time (weeks from a Monday), so they mean the same in every run.
 
 A resolver may choose a period for each request instead: products daily, comments every third day. The names of such
 segments end with the period: `2026-11-21+3d`. A run then has one segment for each period. A segment takes over the URLs
-of the previous segment of the same period, and the previous segment is archived.
+of the previous segment of its period, which is archived.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Every commit looks up the names of all segments. With a resolver, every link loo
 """
 
 SEGMENTS_KEPT_MAX = 900
-"""Maximum number of segments kept. Beyond it the oldest archived ones are dropped, even without `keep_segments`."""
+"""Beyond it the oldest archived segments are dropped, even without `keep_segments`."""
 
 LATEST_KEPT = 2
 """Number of latest segments per period that are never dropped: a new segment takes over URLs of the previous one."""
@@ -49,7 +49,7 @@ SHOWN_MAX = 60
 """Maximum number of characters of an invalid name that a message shows."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
-"""Valid segment names: they appear in commands, paths and database keys."""
+"""Segment names appear in commands, paths and database keys."""
 
 PERIOD = r"hour|day|week|month|[1-9]\d{0,2}[hdw]"
 START = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)(?:T(\d\d)(?::(\d\d))?)?(?:\+({PERIOD}))?", re.ASCII)
@@ -84,10 +84,9 @@ NameAt = Callable[[float], str]
 
 @dataclass(slots=True)
 class SegmentNaming:
-    """How a crawl names its segments. `at` names time segments; it is None for other kinds.
+    """How a crawl names its segments. `at` is None unless they are time segments.
 
-    With `period`, each request has its own period, and belongs to the segment with this period in which the run began
-    (`run_at`).
+    With `period`, each request has its own period, and belongs to the segment of this period at `run_at`.
     """
 
     resolver: SegmentResolver
@@ -96,7 +95,6 @@ class SegmentNaming:
     run_at: float = 0.0
 
     def begin_run(self, now: float) -> None:
-        """Set the start of the run, on which the segments of its requests depend."""
         if self.period is not None:
             self.run_at = now
 
@@ -107,9 +105,9 @@ class SegmentNaming:
     def of_request(self, request: Request, inherited: str) -> str:
         """Return the segment of a new request. Raises `BadSpider` if a resolver fails.
 
-        `inherited` is the segment of the page on which the request was found, or of the run. A request with the period
-        of this segment inherits the segment, even if a later one has begun. A request with another period gets the
-        segment of its own period. If the request is due in a later segment, it gets that segment instead.
+        `inherited` is the segment of the page on which the request was found, or of the run. A request with the same
+        period inherits it, even if a later one has begun. A request with another period gets the current segment of
+        that period. A request that is due in a later segment goes there instead.
         """
         if self.period is not None and self.run_at:
             period = self.period(request)
@@ -118,7 +116,7 @@ class SegmentNaming:
         return self.when_due(inherited, request.not_before)
 
     def when_due(self, inherited: str, not_before: float) -> str:
-        """Return the inherited segment, or the later one in which a request is due."""
+        """The inherited segment, or the later one in which a request is due."""
         if not_before <= 0:
             return inherited
         if self.at is not None:
@@ -127,7 +125,7 @@ class SegmentNaming:
         return max(inherited, name_of_period(period, not_before), key=segment_order) if period else inherited
 
     def current(self, first: str, names: Iterable[str]) -> list[str]:
-        """Return the segments of a run whose first segment is `first`: one for each period among these names."""
+        """The segments of a run whose first segment is `first`: one for each period among these names."""
         if self.period is None:
             return [first]
         periods = filter(None, map(period_of, names))
@@ -145,8 +143,7 @@ def unnamed(_: Iterable[str]) -> list[str]:
 def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> SegmentNaming:
     """Parse the setting `segment`. Raises `BadSetting`.
 
-    `resolver` is the user's function if `word` is "module:function". `spider` is the name of the spider. If `word` is
-    "spider", the segment gets this name.
+    `resolver` is the user's function for "module:function". For "spider", the segment is named `spider`.
     """
     if resolver is not None:
         return SegmentNaming(_checked(resolver, word))
@@ -186,7 +183,7 @@ def by_period(resolver: Callable[[Request], object], name: str) -> SegmentNaming
 
 @lru_cache(NAMES_CACHED)
 def name_of_period(period: str, time: float) -> str:
-    """Return the name of the segment with this period at this time; "" for `none`."""
+    """The name of the segment with this period at this time; "" for `none`."""
     if period == NONE:
         return ""
     at = _month if period == "month" else _span(period)
@@ -195,9 +192,9 @@ def name_of_period(period: str, time: float) -> str:
 
 @lru_cache(NAMES_CACHED)
 def period_of(name: str) -> str | None:
-    """Return the period in the name of a time segment; "" if the name has none, `none` for the unnamed segment.
+    """The period in the name of a time segment; "" if the name has none, `none` for the unnamed segment.
 
-    Return None for any other name: a segment with such a name has no successor.
+    None for any other name: a segment with such a name has no successor.
     """
     if not name:
         return NONE
@@ -205,10 +202,8 @@ def period_of(name: str) -> str | None:
 
 
 def _span(word: str) -> NameAt:
-    """Return the function that names the segments of `hour`, `day`, `week` or a multiple such as `3d`.
-
-    Raises `BadSetting`.
-    """
+    """Return the function that names segments of `hour`, `day`, `week` or a multiple such as `3d`. Raises
+    `BadSetting`."""
     found = _SPAN.fullmatch(SPANS.get(word, word))
     if found is None:
         raise BadSetting(_unknown(word))
@@ -231,20 +226,19 @@ _VALID = f"write at most {NAME_MAX} letters, digits and _.:+@- (ASCII), a letter
 
 
 def _name(text: object) -> str | None:
-    """Return the text if it is a valid name."""
     valid = isinstance(text, str) and len(text) <= NAME_MAX and NAME.fullmatch(text)
     return str(text) if valid else None
 
 
 def validate_name(text: str) -> str:
-    """Return the name if it is valid; "" is the segment without a name. Raises `UsageError`."""
+    """Return a valid name; "" is the segment without a name. Raises `UsageError`."""
     if text and _name(text) is None:
         raise UsageError(f"segment {text[:SHOWN_MAX]!r} is not a valid name: {_VALID}")
     return text
 
 
 def find_segment(name: str, views: Iterable[SegmentView]) -> SegmentView:
-    """Return the segment with this name. Raises `UsageError` if it was dropped or does not exist."""
+    """Raises `UsageError` if the segment was dropped or does not exist."""
     live = {view.name: view for view in views if view.state is not SegmentState.DROPPED or view.name == name}
     found = live.get(name)
     if found is None:
@@ -279,7 +273,6 @@ def _shown(returned: object) -> str:
 
 
 def _unknown(word: str) -> str:
-    """Return the error message for an unknown word."""
     if _TOO_FINE.fullmatch(word):
         why = "each segment fetches every page again and is stored separately, so the shortest period is an hour"
         return f"segment: {word!r} is too short: {why}: write hour"
@@ -290,7 +283,7 @@ def _unknown(word: str) -> str:
 
 @lru_cache(NAMES_CACHED)
 def starts_at(name: str) -> float:
-    """Return when the URLs of a segment may be fetched (unix seconds); 0: at once."""
+    """When the URLs of a segment may be fetched (unix seconds); 0: at once."""
     found = START.fullmatch(name)
     if found is None:
         return 0.0
@@ -361,7 +354,7 @@ def segment_order(name: str) -> tuple[float, str]:
 
 
 def total_stats(views: Sequence[SegmentView], leased: int) -> FrontierStats:
-    """Return the total counts of all segments. `leased` is the number of leased URLs, which `views` count as queued."""
+    """`leased` is the number of leased URLs, which `views` count as queued."""
     reasons: Counter[str] = Counter()
     dead_reasons: Counter[str] = Counter()
     for view in views:

@@ -1,17 +1,16 @@
-"""The life of a URL: one transition table that every frontier follows.
+r"""The life of a URL: one transition table that every frontier follows.
 
                  push                lease               ack            archive
         NEW ------------> QUEUED ------------> LEASED ------------> DONE --------> ARCHIVED
          |                 ^  ^ ^-- release, expire --/ |  |          |                ^
          | push later      |  |                         |  |          | refresh        | archive
          v                 |  |  due                    |  v          v                |
-        DELAYED -----------/  \\--------- RETRY <-------/  DEAD ---> QUEUED            DEAD
+        DELAYED -----------/  \--------- RETRY <-------/  DEAD ---> QUEUED            DEAD
                    due                         nack   give up  requeue
 
-`step` makes every transition and raises `IllegalTransition` for one that is not in the table. `attempts` counts the
-leases that failed (nack or expiry). A release, or a crash of the process that held the lease, does not count, because
-the record did not cause it. The frontier checks the token of each lease and refuses stale ones. Dropping a segment
-forgets its records in any state; that is not a transition.
+`attempts` counts the leases that failed (nack or expiry). A release, or a crash of the process that held the lease,
+does not count: the record did not cause it. The frontier checks the token of each lease and refuses stale ones.
+Dropping a segment forgets its records in any state; that is not a transition.
 """
 
 from __future__ import annotations
@@ -81,14 +80,14 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 
 
 class IllegalTransition(ValueError):
-    """The event cannot happen to a URL in this state, which means a bug in a frontier."""
+    """The event cannot happen to a URL in this state: a bug in a frontier."""
 
     def __init__(self, state: State, event: Event) -> None:
         super().__init__(f"{event} cannot happen to a URL that is {state}")
 
 
 def step(state: State, event: Event) -> State:
-    """Return the state after the event. Raises `IllegalTransition`."""
+    """Raises `IllegalTransition`."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
@@ -115,31 +114,30 @@ class Policy:
 
     @property
     def limits_addresses(self) -> bool:
-        """Whether the frontier needs the IP addresses of hosts."""
         return self.delay_per_ip_s > 0 or self.concurrency_per_ip > 0
 
 
 def push_event(record: UrlRecord) -> Event:
-    """Return the event of a push: PUSH_LATER if the record has a `not_before`, else PUSH."""
+    """PUSH_LATER if the record has a `not_before`, else PUSH."""
     return Event.PUSH_LATER if record.not_before > 0 else Event.PUSH
 
 
 def fail(record: UrlRecord, retry_at: float) -> UrlRecord:
-    """Return the record for LEASED -> RETRY: one more attempt, due at `retry_at`."""
+    """LEASED -> RETRY: one more attempt, due at `retry_at`."""
     return replace(record, attempts=record.attempts + 1, not_before=retry_at)
 
 
 def give_up(record: UrlRecord) -> UrlRecord:
-    """Return the record for LEASED -> DEAD, with one more attempt."""
+    """LEASED -> DEAD, with one more attempt."""
     return replace(record, attempts=record.attempts + 1)
 
 
 def expire(record: UrlRecord) -> tuple[UrlRecord, Event]:
-    """Return the record of an expired lease, with one more attempt: LEASED -> QUEUED, or DEAD at EXPIRIES_MAX."""
+    """An expired lease: one more attempt; LEASED -> QUEUED, or DEAD at EXPIRIES_MAX."""
     expired = replace(record, attempts=record.attempts + 1)
     return expired, Event.EXPIRE_LAST if expired.attempts >= EXPIRIES_MAX else Event.EXPIRE
 
 
 def requeue(record: UrlRecord) -> UrlRecord:
-    """Return the record for DEAD or DONE -> QUEUED, with its attempts reset to 0."""
+    """DEAD or DONE -> QUEUED, with no attempts."""
     return replace(record, attempts=0, not_before=0.0)

@@ -1,11 +1,11 @@
 """What the workers of a crawl report, and what is computed from it: sums, rates, remaining time.
 
-A worker reports its counters since its start about once a second (`WorkerReport`). The server adds the increase since
-the previous report to the totals of the crawl, so these include all workers that ever took part. A killed worker is
-counted up to its last report. Readers compute rates from two reports of a worker, by the worker's own clock.
+A worker reports its counters since its start about once a second. The server adds the increase since the previous
+report to the totals of the crawl, which therefore include former workers. A killed worker is counted up to its last
+report. Readers compute rates from two reports of a worker, by the worker's own clock.
 
-A page that is fetched again because its worker died before the commit counts twice here, but once among the URLs that
-the frontier counts as done.
+A page that is fetched again because its worker died before the commit counts twice here, but once among the done URLs
+of the frontier.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ import msgspec
 from lycosa.frontier.core.model import HostView
 
 CRAWLING, WAITING, PAUSED, ENDING, ENDED, LOST = "crawling", "waiting", "paused", "ending", "ended", "lost"
-"""The states of a worker. WAITING: it has had no lease for a while. LOST: it stopped without a last report."""
+"""WAITING: the worker has had no lease for a while. LOST: it stopped without a last report."""
 
 STATES = (CRAWLING, WAITING, PAUSED, ENDING, ENDED, LOST)
 
 COUNTS = ("pages", "unchanged", "items", "dropped", "bytes", "failures", "cpu_ms")
-"""The counters of a report. `failures` counts failed visits, retried or not."""
+"""`failures` counts failed visits, retried or not."""
 
 STAT_PREFIX = "stats/"
 """The prefix of stats (`crawler.stats`) among the counters."""
 
 STATS_MAX = 200
-"""Maximum number of stats in a report, because names may come from the network. The first stats are kept."""
+"""Maximum number of stats in a report: names may come from the network. The first stats are kept."""
 
 NAME_MAX = 100
-"""Maximum number of characters in the name of a reported stat."""
 
 NOT_SUMMED = frozenset(
     {"request_depth_max", "memusage/startup", "memusage/max", "memusage/limit_reached", "memusage/warning_reached"}
@@ -46,7 +45,7 @@ RATE_WINDOW_S = 5.0
 
 
 class WorkerReport(msgspec.Struct, frozen=True):
-    """The report of one worker: where it runs, its state, and its counters since its start `uptime_s` ago.
+    """The state of one worker, and its counters since its start `uptime_s` ago.
 
     `under_way` requests are being processed, at most `concurrency` at once. `why` explains the state.
     """
@@ -67,8 +66,8 @@ class RunProgress(NamedTuple):
     """The work of all workers of a shared crawl since its run began, `age_s` ago.
 
     A run begins when a worker joins a crawl without workers. `counts` are the increases of the counters since then.
-    `item_age_s` is the time since the last item, `pages_at_item` the number of pages up to the last item. Before the
-    first item, the start of the run counts as the last item.
+    `item_age_s` is the time since the last item, `pages_at_item` the number of pages up to it. Before the first item,
+    the start of the run counts as one.
     """
 
     age_s: float
@@ -87,7 +86,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     report: WorkerReport | None = None
 
     def has_count(self, name: str) -> bool:
-        """Whether the worker reports this counter. True before its first report."""
+        """True before the first report."""
         return self.report is None or name in self.report.counts
 
 
@@ -107,7 +106,6 @@ class CrawlView(msgspec.Struct, frozen=True):
 
     @property
     def unfinished(self) -> int:
-        """The number of URLs that are not done or dead."""
         return sum(self.frontier.get(name, 0) for name in ("queued", "leased", "delayed", "uncommitted", "outgoing"))
 
     def has_count(self, name: str) -> bool:
@@ -120,7 +118,7 @@ _decode = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
 def decode(data: bytes) -> WorkerReport | None:
-    """Decode a report; None if the bytes are invalid (another version may have sent them)."""
+    """Decode a report; None if it is invalid (perhaps from another version)."""
     try:
         return _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -128,7 +126,7 @@ def decode(data: bytes) -> WorkerReport | None:
 
 
 def summable_stats(stats: Mapping[Any, Any]) -> dict[str, int]:
-    """Return the stats of a run that can be summed (integers), at most the first STATS_MAX."""
+    """Return the integer stats that can be summed, at most the first STATS_MAX."""
     found: dict[str, int] = {}
     for name, value in stats.items():
         if not isinstance(name, str):  # users may count under any hashable key
@@ -164,7 +162,6 @@ class Rates:
         self._reports: dict[str, deque[WorkerReport]] = {}
 
     def add(self, workers: Iterable[WorkerView]) -> None:
-        """Add the current reports of the workers."""
         reports: dict[str, deque[WorkerReport]] = {}
         for worker in workers:
             if worker.report is not None:
@@ -176,12 +173,12 @@ class Rates:
         self._reports = reports
 
     def of(self, worker: str) -> dict[str, float]:
-        """Return the rates of a worker; empty before its second report."""
+        """The rates of a worker; empty before its second report."""
         reports = self._reports.get(worker)
         return rates(reports[0], reports[-1]) if reports else {}
 
     def total(self) -> dict[str, float]:
-        """Return the sums over all workers; empty if none has rates."""
+        """Summed over all workers; empty if none has rates."""
         found: Counter[str] = Counter()
         for name in self._reports:
             found.update(self.of(name))
@@ -189,18 +186,18 @@ class Rates:
 
 
 def page_count(counts: Mapping[str, float]) -> float:
-    """Return the number of pages in counts or rates, including unchanged pages."""
+    """The number of pages in counts or rates, including unchanged pages."""
     return counts.get("pages", 0) + counts.get("unchanged", 0)
 
 
 def pages_done(reasons: Mapping[str, int]) -> dict[str, int]:
-    """Return the counters `pages` and `unchanged`, computed from the reasons of done URLs."""
+    """Compute the counters `pages` and `unchanged` from the reasons of done URLs."""
     fetched = sum(count for reason, count in reasons.items() if len(reason) == 3 and reason.startswith("2"))
     return {"pages": fetched, "unchanged": reasons.get("unchanged", 0)}
 
 
 def remaining_s(view: CrawlView, rate: Mapping[str, float]) -> float | None:
-    """Return the seconds that the known URLs take at this rate; None if unknown.
+    """The seconds that the known URLs take at this rate; None if unknown.
 
     A crawl may take longer: pages lead to more pages, and delayed URLs and slow hosts have to wait.
     """

@@ -42,6 +42,6 @@ def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
 
 
 def origin(host: str) -> str:
-    """Return the origin of the URLs of a host: its key without the default port."""
+    """The origin of the URLs of a host: its key without the default port."""
     default = ":443" if host.startswith("https:") else ":80"
     return host.removesuffix(default)

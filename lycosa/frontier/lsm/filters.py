@@ -4,9 +4,8 @@
     filter.S     frames of [length, checksum, payload], one for each checkpoint after the layers were written
 
 The first frame records the log generation (see `memtable`) up to which the layers are complete. Each later frame
-continues the previous one. If the last frame ends before the generation that LMDB has, or if a file is damaged, the
-filter is rebuilt from the table of fingerprints: an incomplete filter is never used. Archived segments need no filter,
-and their files are deleted.
+continues the previous one. If the frames end before the generation that LMDB has, or a file is damaged, the filter is
+rebuilt from the table of fingerprints: an incomplete filter is never used. The files of archived segments are deleted.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from lycosa.infra.frames import HEAD, encode_frame, frame_at
 log = logging.getLogger(__name__)
 
 ADDED_MAX = 200_000
-"""Once this many fingerprints are in frames (in the file beside the layers), the layers are rewritten with them."""
+"""Once this many fingerprints are in frames, the layers are rewritten with them."""
 
 ADDED_SHARE = 32
-"""The frames may hold more than ADDED_MAX if the layers are large: up to 1/ADDED_SHARE of the layers' fingerprints."""
+"""Large layers allow more frames than ADDED_MAX: up to 1/ADDED_SHARE of the layers' fingerprints."""
 
 WARN_MIN = 100_000
 """Minimum number of URLs for which rebuilding a filter logs a warning, because it takes long."""
@@ -64,7 +63,7 @@ class FilterFile:
         """The number of fingerprints in each layer when it was written."""
 
     def load(self, generation: int, expected: int) -> Filter | None:
-        """Return the filter, or None if it is not complete up to this generation."""
+        """Return the filter if it is complete up to this generation."""
         try:
             frames = self._read()
             layers = [Layer.load(self._layer(n).read_bytes()) for n in reversed(range(frames[0].layers))]
@@ -79,7 +78,6 @@ class FilterFile:
         return found
 
     def append(self, before: int, last: int, added: list[int]) -> None:
-        """Write a frame with the fingerprints added by the generations after `before`, up to and including `last`."""
         with storage_errors(self._path):
             with self._path.open("ab") as stream:
                 stream.write(_encode(Frame(before, last, 0, added)))
@@ -87,7 +85,7 @@ class FilterFile:
                 sync_file(self._path)
 
     def is_long(self, known: int) -> bool:
-        """Whether the file of frames is so long that the layers, with `known` fingerprints, should be rewritten."""
+        """Whether the frames hold so much that the layers, with `known` fingerprints, should be rewritten."""
         try:
             return self._path.stat().st_size >= max(ADDED_MAX, known // ADDED_SHARE) * FINGERPRINT_BYTES
         except OSError:
@@ -104,11 +102,9 @@ class FilterFile:
             replace_file(self._path, _encode(Frame(generation, generation, len(layers), [])), sync=self._sync)
 
     def exists(self) -> bool:
-        """Whether the segment has files."""
         return self._path.exists()
 
     def delete(self) -> None:
-        """Delete the files."""
         with storage_errors(self._path):
             for path in (self._path, *self._path.parent.glob(self._path.name + ".*")):
                 path.unlink(missing_ok=True)
@@ -155,7 +151,7 @@ def _encode(frame: Frame) -> bytes:
 
 
 def append_to_all(folder: Path, before: int, last: int, added: dict[int, list[int]], *, sync: bool) -> None:
-    """Append a frame to every filter, even if no fingerprints were added: every filter must reach generation `last`."""
+    """Append a frame to every filter, even an empty one: every filter must reach generation `last`."""
     for path in folder.glob("filter.*"):
         segment = path.name.removeprefix("filter.")
         if segment.isascii() and segment.isdigit():

@@ -1,6 +1,6 @@
 """The embedded frontier, and the store operations of `lycosa frontier`: list, requeue, drop, verify, compact.
 
-Long operations run in slices, and merge the rows in memory with the rows in LMDB.
+Listings merge the rows in memory with the rows in LMDB.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return live + [view(row) for row in dropped]
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
-        """Return hosts. `queued` is exact up to QUEUED_MAX; above that, or while a crawl runs, it is an estimate."""
+        """`queued` is exact up to QUEUED_MAX; above that, or while a crawl runs, it is an estimate."""
         return [replace(found, queued=self._queued_of(found.host)) for found in self.host_table.views(after, limit)]
 
     def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
@@ -148,7 +148,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return next_slice(self._rows_from(selection, cursor), Matcher(selection).matches, limit)
 
     def _rows_from(self, selection: Selection, cursor: str) -> Iterator[tuple[str, Row]]:
-        """Yield (cursor, row) for every row of the tables that may contain a match, table by table."""
+        """Yield (cursor, row) for every row of the tables that may contain a match."""
         tables = [table for table in self._all_tables() if self._may_match(table, selection)]
         start, key = parse_cursor(cursor)
         for table in tables:
@@ -164,7 +164,6 @@ class LmdbFrontierStore(LmdbCrawlStore):
             after = rows[-1][0]
 
     def _all_tables(self) -> list[int]:
-        """Return the numbers of the tables that store URLs, in ascending order."""
         kinds = (QUEUE, DONE, DEAD)
         tables = [table_number(kind, segment.row.id) for segment in self.registry.live.values() for kind in kinds]
         return sorted([*tables, DELAYED_TABLE])
@@ -202,12 +201,10 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return ended[1] if ended else self._find_queued(segment, mark, host)
 
     def _get(self, table: int, key: bytes) -> Any:
-        """Return the decoded row of a table that stores URLs."""
         decode = DECODERS[table % KINDS]
         return self.memtable.get(table, key, lambda value: decode(key, value))
 
     def _find_ended(self, segment: OpenSegment, mark: bytes) -> tuple[int, Row] | None:
-        """Return the row of a done or dead URL, and its table."""
         for table in (segment.done, segment.dead):
             ended = self._get(table, mark)
             if ended is not None:
@@ -236,7 +233,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
             after = rows[0][0][:8] + b"\xff" * 8
 
     def _requeue_row(self, cursor: str, row: Row, into: str | None) -> float | None:
-        """Queue a done or dead URL again, or a copy of it in segment `into`. Return its rank, None if it is refused."""
+        """Queue a done or dead URL again, or a copy of it in segment `into`. Return its rank; None if it is refused."""
         record = requeue(row.record)
         if into is not None:
             return self.add(replace(record, segment=into, dont_filter=False))

@@ -29,19 +29,17 @@ class HostTable:
         self._counters = counters
 
     def id(self, host: str) -> int:
-        """Return the number of a host; a new host gets the next number."""
+        """Return the number of a host; a new host gets the next one."""
         return self._row(host).id
 
     def name(self, host_id: int) -> str:
-        """Return the key of the host with this number."""
         return self._memtable.get(NAMES_TABLE, _id_key(host_id), decode_name) or ""
 
     def find(self, host: str) -> HostRow | None:
-        """Return the row of a host, or None."""
         return self._memtable.get(HOSTS_TABLE, host_key(host), decode_host)
 
     def load(self, host: str) -> SavedHost:
-        """Return the stored data of a host; `SavedHost()` for an unknown host."""
+        """Return the stored data; `SavedHost()` for an unknown host."""
         row = self.find(host)
         if row is None:
             return SavedHost()
@@ -49,7 +47,7 @@ class HostTable:
         return SavedHost(row.started_at, row.blocked_until, facts, row.address, row.address_until)
 
     def save(self, host: str, saved: SavedHost) -> None:
-        """Write the changed data of a host. If `saved.facts` is None, the stored facts are kept."""
+        """With `saved.facts` None, the stored facts are kept."""
         row = self._row(host)
         new = HostRow(row.id, saved.started_at, saved.blocked_until, saved.address, saved.address_until, row.queued)
         key = host_key(host)
@@ -64,7 +62,7 @@ class HostTable:
         return [self._view(self.name(row.id), row) for _, row in rows]
 
     def queued(self, host: str) -> int:
-        """Return the stored estimate of the queued URLs of a host."""
+        """The stored estimate of the queued URLs of a host."""
         row = self.find(host)
         return row.queued if row else 0
 

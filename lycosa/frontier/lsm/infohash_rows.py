@@ -4,9 +4,8 @@
     queued    the same, due time (6 bytes)
     done      head (8 bytes: depth, priority, host id, seconds), infohash, reason
 
-The fingerprint is a hash of the infohash, and the due time of a delayed row is in its key, so no row stores them again.
-The reason is empty for FETCHED. The first byte of a packed row is below 128, the first byte of any other row (msgpack)
-is not.
+The fingerprint is a hash of the infohash. The due time of a delayed row is in its key. The reason is empty for FETCHED.
+The first byte of a packed row is below 128; that of any other row (msgpack) is not.
 
 DELAYED_KEY is the due time (8 bytes) and the arrival number (6, in older rows 8). The mark of a delayed record in SEEN
 is this key without its first two bytes, which are 0; older marks are "s" and the key.
@@ -42,12 +41,12 @@ def delayed_key(not_before: float, arrival: int) -> bytes:
 
 
 def due_ms(key: bytes) -> int:
-    """Return the due time in a key, in milliseconds."""
+    """The due time in a key, in milliseconds."""
     return int.from_bytes(key[:DUE_BYTES])
 
 
 def arrival_of(key: bytes) -> int:
-    """Return the arrival number in a key."""
+    """The arrival number in a key."""
     return int.from_bytes(key[DUE_BYTES:])
 
 
@@ -131,7 +130,7 @@ def _unpacked(row: bytes, milliseconds: int) -> UrlRecord:
 
 
 def _infohash(record: UrlRecord) -> bytes | None:
-    """Return the infohash that a record is about; None if the record has fields that a packed row lacks."""
+    """Return the infohash of a record; None if the record has fields that a packed row lacks."""
     if record.host != HOST or abs(record.priority) > PRIORITY_MAX or not 0 <= record.depth < DEPTH_MAX:
         return None
     if record.kind or record.redirects or record.dont_filter or record.extras or record.guarded:
@@ -164,7 +163,7 @@ def _record_of(row: ShortRow) -> UrlRecord:
 
 
 def packed(name: str) -> str | bytes:
-    """Return a hexadecimal name as bytes (half the size), any other name unchanged."""
+    """Return a hexadecimal name as bytes, any other name unchanged."""
     try:
         packed = bytes.fromhex(name)
     except ValueError:

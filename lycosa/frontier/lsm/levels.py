@@ -4,11 +4,10 @@ Fingerprints are random keys: with ten million of them in one table, writing 100
 So checkpoints write to a small table (L0), where many fingerprints share a page. When this table is full, checkpoints
 write to a second L0 table, and the first is compacted into the large table SEEN_L1: in key order, some rows with each
 commit, until it is empty. A look-up prefers the newest level. (A log-structured merge tree with two levels: O'Neil et
-al., 1996.) Rows that are in the large table are deleted from the small one, so the file reuses their space at once.
+al., 1996.)
 
-The checkpoint in `memtable.py` writes fingerprints from memory to L0.
-
-A row is written to L1 and deleted from L0 in one transaction, so nothing needs repair after a crash.
+A row is written to L1 and deleted from L0 in one transaction, so nothing needs repair after a crash, and the file
+reuses the space at once.
 """
 
 from __future__ import annotations
@@ -43,11 +42,10 @@ class Levels:
 
     @property
     def compacting(self) -> bool:
-        """Whether `compact` has rows to move."""
         return bool(self._compacting)
 
     def has(self, seen: int, fingerprint: int) -> bool:
-        """Whether a fingerprint is stored. Looks in L1 first, which has most of them."""
+        """L1 is read first: it has most of the fingerprints."""
         key, get = FINGERPRINT.pack(fingerprint), self._database.get
         return (
             get(seen, key) is not None
@@ -56,7 +54,6 @@ class Levels:
         )
 
     def find(self, seen: int, fingerprint: int) -> bytes | None:
-        """Return the row of a fingerprint."""
         key, get = FINGERPRINT.pack(fingerprint), self._database.get
         found = get(seen + self._newest - SEEN_L1, key)
         if found is None and self._compacting:
@@ -116,7 +113,7 @@ class Levels:
         self._older = SEEN_L0A + SEEN_L0B - kind
 
     def _non_empty(self, kind: int) -> list[int]:
-        """Return the segments that have rows in tables of this kind."""
+        """The segments that have rows in tables of this kind."""
         tables = (table for table in self._database.tables() if table % KINDS == kind)
         return [table + SEEN_L1 - kind for table in tables if self._database.count(table)]
 

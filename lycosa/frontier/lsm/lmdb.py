@@ -1,9 +1,9 @@
 """The LMDB database of an embedded frontier: its tables, its single transaction, and the conversion of its errors.
 
-One write transaction is always open, and all reads go through it. No file is mapped for writing: on a full disk,
-writing to a mapped page would kill the process with SIGBUS, while a write call fails with an error. LMDB would map its
-lock file for writing, so LMDB's locking is switched off; the lock of the state directory replaces it. The number of a
-table combines its kind and its segment.
+One write transaction is always open, and all reads go through it. No file is mapped for writing: on a full disk, a
+write to a mapped page would kill the process with SIGBUS, while a write call fails with an error. LMDB would map its
+lock file for writing, so its locking is off; the lock of the state directory replaces it. The number of a table
+combines its kind and its segment.
 
     QUEUE        QUEUE_KEY          -> record
     SEEN_L1      fingerprint        -> arrival number; for a delayed record its mark (`infohash_rows`)
@@ -67,12 +67,11 @@ class Database:
         self.path = path
         self._sync = sync
         self._handles: dict[int, Any] = {}
-        # The first error. The transaction is lost with its rows, so every later call must fail too.
+        # The first error. It loses the transaction with its rows, so every later call must fail too.
         self._first_error: StateError | None = None
         self._env, self._txn = self._open()
 
     def get(self, table: int, key: bytes) -> bytes | None:
-        """Return the stored row of a key."""
         try:
             found: bytes | None = self._txn.get(key, db=self._handles.get(table) or self._handle(table))
         except lmdb.Error as error:
@@ -102,12 +101,10 @@ class Database:
                 more = cursor.set_range(next_key(cursor.key()))
 
     def tables(self) -> list[int]:
-        """Return the numbers of all tables."""
         with self._converting_errors(), self._txn.cursor() as cursor:
             return [int(name) for name in cursor.iternext(keys=True, values=False)]
 
     def count(self, table: int) -> int:
-        """Return the number of rows of a table."""
         with self._converting_errors():
             rows: int = self._txn.stat(self._handle(table))["entries"]
         return rows
@@ -168,7 +165,7 @@ class Database:
         self._env, self._txn = self._open()
 
     def close(self) -> None:
-        """Close the database. Uncommitted changes are lost."""
+        """Uncommitted changes are lost."""
         self._txn.abort()
         self._env.close()
 

@@ -6,8 +6,8 @@
     flush    -> `frozen` is written to LMDB in sorted slices, one per commit; then its log is deleted
 
 Random keys are thus written in sorted batches, where many keys share a page. A URL that is pushed and done within one
-batch is never written to the queue in LMDB. Each write contains the whole row, not a change to it, so applying a log
-twice, or partly and then completely, has the same result. Opening applies the logs that LMDB does not have yet.
+batch is never written to the queue in LMDB. Each write contains the whole row, so a log may be applied twice, or partly
+and then completely. Opening applies the logs that LMDB does not have yet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MEMTABLE_MAX = 200_000
 """Number of changed rows in memory at which a flush to LMDB begins. During a flush memory may hold twice as many."""
 
 MEMTABLE_MAX_BYTES = 64 << 20
-"""Log size in bytes at which a flush begins even with fewer rows: URLs may be long, and requests may have bodies."""
+"""Log size in bytes at which a flush begins even with fewer rows: URLs and bodies may be long."""
 
 SLICE_MIN = 2_000
 SLICE_MAX = 20_000
@@ -102,7 +102,6 @@ class Memtable:
         self.active[table][key] = value
 
     def get(self, table: int, key: Any, decode: Callable[[bytes], Value]) -> Value | None:
-        """Return a row."""
         for writes in (self.active, self.frozen):
             rows = writes.get(table)
             if rows is not None and key in rows:
@@ -112,7 +111,7 @@ class Memtable:
         return None if value is None else decode(value)
 
     def count(self, table: int, prefix: bytes, limit: int) -> int | None:
-        """Return the number of rows with this key prefix, at most `limit`; None if the table has changes in memory."""
+        """Count the rows with this key prefix, at most `limit`; None if the table has changes in memory."""
         if self.active.get(table) or self.frozen.get(table):
             return None
         return len(self.database.rows_after(table, prefix, prefix, limit))
@@ -172,12 +171,11 @@ class Memtable:
         self.database.compact()
 
     def close(self) -> None:
-        """Close the files. Uncommitted changes are lost."""
+        """Uncommitted changes are lost."""
         self._log.close()
         self.database.close()
 
     def _changed_after(self, table: int, after: bytes, limit: int) -> list[bytes]:
-        """Return the first changed keys after `after`, sorted."""
         layers = [rows for rows in (self.frozen.get(table), self.active.get(table)) if rows]
         if not after:
             self._ordered.pop(table, None)
@@ -274,7 +272,7 @@ class Memtable:
         return True
 
     def _compact_levels(self, rows: int) -> None:
-        # With --sync a transaction is expensive: move the rows of many commits in one transaction.
+        # With --sync a transaction is expensive: move the rows of many commits in one.
         self._rows_to_compact = min(self._rows_to_compact + rows, SLICE_MAX)
         if self._rows_to_compact == SLICE_MAX or not self._sync:
             self.levels.compact(self._rows_to_compact)

@@ -1,8 +1,7 @@
 """A segment of an embedded frontier that was not dropped: its counts, queue windows and Bloom filter.
 
-The Bloom filter recognizes most new fingerprints without disk access. If it says "maybe known", `knows` looks into the
-cache of recent disk hits, then into the changes that wait for a checkpoint, then into LMDB. A false positive of the
-filter therefore never drops a URL.
+The Bloom filter recognizes most new fingerprints without disk access. A "maybe known" is settled by `knows`, from
+memory or LMDB: a false positive of the filter never drops a URL.
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ class OpenSegment:
     """A segment that is open, finished or archived.
 
     `pending` is the number of URLs queued or leased; `row.pending` is its value at the last commit. `admitted`
-    fingerprints are added to the filter by the next commit; until then they are found in the memtable. `certain` counts
-    the look-ups that the filter answered alone, `maybes` all others. `false_positives` counts those of the `maybes` for
-    which the fingerprint was new after all; it restarts at 0 with each commit. `has_unused_file`: whether the segment
-    is archived, but the files of its filter still exist.
+    fingerprints are in the memtable; the next commit adds them to the filter. `certain` counts the look-ups that the
+    filter answered alone, `maybes` all others. `false_positives` counts the new fingerprints among the `maybes` since
+    the last commit. `has_unused_file`: the segment is archived, but the files of its filter still exist.
     """
 
     def __init__(self, row: SegmentRow, memtable: Memtable, *, sync: bool, expected: int) -> None:
@@ -76,7 +74,7 @@ class OpenSegment:
         return True
 
     def known(self, fingerprints: Sequence[int], memtable: Memtable) -> set[int]:
-        """Return those of the fingerprints that are known in memory. The others may be known on disk."""
+        """Return those fingerprints that are known in memory. The others may be known on disk."""
         wanted = set(fingerprints)
         found = (wanted & self._recent) | (wanted & self._older)
         for writes in (memtable.active, memtable.frozen):
@@ -110,7 +108,6 @@ class OpenSegment:
 
     @property
     def unfinished(self) -> int:
-        """The number of URLs still to be fetched."""
         return self.pending + self.row.delayed
 
     def _filter(self, memtable: Memtable, expected: int) -> Filter:
@@ -139,7 +136,7 @@ def view(row: SegmentRow) -> SegmentView:
 
 
 def totals(live: Sequence[OpenSegment], leased: int) -> FrontierStats:
-    """Return the total counts of all segments. `leased` is the number of leased URLs, which count as pending."""
+    """Return the total counts. `leased` is the number of leased URLs, which count as pending."""
     certain = sum(segment.certain + len(segment.admitted) - segment.false_positives for segment in live)
     lookups = certain + sum(segment.maybes for segment in live)
     stats = total_stats([view(segment.current_row()) for segment in live], leased)

@@ -17,10 +17,10 @@ HOST_KEY_MAX = 400
 """Maximum size of a host key that is stored unchanged; an LMDB key has at most 511 bytes."""
 
 ARRIVAL_BYTES = 6
-"""Bytes of an arrival number. It is the key of a URL in DONE and DEAD, and the end of the keys in QUEUE and DELAYED."""
+"""An arrival number is the key of a URL in DONE and DEAD, and the end of the keys in QUEUE and DELAYED."""
 
 CODES = {str(status): status for status in range(100, 600)}
-"""The reasons that are HTTP statuses. They are stored as numbers."""
+"""HTTP statuses are stored as numbers."""
 
 
 class DoneRow(msgspec.Struct, array_like=True, frozen=True):
@@ -103,7 +103,6 @@ class SegmentRow(msgspec.Struct):
 
     @property
     def done(self) -> int:
-        """The number of done URLs."""
         return sum(self.reasons.values())
 
 

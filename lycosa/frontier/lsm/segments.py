@@ -1,8 +1,8 @@
 """The segments of an embedded frontier: which exist, which are served, when they start and end.
 
-The oldest segment is served first. A segment that has not started yet is not served at all. With daily segments, the
-finished segment of one day is archived once a later day has started; likewise for other periods. Dropping a segment
-deletes whole tables, never row by row; tables left over by a crash are deleted when the state is next opened.
+The oldest segment is served first, and none before its start. A finished time segment is archived once a later one of
+its period has started. Dropping a segment deletes whole tables, never row by row; tables left over by a crash are
+deleted when the state is next opened.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SegmentRegistry:
             decode_segment(value) for _, value in memtable.database.rows_after(META_TABLE, SEGMENT, SEGMENT, ROWS_MAX)
         ]
         self.live: dict[str, OpenSegment] = {}
-        """The segments that were not dropped, in the order in which they are served."""
+        """The segments that were not dropped, in serving order."""
         for row in self.rows:
             if row.state is not SegmentState.DROPPED:
                 self.live[row.name] = self._open(row)
@@ -52,7 +52,7 @@ class SegmentRegistry:
         self.delete_dropped()
 
     def create(self, name: str) -> OpenSegment | None:
-        """Create a segment. Return None if the name is taken, even by a dropped segment.
+        """Create a segment; None if the name is taken, even by a dropped segment.
 
         Raises `StorageError` if there are SEGMENTS_MAX segments.
         """
@@ -81,15 +81,13 @@ class SegmentRegistry:
             yield from self._work_of(segment)
 
     def next_start(self) -> float | None:
-        """Return when the next segment with work starts; None if there is none."""
+        """When the next segment with work starts."""
         starts = (segment.rank for segment in self.live.values() if not segment.started and segment.pending)
         return min(starts, default=None)
 
     def archive_finished(self, run_at: float) -> bool:
-        """Archive each finished time segment if a later segment with the same period has started.
-
-        Return whether any segment was archived. See `FrontierStore.run_at`.
-        """
+        """Archive each finished time segment that is followed by a later one of its period. See
+        `FrontierStore.run_at`."""
         finished = [each for each in self.serving if each.rank > 0 and not each.unfinished]
         if not finished or len(self.live) == 1:  # the usual case; every commit calls this method
             return False
@@ -100,12 +98,10 @@ class SegmentRegistry:
         return bool(finished)
 
     def archive(self, segment: OpenSegment) -> None:
-        """Make a finished segment read-only."""
         segment.archive()
         self._sort()
 
     def write_changed(self) -> None:
-        """Write the rows of changed segments."""
         for segment in self.live.values():
             if segment.changed:
                 segment.changed = False
@@ -113,7 +109,6 @@ class SegmentRegistry:
                 self.write(segment.current_row())
 
     def write(self, row: SegmentRow) -> None:
-        """Write the row of a segment."""
         self._memtable.put(META_TABLE, _key(row), msgspec.Raw(encode(row)))
 
     def drop(self, segment: OpenSegment) -> None:

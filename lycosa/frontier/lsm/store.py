@@ -1,9 +1,8 @@
-"""Stores the records of an embedded frontier in LMDB. A leased record stays stored until its ack.
+"""Stores the records of an embedded frontier in LMDB.
 
-A leased record keeps its row in the queue, so nothing needs repair after a crash: the leases are void, and the next
-owner finds the records in the queue. Only the next few records of each host are in memory (`Window`), so memory use
-depends on the number of active hosts, not of URLs. `memtable` describes where rows are and when they are durable;
-`open_segment` decides which fingerprints are new.
+A leased record keeps its row in the queue until its ack. So nothing needs repair after a crash: the leases are void,
+and the next owner finds the records in the queue. Only the next few records of each host are in memory (`Window`), so
+memory use depends on the number of active hosts, not of URLs.
 
 `add` runs for every link of a crawl, so it writes its rows inline instead of calling other methods.
 """
@@ -47,12 +46,12 @@ BUFFER_MAX = 128
 """Maximum number of records read ahead per host, while few hosts are active."""
 
 BUFFERED_MAX = 50_000
-"""Maximum number of records read ahead for all hosts together, except that every host may have BUFFER_MIN of them."""
+"""Maximum number of records read ahead for all hosts together; but every host may have BUFFER_MIN of them."""
 
 BUFFER_MIN = 4
 
 WINDOWS_KEPT_MAX = 20_000
-"""Empty windows are removed only above this number of windows, because most of their hosts get work again soon."""
+"""Only above this number of windows, empty ones are removed: most of their hosts get work again soon."""
 
 DELAYED_MAX = 1000
 """Maximum number of delayed records read ahead."""
@@ -68,11 +67,11 @@ META_TABLE, DELAYED_TABLE = table_number(META), table_number(DELAYED)
 
 
 def ignore(step: str) -> None:
-    """Do nothing: the default `on_step`."""
+    """The default `on_step`."""
 
 
 class LmdbCrawlStore:
-    """Implements the part of `frontier.local.FrontierStore` that a crawl needs. `key` is the key of a queue row."""
+    """The part of `frontier.local.FrontierStore` that a crawl needs. `key` is the key of a queue row."""
 
     def __init__(
         self, path: Path, *, sync: bool = False, on_step: Callable[[str], None] = ignore, expected: int = EXPECTED
@@ -148,7 +147,6 @@ class LmdbCrawlStore:
             key, record = heappop(window.heap)
             window.count -= 1
             self._leased.add(key)
-            # The usual case: no need to look at the other segments.
             if window.complete and (window.heap or len(serving) == 1):
                 return key, record, segment.rank if window.heap else None
             return key, record, self._next_rank(host)
@@ -207,7 +205,7 @@ class LmdbCrawlStore:
         return min((at for at in times if at is not None), default=None)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Commit the counters and all changes in one frame of the log. After a checkpoint, release memory (`_trim`)."""
+        """Commit the counters and all changes in one frame of the log."""
         counters = self.counters
         archived = self.registry.archive_finished(self.run_at)
         if not (archived or self._dirty or self.memtable.writes) and positions.items() <= counters.positions.items():
@@ -242,7 +240,6 @@ class LmdbCrawlStore:
         self.memtable.close()
 
     def enqueue(self, segment: OpenSegment, record: UrlRecord, arrival: int) -> None:
-        """Queue a record under this arrival number."""
         window = self._window(segment, record.host)
         key = window.key(record.priority, arrival)
         self.memtable.put(segment.queue, key, queued_row(record))
@@ -262,7 +259,7 @@ class LmdbCrawlStore:
         return segment.rank if segment.started else NOT_READY
 
     def _dequeue(self, key: bytes, record: UrlRecord) -> OpenSegment | None:
-        """Delete a leased record from its queue. Return its segment, or None if the segment was dropped."""
+        """Delete a leased record from its queue. Return its segment; None if the segment was dropped."""
         self._leased.discard(key)
         segment = self._live.get(record.segment)
         if segment is None:
@@ -270,7 +267,7 @@ class LmdbCrawlStore:
         memtable, queue = self.memtable, segment.queue
         rows = memtable.active[queue]
         # A row first written since the last freeze is not in LMDB; any other row must be deleted there. A record with
-        # attempts may have been rewritten, so its row may be in memory and in LMDB.
+        # attempts may have been rewritten: its row may be in memory and in LMDB.
         if rows.pop(key, None) is None or record.attempts:
             rows[key] = None
         memtable.writes += (queue, key, None)
@@ -288,7 +285,6 @@ class LmdbCrawlStore:
         segment.changed = True
 
     def _next_delayed(self) -> float | None:
-        """Return when the first delayed record is due."""
         window, live = self._delayed, self.registry.live
         for _ in range(PROMOTE_MAX):
             if window.is_empty or not (window.is_ready or self._read_ahead(window)):
@@ -299,8 +295,8 @@ class LmdbCrawlStore:
                 return due / 1000
             heappop(window.heap)  # its segment was dropped
             self.memtable.put(DELAYED_TABLE, key, None)
-        # The next records may belong to dropped segments, too. The crawl must not wait for such records, so return None
-        # if no live segment has delayed records.
+        # The next records may belong to dropped segments, too. The crawl must not wait for them: return None if no live
+        # segment has delayed records.
         return due / 1000 if any(segment.row.delayed for segment in live.values()) else None
 
     def _promote_first(self) -> list[HostWork]:

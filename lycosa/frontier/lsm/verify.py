@@ -82,13 +82,12 @@ def _check_segment(
             report(f"segment {row.name!r}: {seen:,} fingerprints")
         if segment.is_open and fingerprint not in segment.filter:
             yield f"segment {row.name!r}: fingerprint {fingerprint:016x} is not in the Bloom filter"
-    # Each row has its fingerprint in SEEN, as checked above. If SEEN has more fingerprints than that, some have no row.
+    # Each row has its fingerprint in SEEN, as checked above. Any further fingerprints have no row.
     if seen > filtered:
         yield f"segment {row.name!r}: {seen - filtered} known fingerprints belong to no URL in any state"
 
 
 def _check_mark(memtable: Memtable, segment: OpenSegment, fingerprint: int, mark: bytes, url: str) -> Iterator[str]:
-    """Check that SEEN maps a fingerprint to this row."""
     found = memtable.levels.find(segment.seen, fingerprint)
     if found != mark:
         problem = "is unknown" if found is None else "points to another row"

@@ -1,8 +1,8 @@
 """The write-ahead log: an append-only file of the changes that are committed but not yet in the database.
 
-Each group commit appends one checksummed frame. Only complete frames count: a kill or a full disk in the middle of a
-write leaves a torn frame, which the reader ignores at the end of the last file. Each file holds one generation of
-frames; the next generation begins as soon as the current one is to be copied into the database.
+Each group commit appends one checksummed frame. A kill or a full disk in the middle of a write leaves a torn frame; the
+reader ignores it at the end of the last file. Each file holds one generation of frames; the next generation begins as
+soon as the current one is to be copied into the database.
 
     journal.7    frames of [length, checksum, payload]; the checksum is xxh3 seeded with the generation
 """
@@ -32,7 +32,6 @@ class WriteAheadLog:
         self.generation = generation
         self._sync = sync
         self.size_bytes = 0
-        """The total size of its frames."""
         with storage_errors(folder):
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             if sync:

@@ -1,10 +1,9 @@
 """The part of an ordered table that is in memory: its first rows, and rows that LMDB does not have yet.
 
 There is a window on the queue of each host, and one on the delayed records. All rows up to `horizon` are in memory or
-leased. Beyond `horizon` there may be rows that only LMDB has, unless the window is `complete`. If the first row of the
-heap is not beyond the horizon, it is the first row of the table; otherwise the window must read ahead. After a
-checkpoint LMDB has all rows, and `trim` removes the rows beyond the horizon from memory. So memory use depends on the
-number of windows, not of rows.
+leased. Beyond it there may be rows that only LMDB has, unless the window is `complete`. A first row of the heap up to
+the horizon is the first row of the table; otherwise the window must read ahead. After a checkpoint LMDB has all rows,
+and `trim` removes those beyond the horizon from memory. So memory use depends on the number of windows, not of rows.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from lycosa.frontier.lsm.memtable import Memtable
 
 
 class Window:
-    """A window on the queue of one host (given by its id) in a table, or on the whole table if the host is None.
+    """A window on the queue of one host (given by its id), or on the whole table if the host is None.
 
     `count` is the approximate number of rows.
     """
@@ -45,7 +44,7 @@ class Window:
         return self.complete and not self.heap
 
     def key(self, priority: int, arrival: int) -> bytes:
-        """Return the queue key of a record of the host: highest priority first, then first come, first served."""
+        """Return the queue key of a record: highest priority first, then first come, first served."""
         rank = PRIORITY_ZERO
         if priority:
             rank -= max(1 - PRIORITY_ZERO, min(PRIORITY_ZERO, priority))
@@ -58,7 +57,7 @@ class Window:
 
     def put_back(self, key: bytes, record: UrlRecord, memtable: Memtable) -> None:
         """Add a row that is no longer leased."""
-        # A row beyond the horizon is in LMDB unless it changed, so reading ahead will find it.
+        # A row beyond the horizon is in LMDB unless it changed: reading ahead will find it.
         if self.complete or key <= self.horizon or memtable.is_changed(self.table, key):
             heappush(self.heap, (key, record))
         self.count += 1
@@ -93,7 +92,6 @@ class Window:
         self, memtable: Memtable, leased: Container[bytes], decode: Callable[[bytes, bytes], UrlRecord], limit: int
     ) -> None:
         rows = memtable.database.rows_after(self.table, self.horizon, self.prefix, limit)
-        # Changed rows are in the heap already, or deleted.
         self.heap += [
             (key, decode(key, value))
             for key, value in rows

@@ -1,4 +1,4 @@
-"""Packs the commands of asynchronous connections in C, with hiredis. By itself, redis-py packs them in Python.
+"""Packs the commands of asynchronous connections in C, with hiredis: redis-py packs them in Python.
 
 An exchange of a worker with the server has about ten arguments for each URL. Connections to a cluster still pack with
 redis-py.

@@ -1,7 +1,7 @@
-"""How records are encoded for Redis: the names of lanes, records as bytes, and the rows of ended records. Pure.
+"""How records are encoded for Redis: the names of lanes, records as bytes, and the rows of ended records.
 
-A lane is RANK|PRIORITY|SEGMENT. Sorted by name, lanes are in the order in which they are served: the oldest segment
-first, and within a segment the highest priority first.
+A lane is RANK|PRIORITY|SEGMENT. Lanes sorted by name are in serving order: the oldest segment first, and within a
+segment the highest priority first.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from lycosa.http.core.model import Validators
 
 RANK_CHARS, PRIORITY_CHARS = 17, 20
 SEGMENT_START = RANK_CHARS + PRIORITY_CHARS + 3
-"""Position of the segment in a lane, counted from 1 as in Lua."""
+"""Counted from 1, as in Lua."""
 
 PRIORITY_TOP = 5 * 10**18
-"""A number above every priority: priorities are below 2**62."""
+"""Above every priority: priorities are below 2**62."""
 
 FINGERPRINT_CHARS, STAMP_CHARS = 16, 14
 ROW_START = FINGERPRINT_CHARS + STAMP_CHARS
@@ -46,7 +46,7 @@ def lane_of(record: UrlRecord) -> str:
 
 
 def fingerprint_of(record: UrlRecord) -> str:
-    """Return the fingerprint as Redis stores it; "" for a record with dont_filter, which is never a duplicate."""
+    """The fingerprint as Redis stores it; "" for a record with dont_filter, which is never a duplicate."""
     return "" if record.dont_filter else signed(record.fingerprint)
 
 
@@ -79,7 +79,7 @@ def needle_of(fingerprint: int) -> bytes:
 def leased_record(kind: RecordKind, host: str, page: bytes, attempts: int) -> UrlRecord:
     """Return a leased record: a page, or a prerequisite of its host.
 
-    A robots.txt is `guarded` if the page that waits for it is, or if that page is not known.
+    A robots.txt is `guarded` if the page that waits for it is guarded or unknown.
     """
     if kind is RecordKind.PAGE:
         return decode(page)

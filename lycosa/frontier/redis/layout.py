@@ -2,6 +2,7 @@
 
 Every key begins with the prefix of its partition (`worker.session.key_of`), whose hash tag puts all of them into one
 slot of a cluster. Keys that exist once per host or per few hundred URLs have short names, to save memory.
+
 Numbers beyond 2^53 (fingerprints) and times are stored as text: a Lua number would lose digits.
 """
 
@@ -21,9 +22,8 @@ DELETED_LAYOUT = 999_999_999
 
 
 class Key(StrEnum):
-    """The keys, without their prefix. To a key that ends in `|`, append the suffix with which its docstring starts."""
+    """The keys, without their prefix. A key that ends in `|` is followed by the suffix that begins its docstring."""
 
-    # The crawl and its clock.
     META = "m"
     """This name never changes: every version must be able to read the `layout` of a crawl.
 
@@ -40,7 +40,7 @@ class Key(StrEnum):
     SEEDS = "seeds"
     """zset: start URLs by their number (in the first partition)."""
     POSITIONS = "positions"
-    """hash: WORKER/SINK -> committed position. The first partition decides; the other partitions store copies."""
+    """hash: WORKER/SINK -> committed position. The first partition decides; the others store copies."""
     COOKIES = "cookies"
     """hash: id of a shared cookie -> its jar and content (in the first partition)."""
     COOKIE_CHANGES = "cookie_changes"
@@ -139,22 +139,22 @@ class Key(StrEnum):
     TOTALS = "totals"
     """hash: name -> sum over all workers, past and present."""
     RUN_TOTALS = "run_totals"
-    """hash: the totals when the run began, that is, when a worker joined a crawl without workers."""
+    """hash: the totals when the run began: when a worker joined a crawl without workers."""
 
     # Records on their way to other partitions: see outboxes.lua.
     OUTBOX = "outbox|"
-    """PARTITION, list: records for another partition, including the latest delivered records."""
+    """PARTITION, list: records for another partition, including the latest delivered ones."""
     OUTBOX_LAST = "outbox_last"
     """hash: partition -> number of the last record for it."""
     OUTBOX_DELIVERED = "outbox_delivered"
     """hash: partition -> number of the last record that was delivered."""
     OUTBOX_SERVERS = "outbox_servers"
     """hash: partition -> the servers that numbered its records, in the order of the failovers, each with the last
-    number that the previous server gave."""
+    number of the previous server."""
     OUTBOX_RETAINED = "outbox_retained"
     """hash: partition -> which delivered records may be removed from its outbox; see `expired_upto`."""
     INBOX_LAST = "inbox_last"
-    """hash: PARTITION|SERVER -> number of the last record delivered here from that partition and server."""
+    """hash: PARTITION|SERVER -> number of the last record delivered here from there."""
 
 
 def shown_worker(worker: str) -> str:

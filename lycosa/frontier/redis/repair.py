@@ -1,11 +1,11 @@
 """Repairs inconsistencies between partitions after a failover of one partition's server.
 
-A replica that takes over may lack the last writes: its whole partition goes back in time a little, and the other
-partitions do not. Workers whose calls were lost are refused there, and join again. This module repairs what is left:
+A replica that takes over may lack the last writes: its whole partition goes back in time a little, and the others do
+not. Workers whose calls were lost are refused there, and join again. This module repairs the rest:
 
 - Lost records that came from outboxes of other partitions are delivered again.
-- A worker that other partitions know and the first one does not is expired in the first one. The worker has joined or
-  expired, but the failover has undone that in the first partition.
+- A worker that only other partitions know is expired in the first one: the failover has undone that it joined or
+  expired there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def deliver_lost_records(calls: PartitionCalls, partitions: Sequence[Parti
 
 
 async def expire_unknown_workers(calls: PartitionCalls, partitions: Sequence[Partition]) -> None:
-    """Expire, in the first partition, workers that other partitions know and the first one does not."""
+    """Expire, in the first partition, workers that only other partitions know."""
     first, *others = partitions
     known = {worker for each in others for worker in (await calls.run(each, "failover_state"))[2]}
     if known:

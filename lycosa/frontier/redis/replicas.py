@@ -17,7 +17,7 @@ REPLICATED_MAX_S = 1.0
 class Replicas:
     """Waits for `count` replicas. `client` is a blocking client.
 
-    `report` is called only once, when for the first time fewer than `count` replicas answer in time.
+    `report` is called only the first time that fewer than `count` replicas answer in time.
     """
 
     def __init__(self, client: Any, count: int, report: Callable[[str], None]) -> None:
@@ -40,7 +40,7 @@ class Replicas:
         try:
             if hasattr(client, "get_node_from_key"):
                 client = client.get_redis_connection(client.get_node_from_key(prefix))
-            # WAIT counts the replicas that have the earlier writes of this connection, so it needs a write before it.
+            # WAIT counts the replicas that have the earlier writes of this connection, so a write must precede it.
             with client.pipeline(transaction=False) as pipeline:
                 pipeline.execute_command("HINCRBY", prefix + Key.META, "waits", 1)
                 pipeline.execute_command("WAIT", self._count, int(REPLICATED_MAX_S * 1000))

@@ -1,6 +1,6 @@
 """The two Redis scripts of the frontier: one for workers, one for operations from outside the crawl.
 
-Redis scripts cannot share code, so each script is assembled from files, most of which are in both.
+Redis scripts cannot share code, so both are assembled from files, most of them common.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONSTANTS: dict[str, Constant] = {
     "YIELD_S": YIELD_S,
     "SILENT_S": SILENT_S,
 }
-"""Constants that the scripts share with Python code: this package and the in-process frontiers."""
+"""Constants that the scripts share with Python code."""
 
 PACKAGE = "lycosa.frontier.redis"
 SHARED = ("base", "limits", "telemetry", "hosts", "claims", "records", "leases")
@@ -53,10 +53,10 @@ OPERATIONS_SCRIPT = LuaScript(
 
 
 def keys_of(prefix: str) -> tuple[str, str]:
-    """Return the KEYS of a call for the partition with this prefix: one key that never exists, and one key that does.
+    """Return the KEYS of a call for a partition: one key that never exists, and one key that does.
 
-    While a cluster moves a partition to another server, its keys are split between the two servers. Redis checks only
-    the keys that a call names: with one key, it would run the script on the server that has this key. With both keys,
-    it answers TRYAGAIN until all keys have moved.
+    While a cluster moves a partition to another server, its keys are split between the two. Redis checks only the keys
+    that a call names: with one key, it would run the script on the server that has this key. With both keys, it answers
+    TRYAGAIN until all keys have moved.
     """
     return (prefix, prefix + Key.META)

@@ -1,4 +1,4 @@
-"""The data of a crawl in Redis besides its records: see `frontier.ports.SharedCrawl`."""
+"""The data of a crawl in Redis besides its records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.frontier.redis.worker.session import Session
 
 
 class RedisCrawl:
-    """See `frontier.ports.SharedCrawl`. The session need not belong to a worker."""
+    """Implements `frontier.ports.SharedCrawl`. The session need not belong to a worker."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 def preserve_cancellation(retry: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
-    """Wrap `retry`, which makes a call. The wrapper always raises `CancelledError` if its task was cancelled."""
+    """Wrap `retry`, which makes a call: always raise `CancelledError` if the task was cancelled."""
 
     async def preserving(call: Call) -> Any:
         task = asyncio.current_task()
@@ -41,7 +41,7 @@ class ShieldedCalls:
         self._error: StateError | None = None
 
     async def __call__(self, call: Coroutine[Any, Any, Result]) -> Result:
-        """Return the result of the call. Raises its error, or that of an earlier call whose caller was cancelled."""
+        """Raises the error of the call, or that of an earlier call whose caller was cancelled."""
         if self._error is not None:
             error, self._error = self._error, None
             call.close()

@@ -1,7 +1,7 @@
-"""A durable queue in a folder, shared by the processes and threads of one machine. `store` describes how it works.
+"""A durable queue in a folder, shared by the processes and threads of one machine.
 
-An item is stored once `put` returns, and removed once `get` returns. When a process ends, in any way, the items that it
-leased and did not ack return to their old positions. Items are ordered by commit, across all processes.
+An item is stored once `put` returns, and removed once `get` returns. When a process ends, in any way, its leased items
+return to their old positions. Items are ordered by commit, across all processes.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ DIR/bells/     see `wakeup_pipes`
 
 Every operation runs in `change`: lock, begin, read the state, run the caller's block, wake the members that can
 continue, write the state, commit, unlock. A process killed before the commit has changed nothing. The database is
-SQLite instead of LMDB because the folder may be damaged or hostile, and a wrong pointer in a file of LMDB crashes the
-process.
+SQLite instead of LMDB: the folder may be damaged or hostile, and a wrong pointer in a file of LMDB crashes the process.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 class FolderMember(msgspec.Struct, array_like=True):
     """An open queue object. `got` counts items that it took and has not reported done.
 
-    `waits` is a bit set of ITEMS, ROOM and DONE. `room` is the smallest number of free places for which one of its
-    threads waits.
+    `waits` is a bit set of ITEMS, ROOM and DONE. `room` is the smallest number of free places for which a thread waits.
     """
 
     got: Count = 0
@@ -92,7 +90,7 @@ class QueueState(msgspec.Struct, array_like=True):
     members: dict[int, FolderMember] = {}
 
     def room(self) -> int:
-        """Return how many more items fit."""
+        """How many more items fit."""
         return self.maxsize - self.size if self.maxsize > 0 else COUNT_MAX
 
     def register(self, number: int, event: int, room: int = 0) -> None:
@@ -110,7 +108,7 @@ class QueueState(msgspec.Struct, array_like=True):
             count -= done
 
     def members_to_wake(self) -> list[int]:
-        """Return the waiting members whose event has happened."""
+        """The waiting members whose event has happened."""
         return [number for number, member in self.members.items() if member.waits and self._has_happened(member)]
 
     def _has_happened(self, member: FolderMember) -> bool:
@@ -210,7 +208,7 @@ class QueueFolder:
             self.abandon()
 
     def close_database(self) -> None:
-        """Close the connection. Needed before a fork, because SQLite's locks do not survive it."""
+        """Close the connection. Needed before a fork: SQLite's locks do not survive it."""
         if self._database:
             self._database.close()
             self._database = None
@@ -248,7 +246,7 @@ class QueueFolder:
 
     @staticmethod
     def _wake(pipes: WakeupPipes, numbers: list[int], state: QueueState) -> None:
-        # Wake before the commit. Woken members wait for the lock. If this process dies here, they remain registered.
+        # Wake before the commit: woken members wait for the lock. If this process dies here, they remain registered.
         pipes.wake(numbers)
         for number in numbers:
             state.members[number].waits = state.members[number].room = 0
@@ -282,7 +280,7 @@ class QueueFolder:
                 pipes.remove(dead)
             _refuse_too_many(self.path, state)
             state.shut = state.shut and bool(state.members)
-            # Wake the sleeping members, because they must watch the new member, too.
+            # Wake the sleeping members: they must watch the new member, too.
             self._wake(pipes, [each for each, member in state.members.items() if member.waits], state)
             state.members[number] = FolderMember()
             state.next_member += 1
@@ -336,7 +334,6 @@ def _leave(database: sqlite3.Connection, state: QueueState, number: int) -> None
 
 
 def _statements(state: QueueState) -> list[str]:
-    """Return the statements that create the database of a new queue."""
     return [
         *TABLES,
         *([RANKS] if state.order is Order.PRIORITY else []),

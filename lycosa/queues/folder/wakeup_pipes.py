@@ -3,6 +3,7 @@
 Every member of the queue has a pipe in `bells/`, and sleeps until another member writes a byte to it. However a process
 ends, the operating system closes its pipe and notifies all processes that hold the other end: no polling, no timeout,
 no heartbeat. If several threads of a process wait, one sleeps on the pipe and wakes the others.
+
 Requires Linux (epoll).
 """
 
@@ -65,12 +66,10 @@ class WakeupPipes:
         return found
 
     def remove(self, member: int) -> None:
-        """Remove the pipe of a dead member."""
         with suppress(OSError):
             (self._folder / str(member)).unlink(missing_ok=True)
 
     def wake(self, members: Iterable[int]) -> None:
-        """Wake these members."""
         for member in members:
             # A full pipe holds enough wake-ups, and a closed pipe belongs to a dead member.
             with suppress(OSError, KeyError):
@@ -112,7 +111,7 @@ class WakeupPipes:
         self.remove(self._me)
 
     def abandon(self) -> None:
-        """Close our pipe ends. A forked child calls this too, because they belong to its parent."""
+        """Close our pipe ends. A forked child calls this too: they belong to its parent."""
         if self._epoll.closed:
             return
         self._epoll.close()

@@ -1,9 +1,9 @@
 """A queue object as a member of a queue on Redis: its calls, its heartbeat, and the wake-ups of its waiting threads.
 
-A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, even while the main thread is blocked. A member
-that is silent for SILENT_MAX_S is declared dead by other members, and its leased items are returned. If it is in fact
-alive, it continues as a new member. Each call has a slot and a number, by which the server recognises a call that
-is repeated because its reply was lost. It does not run such a call twice.
+A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, even while the main thread is blocked. Other
+members declare a member dead that is silent for SILENT_MAX_S, and its leased items are returned. If it is alive, it
+continues as a new member. Each call has a slot and a number: the server recognises a call that is repeated because its
+reply was lost, and does not run it twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A queue on Redis or Valkey 7.0 and later, or a cluster of them, shared by any number of processes and machines.
 
 It behaves like the queue in a folder. Each call is one script (`lua/`), which the server runs as a whole or not at all;
-all keys of a queue have the same hash tag. A leased item that is not acked returns to its place once its process has
-been silent for `member.SILENT_MAX_S`. docs/queue.md says what a crash of the server can undo.
+all keys of a queue have the same hash tag. A leased item returns to its place once its process has been silent for
+`member.SILENT_MAX_S`. docs/queue.md says what a crash of the server can undo.
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ def read_queue_address(url: str) -> QueueAddress:
 class QueueServer(RedisServer):
     """The server of one queue. Raises `UsageError`, `ForeignState`, `StorageFull` or `StorageError`.
 
-    While the server is unreachable, a call is repeated for at most `reconnect_max_s`. Scripts recognize a repeated
-    call.
+    While the server is unreachable, a call is repeated for at most `reconnect_max_s`.
     """
 
     def __init__(self, address: QueueAddress, *, reconnect_max_s: float) -> None:
@@ -77,7 +76,6 @@ class QueueServer(RedisServer):
             raise self.translate(error) from error
 
     def close(self) -> None:
-        """Close all connections."""
         if self._client is not None:
             self._client.close()
 

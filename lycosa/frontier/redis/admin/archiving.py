@@ -1,10 +1,9 @@
 """Archives and drops segments of a crawl in Redis, in all of its partitions.
 
-A segment has work in several partitions, and its pages may have links into other partitions. So it is first closed in
-all partitions: from then on it accepts only links from its own pages. Then the partitions are read in rounds. If two
-successive rounds find no work, and no record has ended between them, there was an instant without any work at all (see
-`frontier.core.finish`). After that instant no work can be added, so the segment is archived. If a worker is killed
-before that, the segment stays closed, and another worker archives it.
+A segment has work in several partitions, and its pages may link into other partitions. So all partitions first close
+it: from then on it accepts only links from its own pages. Then they are read in rounds. If two successive rounds find
+no work, and no record has ended between them, then no work can be added any more (see `frontier.core.finish`), and the
+segment is archived. If a worker is killed before that, another worker archives the closed segment.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ async def archive(session: Session, segment: str) -> bool:
 
 
 class SegmentArchiver:
-    """Archives finished time segments. A later segment with the same period must have started."""
+    """Archives finished time segments that are followed by a later one of their period."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -68,7 +67,7 @@ class SegmentArchiver:
             self._next_at = time.monotonic() + RETRY_EVERY_S
 
     def _finished(self, horizon: float) -> list[str]:
-        """Return the segments without work whose successor of the same period started at `horizon` or before."""
+        """The segments without work whose successor of the same period started at `horizon` or before."""
         partitions = self._session.partitions
         if any(partition.counts.get("outgoing") for partition in partitions):
             return []
@@ -91,7 +90,7 @@ async def clear_dropped(session: Session, segment: str) -> None:
 
 
 async def _finish_drops(session: Session) -> None:
-    """Complete the drops that were interrupted because their process was killed."""
+    """Complete the drops whose process was killed."""
     states = [await stored_states(session, partition) for partition in session.partitions]
     dropped = {name for each in states for name, state in each.items() if state == SegmentState.DROPPED}
     for partition, here in zip(session.partitions, states, strict=True):

@@ -38,7 +38,7 @@ async def read_stats(session: Session, offered: int = 0, hosts: int = 0) -> Fron
 
 
 async def read_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]:
-    """Return up to `limit` dead records with their reasons."""
+    """Return at most `limit` dead records with their reasons."""
     found: list[tuple[UrlRecord, str]] = []
     for segment in sorted(await segment_states(session), key=segment_order):
         for members in await session.operate_all("ended", "dead", segment, "", limit):
@@ -62,7 +62,7 @@ async def segment_states(session: Session) -> dict[str, str]:
 
 
 async def stored_states(session: Session, partition: Partition) -> dict[str, str]:
-    """Return the state of each segment in a partition, by name; OPEN for a segment that is being archived."""
+    """Return the state of each segment in a partition; OPEN for a segment that is being archived."""
     found = await session.query("hgetall", partition, Key.SEGMENTS)
     states = {name.decode(): state.decode() for name, state in found.items()}
     return {name: SegmentState.OPEN if state == CLOSING else state for name, state in states.items()}
@@ -83,7 +83,7 @@ async def segment_views(session: Session) -> list[SegmentView]:
 
 
 async def host_facts_of(session: Session, host: str) -> HostFacts | None:
-    """Return the stored facts of a host; None if there are none."""
+    """Return the stored facts of a host."""
     data = await session.query("hget", session.partition_of(host), Key.HOST_FACTS, host)
     return _decode_facts(data) if data is not None else None
 
@@ -98,7 +98,6 @@ async def _segment_counts(session: Session) -> Mapping[str, Mapping[str, int]]:
 
 
 async def _reasons(session: Session, key: Key) -> dict[str, dict[str, int]]:
-    """Return the reasons of each segment with their counts."""
     reasons: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for partition in session.partitions:
         for field, count in (await session.query("hgetall", partition, key)).items():

@@ -1,8 +1,7 @@
 """Deletes a crawl in Redis.
 
-First each partition is marked, so that no process joins, reads or changes it any more. Then its keys are deleted in
-small steps; the keys that name the crawl are deleted last. If this is interrupted, the next deletion of the crawl
-completes it.
+First each partition is marked: no process joins, reads or changes it any more. Then its keys are deleted in small
+steps, the keys that name the crawl last. The next deletion of the crawl completes an interrupted one.
 """
 
 from __future__ import annotations

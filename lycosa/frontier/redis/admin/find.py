@@ -15,7 +15,7 @@ from lycosa.frontier.redis.worker.session import Session
 
 
 async def find(session: Session, fingerprint: int, host: str, states: Collection[str]) -> list[Row]:
-    """Return a row for each segment that has this fingerprint. With `states`, return only rows in these states.
+    """Return a row for each segment that has this fingerprint; with `states`, only rows in these states.
 
     If the crawl does not keep done records, the row of a done record has only its state, and `host` if that was given.
     """
@@ -53,7 +53,7 @@ async def _find_in(
 
 
 def _filtered(rows: Sequence[Row]) -> Row | None:
-    """Return the row that was not pushed with dont_filter; other records may have the same fingerprint."""
+    """Return the row without dont_filter; other records may have the same fingerprint."""
     return next((row for row in rows if not row.record.dont_filter), None)
 
 
@@ -84,7 +84,7 @@ async def _seek_delayed(session: Session, partition: Partition, segment: str, ne
 def host_view(reply: Sequence[Any], policy: Mapping[str, float], clock_ahead_s: float, *, runs: bool) -> HostView:
     """Return the view of a host from the reply of a partition. Its clock is `clock_ahead_s` ahead of ours.
 
-    `runs` is whether the crawl has workers.
+    `runs`: the crawl has workers.
     """
     (
         name, queued, in_flight, ready_at, paused_until, delay, started_at, address, address_until, preparing,

@@ -1,4 +1,4 @@
-"""The keys of a crawl, found by scanning its servers in small steps, so that no call blocks a server for long."""
+"""The keys of a crawl, found by scanning its servers in small steps: no call blocks a server for long."""
 
 from __future__ import annotations
 

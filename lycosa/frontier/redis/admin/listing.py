@@ -49,7 +49,7 @@ ENDED = (DEAD, DONE)
 
 
 class ListingCursor(msgspec.Struct, array_like=True, frozen=True):
-    """A table of one partition of a segment, and the position after the rows that were listed."""
+    """A table of one partition of a segment, and the position after the listed rows."""
 
     segment: str
     table: int
@@ -123,7 +123,7 @@ def _parse_cursor(cursor: str) -> ListingCursor:
 def _tables(
     session: Session, states: dict[str, str], selection: Selection, tables: Sequence[int]
 ) -> list[ListingCursor]:
-    """Return cursors at the beginnings of the tables that may have rows of the selection."""
+    """Return the starts of the tables that may have rows of the selection."""
     segments = [name for name, state in states.items() if state != SegmentState.DROPPED]
     partitions = [session.partition_of(selection.host)] if selection.host else session.partitions
     return [

@@ -1,7 +1,7 @@
 """Opens crawls in Redis from outside, without a worker, a policy or leases.
 
-The names of all crawls on a Redis server are in one set. If a name has no keys, its crawl has expired, or its deletion
-was interrupted; listing the crawls removes the name.
+The names of all crawls on a Redis server are in one set. A name without keys is that of an expired crawl, or of an
+interrupted deletion; listing the crawls removes it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CrawlForm(NamedTuple):
 
 
 class OpenCrawl(NamedTuple):
-    """An open crawl, its name and its server. `created` is a message if the crawl has just been created, else ""."""
+    """An open crawl. `created` is a message if the crawl has just been created, else ""."""
 
     session: Session
     name: str
@@ -47,15 +47,13 @@ class OpenCrawl(NamedTuple):
 
     @property
     def crawl(self) -> SharedCrawl:
-        """The data of the crawl besides its records."""
         return RedisCrawl(self.session)
 
     def operations(self, *, runs: bool) -> FrontierOperations:
-        """Return the operations on its frontier. `runs` is whether the crawl has workers."""
+        """Return the operations on its frontier. `runs`: the crawl has workers."""
         return RedisOperations(self.session, runs=runs)
 
     def watcher(self) -> Watcher:
-        """Return a watcher of the crawl."""
         return Watcher(self.session)
 
 
@@ -133,7 +131,6 @@ async def stored_crawls(client: Any, retry: Retry) -> dict[str, CrawlForm]:
 
 
 async def _forget_names(client: Any, retry: Retry, names: Sequence[str]) -> None:
-    """Remove names of crawls without keys from the set of all names."""
     if names:
         await retry(lambda: client.srem(CRAWLS, *names))
     for name in names:  # a worker that has just started such a crawl may have added its name before we removed it

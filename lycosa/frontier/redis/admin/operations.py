@@ -1,7 +1,7 @@
-"""The operations of `lycosa frontier` on a crawl in Redis: `frontier.ports.FrontierOperations`.
+"""The operations of `lycosa frontier` on a crawl in Redis. They need no worker.
 
-They need no worker. Unless the crawl was started with `keep_done`, only the fingerprint of a done URL is stored, so it
-can be found, but not listed or queued again.
+Unless the crawl was started with `keep_done`, only the fingerprint of a done URL is stored: it can be found, but not
+listed or queued again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def _no_leases(_: str) -> None:
 
 @dataclass(eq=False, repr=False)
 class RedisOperations:
-    """See `frontier.ports.FrontierOperations`.
+    """Implements `frontier.ports.FrontierOperations`.
 
     In a worker, `commit_worker` commits records and items together, `on_change` is called when something new may be
     leased, `paused` returns why the worker leases nothing, and `forget` drops the worker's leases of a segment. `runs`
@@ -92,7 +92,7 @@ class RedisOperations:
         return min((due - ahead_s if due else due for due, ahead_s in dues), default=None)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue the records that are new, and return how many. Raises `StorageFull`."""
+        """Raises `StorageFull`."""
         queued = 0
         for partition in self.session.partitions:
             here = [record for record in records if self.session.partition_of(record.host) is partition]

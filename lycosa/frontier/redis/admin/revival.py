@@ -8,7 +8,7 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 MARGIN_S = 5.0
-"""Minimum seconds left until the keys expire for a crawl to be used again, because servers' clocks may differ."""
+"""Minimum seconds left until the keys expire for a crawl to be used again: servers' clocks may differ."""
 
 
 async def revive(session: Session) -> None:

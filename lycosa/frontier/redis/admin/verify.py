@@ -1,9 +1,8 @@
 """Checks that the data of a crawl in Redis is consistent.
 
-`frontier/redis/lua/checking.lua` does the checks, and repairs what it can.
-
-The crawl continues during the check. A partition with few hosts is checked in one atomic step. Sums over several steps
-are checked twice, because the crawl may change them in between: only a difference that stays the same is a fault.
+`frontier/redis/lua/checking.lua` does the checks, and repairs what it can. The crawl continues meanwhile. A partition
+with few hosts is checked in one atomic step. Sums over several steps are checked twice, because the crawl may change
+them in between: only a difference that stays the same is a fault.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class LeaseDemand(NamedTuple):
     ahead: int = 0
 
     def share(self, calls: int) -> LeaseDemand:
-        """Return the demand of each call if it is divided among this many calls, rounded up."""
+        """The demand of each call if it is divided among this many calls, rounded up."""
         return LeaseDemand(-(-self.limit // calls), -(-self.ahead // calls))
 
 
@@ -49,7 +49,7 @@ class ExchangeRequest(NamedTuple):
 class PartitionCalls:
     """The calls of one worker. `now` returns the time for the script, "" for the server's time.
 
-    `next_demand` returns the demand that the worker will have next. Exchanges for other purposes, such as a commit,
+    `next_demand` returns the demand that the worker will have next; exchanges for other purposes, such as a commit,
     request these leases as well. `on_leases` is called with a partition and its new leases.
     """
 
@@ -116,9 +116,9 @@ class PartitionCalls:
     async def deliver(self, source: Partition, target: Partition, start: int | str = "") -> None:
         """Deliver the outbox of one partition to another: all undelivered records, or those from number `start` on.
 
-        If this worker is killed at any point, another worker delivers the records again: the target skips the numbers
-        that it has. If the target lost records because a replica took over, they are delivered again. Raises
-        `StateError` if the source no longer has them.
+        If this worker is killed, another worker delivers the records again: the target skips the numbers that it has.
+        If the target lost records because a replica took over, they are delivered again. Raises `StateError` if the
+        source no longer has them.
         """
         while True:
             _, server, servers, first, entries = await self.run(

@@ -1,9 +1,9 @@
 """The claims of one worker: transfers without a record that wait for their host.
 
 Each claim waits in the queue of its host in Redis (`frontier/redis/lua/claims.lua`). Of this worker's claims for a
-host, only the first asks the server whether it may start; the next one is woken when it becomes the first. The end of
-a transfer of this worker also wakes the first claim of the host. So a worker reuses its own slots at once, and polls
-only for slots of other workers.
+host, only the first asks the server whether it may start; the next one is woken when it becomes the first. The end of a
+transfer of this worker also wakes the first claim of the host. So a worker reuses its own slots at once, and polls only
+for slots of other workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class WorkerClaims:
         self._sending: set[asyncio.Task[None]] = set()
 
     def claim(self, host: str, wake: Callable[[], None]) -> Claim:
-        """Queue a claim for the host. Raises `UsageError` if `claims.WAITING_MAX` claims wait."""
+        """Raises `UsageError` if `claims.WAITING_MAX` claims wait."""
         if self._waiting >= claims.WAITING_MAX:
             raise UsageError(f"{claims.WAITING_MAX:,} transfers already wait for their turn: fetch fewer at a time")
         self._waiting += 1

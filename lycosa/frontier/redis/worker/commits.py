@@ -57,10 +57,10 @@ class Commits:
     async def positions(self) -> dict[str, int]:
         """Return the position of each of our sinks: the highest one that any partition stores.
 
-        A replica that took over the first partition may have lost a commit, while the other partitions still store it
-        with their done pages. Then the pages of that commit in the first partition are fetched again, although their
-        items are in the output: duplicates are better than losses. If no partition stores a position, all commits of
-        this worker are lost, and the sinks resume at their first positions.
+        A replica that took over the first partition may have lost a commit that the other partitions still store with
+        their done pages. The pages of that commit in the first partition are then fetched again, although their items
+        are in the output: duplicates are better than losses. If no partition stores a position, all commits of this
+        worker are lost, and the sinks resume at their first positions.
         """
         last: dict[str, int] = {}
         prefix = f"{self._session.worker}/".encode()

@@ -1,4 +1,4 @@
-"""Cookies shared by all workers of a crawl, stored in its first partition: see `frontier.ports.SharedCookies`.
+"""Cookies shared by all workers of a crawl, stored in its first partition.
 
 A change is sent before anything else that the worker reports, and workers read changes before they hand out new leases.
 So a page found in a login session is fetched in that session, whichever worker fetches it.
@@ -19,7 +19,7 @@ _decode = msgspec.msgpack.Decoder(tuple[str, bytes]).decode
 
 
 class RedisCookies:
-    """See `frontier.ports.SharedCookies`."""
+    """Implements `frontier.ports.SharedCookies`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

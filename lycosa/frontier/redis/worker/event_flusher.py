@@ -1,4 +1,4 @@
-"""Sends queued verbs (commands to a partition) together after a short delay, unless another call sends them first."""
+"""Sends queued verbs (commands to a partition) together after a short delay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lycosa.core.errors import StateError
 from lycosa.frontier.redis.worker.session import Session
 
 FLUSH_MIN_S = 0.005
-"""Minimum time in seconds for which verbs are collected before they are sent."""
+"""Minimum seconds for which verbs are collected before they are sent."""
 
 
 class EventFlusher:
@@ -24,7 +24,6 @@ class EventFlusher:
         self._task: asyncio.Task[None] | None = None
 
     def flush_soon(self) -> None:
-        """Send the queued verbs after the delay."""
         if self._session.callers_clock:  # a caller's clock may not advance: the next exchange sends the verbs
             return
         self._requested = True

@@ -2,8 +2,8 @@
 
 The reports of a worker (done, failed, blocked...) are queued here as verbs (commands to a partition). The next `lease`,
 `push`, `commit` or `stats` sends them to the server in one round trip. A done record counts as done at once, but is
-queued again if the worker dies before its next `commit`. The server does not end a lease because of its age, only when
-its worker expires. So each worker ends its own overdue leases in `expire`.
+queued again if the worker dies before its next `commit`. The server ends a lease only when its worker expires. So each
+worker ends its own overdue leases in `expire`.
 
 Hosts are spread over partitions; a script is atomic within one partition. A record that belongs to another partition
 than the page with its link waits in an outbox of that page's partition until a worker delivers it.
@@ -51,20 +51,20 @@ IDLE_POLL_S = 0.5
 
 ADDRESS_LIMITS = "hosts of one IP address may be in several partitions: for limits per address set partitions=1"
 WAITING_VERBS_MAX = 1000
-"""Maximum number of queued verbs of a partition. Once so many are queued, they are sent at once."""
+"""Maximum number of queued verbs of a partition; then they are sent at once."""
 
 WAITING_ARGUMENTS_MAX = 100_000
-"""Maximum number of arguments of the queued verbs of a partition. Once so many are queued, the verbs are sent at once.
+"""Maximum number of arguments of the queued verbs of a partition; then they are sent at once.
 
-Each link of a page has six arguments. The server takes half a second to process WAITING_ARGUMENTS_MAX arguments.
+Each link of a page has six arguments. The server takes half a second for WAITING_ARGUMENTS_MAX arguments.
 """
 
 
 class RedisFrontier:
-    """See `frontier.ports.SharedFrontier`. Create it with `join.redis_frontier`.
+    """Implements `frontier.ports.SharedFrontier`. Create it with `join.redis_frontier`.
 
     The frontier holds up to `ahead` leases more than the caller asks for. With `keep_alive` the worker keeps asking for
-    work after the crawl has finished, because new URLs may be pushed.
+    work after the crawl has finished: new URLs may be pushed.
     """
 
     def __init__(self, session: Session, policy: Policy, *, ahead: int = 0, keep_alive: bool = False) -> None:
@@ -171,7 +171,6 @@ class RedisFrontier:
         return renewed
 
     async def expire(self, now: float) -> int:
-        """End the overdue leases of this worker."""
         self.session.now = now
         await self._release_waiting([lease for lease in self._leases.waiting() if lease.expires_at <= now], now)
         late = list(takewhile(lambda lease: lease.expires_at <= now, self._leases.held.values()))
@@ -316,7 +315,7 @@ class RedisFrontier:
             await self.release(lease, now)
 
     def _end_transfer(self, lease: Lease, *, contacted: bool) -> bool:
-        """Free the slot of the lease with the next exchange. Return False if the lease is not valid any more."""
+        """Free the slot of the lease with the next exchange. Return False if the lease is no longer valid."""
         if lease.token not in self._leases.held:
             return False
         home = self.session.partition_of(lease.record.host)

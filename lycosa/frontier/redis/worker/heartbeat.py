@@ -27,7 +27,7 @@ class WorkerHeartbeat:
     """Beats for one worker, in a thread with a separate blocking client.
 
     `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds): such a call
-    counts as a beat. `report` builds the worker's report. Both are called in the thread of the heartbeat.
+    counts as a beat. `report` builds the worker's report. Both are called in the heartbeat thread.
     """
 
     def __init__(self, client: Any, key: str, worker: str, answered_at: Callable[[], float]) -> None:
@@ -41,7 +41,7 @@ class WorkerHeartbeat:
         self._heartbeat = Heartbeat("lycosa-heartbeat", self._due_s, self._beat)
 
     def may_be_expired(self) -> bool:
-        """Return whether this worker may have expired, because the last answer of the server is too long ago."""
+        """Whether the last answer of the server is so long ago that this worker may have expired."""
         return time.monotonic() > max(self._answered_at, self._partition_answered_at()) + SILENT_S
 
     def stop(self) -> None:

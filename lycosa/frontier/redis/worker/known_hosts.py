@@ -22,9 +22,8 @@ class KnownHosts:
             self._addresses[host] = address_until
 
     def has_delay(self, host: str) -> bool:
-        """Return whether the host has a delay between two starts."""
         return host in self._with_delay
 
     def address_until(self, host: str) -> float:
-        """Return the time until which the address of the host is valid; 0 if the address is not known."""
+        """0 if the address is not known."""
         return self._addresses.get(host, 0.0)

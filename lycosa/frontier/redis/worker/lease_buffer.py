@@ -46,18 +46,15 @@ class LeaseBuffer:
         return len(self._waiting)
 
     def waiting(self) -> list[Lease]:
-        """Return the waiting leases."""
         return list(self._waiting)
 
     def take(self, limit: int) -> list[Lease]:
-        """Remove and return up to `limit` of the waiting leases."""
         leases = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
         self._pacing.record_leases(len(leases))
         self._missing = limit - len(leases) if limit else None
         return leases
 
     def remove(self, leases: Sequence[Lease]) -> None:
-        """Remove these leases from the waiting ones."""
         removed = {lease.token for lease in leases}
         self._waiting = deque(lease for lease in self._waiting if lease.token not in removed)
 
@@ -83,7 +80,7 @@ class LeaseBuffer:
             self.crawl_finished = await session.is_finished()
 
     def _next_demand(self) -> LeaseDemand:
-        """Return the leases that the worker will want next; none until it has called `take` again."""
+        """The leases that the worker will want next; none until it has called `take` again."""
         if self._missing is None:
             return NO_LEASES
         may_buffer = self._pacing.leases_ahead

@@ -1,4 +1,4 @@
-"""Decides when a worker asks for more leases. Pure.
+"""Decides when a worker asks for more leases.
 
 Hosts with a delay become ready one by one. Each call is a round trip, so it should return several leases.
 """
@@ -10,7 +10,7 @@ from collections import deque
 from lycosa.frontier.core.states import Policy
 
 GATHER_MAX_S, GATHER_SHARE = 0.05, 20
-"""Minimum seconds between two calls: delay/GATHER_SHARE, at most GATHER_MAX_S. So each call gets several leases."""
+"""Minimum seconds between two calls: delay/GATHER_SHARE, at most GATHER_MAX_S."""
 
 
 class LeasePacing:
@@ -22,18 +22,18 @@ class LeasePacing:
     def __init__(self, policy: Policy, *, punctual: bool) -> None:
         self.gather_s = min(GATHER_MAX_S, policy.delay_s / GATHER_SHARE) if punctual else 0.0
         self.leases_ahead = punctual and not policy.limits_addresses
-        """Whether to request leases before they are needed. False if IP addresses have limits: their delays count from
-        the time of the lease, not from the start of the transfer."""
+        """Whether to request leases before they are needed.
+
+        False if IP addresses have limits: their delays count from the lease, not from the start of the transfer.
+        """
         self._handed_out = 0
         self._calls = deque([(0.0, 0)], maxlen=2)
         """The last two calls: the time, and the number of leases handed out before."""
 
     def next_call_at(self) -> float:
-        """Return the earliest time of the next call."""
         return self._calls[-1][0] + self.gather_s if self.gather_s else 0.0
 
     def record_leases(self, leases: int) -> None:
-        """Record that this many leases were handed out."""
         self._handed_out += leases
 
     def record_call(self, now: float) -> int:

@@ -25,8 +25,8 @@ from lycosa.infra.durable_files import replace_file
 class Membership:
     """`worker` is the worker's name. `name` is the name of its crawl, `crawl` the crawl's number ("" before it joins).
 
-    `starts` are the positions of the sinks when the worker first joined. They are used if the server has lost the
-    positions of all commits of this worker. Call `changed` after each change, to save it.
+    `starts` are the positions of the sinks when the worker first joined, for the case that the server has lost all
+    commits of this worker. Call `changed` after each change, to save it.
     """
 
     worker: str
@@ -39,8 +39,8 @@ class Membership:
 def membership(file: Path, name: str) -> Membership:
     """Return the stored membership, for the crawl of this name. If the file is missing, return one for a new worker.
 
-    Raises `ForeignState` if the file belongs to a crawl of another name or is damaged, `StorageError` if it cannot be
-    read.
+    Raises `ForeignState` if the file belongs to a crawl of another name or is damaged, `StorageError` if it is
+    unreadable.
     """
     member = _read(file) if file.exists() else Membership(secrets.token_hex(4))
     if member.crawl and member.name not in {"", name}:

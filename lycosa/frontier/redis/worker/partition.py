@@ -13,7 +13,7 @@ STATES = ("queued", "leased", "delayed", "done", "dead", "uncommitted", "outgoin
 """The counters of a partition."""
 
 LIVE = ("queued", "leased", "delayed", "uncommitted", "outgoing")
-"""The counters of live records: those still to be fetched, committed, or delivered to another partition."""
+"""The counters of records still to be fetched, committed, or delivered to another partition."""
 
 CLOCK_SAMPLES = 50
 """Number of recent exchanges used to compare our clock with the script's."""
@@ -25,7 +25,7 @@ CLOCK_JUMP_S = 5.0
 class StartAnswer(NamedTuple):
     """The answer to a claim: when to ask again (0: it may start), and what is known about its host.
 
-    `has_delay` tells whether the host has a delay between two starts.
+    `has_delay`: the host has a delay between two starts.
     """
 
     at: float
@@ -61,7 +61,7 @@ class Partition:
         self.has_acked = False
         self.waiting_verbs = 0
         self.exchanged_at = self.answered_at = 0.0
-        """When the last exchange was sent, and when the last exchange with an answer was sent (monotonic seconds)."""
+        """When the last exchange was sent, and when the last answered exchange was sent (monotonic seconds)."""
         self.starts: dict[int, StartAnswer | None] = {}
         """Claims that have asked to start, and their answers; None if there is no answer yet."""
         self.is_full = False
@@ -80,8 +80,8 @@ class Partition:
     def compare_clocks(self, sent: float, now: float) -> None:
         """Narrow the bounds of the clock offset: our clock was at `sent` before a call, and at `now` after it.
 
-        The script read its clock in between. A busy event loop makes the bounds of a call wide, so the narrowest
-        bounds of the last CLOCK_SAMPLES calls are used.
+        A busy event loop makes the bounds of a call wide, so the narrowest bounds of the last CLOCK_SAMPLES calls are
+        used.
         """
         least, most = self.time - now, self.time - sent
         was_set = least < self.clock_ahead_s - CLOCK_JUMP_S or most > self.clock_ahead_max_s + CLOCK_JUMP_S
@@ -92,7 +92,6 @@ class Partition:
         self.clock_ahead_max_s = min(most for _, most in self._clock_samples)
 
     def end_lease(self, verb: str, token: int, *arguments: Any) -> None:
-        """Queue a verb that ends a lease."""
         self.ending.add(token)
         self.add(verb, token, *arguments)
 

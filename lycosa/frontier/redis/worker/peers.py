@@ -10,8 +10,8 @@ from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.session import Session
 
 CHECK_EVERY_S, CHECKS = 0.25, 6
-"""Seconds between two checks, and the number of checks. Workers report once a second, so a worker without a report in
-this time is not running."""
+"""Seconds between two checks, and the number of checks. Workers report once a second: a worker without a report in this
+time is not running."""
 
 LIMITS = {
     "delay": "delay",
@@ -24,7 +24,7 @@ LIMITS = {
 
 
 async def reject_duplicate_worker(session: Session) -> None:
-    """Raise `ForeignState` if another process has our worker name. Such a process runs with a copy of our state.
+    """Raise `ForeignState` if another process has our worker name: it runs with a copy of our state.
 
     Call this when our worker joins again after it has expired. Otherwise the two processes would expire each other for
     ever.

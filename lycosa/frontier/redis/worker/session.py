@@ -41,7 +41,7 @@ NAME = re.compile(r"[^{}\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}")
 
 
 def checked_crawl_name(name: str) -> str:
-    """Return the name of a crawl if it can be used in keys and in lines of text. Raises `UsageError`."""
+    """Return the name if it can be used in keys and in lines of text. Raises `UsageError`."""
     if not NAME.fullmatch(name):
         shown = name if len(name) <= NAME_SHOWN else name[:NAME_SHOWN] + "..."
         raise UsageError(f"{shown!r} is not a valid crawl name: use at most 200 characters and no braces")
@@ -63,8 +63,8 @@ class CrawlStatus(NamedTuple):
 class Session:
     """One worker's session in a crawl of `spider`. If `worker` is "", the session never joins; it only runs operations.
 
-    With `callers_clock` (for simulations), the script uses the time of the caller (`now`). `report` returns the last
-    report of the worker. Raises `UsageError` for an invalid crawl name.
+    With `callers_clock` (for simulations), the script uses the caller's time (`now`). `report` returns the last report
+    of the worker. Raises `UsageError` for an invalid crawl name.
     """
 
     def __init__(
@@ -111,10 +111,9 @@ class Session:
     async def open(self, policy: Mapping[str, float], known: str) -> str:
         """Join the crawl and return its number (random hexadecimal digits).
 
-        `known` is the expected number; with "" any number is accepted, and a missing crawl is created.
-
-        Raises `StateError` if the crawl is missing or incomplete, or has another number of partitions, another version
-        or another spider.
+        `known` is the expected number; with "" any number is accepted, and a missing crawl is created. Raises
+        `StateError` if the crawl is missing or incomplete, or has another number of partitions, another version or
+        another spider.
         """
         crawl, whole, first, new = known, "", self.partitions[0], token_hex(8)
         session = f"{self.worker}#{token_hex(4)}"
@@ -142,7 +141,6 @@ class Session:
         await self.announce_expired()
 
     def partition_of(self, host: str) -> Partition:
-        """Return the partition of a host key."""
         if len(self.partitions) == 1:
             return self.partitions[0]
         return self.partitions[xxh3_64_intdigest(host.encode()) % len(self.partitions)]
@@ -183,7 +181,6 @@ class Session:
         return await self.calls.operate(partition, operation, *arguments)
 
     async def operate_all(self, operation: str, *arguments: Any) -> list[Any]:
-        """Run an operation in all partitions; see `operate`."""
         return await asyncio.gather(*(self.operate(each, operation, *arguments) for each in self.partitions))
 
     async def status(self) -> CrawlStatus:
@@ -209,9 +206,9 @@ class Session:
     async def deliver(self, *, idle: bool = True) -> None:
         """Deliver the records that wait in the outboxes of each partition to their target partitions.
 
-        The targets are those for which this worker has added records; if it has added none, all other partitions.
-        Does nothing until enough records wait, or enough time has passed since the last delivery. An `idle` worker
-        delivers sooner.
+        The targets are those for which this worker has added records; if it has added none, all other partitions. Does
+        nothing until enough records wait, or enough time has passed since the last delivery. An `idle` worker delivers
+        sooner.
         """
         now = time.monotonic()
         if self.callers_clock or (idle and now >= self._delivered_at + DELIVER_IDLE_S):
@@ -241,7 +238,6 @@ class Session:
         return _counts([part for pair in totals.items() for part in pair])
 
     async def progress(self, report: bytes) -> RunProgress:
-        """Send this report. Return the work of all workers since the run of the crawl began."""
         _, time_, run_at, item_at, pages, totals, before = await self.calls.run(self.partitions[0], "progress", report)
         now, base = float(time_), _counts(before)
         counts = {name: count - base.get(name, 0) for name, count in _counts(totals).items()}
@@ -253,11 +249,11 @@ class Session:
         return any(partition.live for partition in self.partitions)
 
     async def is_finished(self) -> bool:
-        """Return whether the crawl is finished.
+        """Return whether the crawl is finished. Call it after an exchange with all partitions.
 
-        Call it after an exchange with all partitions. If the crawl seems finished, all partitions are checked again:
-        see `frontier.core.finish`. A failover may lose records, or keep them live for ever; this method repairs both. A
-        finished crawl stays finished until a record arrives.
+        If the crawl seems finished, all partitions are checked again: see `frontier.core.finish`. A failover may lose
+        records, or keep them live for ever; this method repairs both. A finished crawl stays finished until a record
+        arrives.
         """
         arrived = [each.arrived for each in self.partitions]
         if self._finished_at == arrived and not self.is_live() and not self.partitions[0].expired:
@@ -294,7 +290,6 @@ class Session:
         return any(partition.is_full for partition in self.partitions)
 
     def total(self, state: str) -> int:
-        """Return the number of records in a state over all partitions, at the last status."""
         return sum(partition.counts.get(state, 0) for partition in self.partitions)
 
 
