@@ -1,4 +1,4 @@
-"""Open a DHT node for commands and programs, and serve its metrics."""
+"""Open a DHT node, and serve its metrics."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ __all__ = ["DhtSession", "load_torrent", "open_node", "serve_node_metrics"]
 
 @asynccontextmanager
 async def serve_node_metrics(session: DhtSession, where: str | None, *, allow_remote: bool) -> AsyncIterator[str]:
-    """Serve the metrics of the session's nodes at `where` (`[ADDRESS:]PORT`); nothing if it is None. Yield the URL or
-    ""."""
+    """Serve the metrics of the nodes at `where` (`[ADDRESS:]PORT`), if given. Yield the URL or ""."""
     if where is None:
         yield ""
         return

@@ -1,4 +1,4 @@
-"""Open a DHT crawl with its state folder, run it, and serve its pages; for the command and for programs."""
+"""Open a DHT crawl with its state folder, run it, and serve its pages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class DhtCrawl:
-    """An open crawl. The functions in `beside` run while the crawl runs, such as a display or an indexer."""
+    """An open crawl. The functions in `beside` run while the crawl runs."""
 
     def __init__(self, crawl: TorrentCrawl, monitor: CrawlMonitor, store: RecordStore) -> None:
         self.crawl, self.monitor, self.store = crawl, monitor, store
@@ -69,7 +69,7 @@ class DhtCrawl:
 
 
 def _first(errors: BaseExceptionGroup[LycosaError]) -> LycosaError:
-    """Return the first error, which ended the crawl and caused the others."""
+    """The first error ended the crawl and caused the others."""
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
@@ -112,7 +112,7 @@ async def open_torrent_crawl(
 
     The node must have been opened with the `node_settings` of the profile. `store_url` is the URL of a database server.
     `rules` are rule files, in addition to those of the folder. While the store is down or full, the crawl waits and
-    calls `say` with a message. `lycosa frontier` and `lycosa dht explain` can inspect the open crawl.
+    calls `say` with a message.
     """
     async with AsyncExitStack() as stack:
         clock = Clock()
@@ -133,7 +133,7 @@ async def open_torrent_crawl(
 async def serve_crawl(
     opened: DhtCrawl, name: str, *, metrics: str | None, page: str | None, allow_remote: bool
 ) -> AsyncIterator[list[str]]:
-    """Serve the metrics and the page of a crawl, each at `[ADDRESS:]PORT`, or not at all if that is None.
+    """Serve the metrics and the page of a crawl, each at `[ADDRESS:]PORT`, or not at all if None.
 
     Yield a line of text with each URL.
     """
@@ -213,7 +213,7 @@ async def crawl(
 
 
 class _Deliveries:
-    """Passes newly stored torrents to the caller of `crawl`. The crawl waits until the caller has taken them."""
+    """Passes newly stored torrents to the caller of `crawl`."""
 
     def __init__(self) -> None:
         self._ready: deque[StoredTorrent] = deque()

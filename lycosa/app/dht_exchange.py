@@ -89,7 +89,7 @@ class TorrentImport:
         return await self._queue.take(entries)
 
     async def _open_queue(self) -> InfohashQueue | None:
-        """Open the queue when it is first needed: directly, or through a running crawl that has locked it."""
+        """Open the queue directly, or through a running crawl that has locked it."""
         if self._location.state is None:
             return None
         state = Path(self._location.state)
@@ -125,7 +125,7 @@ class ImportWorkers:
 async def open_import(
     location: RecordsLocation, rules: Sequence[Path] = (), *, store_private: bool, processes: int
 ) -> AsyncIterator[TorrentImport]:
-    """Open the store; create it if it is missing. `rules` are rule files, in addition to those of the state folder.
+    """Open the store, or create it. `rules` are rule files, in addition to those of the state folder.
 
     Raises `UsageError`, `StateError`.
     """
@@ -148,7 +148,7 @@ def _importer(
 
 
 class ImportProcess:
-    """The state of a worker process: an event loop, and an importer with an open store."""
+    """The state of a worker process."""
 
     def __init__(self, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]) -> None:
         self._location, self._policy, self._rules = location, policy, rules

@@ -1,4 +1,4 @@
-"""Inspect the crawl of a state folder, running or not: explain infohashes, count torrents and infohashes."""
+"""Explain infohashes, and count torrents and infohashes, of a crawl that runs or not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RATE_OVER_S = 1.0
 
 
 class Explanation(NamedTuple):
-    """Whether an infohash is stored, and the reason if it is not: as one word, as sentences, and as values."""
+    """Whether an infohash is stored, and why not: as one word, as sentences, and as values."""
 
     answer: Answer
     lines: list[str]
@@ -53,7 +53,7 @@ class CrawlInspection:
         )
 
     async def stats(self, now: float) -> dict[str, Any]:
-        """Return the counts of the queue and of the store; for a running crawl, also its rate."""
+        """Return the counts of the queue and of the store, and the rate of a running crawl."""
         operations = self._state.operations
         stats = await operations.stats()
         per_minute = None
@@ -103,7 +103,7 @@ def _row_values(row: Row) -> dict[str, Any]:
 async def open_inspection(
     location: RecordsLocation, report: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[CrawlInspection]:
-    """Open the state of a crawl for inspection. `report` is called if a running crawl takes long to answer.
+    """Open the state of a crawl. `report` is called if a running crawl takes long to answer.
 
     Raises `UsageError` if the folder is not the state of a crawl, and `StateError`.
     """

@@ -67,9 +67,9 @@ async def apply_rules(
     """Remove and deny the stored torrents that the rules in `path` refuse; install the file in the state folder, if
     any.
 
-    Without `path`, apply the rules that are already installed. Stored content facts are replaced if those under all
-    rules differ. `report` gets each refused torrent and the reason, `show` the numbers of torrents refused and read so
-    far. With `dry_run` nothing changes. Raises `UsageError`, `StateError`.
+    Without `path`, apply the installed rules. Stored content facts are replaced if those under all rules differ.
+    `report` gets each refused torrent and the reason, `show` the numbers of torrents refused and read so far. With
+    `dry_run` nothing changes. Raises `UsageError`, `StateError`.
     """
     state = Path(location.state) if location.state else None
     if path is not None and (mistakes := test_rules(path)[1]):
@@ -91,7 +91,7 @@ async def apply_rules(
 async def scan_installed(scan: RuleScan, state: Path) -> None:
     """Scan with rules that were just installed, then scan the torrents that were stored meanwhile.
 
-    If a crawl or an import is running, wait until it has reloaded the rules before the second scan.
+    A running crawl or import reloads the rules before the second scan.
     """
     await scan.run()
     if has_shared_lock(state):
@@ -137,7 +137,7 @@ class RuleScan:
             self._show(self.refused, self.read)
 
     def _inspect(self, record: TorrentRecord) -> tuple[str, ContentFacts | None]:
-        """Return why a record is refused ("" if it is not), and its new content facts (None if they are not needed)."""
+        """Return why a record is refused ("" if it is not), and its new content facts (None if not needed)."""
         reason = self._refusal(record)
         return reason, None if reason or self._facts is None else self._facts(record)
 
@@ -145,7 +145,7 @@ class RuleScan:
 async def change_denied(
     location: RecordsLocation, torrents: Iterable[tuple[bytes, ...]], *, hashed: bool, allow: bool, reason: str = ""
 ) -> tuple[int, int]:
-    """Deny torrents, each given by its infohashes; with `allow`, allow them again.
+    """Deny torrents, each given by its infohashes, or allow them again.
 
     With `hashed` the infohashes are SHA-256 hashes. Return the number of infohashes and of removed torrents.
     """
@@ -176,9 +176,9 @@ def _check_state(location: RecordsLocation) -> None:
 
 
 def read_infohashes(written: Iterable[str], *, hashed: bool) -> Iterator[tuple[bytes, ...]]:
-    """Yield the infohashes of each torrent in command-line arguments: infohashes, magnet links, or files.
+    """Yield the infohashes of each torrent in arguments: infohashes, magnet links, or files.
 
-    With `hashed`, the arguments and files contain hashed infohashes. Raises `UsageError`.
+    With `hashed`, arguments and files contain hashed infohashes. Raises `UsageError`.
     """
     for text in written:
         path = Path(text)

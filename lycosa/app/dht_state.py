@@ -42,7 +42,7 @@ class RecordsLocation(NamedTuple):
 
 @asynccontextmanager
 async def open_hash_frontier(folder: Path, now: float) -> AsyncIterator[LocalFrontier[bytes]]:
-    """Open the frontier of a state folder. Raises `StateError`; `StateLocked` if another process has locked it."""
+    """Open the frontier of a state folder. Raises `StateError`; `StateLocked` if another process has it."""
     state = StateDir(folder / QUEUE)
     try:
         state.check_complete()
@@ -81,7 +81,7 @@ async def open_records(
 
 
 def check_store(store_url: str | None, max_bytes: int | None = None) -> None:
-    """Raise `UsageError` for an unusable store: a wrong URL, or a driver that is not installed."""
+    """Raise `UsageError` for a wrong URL, or a driver that is not installed."""
     _records(RecordsLocation(".", store_url), None, create=True, max_bytes=max_bytes)
 
 

@@ -19,7 +19,7 @@ PROXIES = "leased proxies are free again when their leases expire, and their las
 def fast_shutdown(lost: str = PROXIES, report: Callable[[str], None] = log.warning) -> Iterator[ShutdownDeadline]:
     """Yield a deadline for all servers that are opened in the block. At the end, report servers that did not answer.
 
-    Each report ends with the text `lost`.
+    `lost` is the end of each report.
     """
     with shutdown_deadline() as deadline:
         try:
@@ -30,5 +30,5 @@ def fast_shutdown(lost: str = PROXIES, report: Callable[[str], None] = log.warni
 
 
 def lost_by_fast_shutdown(settings: Settings) -> str:
-    """Say what a crawl with these settings loses in a fast shutdown."""
+    """Say what a crawl with these settings loses."""
     return "; ".join(text for text, is_used in ((PAGES, settings.frontier), (PROXIES, settings.proxy_pool)) if is_used)

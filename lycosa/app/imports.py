@@ -15,7 +15,7 @@ from lycosa.crawl.spiders.spider import Spider
 
 
 def import_function(setting: str, word: str, *arguments: str) -> Callable[..., Any]:
-    """Import a function given as `module:function`, also from a file in the current folder. Raises `BadSetting`.
+    """Import a `module:function`, also from a file in the current folder. Raises `BadSetting`.
 
     Each of `arguments` is an accepted signature, such as "method, url, body".
     """
@@ -26,7 +26,7 @@ def import_function(setting: str, word: str, *arguments: str) -> Callable[..., A
 
 
 def import_class(setting: str, part: Any) -> Any:
-    """Import a class given as `module:Class`; return any other `part` unchanged. Raises `BadSetting`."""
+    """Import a `module:Class`; return any other `part` unchanged. Raises `BadSetting`."""
     if not isinstance(part, str):
         return part
     found = _import(setting, part)
@@ -36,7 +36,7 @@ def import_class(setting: str, part: Any) -> Any:
 
 
 def spider_function(spider: Spider, attribute: str, *arguments: str) -> Callable[..., Any] | None:
-    """Return a function that is an attribute of the spider, None if there is none.
+    """Return the spider's function of this name, if any.
 
     Raises `UsageError` if the attribute is not a function with these arguments.
     """
@@ -74,7 +74,7 @@ def _import_module(setting: str, name: str) -> Any:
 
 
 def takes(function: Callable[..., Any], arguments: str) -> bool:
-    """Return whether the function can be called with these arguments; True if its signature is unknown."""
+    """Return whether the function accepts these arguments; True if its signature is unknown."""
     try:
         inspect.signature(function).bind(*arguments.split(","))
     except TypeError:

@@ -17,7 +17,7 @@ ENGINES: dict[str, Callable[..., Index]] = {tantivy.ENGINE: TantivyIndex, fts5.E
 
 
 def open_in_folder(path: Path, schema: Schema, engine: str | None = None, *, write: bool = False) -> Index:
-    """Open an index in a folder. `engine` is the engine of a new index (default: tantivy). Raises `IndexFailure`."""
+    """Open an index in a folder. `engine` is for a new index (default: tantivy). Raises `IndexFailure`."""
     marker = marker_of(path)
     name = engine or (marker.engine if marker else tantivy.ENGINE)
     if name not in ENGINES:

@@ -11,12 +11,12 @@ IndexPlace: TypeAlias = Path | SphinxAddress
 
 
 def index_place(text: str) -> IndexPlace:
-    """Parse the place that a user gives. Raises `UsageError` for an invalid URL."""
+    """Raises `UsageError` for an invalid URL."""
     return sphinx_address(text) or Path(text)
 
 
 def local_folder(place: IndexPlace, state: str | Path | None = None) -> Path:
-    """Return the folder of an index. An index on a search server has one in `state` for its words and requests.
+    """Return the folder of an index; for an index on a search server, one in `state` for its words and requests.
 
     Without `state` it is in the working folder.
     """

@@ -1,4 +1,4 @@
-"""The fingerprint rules, segment naming and scope of a crawl, from its settings or the description in its state."""
+"""The fingerprint rules, segment naming and scope of a crawl, from its settings or its stored description."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fingerprint_rules_of(settings: Settings, spider: Spider) -> FingerprintRules
 
 
 def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
-    """Return the fingerprint function of stored rules. Raises `BadSetting` if only the spider's code can apply them."""
+    """Return the function of stored rules. Raises `BadSetting` if only the spider's code can apply them."""
     if key and key[-1].endswith(OWN_KEY):
         raise BadSetting(f"{key[-1]} computes the fingerprints of this crawl: only a run of its spider can call it")
     return _parse_words(key).fingerprint if key else fingerprint
@@ -47,7 +47,7 @@ def spider_fingerprint(common: Fingerprint, spider: str) -> Fingerprint:
 
 
 def spider_salt(spider: str) -> int:
-    """Return the value that is XORed into the fingerprints of one of several spiders."""
+    """Return the value that is XORed into a spider's fingerprints."""
     return xxh3_64_intdigest(spider.encode())
 
 
@@ -66,7 +66,7 @@ def _parse_words(words: Sequence[str]) -> FingerprintRules:
 
 
 def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
-    """Return how segments are named: by the setting, else by the spider's `segment_resolver`, if it has one.
+    """Return how segments are named: by the setting, else by the spider's `segment_resolver`.
 
     A resolver that takes `now` returns the segment of the run. Any other resolver returns the period of each request.
     Raises `BadSetting`, or `UsageError` if the `segment_resolver` takes neither of these arguments.

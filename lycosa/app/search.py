@@ -27,7 +27,7 @@ from lycosa.search.word_list import WordList, erase_words, word_counter
 def open_index(place: IndexPlace, *, write: bool = False, engine: str | None = None) -> DocumentIndex:
     """Open the index of pages at this place. With `write`, it is created if missing, and locked for other writers.
 
-    `engine` is the engine of a new index in a folder (default: tantivy).
+    `engine` is for a new index in a folder (default: tantivy).
     """
     schema = index_folder.schema_of(marker_of(place), PAGES)
     index = _open_index(place, schema, engine, write=write)
@@ -50,7 +50,7 @@ def declare_index(
 ) -> None:
     """Create an index of items with this analysis and these fields, unless the index exists.
 
-    Raises `IndexFailure` if it exists with a different analysis or different fields, or for an unknown analysis.
+    Raises `IndexFailure` for an unknown analysis, or if the existing index differs.
     """
     if analysis_of(analysis).names_only:
         raise IndexFailure(f"the analysis {NAMES_ONLY} is for torrents, not for items")
@@ -82,12 +82,12 @@ def index_stats(place: IndexPlace) -> tuple[int, int, dict[str, int]]:
 
 
 def marker_of(place: IndexPlace) -> Marker | None:
-    """Return the marker of the index at this place; None if there is no index."""
+    """Return the marker of the index at this place, if any."""
     return sphinx_marker(place) if isinstance(place, SphinxAddress) else index_folder.marker_of(place)
 
 
 def erase_index(place: IndexPlace) -> None:
-    """Empty an index, even if another version of Lycosa wrote it, so that it can be built again."""
+    """Empty an index, even one of another version of Lycosa, so that it can be built again."""
     if isinstance(place, SphinxAddress):
         erase_sphinx(place)
         erase_words(local_folder(place))
@@ -108,7 +108,7 @@ def file_indexer(index: DocumentIndex, file: Path) -> Indexer:
 
 
 def build_search_site(index: DocumentIndex, title: str) -> object:
-    """Return the search site of an index, as an ASGI application."""
+    """Return the search site as an ASGI application."""
     from lycosa.search.site.app import build_site  # slow to import, and not needed by `lycosa search`
 
     return build_site(index, title=title)

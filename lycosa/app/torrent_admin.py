@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 class StoredNameRules:
     """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given, whose crawls obey them.
 
-    `update` starts to update the index, after torrents were removed.
+    After torrents were removed, `update` starts to update the index.
     """
 
     def __init__(self, store: RecordStore, state: Path | None, update: Callable[[], Awaitable[None]]) -> None:
@@ -232,7 +232,7 @@ def _inspector(draft: RuleDraft) -> Inspector:
 
 
 def _rule_text(draft: RuleDraft) -> str:
-    """Return the text of a rule file. Printable strings have the same form in JSON and TOML."""
+    """Printable strings have the same form in JSON and TOML."""
     words = json.dumps(draft.words, ensure_ascii=False)
     return f"[[deny]]\nreason = {json.dumps(draft.reason, ensure_ascii=False)}\nwords = {words}\n"
 

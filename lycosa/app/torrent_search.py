@@ -38,7 +38,7 @@ DIVIDED_MIN = 200_000
 
 
 def torrent_index_place(location: RecordsLocation, index: str | None) -> IndexPlace:
-    """Return the place of `index`, by default the index folder in the state folder. Raises `UsageError`."""
+    """Return the place of `index`, by default in the state folder. Raises `UsageError`."""
     if index is not None:
         return index_place(index)
     if location.state is None:
@@ -68,7 +68,7 @@ def open_torrent_index(
 
 
 async def open_when_available(place: IndexPlace, **options: Any) -> Index:
-    """Open an index of torrents. While its search server does not answer, try again."""
+    """Open an index of torrents. Try again while its search server does not answer."""
     while True:
         try:
             return await asyncio.to_thread(open_torrent_index, place, **options)

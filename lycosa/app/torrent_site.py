@@ -78,13 +78,13 @@ async def _forget_requests(site: SiteStore, kept_s: float) -> None:
 
 
 def open_site_store(folder: Path) -> SiteStore:
-    """Open the database of the site, which is stored next to the index folder."""
+    """Open the database of the site, which is next to the index folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     return SiteStore(folder.parent / SITE_FILE)
 
 
 def set_admin_password(folder: Path, name: str, password: str) -> None:
-    """Add an administrator, or change the password of an existing one. `folder` is the folder of the site's index.
+    """Add an administrator, or change a password. `folder` is the folder of the site's index.
 
     Raises `UsageError`.
     """

@@ -58,11 +58,8 @@ Observer = Callable[[Snapshot], None]
 
 @dataclass(frozen=True, slots=True)
 class RunHooks:
-    """Parts that start and end with a run.
-
-    `process_starts` has the `process_start` methods of each spider's middlewares. Without `processes`, pages are
-    visited in this process.
-    """
+    """Parts that start and end with a run: the `process_start` methods of each spider's middlewares, outputs, worker
+    processes."""
 
     process_starts: Mapping[str, Sequence[Method]]
     feeds: Feeds
@@ -154,7 +151,7 @@ class CrawlRun:
                     )
 
     async def _note_closed_segment(self) -> None:
-        """Add a hint if the segment of this run is closed, since the frontier drops its start requests silently."""
+        """The frontier drops requests of a closed segment silently, so the summary gets a hint."""
         views = {view.name: view for view in await self.operations.segments()}
         if (view := views.get(self._segments.first)) is None or view.state not in CLOSED:
             return
@@ -214,7 +211,7 @@ class CrawlRun:
         await self._crawl.close_spiders(reason)
 
     async def _set_final_stats(self, *, server_lost: bool) -> None:
-        """Set the stats that the collector does not count; those of the frontier only if its server is not lost."""
+        """Set the stats that the collector does not count. A lost server has none."""
         if self._close_monitor is not None:
             self._close_monitor.measure_memory()
         if server_lost:
@@ -258,7 +255,6 @@ class CrawlRun:
         log.info("closed (%s): %s in %.1f s", reason, text, counts["elapsed_s"], extra=fields)
 
     async def view(self) -> CrawlView:
-        """Return this worker's report and the frontier's counts. In a shared crawl, the totals are empty."""
         report, stats = self.reporter.report(), await self._frontier.stats()
         urls = {name: getattr(stats, name) for name in ("queued", "leased", "delayed", "done", "dead")}
         totals = {} if self._settings.frontier else report.counts
@@ -270,7 +266,6 @@ class CrawlRun:
         return await self._engine.snapshot()
 
     def shutdown_deadline(self) -> asyncio.Timeout:
-        """Limit the time of the last calls of a run."""
         return shutdown_deadline(self._engine)
 
     async def summary(self, *, nothing_to_do: bool) -> Summary:
@@ -349,7 +344,7 @@ class CrawlRun:
                     await task
 
     async def _queue_more(self, now: float) -> int:
-        """Queue more URLs of the previous segment. Return how many, but at least 1 until all seeds are queued."""
+        """Queue more URLs of the previous segment. Return their number, but at least 1 until all seeds are queued."""
         return await self._segments.take_over(now) or int(not self._seeder.is_done)
 
     async def _observe(self, observe: Observer) -> None:

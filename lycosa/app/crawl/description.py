@@ -1,4 +1,4 @@
-"""Describe a crawl: in its state folder (for the next run and `lycosa frontier`), and in the log."""
+"""Describe a crawl, in its state folder and in the log."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ log = logging.getLogger(ENABLED)
 
 
 def remember_seeds(state: StateDir, crawl: CrawlSpec) -> list[str]:
-    """Store the description of this run. Return the seeds of this run and of earlier runs, which define the scope.
+    """Store the description of this run. Return the seeds of all runs, which define the scope.
 
-    Raises `ForeignState` if the state is from other spiders, or has other fingerprint rules, by which all URLs would be
-    new.
+    Raises `ForeignState` if the state is from other spiders, or has other fingerprint rules.
     """
     refuse_other_crawl(state.description, str(state.path), crawl, "another --state, or -O to start afresh")
     seeds = list(dict.fromkeys([*state.description.seeds, *crawl.target.seeds]))
@@ -51,7 +50,7 @@ def description_of(crawl: CrawlSpec, seeds: list[str]) -> Description:
 
 
 def log_start(crawl: CrawlSpec, state: StateDir) -> None:
-    """Log what is enabled, except the middlewares, which are logged where they are made."""
+    """Log what is enabled. Middlewares are logged where they are made."""
     settings, names = crawl.settings, [spec.spider.name for spec in crawl.spiders if not spec.target.generic]
     parts = [
         "a worker of a shared crawl" if settings.frontier else "a crawl on this machine",
@@ -73,7 +72,7 @@ def log_start(crawl: CrawlSpec, state: StateDir) -> None:
 def refuse_other_crawl(known: Description, place: str, crawl: CrawlSpec, instead: str) -> None:
     """Raise `ForeignState` if `known`, the description at `place`, has other spiders or fingerprint rules.
 
-    The message ends with `instead`, which names the options to give.
+    `instead` names the options to give.
     """
     names = sorted(spec.spider.name for spec in crawl.spiders) if len(crawl.spiders) > 1 else []
     if known.name and (known.spider != crawl.spider_names or sorted(each.name for each in known.members) != names):

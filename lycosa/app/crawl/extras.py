@@ -1,4 +1,4 @@
-"""Make the parts that settings add to a spider: pipelines, extensions, and the conditions that close a crawl."""
+"""The parts that settings add to a spider: pipelines, extensions, and the conditions that close a crawl."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ORDER_STEP = 100
 
 
 def pipelines_of(spec: SpiderSpec, crawler: Crawler, channel: ItemChannel | None = None) -> Pipelines:
-    """Return the pipelines of the spider's class (with the order numbers 100, 200...) and those of the settings.
+    """Return the pipelines of the spider's class (with the order numbers 100, 200...) and of the settings.
 
-    Dropped items and errors are counted and sent as signals. With `channel`, the kept items are sent there.
+    Dropped items and errors are counted and sent as signals; kept items go to `channel`.
     """
     parts = _pipeline_parts(spec)
     stats, signals = crawler.stats, crawler.signals
@@ -48,7 +48,7 @@ def pipelines_of(spec: SpiderSpec, crawler: Crawler, channel: ItemChannel | None
 
 
 def commit_with_crawl(spec: SpiderSpec) -> bool:
-    """Return whether any pipeline of the spider commits its own database with the crawl."""
+    """Return whether any pipeline commits its own database with the crawl."""
     return commit_pipelines([part for part, order in _pipeline_parts(spec).items() if order is not None])
 
 
@@ -66,7 +66,7 @@ def _pipeline_parts(spec: SpiderSpec) -> dict[Any, int | None]:
 
 
 def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:
-    """Return the extensions of the settings, in order. Raises `BadSetting`, `BadSpider`."""
+    """Return the extensions, in order. Raises `BadSetting`, `BadSpider`."""
     extensions = []
     chosen = [(order, part) for part, order in settings.extensions.items() if order is not None]
     for _, part in sorted(chosen, key=lambda each: each[0]):
@@ -93,7 +93,7 @@ def memory_monitor(
 
 
 def close_conditions(settings: Settings) -> CloseConditions:
-    """Return the conditions that close the crawl before it is finished."""
+    """Return the conditions that close an unfinished crawl."""
     return CloseConditions(
         itemcount=settings.close_after_items or 0,
         errorcount=settings.close_after_errors or 0,

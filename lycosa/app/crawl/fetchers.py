@@ -36,7 +36,7 @@ def make_fetchers(
     store: KeyStore,
     clock: Clock,
 ) -> Fetchers:
-    """Build the fetchers, starting with the one closest to the network. The stack closes them."""
+    """Build the fetchers from libcurl outwards. The stack closes them."""
     crawler, pooled = spec.target.crawler, None
 
     curl = CurlFetcher(fetch_settings_of(spec.settings))

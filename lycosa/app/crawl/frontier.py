@@ -1,4 +1,4 @@
-"""Open the frontier of a crawl: embedded in this process, or shared with other workers on a server."""
+"""Open the frontier of a crawl: in this process, or shared with other workers on a server."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ LEAVE_MAX_S = 5.0
 class OpenFrontier:
     """The frontier of a crawl. If workers share it, `shared` is the same object.
 
-    `delays` returns the delays of a host for worker processes (`LocalFrontier.delays`), or () for a shared frontier.
-    `rejoined`: the other workers had removed this one.
+    `delays` returns the delays of a host for worker processes. `rejoined`: the other workers had removed this one.
     """
 
     frontier: Frontier
@@ -62,16 +61,16 @@ class OpenFrontier:
 
     @property
     def cookies(self) -> SharedCookies | None:
-        """The cookies that the workers share; None if each worker has separate cookies."""
+        """The cookies that the workers share, if any."""
         return self.shared.cookies if self.shared is not None else None
 
     def shortage(self) -> str:
-        """Return why a shared frontier leases nothing although URLs may be due, else ""."""
+        """Why a shared frontier leases nothing although URLs may be due."""
         return self.shared.shortage if self.shared is not None else ""
 
     async def is_finished(self) -> bool:
-        """Return whether the crawl is finished. Call it when this worker sees no unfinished URLs: other workers may
-        still add some, so all partitions are checked."""
+        """Call it when this worker sees no unfinished URLs. Other workers may still add some, so all partitions are
+        checked."""
         return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:
@@ -85,13 +84,12 @@ class OpenFrontier:
             self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
 
     def progress_reader(self, reporter: WorkerReporter) -> Callable[[], Awaitable[RunProgress]] | None:
-        """Return a function that sends this worker's counters and returns those of all workers; None without a shared
-        crawl."""
+        """Return a function that sends this worker's counters and returns those of all workers."""
         shared = self.shared
         return (lambda: shared.progress(reporter.encode())) if shared is not None else None
 
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
-        """Return the totals of all workers of a shared crawl; {} if the crawl is not shared or the server is lost."""
+        """Return the totals of all workers of a shared crawl; {} if the server is lost."""
         if self.shared is not None:
             with suppress(StateError):  # missing totals must not fail the crawl
                 return await self.shared.totals(reporter.encode())
@@ -103,7 +101,7 @@ async def open_frontier(
 ) -> OpenFrontier:
     """Open the frontier. The stack closes it. Raises `LycosaError`.
 
-    With `rejoins` this worker joins a shared crawl again, after the other workers have removed it.
+    `rejoins`: the other workers have removed this one.
     """
     if crawl.settings.frontier:
         return OpenFrontier.joined(await _join(stack, crawl, state, rejoins=rejoins), rejoined=rejoins)
@@ -119,7 +117,7 @@ async def open_frontier(
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Create a folder for a state that is not kept, and delete it after the block."""
+    """Create a folder for a state, and delete it after the block."""
     with tempfile.TemporaryDirectory(prefix="lycosa-") as folder:
         yield Path(folder)
 
@@ -178,24 +176,21 @@ async def expire_finished(crawl: CrawlSpec, *, finished: bool) -> None:
 
 
 async def _leave(frontier: Frontier) -> None:
-    """Leave a shared crawl.
-
-    Waits at most LEAVE_MAX_S, because the other workers also notice a worker that ends without leaving.
-    """
+    """Wait at most LEAVE_MAX_S: the other workers also notice a worker that ends without leaving."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LEAVE_MAX_S):
             await frontier.close()
 
 
 def _kind_of(crawl: CrawlSpec) -> str:
-    """Identify the kind of crawl, which must be the same for all workers of a shared crawl."""
+    """All workers of a shared crawl must have the same text."""
     names, rules = crawl.spider_names.replace("+", ", "), crawl.target.key
     kind = f"spider {names}" if names else "start URLs"
     return f"{kind} (--fingerprint-rules {' --fingerprint-rules '.join(rules)})" if rules else kind
 
 
 async def _describe(shared: SharedCrawl, place: str, crawl: CrawlSpec) -> list[str]:
-    """Store the description of the crawl. Return the start URLs of all workers, which define each worker's scope.
+    """Store the description of the crawl. Return the start URLs of all workers, which define the scope.
 
     Raises `ForeignState` if the crawl of this name has other spiders or fingerprint rules.
     """

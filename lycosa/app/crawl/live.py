@@ -152,10 +152,7 @@ class Crawl:
     async def _crawl_once(
         self, crawl: CrawlSpec, folder: Path | None, memory: Sink | None, channel: ItemChannel | None, *, rejoins: bool
     ) -> None:
-        """Crawl in the temporary `folder`; None if the setting `state` is set.
-
-        `rejoins`: the other workers have removed this one.
-        """
+        """Crawl in the temporary `folder`, or if it is None, with the setting `state`."""
         settings = crawl.settings
         async with AsyncExitStack() as stack:
             state = StateDir(folder / "state" if folder is not None else state_of(settings, crawl.target))

@@ -1,4 +1,4 @@
-"""Order the middlewares of a spider: the built-in ones that the settings turn on, and the user's."""
+"""Order the middlewares of a spider: built-in ones and the user's."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def place_middlewares(
 ) -> list[PlacedMiddleware]:
     """Return the parts in `built_in` and the user's parts in `chosen`, each with its order number.
 
-    `built_in` maps a name to its part, or to None if it is turned off. `chosen` is the value of `setting`; it may move
-    a built-in part, or turn it off with None. Raises `BadSetting` for an unknown name, `BadSpider` for a part that
-    cannot be created.
+    `built_in` maps a name to its part, or to None if it is turned off. `chosen` is the value of `setting`, which may
+    move or turn off a built-in part. Raises `BadSetting` for an unknown name, `BadSpider` for a part that cannot be
+    created.
     """
     places: dict[str, int | None] = dict(order)
     users = []

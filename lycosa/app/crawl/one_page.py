@@ -1,7 +1,4 @@
-"""Fetch one page through the engine, for `lycosa fetch` and `lycosa shell`.
-
-Middlewares, settings, retries and redirects work as in a crawl; nothing is stored.
-"""
+"""Fetch one page through the engine, for `lycosa fetch` and `lycosa shell`. Nothing is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the parts of a crawl from the settings. Each part gets only the values that it needs."""
+"""Make the parts of a crawl from the settings."""
 
 from __future__ import annotations
 
@@ -47,10 +47,9 @@ NAME_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is crawled: a spider with its crawler, and the name of the crawl.
+    """What is crawled. A crawl without a user's spider is `generic`; only then `seeds` has the start URLs.
 
-    A crawl without a user's spider is `generic`; only then `seeds` has the start URLs. `key` has the fingerprint rules,
-    and is empty for the default.
+    `key` has the fingerprint rules, and is empty for the default.
     """
 
     spider: Spider
@@ -113,7 +112,7 @@ def state_of(settings: Settings, target: Target) -> Path:
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> PageRules:
-    """Return the rules for which pages the crawl may fetch."""
+    """Return the rules for which pages to fetch."""
     domains = domains_as_urls(target.spider.allowed_domains)
     scope = scope_of(settings.scope if target.generic else "", seeds, domains, settings)
     return PageRules(scope, frozenset(settings.content_types) if target.generic else frozenset())
@@ -130,7 +129,7 @@ def retry_policy_of(settings: Settings) -> RetryPolicy:
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Return the frontier's policy for hosts and leases. With a proxy, limits per IP address are ignored."""
+    """Return the frontier's policy. With a proxy, limits per IP address are ignored."""
     policy = Policy(settings.delay, settings.concurrency_per_host, settings.lease, settings.robots)
     if settings.auto_throttle:
         policy = replace(policy, start_delay_s=settings.auto_throttle_start)
@@ -173,8 +172,7 @@ def items_location(settings: Settings) -> str:
 def sinks_of(settings: Settings, spool_file: Path, crawl: str) -> list[Sink]:
     """Return the sinks of the crawl named `crawl`.
 
-    An index reads the items from a file of JSON lines. If no output is such a file, items are also written to
-    `spool_file`.
+    If no output is a file that an index can read, items for the index are also written to `spool_file`.
     """
     name = settings.crawl_name or crawl
     sinks = [_sink_of(output, settings, spool_file.parent, name) for output in parse_outputs(settings.output)]
@@ -202,14 +200,14 @@ def _sink_of(output: OutputTarget, settings: Settings, spool_folder: Path, crawl
 
 
 def written_paths(settings: Settings, state: StateDir) -> list[Path]:
-    """Return the places on the disk that the crawl writes to: state, items, index."""
+    """Return the places on the disk that the crawl writes to."""
     index = None if "://" in (settings.index or "") else settings.index
     places = (state.path, *(each.path for each in parse_outputs(settings.output)), index)
     return [Path(place).absolute() for place in places if place]
 
 
 def indexer_of(settings: Settings, spool_file: Path, index: DocumentIndex) -> Indexer:
-    """Return the indexer for the file that the items are written to."""
+    """Return the indexer for the file of the items."""
     file = Path(items_file(settings) or spool_file)
     return Indexer(index, file, source_name(file))
 

@@ -1,4 +1,4 @@
-"""Open the proxy pool that the settings of a crawl name."""
+"""Open the proxy pool of a crawl."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def open_pool_leaser(stack: AsyncExitStack, settings: Settings, clock: Clo
 
 
 def _maintain(stack: AsyncExitStack, pool: ProxyPool, *, is_empty: bool) -> None:
-    """Refresh and check a pool in memory, since no other process can do it. Raises `BadSetting`."""
+    """Refresh and check a pool in memory, since no other process can. Raises `BadSetting`."""
     sources, checks = project_sources(Path.cwd()), project_checks(Path.cwd())
     if is_empty and not sources:
         raise BadSetting(
@@ -79,7 +79,7 @@ def _is_file(place: str) -> bool:
 
 
 async def _pool_of_list(file: Path, policies: Policies) -> ProxyPool:
-    """Fill a pool in memory from a list. Raises `BadSetting`."""
+    """Raises `BadSetting`."""
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
             lines = list(read_list(opened.read(LIST_MAX + 1)))

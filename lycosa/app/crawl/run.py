@@ -1,4 +1,4 @@
-"""Run a crawl with given settings and a target."""
+"""Run a crawl."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_crawl(
     """Crawl start URLs, a spider class or several classes. Return when the crawl is finished or interrupted.
 
     Several classes share one crawl. `settings` applies to all classes, or is a list with the settings of each class;
-    shared settings must be equal. SIGINT and SIGTERM interrupt the crawl. Raises `LycosaError`; committed work is kept,
+    shared settings must be equal. SIGINT and SIGTERM interrupt the crawl. Raises `LycosaError`. Committed work is kept,
     and the same call resumes the crawl.
     """
     with suppress(RuntimeError):
@@ -60,7 +60,7 @@ def run_crawl(
 
 
 async def run_worker(spec: CrawlSpec, observe: Observer | None = None) -> Summary:
-    """Crawl. A worker that the others have removed from a shared crawl, because it was silent too long, rejoins."""
+    """Crawl. A worker that the others have removed from a shared crawl rejoins."""
     summary = await rejoin_when_lost(lambda rejoins: crawl(spec, observe, rejoins=rejoins))
     await expire_finished(spec, finished=summary.finished)
     return summary
@@ -79,7 +79,7 @@ async def rejoin_when_lost(work: Callable[[bool], Awaitable[Result]]) -> Result:
 async def crawl(spec: CrawlSpec, observe: Observer | None = None, *, rejoins: bool = False) -> Summary:
     """Crawl on the running event loop. `rejoins`: the other workers have removed this one.
 
-    After the second interrupt the crawl no longer waits for servers, and reports what is lost if one does not answer.
+    After the second interrupt the crawl no longer waits for servers, and reports what is lost.
     """
     with fast_shutdown(lost_by_fast_shutdown(spec.settings)) as deadline:
         try:
@@ -124,7 +124,7 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
 
 
 async def _check_outputs(settings: Settings, state: StateDir) -> None:
-    """Raise `LycosaError` if an output or the index cannot be written, before the worker joins the crawl."""
+    """Raise `LycosaError` for an unwritable output or index before the worker joins the crawl."""
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()
     if settings.index:
@@ -138,10 +138,7 @@ async def _metrics(run: CrawlRun) -> bytes:
 
 
 def _check_classes(crawl: CrawlSpec) -> None:
-    """Import the classes that the settings name, before the state is deleted. Raises `BadSetting`.
-
-    The classes are not instantiated, so errors in their methods are not found.
-    """
+    """Import the classes that the settings name, before the state is deleted. Raises `BadSetting`."""
     for spec in crawl.spiders:
         for name in ("pipelines", "downloader_middlewares", "spider_middlewares", "extensions"):
             for part, order in getattr(spec.settings, name).items():
@@ -152,8 +149,8 @@ def _check_classes(crawl: CrawlSpec) -> None:
 async def _start_afresh(settings: Settings, state: StateDir) -> None:
     """Delete the state of the crawl, after checking that its output and its index can be written.
 
-    The state is deleted last. If the process is killed before that, the next run refuses the old state, because the
-    output was truncated. So new items are never appended to old ones.
+    The state is deleted last. If the process is killed before, the next run refuses the old state, because the output
+    was truncated. So new items are never appended to old ones.
     """
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()
@@ -166,10 +163,7 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
 
 
 def _forget_indexed(settings: Settings, state: StateDir, place: IndexPlace) -> None:
-    """Reset the indexed position of the items file to 0. Empty the index if it has no other source.
-
-    An index of several crawls keeps its pages, even those that this crawl may no longer find.
-    """
+    """Reset the indexed position of the items file to 0. Empty the index if it has no other source."""
     from lycosa.app.search import erase_index, open_index  # slow to import, and seldom needed
 
     with closing(open_index(place, write=True)) as index:

@@ -1,4 +1,4 @@
-"""Build the parts of one spider: fetchers, middlewares in order, downloader, scraper, visitor, pipelines."""
+"""Build the parts of one spider."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ CACHE_FOLDER = "httpcache"
 class CrawlContext:
     """The parts that the spiders of a crawl share.
 
-    `state` is the path of the state folder, which keeps the cached responses of crawls apart. `leaser` leases proxies
-    from the pool. `report_starts` wraps a fetcher to report when its transfers start.
+    `state` is the path of the state folder, which keeps the cached responses of crawls apart. `report_starts` wraps a
+    fetcher to report when its transfers start.
     """
 
     known: Callable[[str, Sequence[int]], AbstractSet[int]]
@@ -89,7 +89,7 @@ class CrawlContext:
     pipeline_commits: PipelineCommits | None = None
 
     def prepare(self, spider: str, item: Any) -> Sequence[Any]:
-        """Prepare an item for each sink, and last for `pipeline_commits`, if set."""
+        """Prepare an item for each sink, and last for `pipeline_commits`."""
         prepared = [sink.prepare(item) for sink in self.sinks]
         if self.pipeline_commits is not None:
             prepared.append(self.pipeline_commits.prepare_item(spider, item))
@@ -97,7 +97,7 @@ class CrawlContext:
 
 
 async def open_leaser(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
-    """Open the proxy pool of a crawl, if it has one. Imports the pool's code only then."""
+    """Open the proxy pool of a crawl, if any. Imports the pool's code only then."""
     if not settings.proxy_pool:
         return None
     from lycosa.app.crawl.proxies import open_pool_leaser
@@ -159,14 +159,14 @@ def _send_robots_parsed(signals: Signals, robots: Robots, request: Request) -> N
 
 
 def connect_gates(gates: Sequence[RobotsGate]) -> Sequence[RobotsGate]:
-    """Pass the facts from each gate's robots.txt to the other gates. The engine uses the first gate."""
+    """Pass the facts from each gate's robots.txt to the other gates."""
     for gate in gates:
         gate.peers = [each for each in gates if each is not gate]
     return gates
 
 
 def make_downloader(runtime: SpiderRuntime, context: CrawlContext) -> Downloader:
-    """Return the downloader of a spider, with its middlewares."""
+    """Return the downloader, with its middlewares."""
     return Downloader(
         runtime.fetcher,
         _downloader_chain(runtime, context),
@@ -200,14 +200,14 @@ def make_visitor(
 
 
 def combine_visitors(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:
-    """Return the only visitor, or one that passes each record to the visitor of its spider."""
+    """Return the only visitor, or one that passes each record to its spider's visitor."""
     return visitors[""] if "" in visitors else Visitors(visitors)
 
 
 def make_inline_fetcher(
     runtime: SpiderRuntime, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: HostLookup
 ) -> InlineFetcher:
-    """Return the fetcher for the callbacks of a spider, and set it as `crawler.download`."""
+    """Return the fetcher for callbacks, and set it as `crawler.download`."""
     gate = runtime.gate if runtime.spec.settings.robots else None
     spider, naming = runtime.spec.spider, runtime.spec.target.naming
     inline = InlineFetcher(frontier, downloader, gate, spider, naming, clock, addresses.update)
@@ -234,7 +234,7 @@ async def open_visitor(
     chain: SpiderChain,
     channel: ItemChannel | None = None,
 ) -> Visitor:
-    """Make the extensions of a spider, its pipelines and its visitor. The stack closes them."""
+    """Make the extensions, pipelines and visitor of a spider. The stack closes them."""
     for extension in extensions_of(runtime.spec.settings, runtime.crawler):
         stack.callback(lambda _extension: None, extension)  # keep the extension until the run ends
     pipelines = pipelines_of(runtime.spec, runtime.crawler, channel)
@@ -246,7 +246,7 @@ async def open_visitor(
 
 
 def statuses_of(spec: SpiderSpec) -> HandledStatuses:
-    """Return the statuses other than 2xx that the callbacks of a spider handle."""
+    """Return the statuses other than 2xx that the callbacks handle."""
     handled = getattr(spec.spider, "handle_httpstatus_list", None)
     return HandledStatuses(handled, spec.settings.httperror_allowed, spec.settings.httperror_allow_all)
 

@@ -1,7 +1,7 @@
 """Queue the start requests of a run while the crawl runs.
 
-A spider's `start` may read a million lines or wait for input without delaying the crawl. The frontier drops requests
-that an earlier run has queued.
+A spider's `start` may read a million lines or wait for input. The frontier drops requests that an earlier run has
+queued.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Seeder:
         self._task.add_done_callback(finish)
 
     async def stop(self) -> None:
-        """Stop reading. Requests that were not queued are read again by the next run."""
+        """Stop reading. The next run reads requests that were not queued again."""
         tasks = [task for task in (self._task, self._flush_task) if task is not None]
         for task in tasks:
             task.cancel()

@@ -65,7 +65,7 @@ class CrawlSpec:
 
     @property
     def policy(self) -> Policy:
-        """The frontier's policy for hosts and leases. robots.txt is fetched if any of the spiders obeys it."""
+        """robots.txt is fetched if any of the spiders obeys it."""
         return replace(policy_of(self.settings), robots=any(spec.settings.robots for spec in self.spiders))
 
     @property
@@ -85,7 +85,7 @@ class CrawlSpec:
             await spec.target.crawler.signals.settle()
 
     async def close_spiders(self, reason: str) -> None:
-        """Call `closed` of all spiders, send `spider_closed`, and then raise the first `LycosaError`, if any."""
+        """Call `closed` of all spiders, send `spider_closed`, and then raise the first `LycosaError`."""
         errors: list[Exception] = []
         for spec in self.spiders:
             try:
@@ -106,7 +106,7 @@ def crawl_spec(
     arguments: Mapping[str, str] | None = None,
     stats: StatsCollector | None = None,
 ) -> CrawlSpec:
-    """Return the spec of a crawl of start URLs, a spider, or several spider classes. All spiders share `stats`.
+    """Return the spec of a crawl of start URLs, a spider, or several spider classes, which share `stats`.
 
     `settings` applies to all classes, or is a list with the settings of each class. Raises `BadUrl`, `BadSpider` or
     `BadSetting`.
@@ -128,8 +128,7 @@ def crawl_spec(
 
 
 def _with_own_records(target: Target) -> Target:
-    """Put the spider's name into records and fingerprints, so that each spider fetches a URL that two spiders
-    request."""
+    """Each spider fetches a URL that two spiders request, so its name is part of fingerprints."""
     fingerprint = spider_fingerprint(target.naming.fingerprint, target.spider.name)
     return replace(target, naming=target.naming._replace(fingerprint=fingerprint, spider=target.spider.name))
 

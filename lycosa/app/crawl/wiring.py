@@ -1,4 +1,4 @@
-"""Build one run on an open frontier, its parts in the order of their dependencies."""
+"""Build one run on an open frontier."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def open_run(
 ) -> AsyncIterator[CrawlRun]:
     """Build one run on an open frontier. Afterwards close its parts in reverse order.
 
-    With `channel`, items are also sent there.
+    Items are also sent to `channel`.
     """
     run = None
     try:
@@ -151,7 +151,7 @@ async def _build(
 
 
 def _pipeline_commits(crawl: CrawlSpec) -> PipelineCommits | None:
-    """Return the sink for pipelines that commit with the crawl, if any. Raises `BadSetting`."""
+    """Raises `BadSetting`."""
     if not any(commit_with_crawl(spec) for spec in crawl.spiders):
         return None
     if crawl.settings.processes > 1:

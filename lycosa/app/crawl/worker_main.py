@@ -1,7 +1,8 @@
-"""A worker process of a crawl. The owner of the crawl starts it (`app.crawl.workers`); it exits when the owner does.
+"""A worker process of a crawl, which the owner of the crawl starts (`app.crawl.workers`).
 
 The worker reads a `WorkerTask` from its socket, and builds the same parts as a crawl of one process. For parts that
-only the owner has, it uses remote ones (`crawl.workers.remote`). It visits pages until the owner closes the crawl.
+only the owner has, it uses remote ones. It visits pages until the owner closes the crawl, and exits when the owner
+does.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(handle: int, owner: int) -> None:
-    """Visit pages for the owner, whose process id is `owner`. `handle` is the descriptor of the socket to the owner."""
+    """Visit pages for the process `owner`. `handle` is the descriptor of the socket to the owner."""
     _die_with_parent(owner)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles Ctrl-C and ends the workers
     sock = socket.socket(fileno=handle)
@@ -199,7 +200,7 @@ def _state_of(spec: SpiderSpec) -> str:
 
 
 def _read_task(sock: socket.socket) -> WorkerTask:
-    """Read the task. Raises whatever the user's modules raise."""
+    """Raises whatever the user's modules raise."""
     (size,) = LENGTH.unpack(_read_exactly(sock, LENGTH.size))
     modules, pickled = pickle.loads(_read_exactly(sock, size))  # noqa: S301  from the owner
     for module in modules:

@@ -1,4 +1,4 @@
-"""The worker processes of a crawl (`--processes N`): starts them, restarts those that die, ends them with the crawl.
+"""The worker processes of a crawl (`--processes N`).
 
 This process is the owner: it has the frontier, the outputs and the index, and it commits. The workers fetch and parse
 pages (`app.crawl.worker_main`). A socket pair connects each worker to the owner; a worker exits when the owner does.
@@ -82,10 +82,7 @@ class ModuleFile(NamedTuple):
 
 
 class WorkerTask(NamedTuple):
-    """What a new worker needs to build the crawl.
-
-    `segment` is the segment of the run, `run_at` its start time (unix seconds).
-    """
+    """What a new worker needs to build the crawl. `run_at` is the start time of the run (unix seconds)."""
 
     settings: Sequence[Settings]
     crawlable: Crawlable
@@ -98,7 +95,7 @@ class WorkerTask(NamedTuple):
 
 
 class WorkerProcesses:
-    """The worker processes of one crawl. The engine uses them as its visitor. `save` flushes the key store."""
+    """The worker processes of one crawl, the visitor of its engine. `save` flushes the key store."""
 
     def __init__(self, task: WorkerTask, crawl: CrawlParts, save: Callable[[], Awaitable[None]]) -> None:
         self._task = task
@@ -132,7 +129,6 @@ class WorkerProcesses:
         return await self.pool.visit(lease)
 
     def memory_bytes(self) -> int:
-        """Return the memory of all processes of the crawl."""
         return resident_bytes() + self.pool.memory_bytes
 
     async def end(self, reason: str) -> None:
@@ -256,7 +252,7 @@ def open_workers(
 
 
 def make_task(crawl: CrawlSpec, state: Path, seeds: Sequence[str] = ()) -> WorkerTask:
-    """Return the task for the workers of a crawl; `WorkerProcesses.start` sets its segment."""
+    """Return the task for the workers; `WorkerProcesses.start` sets its segment."""
     settings = [each.settings for each in crawl.spiders]
     crawlable: Any = crawl.crawlable
     crawlable = list(crawlable) if isinstance(crawlable, (list, tuple)) else crawlable
@@ -265,7 +261,7 @@ def make_task(crawl: CrawlSpec, state: Path, seeds: Sequence[str] = ()) -> Worke
 
 
 def refuse_processes(crawl: CrawlSpec) -> None:
-    """Raise `BadSetting` if the settings ask for several processes, but the crawl cannot use them."""
+    """Raise `BadSetting` if the crawl cannot use the processes that the settings demand."""
     if crawl.settings.processes == 1:
         return
     if crawl.settings.frontier:
@@ -296,7 +292,7 @@ def _classes(crawlable: Crawlable) -> list[type[Spider]]:
 
 
 def _module_files(crawlable: Crawlable) -> list[ModuleFile]:
-    """Return the spider modules that cannot be imported by name, such as the file that `lycosa runspider` runs."""
+    """Return the spider modules that cannot be imported by name, such as the file of `lycosa runspider`."""
     names = dict.fromkeys(spider.__module__ for spider in _classes(crawlable))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
     return [

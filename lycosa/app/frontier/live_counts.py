@@ -1,4 +1,4 @@
-"""Views of a crawl that runs on this machine, for `lycosa top`, read through the socket of the crawl's process.
+"""Views of a crawl that runs on this machine, for `lycosa top`.
 
 The process reports only the counts of its frontier, so the page counts cover all runs of the crawl.
 """
@@ -71,7 +71,7 @@ async def open_live(path: Path, report: Callable[[str], None]) -> AsyncIterator[
 
 
 def _started_at(pid: int) -> float:
-    """Return the approximate start time of a process in unix seconds; without /proc, the current time."""
+    """Return the approximate start time in unix seconds; without /proc, the current time."""
     with suppress(OSError):
         return os.stat(f"/proc/{pid}").st_ctime  # noqa: PTH116  not a file, but the process itself
     return time.time()

@@ -1,4 +1,4 @@
-"""Open a crawl for `lycosa frontier`: from its state, through its running process, or as a shared crawl in Redis."""
+"""Open a crawl for `lycosa frontier`: its state, its running process, or a shared crawl in Redis."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class OpenState:
 
 
 def find_state(folder: str | None, home: Path) -> Path:
-    """Return `folder` if it is given, else the only state folder in `home`. Raises `UsageError`."""
+    """Return `folder` if given, else the only state folder in `home`. Raises `UsageError`."""
     if folder:
         if not (Path(folder) / DESCRIPTION).is_file():
             raise UsageError(f"{folder} is not the state of a crawl: give the folder named in its summary")
@@ -122,8 +122,8 @@ async def open_state(
 def create_state(path: Path) -> bool:
     """Create an empty state that belongs to no crawl yet. Return False if there is a state already.
 
-    Completes a state whose creation was interrupted, and waits for another process that is creating it. Raises
-    `StateError`, or `UsageError` if no state may be created there.
+    Completes an interrupted creation, and waits for another process that is creating the state. Raises `StateError`, or
+    `UsageError` if no state may be created there.
     """
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path}: cannot create a state there: the folder {path.parent} does not exist")

@@ -1,4 +1,4 @@
-"""A pool of proxies for threads: the methods of `Pool` as blocking calls, with an event loop in a separate thread."""
+"""A pool of proxies for threads, with an event loop in a separate thread."""
 
 from __future__ import annotations
 
@@ -40,10 +40,6 @@ class BlockingPool:
     ) -> AbstractContextManager[list[LeasedProxy]]: ...
 
     def lease(self, target: str, n: int | None = None, **options: Unpack[LeaseOptions]) -> Any:
-        """Lease the best proxy for a target while the block runs; with `n`, a list of `n` different proxies.
-
-        The arguments are those of `Pool.lease`. The lease is renewed while the block runs.
-        """
         return self._lease(target, n, **options)
 
     @contextmanager
@@ -58,23 +54,18 @@ class BlockingPool:
         self._thread.call(block.__aexit__(None, None, None))
 
     def add(self, *proxies: Proxy | str) -> int:
-        """Add proxies, as objects or as lines of a list. Return how many are new. Raises `BadProxy`."""
         return self._thread.call(self._pool.add(*proxies))
 
     def remove(self, *keys: str) -> int:
-        """Remove proxies by their keys. Return how many were removed."""
         return self._thread.call(self._pool.remove(*keys))
 
     def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
-        """Ban a proxy for a target, permanently or until a unix time. Return False if it is not in the pool."""
         return self._thread.call(self._pool.ban(target, key, until, reason))
 
     def unban(self, target: str, key: str) -> bool:
-        """Lift bans and cool-downs of a proxy for a target. Return False if it is not in the pool."""
         return self._thread.call(self._pool.unban(target, key))
 
     def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Return all proxies, or those of a target, ordered by latency (lowest first)."""
         return self._thread.call(self._pool.proxies(target))
 
     def targets(self) -> list[TargetView]:
@@ -130,7 +121,7 @@ class LoopThread:
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine, and return its result. It is cancelled if the caller is interrupted.
 
-        Raises `StateError` if the loop was closed before the call, or is closed during it.
+        Raises `StateError` if the loop is closed before or during the call.
         """
         with self._lock:
             if self._is_closed:

@@ -104,7 +104,7 @@ async def keep(
 ) -> None:
     """Refresh a pool from its sources, if any, and check its proxies with judges, if any, until cancelled.
 
-    Proxies that have been dead for `Checks.dead_kept_s` are removed; if a source still lists them, they are added again
+    Proxies that have been dead for `Checks.dead_kept_s` are removed. If a source still lists them, they are added again
     as new. Raises `UsageError` if there is neither a source nor a judge.
     """
     require_sources_or_judges(sources, checks)

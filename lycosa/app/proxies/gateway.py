@@ -1,4 +1,4 @@
-"""Build the gateway: a forward proxy that uses the proxies of a pool."""
+"""Build the gateway, a forward proxy over a pool."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def gateway_context(
     tls: ssl.SSLContext | None = None,
     resolver: Resolver | None = None,
 ) -> GatewayContext:
-    """Return the context of a gateway that uses a pool."""
+    """Return the context of a gateway."""
     limits = limits or Limits()
     counts = GatewayCounts()
     now = clock.Clock().now
@@ -83,7 +83,7 @@ def gateway_context(
 
 
 def trusted_tls_context(authorities: Path) -> ssl.SSLContext:
-    """Return a TLS context that trusts the certificates in a file. Raises `BadSetting`."""
+    """Trust the certificates in a file. Raises `BadSetting`."""
     try:
         return ssl.create_default_context(cafile=str(authorities))
     except (OSError, ssl.SSLError):
@@ -91,5 +91,5 @@ def trusted_tls_context(authorities: Path) -> ssl.SSLContext:
 
 
 def raise_open_files_limit(limits: Limits) -> None:
-    """Raise the limit of open files to allow two connections per client, up to the hard limit of the system."""
+    """Raise the limit of open files to allow two connections per client, up to the system's hard limit."""
     open_files.raise_open_files_limit(2 * limits.clients + 1_024)

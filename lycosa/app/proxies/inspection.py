@@ -1,4 +1,4 @@
-"""Functions of a pool's API that commands use too: selected proxies, verdicts, statistics."""
+"""Functions of a pool's API that commands use too."""
 
 from __future__ import annotations
 

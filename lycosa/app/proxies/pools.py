@@ -40,9 +40,8 @@ async def open_pool(
 ) -> ProxyPool:
     """Open the pool at an address (`proxies.core.pool_url`). The caller closes it.
 
-    `report` is called while waiting for a server or another process. `create` creates a missing pool. Raises
-    `UsageError` for a missing pool (the address may be mistyped), an invalid address or a refused login; `StateError`
-    for a folder or server that cannot be used.
+    `report` is called while waiting for a server or another process. Raises `UsageError` for a missing pool (unless
+    `create`), an invalid address or a refused login; `StateError` for a folder or server that cannot be used.
     """
     place = parse_pool_address(str(address))
     policy_of = (policies or Policies()).policy_of
@@ -67,8 +66,7 @@ async def open_for_leasing(
 ) -> ProxyPool:
     """Open a pool to lease from, for the project that `folder` is in. Raises what `open_pool` raises.
 
-    Also raises `UsageError` for an empty pool, unless the pool is in memory, or the project has sources from which
-    `lycosa proxies keep` can fill it.
+    Also raises `UsageError` for an empty pool, unless it is in memory, or the project has sources to fill it.
     """
     place = parse_pool_address(str(address))
     async with _closed_on_error(await open_pool(address, policies, report)) as pool:
@@ -79,7 +77,7 @@ async def open_for_leasing(
 
 
 def read_project(folder: Path, read: Callable[[Mapping[str, object]], T]) -> T:
-    """Read the table `proxies` of the project that `folder` is in. Raises `BadSetting`; its message names the file."""
+    """Read the table `proxies` of the project that `folder` is in. Raises `BadSetting`, which names the file."""
     place, table = read_proxies(folder)
     try:
         return read(table)
@@ -98,7 +96,7 @@ def project_policies(folder: Path) -> Policies:
 
 
 def read_policies(table: Mapping[str, object]) -> Policies:
-    """Parse the policies of a table `proxies`. Raises `BadSetting`; for a renamed key it gives the new name."""
+    """Parse the table `proxies`. Raises `BadSetting`; for a renamed key it gives the new name."""
     try:
         return policies_from(table)
     except BadSetting:

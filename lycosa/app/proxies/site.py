@@ -13,7 +13,7 @@ from lycosa.proxies.ports import ProxyPool
 
 
 def build_pool_site(pool: ProxyPool, address: str, key: str) -> Starlette:
-    """Return the application for the pool at an address, with the policies of the current folder's project.
+    """Build the application for the pool at an address, with the policies of the current folder's project.
 
     Without a `key` only clients on this machine are allowed. Raises `BadSetting`.
     """
