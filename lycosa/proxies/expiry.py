@@ -1,4 +1,4 @@
-"""Regularly forget dead proxies that no check has found working for a long time."""
+"""Regularly forgets proxies that have been dead for long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 ROUND_S = 60.0
-"""Seconds between two searches for dead proxies."""
 
 
 async def forget_dead(
@@ -20,13 +19,13 @@ async def forget_dead(
 ) -> None:
     """Forget dead proxies every `round_s` until cancelled, and call `on_forgotten` with their keys.
 
-    If the pool is unreachable, try again in the next round.
+    An unreachable pool is tried again in the next round.
     """
     while True:
         try:
             while keys := await pool.forget_dead(kept_s):
                 on_forgotten(keys)
-                await asyncio.sleep(0)  # lets other tasks run, because calls of a pool in memory never yield
+                await asyncio.sleep(0)  # calls of a pool in memory never yield
         except StateError as error:
             log.warning("cannot forget dead proxies: %s", error)
         await asyncio.sleep(round_s)

@@ -1,4 +1,4 @@
-"""The port of a pool of proxies, and the values it returns."""
+"""The port of a proxy pool, and the values it returns."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lycosa.proxies.core.proxy import Proxy
 class ProxyLease(NamedTuple):
     """A proxy, leased for a target until `deadline` (unix seconds).
 
-    `rebound`: the session used another proxy before, so the cookies from that proxy are useless now. `drawn_from`: the
-    proxy was drawn from this many proxies at the front of the order of use; 0 if the session was already bound to it.
+    `rebound`: the session used another proxy before, whose cookies are now useless. `drawn_from`: the number of proxies
+    at the front of the order of use among which this one was drawn; 0 if the session was already bound to it.
     """
 
     target: str
@@ -28,10 +28,10 @@ class ProxyLease(NamedTuple):
 
 
 class ProxyView(NamedTuple):
-    """A proxy for display: on one target, or across all targets. Times in unix seconds, latencies in seconds.
+    """A proxy for display, on one target or across all targets. Times in unix seconds.
 
-    `state`: the state on the target; across all targets it is READY, COOLING or DEAD. `until`: the end of a cool-down.
-    `uses`, `good` and `bad` count requests.
+    `state`: across all targets only READY, COOLING or DEAD. `until`: the end of a cool-down. `uses`, `good` and `bad`
+    count requests.
     """
 
     proxy: Proxy
@@ -46,10 +46,10 @@ class ProxyView(NamedTuple):
 
 
 class TargetView(NamedTuple):
-    """A target for display. `states`: the number of its proxies in each state. `leases`: the number of active leases.
+    """A target for display. `states`: the number of proxies in each state. `leases`: the number of active leases.
 
-    `granted`, `leaked`, `stale`: the numbers of leases granted, of leases not released in time, and of releases that
-    came too late. `interval_s`: the minimum time between two leases of one proxy.
+    `granted`: leases so far. `leaked`: leases that expired unreleased. `stale`: releases that came too late.
+    `interval_s`: the minimum time between two leases of one proxy.
     """
 
     target: str
@@ -62,7 +62,7 @@ class TargetView(NamedTuple):
 
 
 class ProxyExplanation(NamedTuple):
-    """A proxy, and the verdict on whether it would be leased now."""
+    """A proxy, and whether and why it would be leased now."""
 
     proxy: Proxy
     verdict: ProxyVerdict
@@ -74,19 +74,18 @@ class ProxyPool(Protocol):
     async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """Add proxies, or update tags and prices of known proxies. Return how many are new.
 
-        With `unchecked`, new proxies are dead until a check finds them working.
+        With `unchecked`, new proxies are dead until a check succeeds.
         """
 
     async def remove(self, keys: Iterable[str]) -> int:
         """Forget proxies, including leased ones. Return how many were forgotten."""
 
-    async def count(self) -> int:
-        """Return the number of proxies."""
+    async def count(self) -> int: ...
 
     async def forget_dead(self, kept_s: float) -> list[str]:
-        """Forget proxies that have been dead for `kept_s` seconds and are not leased. Return their keys.
+        """Forget unleased proxies that have been dead for `kept_s` seconds. Return their keys.
 
-        One call forgets a limited number of proxies: repeat it until it returns no keys.
+        One call forgets a limited number: repeat it until it returns no keys.
         """
 
     async def acquire(
@@ -104,19 +103,16 @@ class ProxyPool(Protocol):
         """Renew a lease. Return its new deadline; None if the lease has ended."""
 
     async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
-        """End a lease, with an outcome for each use. Return False, and change nothing, if it had already ended."""
+        """End a lease, with one outcome per use. Return False, and change nothing, if it had already ended."""
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
-        """Ban a proxy for a target until `until` (unix seconds), or for good if None.
-
-        Return False if there is no such proxy.
-        """
+        """Ban a proxy for a target until `until` (unix seconds; None: for good). Return False for an unknown proxy."""
 
     async def unban(self, target: str, key: str) -> bool:
-        """Lift bans and cool-downs of a proxy for a target. Return False if there is no such proxy."""
+        """Lift bans and cool-downs of a proxy for a target. Return False for an unknown proxy."""
 
     async def report_check(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
-        """Record the result of a check. A good result revives a dead proxy. Return False if there is no such proxy."""
+        """Record the result of a check. A good result revives a dead proxy. Return False for an unknown proxy."""
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
         """Return all proxies, lowest latency first, or the proxies of one target."""
@@ -126,8 +122,8 @@ class ProxyPool(Protocol):
     async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """Explain for each proxy why it would or would not be leased for a target now, leasable ones first.
 
-        Proxies that are not members of the target are included only if they are among the NEAREST_MAX proxies with the
-        lowest latency (`proxies.core.explain`). The pool is not changed.
+        Of the proxies that are not members of the target, only the NEAREST_MAX with the lowest latency are included
+        (`proxies.core.explain`).
         """
 
     async def close(self) -> None:

@@ -1,11 +1,11 @@
-"""Reads the sources of proxies, and updates a pool from them.
+"""Reads lists of proxies from their sources, and updates a pool from them.
 
     refresher = Refresher(pool, sources, fetcher)
     for result in await refresher.refresh(): ...        # all sources once
     await refresher.run()                               # each source at its interval, until cancelled
 
-If a source fails, the proxies that it listed stay in the pool. It is retried after growing pauses, and does not delay
-other sources. Logs and results contain the name of a source, never its address.
+If a source fails, its proxies stay in the pool. It is retried after growing pauses, and delays no other source. Logs
+and results name a source, but never show its address, which may be secret.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 READ_MAX_S = 120.0
-"""Timeout for all requests of one source together, in seconds."""
+"""Timeout for all requests of one source together."""
 
 FETCH_MAX_S = 60.0
 CONCURRENCY = 8
-"""Maximum number of sources read concurrently."""
+"""Sources read at the same time."""
 
 REDIRECTS_MAX = 5
 RETRY_S, RETRY_MAX_S = 30.0, 3600.0
-"""The pause after the first failure of a source, and the maximum pause, in seconds."""
+"""The first and the longest pause after failures of a source."""
 
 IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
 ERROR_MAX = 200
-"""Longer error messages of user code are cut to this number of characters."""
+"""Characters of an error message of user code."""
 
 LOGINS = re.compile(r"//[^\s/@]*@")
 QUERIES = re.compile(r"(?<=\?)[^\s'\")]+")
-"""Parts of URLs that may be secret. Errors of HTTP clients include the whole URL."""
+"""Parts of URLs that may be secret: errors of HTTP clients contain whole URLs."""
 
 
 class Reader:
-    """Reads sources. Relative paths are relative to `folder`."""
+    """Reads sources. Paths are relative to `folder`."""
 
     def __init__(self, fetcher: Fetcher, folder: Path, read_max_s: float = READ_MAX_S) -> None:
         self._fetcher = fetcher
@@ -81,7 +81,7 @@ class Reader:
         self._threads: dict[str, OwnThread] = {}
 
     async def read(self, source: ProxySource) -> tuple[ReadResult, str]:
-        """Return the proxies of a source, and the first problem with one of its addresses; "" if there is none.
+        """Return the proxies of a source, and the first problem with one of its addresses ("" for none).
 
         Raises `BadProxy` if the source has no proxies.
         """
@@ -89,7 +89,7 @@ class Reader:
         readers = {SourceKind.FILE: self._read_file, SourceKind.PYTHON: _call_python}
         try:
             async with asyncio.timeout(self._read_max_s):
-                if thread.is_busy:  # a thread cannot be cancelled, and user code may hang in it
+                if thread.is_busy:  # user code may hang, and a thread cannot be cancelled
                     raise BadProxy("the previous read has not ended yet")
                 if source.kind in {SourceKind.URL, SourceKind.API}:
                     result, problem = await self._fetch(source, thread)
@@ -103,19 +103,18 @@ class Reader:
         return result, problem
 
     async def _fetch(self, source: ProxySource, thread: OwnThread) -> tuple[ReadResult, str]:
-        """Read all addresses of a source. A failed address does not affect the others."""
         results, problems = [], []
         for address in source_addresses(source):
             try:
                 text = await self._download(source, address)
-                results.append(await thread.call(partial(read_answer, source, text, address)))  # a list may be long
+                results.append(await thread.call(partial(read_answer, source, text, address)))  # lists may be long
             except (FetchError, BadProxy) as error:
                 tags = " ".join(address.tags.values())
                 problems.append(f"{tags}: {error}" if tags else str(error))
         return merge_results(results), problems[0] if problems else ""
 
     async def _download(self, source: ProxySource, address: SourceAddress) -> str:
-        """Fetch a list. The headers are not sent to other origins. A public host may not redirect to a private one."""
+        """Fetch a list. Other origins do not get the headers. A public host may not redirect to a private one."""
         url, public_only = address.location, False
         for _ in range(REDIRECTS_MAX + 1):
             is_home = origin_of(url) == origin_of(address.location)
@@ -149,9 +148,9 @@ class Reader:
 class Refresher:
     """Updates a pool from its sources. `now` returns unix seconds, `draw` a number from 0 to 1.
 
-    `checks_first`: whether a proxy is added as unchecked if the pool has forgotten it as dead and a source lists it
-    again. The refresher does not know which proxies the pool forgot in earlier runs. So if the pool has proxies at the
-    start, the refresher treats all new proxies in the first list of each source as forgotten ones.
+    A proxy that the pool forgot as dead may be listed again. `checks_first`: whether it is then added as unchecked.
+    What the pool forgot in earlier runs is unknown. If the pool already has proxies at the start, all new proxies in
+    the first list of each source therefore count as forgotten.
     """
 
     def __init__(
@@ -183,7 +182,7 @@ class Refresher:
         self._checks_first = checks_first
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """Record that the pool has forgotten these dead proxies. They are added again if a source still lists them."""
+        """Record that the pool forgot these dead proxies. They are added again if a source still lists them."""
         self._ledger.forgotten(keys)
 
     async def refresh(self) -> list[RefreshResult]:
@@ -239,10 +238,7 @@ class Refresher:
         return RefreshResult(source.name, len(read.proxies), added, removed, read.faults, read.fault_count, problem)
 
     async def _add(self, name: str, changed: Sequence[Proxy]) -> int:
-        """Add proxies to the pool. Proxies that the pool may have forgotten as dead are added as unchecked.
-
-        Return how many are new to the pool.
-        """
+        """Add proxies, unchecked if the pool may have forgotten them as dead. Return how many are new to the pool."""
         may_be_back = self._had_proxies and name not in self._listed
         back = [each for each in changed if may_be_back or self._ledger.was_forgotten(name, each.key)]
         back_keys = {each.key for each in back}
@@ -257,7 +253,7 @@ class Refresher:
         return added
 
     async def _remove_expired(self, source: ProxySource) -> int:
-        """Remove proxies that are no longer listed, except those added by hand meanwhile. Return the number removed."""
+        """Remove proxies that are no longer listed, except those added by hand meanwhile. Return how many."""
         keys, others = self._ledger.pop_expired(source.name, source.keep_s, self._now())
         try:
             if others:
@@ -271,8 +267,8 @@ class Refresher:
             raise
 
     async def _recall(self) -> None:
-        """Find out, once, which proxies of the pool came from these sources in an earlier run."""
-        async with self._recalling:  # no source may add proxies meanwhile: they would seem to be from an earlier run
+        """Find out, once, which proxies came from these sources in an earlier run."""
+        async with self._recalling:  # proxies added meanwhile would seem to be from an earlier run
             if self._recalled:
                 return
             views = await self._pool.proxies()
@@ -284,7 +280,7 @@ class Refresher:
 
 
 def _call_python(source: ProxySource) -> ReadResult:
-    """Call the user's function, which may return any iterable or async iterator, or be a coroutine function."""
+    """Call the user's function: it may return an iterable or async iterator, or be a coroutine function."""
     module, _, name = source.location.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)()

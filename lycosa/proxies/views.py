@@ -1,4 +1,4 @@
-"""Converts proxies to and from their stored form and to views, and explains why a request got no proxy."""
+"""Converts proxies to stored forms and views, and says why a request got no proxy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.ports import ProxyView
 
 COUNT_MAX = 1_000
-"""Maximum number of proxies in one request."""
+"""In one request."""
 
 HEALTH_FIELDS = ("rests_until", "dead", "latency_s", "reason", "exit_ip")
-"""The fields of a proxy's health that views show."""
+"""Shown in views."""
 
 
 def refuse_bad_count(count: int, request: ProxyRequest) -> None:
@@ -26,7 +26,7 @@ def refuse_bad_count(count: int, request: ProxyRequest) -> None:
 
 
 def to_stored(proxy: Proxy) -> dict[str, Any]:
-    """Return the stored form of a proxy. The URL includes the login."""
+    """Return the stored form of a proxy. Its URL includes the login."""
     prices = {"price_gb": proxy.price_gb, "price_request": proxy.price_request}
     return {"url": proxy.url, "tags": dict(proxy.tags), **prices}
 
@@ -40,7 +40,7 @@ def from_stored(stored: Mapping[str, Any]) -> Proxy:
 
 
 def facts_of(answer: Mapping[str, Mapping[str, Any]]) -> dict[str, ProxyFacts]:
-    """Return the facts by proxy key from the answer of a Lua script, which may send an empty table as a list."""
+    """Return facts by proxy key from the answer of a Lua script, which sends an empty table as a list."""
     return {
         key: ProxyFacts(**{"latency_s": None, **each, "tags": dict(each["tags"] or {})})
         for key, each in dict(answer).items()
@@ -55,7 +55,7 @@ def view_on_target(proxy: Proxy, member: ProxyTargetState, now: float) -> ProxyV
 
 
 def view_everywhere(proxy: Proxy, health: Mapping[str, Any], counts: tuple[int, int, int], now: float) -> ProxyView:
-    """Return the view of a proxy across all targets. `counts`: uses, good and bad responses on all targets."""
+    """Return the view of a proxy across all targets. `counts`: uses, good and bad responses."""
     rests_until = float(health["rests_until"])
     state = ProxyState.DEAD if health["dead"] else ProxyState.COOLING if rests_until > now else ProxyState.READY
     latency_s = None if health["latency_s"] in (None, False) else float(health["latency_s"])
@@ -65,7 +65,7 @@ def view_everywhere(proxy: Proxy, health: Mapping[str, Any], counts: tuple[int, 
 def why_none(
     target: str, count: int, members: int, wait_s: float, counts: Mapping[ProxyState, int], *, is_empty: bool
 ) -> str:
-    """Return why a request for `count` proxies got none. `members`: the `members` of the target's policy."""
+    """Say why a request for `count` proxies got none. `members`: the maximum number of proxies in the target."""
     if is_empty:
         return "the pool has no proxies: lycosa proxies add FILE"
     states = ", ".join(f"{counts[state]:,} {state}" for state in ProxyState if counts.get(state))

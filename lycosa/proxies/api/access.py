@@ -1,9 +1,9 @@
-"""Controls access to the API and the pages of a proxy pool. Without a key, only this machine has access.
+"""Controls access to the API and pages of a proxy pool. Without a key, only this machine has access.
 
-Programs send the key as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Browsers send it as the password of HTTP Basic
-(RFC 7617). Basic is accepted for reading only, because a browser also sends the password with requests that another
-site causes. For the same reason changes are refused if Origin or Sec-Fetch-Site names another site. If the server has
-no key, the Host must be a loopback address or localhost, which prevents DNS rebinding.
+Programs send the key as `Authorization: Bearer KEY` or `X-Api-Key: KEY`, browsers as the password of HTTP Basic (RFC
+7617). Basic permits reading only, because a browser also sends the password with requests that another site causes. For
+the same reason changes are refused if Origin or Sec-Fetch-Site names another site. A server without a key accepts only
+a Host that is a loopback address or localhost, which prevents DNS rebinding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 def wants_json(path: str) -> bool:
-    """Return whether the clients of this path are programs, which get errors as JSON instead of pages."""
+    """Return whether clients of this path get errors as JSON instead of pages."""
     return path.startswith("/api/") or path in ("/metrics", "/healthz")
 
 
@@ -49,7 +49,7 @@ class Guard:
             return _deny(
                 path, 403, "the server has no key, so use it from the same machine, at a loopback address or localhost"
             )
-        # Checked even with a key: a browser that has stored the key as a password sends it automatically.
+        # Checked even with a key, because a browser sends a stored password automatically.
         if is_change and _is_cross_site(headers):
             return _deny(path, 403, "requests from another site cannot change anything here")
         if not self._key or path in PUBLIC_PATHS or path.startswith("/static/"):
@@ -68,7 +68,7 @@ class Guard:
 
 
 def _request_key(headers: Headers, *, basic: bool) -> bytes | None:
-    """Return the key in a request; None if it has none. `basic`: whether a key in HTTP Basic is accepted, too."""
+    """Return the key in a request; None if it has none. `basic`: also accept HTTP Basic."""
     if "x-api-key" in headers:
         return headers["x-api-key"].encode()
     scheme, _, value = headers.get("authorization", "").partition(" ")
@@ -83,7 +83,6 @@ def _request_key(headers: Headers, *, basic: bool) -> bytes | None:
 
 
 def _is_cross_site(headers: Headers) -> bool:
-    """Return whether the browser says that the request comes from another site."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return True
     origin = headers.get("origin")

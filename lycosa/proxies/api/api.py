@@ -1,4 +1,4 @@
-"""The HTTP API of a proxy pool: lease, renew, release with outcomes, add, remove, ban, list, explain.
+"""The HTTP API of a proxy pool.
 
 Responses are JSON; every error is {"error": "one line"}:
 
@@ -72,7 +72,6 @@ from lycosa.proxies.ports import ProxyLease
 LIMIT, LIMIT_MAX, OFFSET_MAX = 100, 1_000, 1_000_000
 FAULTS_SHOWN = 20
 WAITING_MAX = 1_000
-"""Maximum number of lease requests waiting at the same time."""
 
 ERRORS = {"connect": ConnectFailed, "lost": ConnectionLost, "timeout": FetchTimeout}
 LEASE_OVER = "this lease has ended: it was released, it has expired, or the server was restarted"
@@ -105,7 +104,7 @@ class Api:
     async def proxies(self, request: Request) -> Response:
         limit, offset = int_param(request, "limit", LIMIT, 1, LIMIT_MAX), int_param(request, "offset", 0, 0, OFFSET_MAX)
         target = target_param(request)
-        # The proxies of a target are few. Reading all proxies may be slow, so clients share a cached list.
+        # A target has few proxies. Reading all proxies may be slow, so clients share a cached list.
         views = await (self._pool.proxies(target) if target else self._cache.proxies())
         state = choice_param(request, "state", list(ProxyState)) or None
         views = select_proxies(views, state, tags_param(request))
@@ -126,7 +125,7 @@ class Api:
 
     async def acquire(self, request: Request) -> Response:
         body = await decode_body(request, LeaseRequest)
-        # Checked before leasing, because a lease that cannot be registered could not be released.
+        # A lease that cannot be registered could not be released.
         if self._leases.room(self._now()) < body.count or self._waiting >= WAITING_MAX:
             raise HTTPException(503, "too many active leases or waiting lease requests", {"retry-after": "1"})
         proxy_request = ProxyRequest(body.tags, body.session, frozenset(body.avoid))
@@ -136,7 +135,7 @@ class Api:
         started = self._now()
         self._waiting += 1
         try:
-            # A disconnected client must leave the wait queue, or it would take a proxy from another client.
+            # A disconnected client must leave the wait queue, or it would take another client's proxy.
             leases, left = await run_while_connected(request, with_store_timeout(acquiring, body.wait_s))
         except LycosaError as error:
             self._choices.add(body.target, proxy_request, started, refusal=str(error))
@@ -165,7 +164,7 @@ class Api:
         outcomes = measured(outcomes, self._leases.held_s(request.path_params["id"], self._now()))
         was_active = await self._pool.release(lease, outcomes)
         choice = self._leases.remove(request.path_params["id"])
-        if choice is not None:  # None: another request has released it meanwhile
+        if choice is not None:  # another request has released it meanwhile
             choice.end(outcomes, in_time=was_active)
         if not was_active:
             raise HTTPException(410, LEASE_OVER)
@@ -215,7 +214,6 @@ class Api:
         return lease
 
     def _outcome(self, target: str, report: OutcomeReport) -> Outcome:
-        """Return the outcome of one use. Raises `HTTPException`."""
         if sum(field is not UNSET for field in (report.status, report.error, report.blame)) != 1:
             raise HTTPException(400, "an outcome must have exactly one of status, error and blame")
         if report.status is not UNSET:
@@ -234,7 +232,7 @@ class Api:
 
 
 def done_response(found: bool) -> Response:
-    """Return the response to a change. Raises `HTTPException` (404) if the proxy was not found."""
+    """Return the response to a change. Raises `HTTPException` (404)."""
     if not found:
         raise HTTPException(404, "there is no such proxy")
     return json_response(DoneResponse(done=True))
@@ -251,7 +249,7 @@ def parse_list(body: bytes, scheme: str) -> tuple[list[Proxy], list[Fault]]:
 
 
 def format_utc(at: float) -> str:
-    """Format unix seconds as a time in UTC. Return "never" if it is out of range for a date."""
+    """Format unix seconds as a time in UTC; "never" if they are out of range for a date."""
     try:
         return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):

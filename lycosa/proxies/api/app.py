@@ -6,7 +6,7 @@
     /target            one target: its proxies, and why each would be leased or not
     /proxies           all proxies
 
-Pages need no JavaScript and change nothing; `infra.web.pages.HEADERS` limits what they can load.
+Pages need no JavaScript and change nothing.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def build_app(
     rules_of: RulesOf = lambda _: (),
     now: Callable[[], float] = time.time,
 ) -> Starlette:
-    """Return the application for a pool. The caller closes the pool.
+    """Return the application. The caller closes the pool.
 
-    `key` is the key of clients (`proxies.core.api_key`); "" allows only this machine. `name` is the name of the pool on
-    the pages. `rules_of(target)` returns the outcome rules of a target.
+    `key`: the clients' key; "" allows only this machine. `name`: the pool's name on the pages. `rules_of(target)`
+    returns outcome rules.
     """
     cache, history, choices = SnapshotCache(pool), History(pool, now), Choices(now)
     api, pages = Api(cache, rules_of, now, choices), Pages(cache, history, name, now, choices)
@@ -104,10 +104,7 @@ def build_app(
 
 
 def _with_timeout(handler: Handler, method: str = "GET") -> Handler:
-    """Return a handler that fails if the store does not respond.
-
-    Changes have no timeout, because a timeout could leave them half done.
-    """
+    """Add a timeout, except to changes: they must not be left half done."""
     if method != "GET":
         return handler
 
@@ -118,9 +115,9 @@ def _with_timeout(handler: Handler, method: str = "GET") -> Handler:
 
 
 def status_and_text(error: Exception) -> tuple[int, str]:
-    """Return the status and the text of an error. The text of an unexpected error is not disclosed."""
+    """Return the status and the text of an error."""
     if isinstance(error, HTTPException):
         return error.status_code, str(error.detail)
-    # The text of an error that is not in STATUSES may contain secrets, so it is not sent.
+    # Other errors may contain secrets, so their text is not sent.
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
     return status, "internal error" if status == 500 else " ".join(str(error).split())

@@ -9,11 +9,11 @@ from lycosa.proxies.core.pool.target_state import ProxyState
 
 WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
 RANGE_MIN = 0.3
-"""Minimum range of a sparkline, as a share of the highest value: small changes must look small."""
+"""As a share of the highest value: small changes must look small."""
 
 BAR = 100.0
 PART_MIN = 1.5
-"""Minimum width of a part of a bar, in the same unit as BAR: even one proxy in a thousand must be visible."""
+"""In the unit of BAR: even one proxy in a thousand must be visible."""
 
 
 class Sparkline(NamedTuple):
@@ -33,12 +33,12 @@ class BarPart(NamedTuple):
 
 
 def sparkline(values: Sequence[float | None]) -> Sparkline | None:
-    """Return a sparkline with a gap at each None, or None if there are no values."""
+    """Return a sparkline with a gap at each None, or None if no value is known."""
     known = [value for value in values if value is not None]
     if not known:
         return None
     low, high = min(known), max(known)
-    height = max(high - low, RANGE_MIN * high) or 1.0  # 1.0: all values are zero
+    height = max(high - low, RANGE_MIN * high) or 1.0  # all values are zero
     bottom, step = (low + high - height) / 2, (WIDTH - 2 * EDGE) / max(1, len(values) - 1)
     pieces: list[list[tuple[float, float]]] = [[]]
     point: tuple[float, float] | None = None
@@ -54,10 +54,10 @@ def sparkline(values: Sequence[float | None]) -> Sparkline | None:
 
 
 def bar(counts: Mapping[ProxyState, int]) -> list[BarPart]:
-    """Return the parts of a bar. States without proxies have no part."""
+    """Return a bar. States without proxies have no part."""
     present = [(state, counts[state]) for state in ProxyState if counts.get(state)]
     total = sum(count for _, count in present)
-    # Small parts are widened first, then all are scaled to fit: the sum may exceed BAR.
+    # Small parts are widened first, so the sum may exceed BAR: all are scaled to fit.
     widths = [max(PART_MIN, BAR * count / total) for _, count in present]
     scale, x, parts = BAR / sum(widths) if widths else 0.0, 0.0, []
     for (state, count), width in zip(present, widths, strict=True):

@@ -1,4 +1,4 @@
-"""Samples the latencies of a pool while somebody views its pages, for the sparklines on the pages.
+"""Samples the latencies of a pool while somebody views its pages, for the sparklines.
 
 Sampling stops IDLE_AFTER_S seconds after the last view. A slow pool is sampled less often: sampling takes at most the
 share LOAD_MAX of the time.
@@ -23,10 +23,10 @@ LOAD_MAX = 0.05
 IDLE_AFTER_S = 600.0
 SAMPLES_MAX = 60
 SERIES_MAX = 3_000
-"""Maximum number of series of proxies and targets. Beyond it the least recently sampled series is forgotten."""
+"""Beyond it the least recently sampled series is forgotten."""
 
 TARGETS_MAX = 50
-"""Maximum number of sampled targets. Targets with the most active leases are sampled."""
+"""Targets with the most active leases are sampled."""
 
 EVERYWHERE = ""
 
@@ -42,32 +42,27 @@ class History:
         self._viewed = asyncio.Event()
 
     def note_view(self) -> None:
-        """Record a view of a page. It starts or continues the sampling."""
+        """Start or continue the sampling."""
         self._viewed_at = self._now()
         self._viewed.set()
 
     def series(self, target: str = EVERYWHERE, key: str = "") -> list[float | None]:
-        """Return the samples of a proxy on a target; if `key` is "", the medians of all proxies of the target.
-
-        None means that the latency was unknown at that time.
-        """
+        """Return the samples of a proxy, or without `key` the medians of the target. None: latency unknown."""
         return list(self._series.get((target, key), ()))
 
     async def run(self) -> None:
-        """Take samples until cancelled."""
         while True:
             await self._viewed.wait()
             started = time.monotonic()
             try:
                 await self.sample()
-            except LycosaError as error:  # the store may be reachable again at the next sample
+            except LycosaError as error:  # the next sample may succeed
                 log.warning("the pool's latencies were not sampled: %s", error)
             await asyncio.sleep(max(INTERVAL_S, (time.monotonic() - started) / LOAD_MAX))
             if self._now() - self._viewed_at > IDLE_AFTER_S:
                 self._viewed.clear()
 
     async def sample(self) -> None:
-        """Add one sample to each series."""
         self._add(EVERYWHERE, await self._pool.proxies())
         for view in busiest(await self._pool.targets())[:TARGETS_MAX]:
             self._add(view.target, await self._pool.proxies(view.target))
@@ -87,5 +82,5 @@ class History:
 
 
 def busiest(views: Iterable[TargetView]) -> list[TargetView]:
-    """Return the targets, sorted: most active leases first."""
+    """Return the targets, most active leases first."""
     return sorted(views, key=lambda view: (-view.leases, -view.granted, view.target))

@@ -1,8 +1,7 @@
-"""The leases granted by an API server. Clients name them by random ids, which cannot be guessed.
+"""The leases granted by an API server. Clients name them by random ids.
 
-The tokens of a pool are ascending numbers, so a client could guess the tokens of other clients and release their
-leases. Ids are kept in memory only: after a restart they are unknown, and the proxies become free when their leases
-expire.
+The tokens of a pool are ascending numbers: a client could guess them and release the leases of others. Ids are kept in
+memory only. A restart forgets them, and the proxies become free when their leases expire.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from lycosa.proxies.ports import ProxyLease
 LEASES_MAX = 100_000
 
 KEEP_S = 600.0
-"""Seconds for which an expired lease is remembered, so that the pool can count a late release."""
+"""An expired lease is remembered, so that the pool can count a late release."""
 
 ID_BYTES = 18
 
@@ -31,8 +30,8 @@ class LeaseRegistry:
         return len(self._leases)
 
     def room(self, now: float) -> int:
-        """Forget leases that expired more than KEEP_S ago. Return the number of leases that can be added."""
-        while self._leases:  # stops at the first lease to keep: expired ones behind it are forgotten later
+        """Forget leases that expired more than KEEP_S ago. Return how many can be added."""
+        while self._leases:  # an expired lease behind the first one to keep is forgotten later
             lease_id, (_, deadline, _) = next(iter(self._leases.items()))
             if deadline + KEEP_S > now:
                 break
@@ -40,28 +39,24 @@ class LeaseRegistry:
         return LEASES_MAX - len(self._leases)
 
     def add(self, lease: ProxyLease, choice: LeaseChoice) -> str:
-        """Add a lease, and return its new id."""
         lease_id = token_urlsafe(ID_BYTES)
         self._leases[lease_id] = (lease, lease.deadline, choice)
         return lease_id
 
     def get(self, lease_id: str) -> ProxyLease | None:
-        """Return a lease; None for an unknown id."""
         found = self._leases.get(lease_id)
         return None if found is None else found[0]
 
     def held_s(self, lease_id: str, now: float) -> float:
-        """Return the seconds since a lease was granted; 0 for an unknown id."""
+        """Return the seconds since the lease was granted; 0 for an unknown id."""
         found = self._leases.get(lease_id)
         return 0.0 if found is None else now - found[2].at
 
     def renew(self, lease_id: str, deadline: float) -> None:
-        """Set the deadline of a lease, unless the id is unknown."""
         if lease_id in self._leases:
             lease, _, choice = self._leases.pop(lease_id)
             self._leases[lease_id] = (lease, deadline, choice)
 
     def remove(self, lease_id: str) -> LeaseChoice | None:
-        """Remove a lease. Return its `LeaseChoice`; None for an unknown id."""
         found = self._leases.pop(lease_id, None)
         return None if found is None else found[2]

@@ -1,4 +1,4 @@
-"""The metrics of a proxy pool. Labels have few values: states, and the TARGETS_MAX targets that got the most leases."""
+"""The metrics of a proxy pool. Only the TARGETS_MAX targets with the most leases have labels, to bound their number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TARGETS_MAX = 200
 
 
 def pool_metrics(stats: PoolStats, targets: Sequence[TargetView], api_leases: int) -> list[Metric]:
-    """Return the metrics. `api_leases`: the number of leases of this server that have not been released."""
+    """Return the metrics. `api_leases`: the number of unreleased leases of this server."""
     shown = sorted(targets, key=lambda view: -view.granted)[:TARGETS_MAX]
     median_s = stats.latency_median_s
     latency: Samples = [] if median_s is None else [({}, median_s)]

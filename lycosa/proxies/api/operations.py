@@ -1,6 +1,6 @@
-"""The table of the API's operations, from which the routes and the OpenAPI 3.1 document are generated.
+"""The table of the API's operations. Routes and the OpenAPI 3.1 document are generated from it.
 
-`schemas` defines the types of request and response bodies. The parameters are only described here: `api` checks them.
+`schemas` defines the request and response bodies. The parameters are only described here: `api` checks them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Parameter(NamedTuple):
 class Operation(NamedTuple):
     """An HTTP method on a path. `name` is the method of `Api` and the operationId.
 
-    `is_list`: whether the body is a list of proxies.
+    `is_list`: whether the request body is a list of proxies.
     """
 
     method: str

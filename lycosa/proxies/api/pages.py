@@ -27,11 +27,10 @@ from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool.target_state import ProxyState
 
 ROWS = 100
-"""Maximum number of rows on one page."""
 
 PAGE_MAX = 10_000
 SHORT_S = 43_200.0
-"""Times less than this many seconds in the future are shown without the date."""
+"""Times closer than this (seconds) are shown without the date."""
 
 TITLES = {
     400: "Invalid request",
@@ -43,7 +42,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 class Pages:
-    """The request handlers. `name` is the name of the pool, `now` returns the time (unix seconds)."""
+    """The request handlers. `name`: the pool's name. `now` returns unix seconds."""
 
     def __init__(
         self, cache: SnapshotCache, history: History, name: str, now: Callable[[], float], choices: Choices
@@ -65,13 +64,11 @@ class Pages:
         )
 
     async def home(self, request: Request) -> Response:
-        """Show the pool and its targets, the busiest first."""
         targets = busiest(await self._pool.targets())
         stats = pool_stats(await self._cache.proxies(), targets)
         return self._table_page(request, "home.html", targets, stats=stats)
 
     async def target(self, request: Request) -> Response:
-        """Show a target: its proxies, and why each would or would not be leased now."""
         name = text_param(request, "name", max_length=TARGET_MAX, required=True)
         proxy_request = ProxyRequest(tags_param(request), text_param(request, "session"))
         view = next((each for each in await self._pool.targets() if each.target == name), None)
@@ -93,7 +90,6 @@ class Pages:
         )
 
     async def proxies(self, request: Request) -> Response:
-        """Show all proxies, lowest latency first."""
         state = choice_param(request, "state", list(ProxyState))
         views = select_proxies(await self._cache.proxies(), state or None, tags_param(request))
         return self._table_page(
@@ -101,21 +97,18 @@ class Pages:
         )
 
     async def api(self, request: Request) -> Response:
-        """Describe the API."""
         return self._page("api.html", base=f"{request.url.scheme}://{request.url.netloc}")
 
     def error(self, status: int, text: str) -> Response:
-        """Return an error page."""
         return self._page("message.html", status, heading=TITLES.get(status, f"Status {status}"), text=text)
 
     def _format_time(self, at: float) -> str:
-        """Format a time, and the time left until then."""
         left_s, time = at - self._now(), format_utc(at)
         shown = time[11:19] if 0 <= left_s < SHORT_S else time[:16].replace("T", " ")
         return f"{shown} UTC (in {format_duration(left_s)})"
 
     def _table_page(self, request: Request, template: str, rows: list[Any], **values: Any) -> Response:
-        """Return a page with the rows that the parameter `page` selects. Raises `HTTPException`."""
+        """Show the rows that the parameter `page` selects. Raises `HTTPException`."""
         self._history.note_view()
         number, pages = int_param(request, "page", 1, 1, PAGE_MAX), max(1, -(-len(rows) // ROWS))
         if number > pages:

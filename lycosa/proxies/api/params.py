@@ -1,7 +1,4 @@
-"""Reads requests to the API, with limits for the body, the parameters and the time. Also builds JSON responses.
-
-Invalid values raise `HTTPException` with status 400 and the reason.
-"""
+"""Reads the bodies and parameters of API requests, within limits. Invalid values raise `HTTPException` (400)."""
 
 from __future__ import annotations
 
@@ -19,10 +16,10 @@ from lycosa.proxies.api.schemas import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX
 from lycosa.proxies.core.pool.target import ProxyRequest
 
 BODY_MAX = 8_000_000
-"""Maximum number of bytes of a JSON body."""
+"""In bytes."""
 
 LIST_MAX = 64_000_000
-"""Maximum number of bytes of a list of proxies."""
+"""In bytes."""
 
 BODY_TIMEOUT_S = 60.0
 JSON = "application/json"
@@ -32,7 +29,7 @@ T = TypeVar("T")
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response whose body is `value` as JSON."""
+    """Return a JSON response."""
     return Response(msgspec.json.encode(value), status, headers, JSON)
 
 
@@ -51,7 +48,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
 
 async def decode_body(request: Request, kind: type[B]) -> B:
-    """Decode the body as this type. An empty body counts as {}."""
+    """Decode the body. An empty body counts as {}."""
     body = await read_body(request, BODY_MAX)
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
@@ -62,7 +59,7 @@ async def decode_body(request: Request, kind: type[B]) -> B:
 
 
 def text_param(request: Request, name: str, *, max_length: int = WORD_MAX, required: bool = False) -> str:
-    """Return a parameter; "" if it is missing."""
+    """Return a parameter; "" if missing."""
     text = request.query_params.get(name, "")
     if len(text) > max_length:
         raise HTTPException(400, f"{name} has {len(text):,} characters: write at most {max_length}")
@@ -72,14 +69,14 @@ def text_param(request: Request, name: str, *, max_length: int = WORD_MAX, requi
 
 
 def target_param(request: Request, *, required: bool = False) -> str:
-    """Return the parameter `target`; "" if it is missing."""
+    """Return the parameter `target`; "" if missing."""
     return text_param(request, "target", max_length=TARGET_MAX, required=required)
 
 
 def int_param(request: Request, name: str, default: int, low: int, high: int) -> int:
-    """Return a parameter as a number from `low` to `high`."""
+    """Return a number from `low` to `high`."""
     text = request.query_params.get(name, str(default))
-    # int() also accepts "1_000", " 1" and non-ASCII digits, and is slow for very long texts.
+    # int() also accepts "1_000", " 1" and non-ASCII digits, and is slow for long texts.
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
     if not low <= number <= high:
         raise HTTPException(400, f"{name} {text[:20]!r}: write a whole number from {low:,} to {high:,}")
@@ -87,7 +84,7 @@ def int_param(request: Request, name: str, default: int, low: int, high: int) ->
 
 
 def choice_param(request: Request, name: str, choices: Collection[str], default: str = "") -> str:
-    """Return a parameter that must be one of `choices`; `default` if it is missing."""
+    """Return a parameter that must be one of `choices`."""
     text = text_param(request, name) or default
     if text and text not in choices:
         raise HTTPException(400, f"{name} {text[:20]!r}: write one of {', '.join(choices)}")
@@ -109,7 +106,7 @@ def tags_param(request: Request) -> dict[str, str]:
 
 
 def proxy_request_params(request: Request) -> ProxyRequest:
-    """Return the proxy request that the parameters `tag`, `session` and `avoid` describe."""
+    """Return the request that `tag`, `session` and `avoid` describe."""
     avoid = request.query_params.getlist("avoid")
     if len(avoid) > AVOID_MAX:
         raise HTTPException(400, f"avoid is given {len(avoid):,} times: write it at most {AVOID_MAX:,} times")
@@ -119,7 +116,7 @@ def proxy_request_params(request: Request) -> ProxyRequest:
 async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
     """Run `work`, and cancel it if the client disconnects. Return the result, and whether the client has disconnected.
 
-    If the client disconnects just as the work is done, there is a result, but no client to receive it.
+    There is a result nevertheless if the work ends at the same moment.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(request))
     try:
@@ -127,7 +124,7 @@ async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) ->
         left = leaving.done()
         if left:
             working.cancel()
-            await asyncio.wait([working])  # `work` may have been done before the cancellation
+            await asyncio.wait([working])  # `work` may have ended before the cancellation
         return (None if working.cancelled() else working.result()), left
     finally:
         working.cancel()
@@ -141,6 +138,6 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """Return the message of a msgspec error on one line, in lower case like our own messages."""
+    """Return the message of a msgspec error in the style of our own: one line, in lower case."""
     text = " ".join(str(error).split())
     return (text if text[1:2].isupper() else text[:1].lower() + text[1:])[:300]

@@ -1,6 +1,6 @@
-"""The types of JSON bodies in the proxy API: they validate requests, describe the API (OpenAPI) and encode responses.
+"""The JSON bodies of the proxy API: these types validate requests, describe the API (OpenAPI) and encode responses.
 
-Times are unix seconds, latencies seconds. Logins are secret: only the `url` of a lease contains a login.
+Times are unix seconds, latencies seconds. Logins are secret: only the `url` of a lease contains one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
 
 TARGET_MAX = 500
-"""Maximum length of a target's name, in characters."""
+"""In characters."""
 
 WORD_MAX = 200
 REASON_MAX = 200
@@ -30,10 +30,9 @@ OUTCOMES_MAX = 1_000
 LEASE_MAX_S = 86_400.0
 WAIT_MAX_S = 60.0
 COUNT_MAX = 1_000
-"""Maximum number of proxies in one lease request."""
 
 BODY_EXCERPT_MAX = 65_536
-"""Maximum number of characters of a page that are searched for captchas."""
+"""In characters."""
 
 Target = Annotated[
     str, Meta(min_length=1, max_length=TARGET_MAX, description="A site, by default its registrable domain")
@@ -47,7 +46,7 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class RequestBody(Struct, forbid_unknown_fields=True):
-    """The body of a request. Unknown fields are rejected, because they may be misspelled."""
+    """Rejects unknown fields, because they may be misspelled."""
 
 
 class LeaseRequest(RequestBody):
@@ -279,7 +278,7 @@ class PoolStats(Struct):
 
 
 def select_proxies(views: Iterable[ProxyView], state: str | None, tags: Mapping[str, str]) -> list[ProxyView]:
-    """Return the proxies in this state (None: in any) that have all these tags."""
+    """Return the proxies in this state (None: any) that have all these tags."""
     return [
         view for view in views if (state is None or view.state == state) and tags.items() <= view.proxy.tags.items()
     ]
@@ -330,7 +329,7 @@ def target_info(view: TargetView) -> TargetInfo:
 
 
 def verdict_info(explanation: ProxyExplanation, text: str) -> VerdictInfo:
-    """Return a verdict in its JSON form; `text` is the verdict in words."""
+    """Return a verdict in its JSON form, with its text."""
     proxy, verdict = explanation
     return VerdictInfo(**{**verdict._asdict(), "until": verdict.until or None}, name=proxy.name, text=text)
 
@@ -342,7 +341,7 @@ def explanation_text(explanation: ProxyExplanation, request: ProxyRequest, forma
 
 
 def lease_info(lease_id: str, lease: ProxyLease) -> LeaseInfo:
-    """Return a lease in its JSON form, for the client that holds it."""
+    """Return a lease in its JSON form."""
     proxy, drawn_from = lease.proxy, max(0, lease.drawn_from)
     return LeaseInfo(
         lease_id, lease.target, proxy.key, proxy.name, proxy.url, lease.deadline, lease.rebound, drawn_from

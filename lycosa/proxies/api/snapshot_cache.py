@@ -1,7 +1,7 @@
 """A cached list of all proxies, shared by the pages and the API. One query of the pool runs at a time.
 
-If reading the list takes at most FAST_S seconds (a small pool), it is read again for every request. A list that takes
-longer is reused for HOLD_FACTOR times the duration of the read.
+A list read within FAST_S seconds is read again for every request. A slower list is reused for HOLD_FACTOR times the
+duration of the read.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class SnapshotCache:
         self._valid_until = 0.0
 
     async def proxies(self) -> list[ProxyView]:
-        """Return all proxies, lowest latency first."""
-        async with self._lock:  # requests that come during a slow query wait for its result
+        async with self._lock:  # requests during a slow query wait for its result
             started = time.monotonic()
             if started >= self._valid_until:
                 self._proxies = await self.pool.proxies()
@@ -37,7 +36,7 @@ class SnapshotCache:
             return self._proxies
 
     async def explain(self, target: str, request: ProxyRequest) -> list[ProxyExplanation]:
-        """Return a verdict on each proxy for a target. Adds the reasons for obstacles that affect all targets."""
+        """Like `ProxyPool.explain`, but with the reasons for obstacles that affect all targets."""
         found = await self.pool.explain(target, request)
         if not any(lacks_reason(each.verdict) for each in found):
             return found

@@ -4,9 +4,8 @@
     async for finding in checker.check_all(proxies):                      # in order of completion
         await record_finding(pool, finding, checks, now)
 
-The requests through a proxy are two concurrent probes, over HTTP and HTTPS, then a page of the judge, then the sites.
-No request is repeated, and each has a timeout, so every check ends. If no judge answers, there is no finding, and
-`NoJudge` is raised.
+Each proxy gets two concurrent probes, over HTTP and HTTPS, then a page of the judge, then the sites. No request is
+repeated, and each has a timeout, so every check ends. `NoJudge` is raised if no judge answers.
 """
 
 from __future__ import annotations
@@ -29,17 +28,14 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool
 
 KINDS = ("http", "socks5h", "socks4a", "https")
-"""Other schemes to try if a proxy does not answer to its own scheme."""
+"""Schemes to try if a proxy does not answer to its own."""
 
 ATTEMPTS_MAX = 3
-"""Maximum number of times to check one proxy, if the judge fails during each check."""
+"""Maximum number of checks of one proxy, if the judge fails during each."""
 
 
 class ProbeResult(NamedTuple):
-    """The result of a probe through a proxy. `seen`: the request that the judge received, None if it received none.
-
-    `changes`: what the proxy has changed.
-    """
+    """The result of a probe. `seen`: the request as the judge received it. `changes`: what the proxy has changed."""
 
     seen: SeenRequest | None = None
     latency_s: float | None = None
@@ -49,7 +45,7 @@ class ProbeResult(NamedTuple):
 
 
 class Checker:
-    """See the module. `judges`: fetches from judges, and accepts pinned certificates. `sites`: fetches from sites."""
+    """Checks proxies. `judges` fetches from judges and accepts pinned certificates; `sites` fetches from sites."""
 
     def __init__(self, checks: Checks, judges: Fetcher, sites: Fetcher) -> None:
         self.checks = checks
@@ -57,13 +53,14 @@ class Checker:
         self._sites = sites
 
     async def ready(self) -> None:
-        """Make sure that a judge answers. Raises `NoJudge` with a message that says what to do."""
+        """Make sure that a judge answers. Raises `NoJudge`."""
         await self._judges.ready()
 
     async def check_all(self, proxies: Iterable[Proxy]) -> AsyncGenerator[Finding]:
-        """Check proxies, at most `concurrency` at a time, and yield the findings in order of completion.
+        """Check proxies, at most `concurrency` at a time, and yield the findings in order of completion. Raises
+        `NoJudge`.
 
-        Raises `NoJudge`. To stop early, close the generator (`contextlib.aclosing`), which cancels the running checks.
+        To stop early, close the generator (`contextlib.aclosing`), which cancels the running checks.
         """
         await self.ready()
         waiting, running = iter(proxies), set[asyncio.Task[Finding]]()
@@ -84,12 +81,12 @@ class Checker:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def check(self, proxy: Proxy) -> Finding:
-        """Check one proxy. Raises `NoJudge`."""
+        """Raises `NoJudge`."""
         for _ in range(ATTEMPTS_MAX):
             judge, start = await self._judges.ready(), asyncio.get_running_loop().time()
             finding = await self._check_by(judge, proxy)
-            # A failure, or a page that is not the judge's (such as an error page of the proxy), counts against the
-            # proxy only if the judge answers without a proxy.
+            # A failure, or a page that is not the judge's (such as the proxy's error page), counts against the proxy
+            # only if the judge answers without a proxy.
             is_blamed = not finding.alive or PAGE in finding.changes
             if not is_blamed or await self._judges.is_answering(judge, start):
                 return await self._check_sites(finding)
@@ -104,13 +101,13 @@ class Checker:
         if not seen:
             finding = Finding(proxy, changes=tuple(sorted(changes)), problem=plain.problem or secure.problem)
             return await self._try_other_kinds(judge, finding) if self.checks.other_kinds and not changes else finding
-        if plain.seen is not None:  # the page is fetched without TLS, so the proxy can alter it
+        if plain.seen is not None:  # without TLS, the proxy can alter the page
             changes.update(await self._check_page(judge, proxy))
         levels = [anonymity(each, judge.direct, self.checks.own_addresses) for each in seen]
         return Finding(
             proxy,
             tuple(name for name, each in (("http", plain), ("https", secure)) if each.seen is not None),
-            secure.latency_s or plain.latency_s,  # the latency of `secure` includes the handshake with the judge
+            secure.latency_s or plain.latency_s,  # `secure.latency_s` includes the handshake with the judge
             next(level for level in Anonymity if level in levels),
             exit_ip(*seen),
             tuple(sorted({*changes, *request_changes(seen[0], judge.direct)})),
@@ -131,7 +128,6 @@ class Checker:
         return ProbeResult(problem=problem, changes=(PAGE,) if is_altered else ())
 
     async def _check_page(self, judge: ReadyJudge, proxy: Proxy) -> Collection[str]:
-        """Return what the proxy changed in a page; nothing if the page was not received."""
         try:
             expected, response = await self._judges.page(judge.address, proxy)
         except FetchError:
@@ -151,7 +147,6 @@ class Checker:
         return replace(finding, kinds=tuple(kinds), problem=problem)
 
     async def _check_sites(self, finding: Finding) -> Finding:
-        """Add the results for the sites, unless the proxy is dead or unfit."""
         if not finding.alive or finding.unfit(self.checks) or not self.checks.sites:
             return finding
         problems = {page.target: await self._fetch_page(page, finding.proxy) for page in self.checks.sites}
@@ -169,7 +164,7 @@ class Checker:
 async def record_finding(pool: ProxyPool, finding: Finding, checks: Checks, now: float) -> None:
     """Record a finding in a pool, unless the proxy has been removed. `now` in unix seconds.
 
-    A proxy that does not serve a site is banned for that site until the next check.
+    A proxy that does not serve a site is banned for it until the next check.
     """
     key = finding.proxy.key
     if not await pool.report_check(key, finding.outcome(checks), finding.exit_ip):
@@ -182,10 +177,7 @@ async def record_finding(pool: ProxyPool, finding: Finding, checks: Checks, now:
 async def check_pool(
     pool: ProxyPool, checker: Checker, now: Callable[[], float], keys: Collection[str] | None = None
 ) -> AsyncGenerator[Finding]:
-    """Check all proxies of a pool once, or only the proxies with these keys. Record and yield each finding.
-
-    Raises `NoJudge`, and `StateError` if the pool fails.
-    """
+    """Check proxies of a pool once. Record and yield each finding. Raises `NoJudge`, `StateError`."""
     proxies = [view.proxy for view in await pool.proxies() if keys is None or view.proxy.key in keys]
     async with aclosing(checker.check_all(proxies)) as findings:
         async for finding in findings:

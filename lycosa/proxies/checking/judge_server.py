@@ -3,9 +3,8 @@
     async with run_judge(Certificate.load_or_create(folder), host="203.0.113.1", port=8300, tls_port=8301) as judge:
         judge.address.url           # judge://KEY@203.0.113.1:8300/?tls=8301&pin=..., for the checker
 
-`proxies.core.checks.judging` defines the messages. Clients without the key get only a 404, so the server reveals
-nothing and cannot be used to generate traffic. Each connection has one request (`infra.web.http_server`), so a proxy
-cannot hide its latency by keeping connections open.
+`proxies.core.checks.judging` defines the messages. Clients without the key get only a 404, so the server cannot be used
+to generate traffic. A connection serves one request, so a proxy cannot hide its latency by keeping connections open.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ from lycosa.proxies.core.checks.judging import (
 
 ACCESS = Access(True, "", "its key")
 HEAD_MAX = 16_384
-"""Maximum number of bytes of a request line and its header fields."""
+"""Bytes of a request line and its header fields."""
 
 CONNECTIONS_MAX = 1000
 KEY_BYTES = 24
 CERTIFICATE_DAYS = 3650
-"""Checkers identify the judge by the public key, so the certificate need not be renewed often."""
+"""Long, because checkers identify the judge by its public key."""
 
 OPENSSL_TIMEOUT_S = 30.0
 CURVE = ("-pkeyopt", "ec_paramgen_curve:prime256v1")
@@ -63,10 +62,9 @@ class Certificate:
 
     @classmethod
     def load_or_create(cls, folder: Path) -> Certificate:
-        """Load the certificate from this folder (PEM). Create one if there is none. Raises `StateError`, `UsageError`.
+        """Load the certificate (PEM) from this folder, or create one. Raises `StateError`, `UsageError`.
 
-        If several judges start at the same time, all use the private key of the first judge. Their certificates for
-        this key may differ.
+        Judges that start at the same time share a private key, but may have different certificates.
         """
         chain, key = folder / CERTIFICATE_FILE, folder / KEY_FILE
         is_new = not key.exists() and _write(key, _openssl("genpkey", "-algorithm", "EC", *CURVE))
@@ -85,10 +83,10 @@ class Certificate:
 
 
 def load_or_create_key(folder: Path) -> str:
-    """Return the judge's key in this folder. Create one if there is none. Raises `UsageError`."""
+    """Load the judge's key from this folder, or create one. Raises `UsageError`."""
     path = folder / SECRET_FILE
     if not path.exists():
-        _write(path, new_key() + "\n")  # keeps the file if another judge has just created it
+        _write(path, new_key() + "\n")  # another judge may just have created it: that file is kept
     text = path.read_text(encoding="ascii", errors="replace").strip()
     if not KEY.fullmatch(text):
         raise UsageError(f"{path} has no judge key: write 16 to 128 letters, digits, - and _, or remove the file")
@@ -101,9 +99,9 @@ def new_key() -> str:
 
 
 class Judge:
-    """A running judge. `answered` is the number of requests with its key, `rejected` the number of all others.
+    """A running judge. `answered` counts the requests with its key, `rejected` all others.
 
-    `note`: who may connect to it, "" if only this machine can.
+    `note`: who may connect; "" if only this machine can.
     """
 
     def __init__(self, key: str) -> None:
@@ -135,10 +133,9 @@ async def run_judge(
     key: str = "",
     public: str = "",
 ) -> AsyncIterator[Judge]:
-    """Run a judge for the duration of the block, with TLS if there is a certificate. Port 0 means any free port.
+    """Run a judge, with TLS if there is a certificate. Port 0: any free port. Raises the errors of `open_listener`.
 
-    `public` is the name or address at which proxies reach the judge, if it differs from `host`. Raises the errors of
-    `open_listener`.
+    `public`: the name or address at which proxies reach the judge, if it differs from `host`.
     """
     judge = Judge(key or new_key())
     server = HttpServer(judge.handle, CONNECTIONS_MAX)
@@ -170,7 +167,7 @@ async def _listen(server: HttpServer, host: str, port: int, context: ssl.SSLCont
 
 
 def _path(target: str) -> str:
-    """Return the path of a request target, which may be a full URL if a proxy did not rewrite it."""
+    """Return the path of a request target, which a proxy may have left as a full URL."""
     if target.startswith("/"):
         return target
     try:
@@ -192,7 +189,7 @@ def _reason(error: Exception) -> str:
 
 
 def _openssl(*arguments: str) -> str:
-    """Run openssl, because the standard library cannot create certificates. Raises `StateError`, `UsageError`."""
+    """Run openssl: the standard library cannot create certificates. Raises `StateError`, `UsageError`."""
     try:
         done = subprocess.run(  # noqa: S603  our own arguments, no shell
             ["openssl", *arguments],  # noqa: S607  found through PATH

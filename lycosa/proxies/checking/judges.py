@@ -1,7 +1,4 @@
-"""The judges of a checker: which of them answer, and how they see a request without a proxy.
-
-A proxy is not blamed for the failure of a judge: the judge is probed without a proxy before the proxy is blamed.
-"""
+"""The judges of a checker: which of them answer, and how they see a request without a proxy."""
 
 from __future__ import annotations
 
@@ -20,15 +17,15 @@ from lycosa.proxies.core.checks.judging import ANSWER_MAX, LOOK, PAGE, JudgeAddr
 from lycosa.proxies.core.proxy import Proxy
 
 FRESH_S = 30.0
-"""Seconds for which a judge counts as ready after it has answered without a proxy."""
+"""Seconds for which a judge counts as ready after it answered without a proxy."""
 
 RETRY_S = 1.0
-"""Pause, in seconds, before the judges are probed again if none answered."""
+"""Seconds before the judges are probed again if none answered."""
 
 NO_PROXY = ""
 NONCE_BYTES = 16
 FIELDS = {"user-agent": "Mozilla/5.0 (compatible; proxy check)", "accept-language": "en", "connection": "close"}
-"""The header fields of all requests to judges. They must be the same with and without a proxy."""
+"""Sent with all requests to judges: the same with and without a proxy."""
 
 
 class ReadyJudge(NamedTuple):
@@ -73,7 +70,7 @@ class Judges:
     ) -> tuple[SeenRequest | None, HttpResponse]:
         """Send a request to a judge through a proxy (URL, or NO_PROXY). Raises `FetchError`.
 
-        Return the request as the judge saw it (None if the response is not from the judge), and the response.
+        Return the request as the judge saw it (None if another server answered), and the response.
         """
         nonce = token_hex(NONCE_BYTES)
         response = await self._fetch(address.ask(LOOK, nonce, tls=tls), proxy)
@@ -87,7 +84,7 @@ class Judges:
     async def _probe_all(self) -> None:
         loop = asyncio.get_running_loop()
         if self._failed is not None and loop.time() - self._failed[1] < RETRY_S:
-            raise NoJudge(self._failed[0])  # many checks wait for the lock, and the first failure applies to all
+            raise NoJudge(self._failed[0])  # many checks wait for the lock: the first failure applies to all
         if not self._addresses:
             raise NoJudge(
                 "no judge to check proxies with: run `lycosa proxies judge` where the proxies can reach it, and give "
@@ -100,8 +97,8 @@ class Judges:
             raise NoJudge(self._failed[0])
 
     async def _probe_directly(self, address: JudgeAddress) -> str:
-        """Probe a judge without a proxy. Return the reason if it cannot be used, otherwise ""."""
-        self._ready.pop(address.url, None)  # it is not ready until it answers again
+        """Return why a judge cannot be used; "" if it can."""
+        self._ready.pop(address.url, None)  # not ready until it answers again
         try:
             seen, _ = await self.probe(address, NO_PROXY)
             if seen is not None and address.tls_port:

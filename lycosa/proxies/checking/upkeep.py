@@ -1,7 +1,7 @@
 """Checks the proxies of a pool continuously: each proxy at an interval, or after growing pauses if it fails.
 
 While no judge answers, no proxy is blamed, and all checks wait. If a finding cannot be recorded, the proxy is checked
-again later. Both conditions are logged once when they begin and once when they end.
+again later. The beginning and the end of such a failure are logged.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 RETRY_S, RETRY_MAX_S = 60.0, 6 * 3600.0
-"""Maximum pause after a first failed check, and after any number of failed checks in a row, in seconds."""
+"""Maximum pause after a first failed check, and after any number of failures in a row, in seconds."""
 
 REFRESH_S = 10.0
-"""Interval between two reads of the pool's proxies."""
+"""Seconds between two reads of the pool's proxies."""
 
 REFRESH_FACTOR = 20
-"""The next read starts later than after REFRESH_S: by this many times the duration of the last read. Reading a large
-pool takes long."""
+"""The next read also waits for this many times the duration of the last one: reading a large pool takes long."""
 
 IDLE_MIN_S = 0.01
 JUDGE_S = 10.0
-"""Pause, in seconds, if no judge answers or the pool is unreachable."""
+"""Seconds to wait if no judge answers or the pool is unreachable."""
 
 
 class Upkeep:
-    """See the module. `retry_s`: the maximum pause after a first failed check. `judge_s`: as JUDGE_S."""
+    """Checks a pool. `retry_s`: the maximum pause after a first failed check. `judge_s`: as JUDGE_S."""
 
     def __init__(
         self,
@@ -59,14 +58,14 @@ class Upkeep:
         self._wakeup = asyncio.Event()
 
     async def run(self) -> None:
-        """Run until cancelled. Cancelling this also cancels the running checks."""
+        """Run until cancelled, which also cancels the running checks."""
         loop = asyncio.get_running_loop()
         wakeup = asyncio.create_task(self._wakeup.wait())
         running: set[asyncio.Task[None]] = set()
         try:
             while True:
                 if (start := loop.time()) >= self._refresh_at:
-                    self._refresh_at = start + REFRESH_S  # before the await: `refresh_soon` may be called during it
+                    self._refresh_at = start + REFRESH_S  # `refresh_soon` may be called during the await
                     await self._refresh()
                     self._refresh_at += REFRESH_FACTOR * (loop.time() - start)
                 running |= await self._start_due(len(running))
@@ -84,7 +83,7 @@ class Upkeep:
             await asyncio.gather(wakeup, *running, return_exceptions=True)
 
     def refresh_soon(self) -> None:
-        """Read the proxies of the pool now, not at the end of the interval. Call it after adding proxies."""
+        """Read the proxies of the pool now. Call it after adding proxies."""
         self._refresh_at = 0.0
         self._wakeup.set()
 
@@ -102,7 +101,6 @@ class Upkeep:
             self._schedule.add(key, self._now())
 
     async def _start_due(self, running: int) -> set[asyncio.Task[None]]:
-        """Start the due checks. Postpone them if no judge answers."""
         keys = self._schedule.start_due(self._now(), self._checker.checks.concurrency - running)
         if not keys:
             return set()
@@ -115,7 +113,6 @@ class Upkeep:
         return {asyncio.create_task(self._check(key)) for key in keys}
 
     async def _check(self, key: str) -> None:
-        """Check a proxy, and schedule its next check."""
         checks = self._checker.checks
         try:
             finding = await self._checker.check(self._proxies[key])
@@ -140,7 +137,6 @@ class Upkeep:
         self._is_failing = True
 
     def _idle_s(self, running: int, until_refresh_s: float) -> float:
-        """Return the seconds until the next check or refresh may start."""
         at = self._schedule.next_at() if running < self._checker.checks.concurrency else None
         until_due_s = until_refresh_s if at is None else at - self._now()
         return max(IDLE_MIN_S, min(until_refresh_s, until_due_s))

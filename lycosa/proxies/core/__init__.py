@@ -1,1 +1,1 @@
-"""The rules of the proxy pool, without I/O: proxies, outcomes, the choice of the best proxy for a target."""
+"""The rules of the proxy pool, without I/O."""

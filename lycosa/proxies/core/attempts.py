@@ -1,8 +1,7 @@
-"""Counts the failed attempts of each request through proxies, until a response arrives or too many have failed.
+"""Counts the failed attempts of each request, until a response arrives or too many proxies have failed.
 
-A request whose proxy failed or was banned is retried through another proxy, up to a maximum number of proxies. These
-attempts do not use up the retries of the request, because the failures say something about the proxies, not about the
-page. If all of these proxies fail, the page has failed.
+A request whose proxy failed or was banned is retried through another proxy. This does not use up the retries of the
+request, because the proxies are to blame, not the page. If the maximum number of proxies fails, the page has failed.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ FAILED = frozenset({Blame.MISS, Blame.SITE, Blame.PROXY})
 """Outcomes after which another proxy may get the page."""
 
 REQUESTS_MAX = 10_000
-"""Maximum number of requests whose failures are stored. Beyond it the request that failed longest ago is forgotten."""
+"""Beyond this number of requests, the one that failed longest ago is forgotten."""
 
 FORBIDDEN = "403"
 FORBIDDEN_MAX = 2
-"""Maximum number of proxies that are blamed for a 403 of one page. Further proxies are only suspected (MISS): the page
-may be forbidden for everybody, and one such page must not ban all proxies of its site."""
+"""Proxies that are blamed for a 403 of one page; further ones get a MISS. The page may be forbidden for everybody, and
+must not ban all proxies of its site."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempts:
-    """The number of failures of a request, the proxies that failed, and how many of the failures were a 403."""
+    """The failures of a request, the keys of the proxies that failed, and how many failures were a 403."""
 
     count: int = 0
     proxies: frozenset[str] = frozenset()
@@ -38,24 +37,17 @@ NONE = FailedAttempts()
 
 
 class Attempts:
-    """The failed attempts by request. Any hashable key may identify a request.
-
-    At most `proxies_max` proxies are tried for one request.
-    """
+    """The failed attempts by request (any hashable key). At most `proxies_max` proxies are tried for one request."""
 
     def __init__(self, proxies_max: int, requests_max: int = REQUESTS_MAX) -> None:
         self._proxies_max = proxies_max
         self._failed: RecentDict[Hashable, FailedAttempts] = RecentDict(requests_max)
 
     def failed_proxies(self, request: Hashable) -> frozenset[str]:
-        """Return the keys of the proxies through which a request has failed."""
         return self._failed.get(request, NONE).proxies if self._failed else NONE.proxies
 
     def judge(self, request: Hashable, outcome: Outcome) -> Outcome:
-        """Return the outcome to report to the pool.
-
-        It differs from `outcome` only for a 403: after FORBIDDEN_MAX 403s of the request, a further 403 is a MISS.
-        """
+        """Return the outcome to report to the pool: see FORBIDDEN_MAX."""
         is_forbidden = outcome.blame is Blame.SITE and outcome.reason == FORBIDDEN
         if is_forbidden and self._failed.get(request, NONE).forbidden >= FORBIDDEN_MAX:
             return replace(outcome, blame=Blame.MISS, rest_s=None)
@@ -72,6 +64,6 @@ class Attempts:
         return 0
 
     def forget(self, request: Hashable) -> None:
-        """Forget the failures of a request. Call this after any response to the request."""
+        """Call this after any response to the request."""
         if self._failed:
             self._failed.pop(request, None)

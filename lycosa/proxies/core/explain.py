@@ -35,11 +35,11 @@ from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, has_usable
 from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState
 
 NEAREST_MAX = 1_000
-"""Maximum number of proxies of the global pool that are searched for new members, nearest (lowest latency) first."""
+"""Proxies of the global pool that are searched for new members."""
 
 
 class Why(StrEnum):
-    """As in the table above, in the order in which verdicts are sorted."""
+    """The verdicts, in the order in which they are sorted."""
 
     NEXT = "next"
     BEHIND = "behind"
@@ -59,15 +59,14 @@ class Why(StrEnum):
 
 SORT_ORDER = {why: number for number, why in enumerate(Why)}
 ELIGIBLE = frozenset({Why.NEXT, Why.BEHIND, Why.DEARER, Why.SESSION})
-"""Verdicts on proxies that are ready."""
 
 
 class ProxyVerdict(NamedTuple):
-    """The verdict on one proxy. `until` (unix seconds) is explained in the table above; 0.0 for none.
+    """The verdict on one proxy. `until`: unix seconds, 0.0 for none.
 
-    `place`: its place in the order of use among the ready proxies of its tier, from 1; 0 if it is not ready. `weight`:
-    how often it is used compared with a proxy that always responds instantly, 0 to 1. `share`: the probability that it
-    gets the next lease. `reason`: why it was last banned or failed. `joins`: it becomes a member with the next lease.
+    `place`: its place among the ready proxies of its tier, from 1; 0 if it is not ready. `weight`: how often it is used
+    compared with a proxy that always responds instantly, 0 to 1. `share`: the probability that it gets the next lease.
+    `reason`: why it was last banned or failed. `joins`: it becomes a member with the next lease.
     """
 
     key: str
@@ -86,8 +85,8 @@ class ProxyVerdict(NamedTuple):
 class TargetSnapshot:
     """A target at one moment, from any back end.
 
-    `deadlines`: the earliest lease deadline of each leased proxy, by key. `bound`: the key of the proxy bound to the
-    request's session. `is_filled`: no proxies would join with the next lease.
+    `deadlines`: the earliest lease deadline by proxy key. `bound`: the key of the proxy bound to the request's session.
+    `is_filled`: no proxies would join with the next lease.
     """
 
     policy: TargetPolicy
@@ -102,7 +101,8 @@ class TargetSnapshot:
 def explain(
     snapshot: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], request: ProxyRequest, now: float
 ) -> list[ProxyVerdict]:
-    """Return a verdict for each proxy, leasable ones first. `nearest`: proxies of the global pool, nearest first."""
+    """Return a verdict for each proxy, leasable ones first. `nearest`: proxies of the global pool, lowest latency
+    first."""
     target = _copy_of(snapshot, now)
     joining, spare = _fill(target, snapshot, nearest, request, now)
     draw = _draw(target, snapshot, request, now)
@@ -125,12 +125,12 @@ def explain_pool(pool: GlobalPool, target: str, request: ProxyRequest, now: floa
 
 
 def lacks_reason(verdict: ProxyVerdict) -> bool:
-    """Whether the obstacle affects all targets. Its reason is then stored in the global pool, not in the target."""
+    """Return whether the reason is stored in the global pool, because the obstacle affects all targets."""
     return verdict.why is Why.DEAD or (verdict.why is Why.COOLING and not verdict.reason)
 
 
 def with_reason(verdict: ProxyVerdict, reasons: Mapping[str, str]) -> ProxyVerdict:
-    """Return a verdict with its reason. `reasons`: the reasons in the global pool, by proxy key."""
+    """Add the reason to a verdict that lacks one. `reasons`: the reasons in the global pool, by proxy key."""
     return verdict._replace(reason=reasons.get(verdict.key, "")) if lacks_reason(verdict) else verdict
 
 
@@ -163,9 +163,9 @@ def verdict_text(verdict: ProxyVerdict, format_time: Callable[[float], str], *, 
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """The next draw of a proxy. `places`: the place of each ready proxy in the order of use, by key.
+    """The next draw. `places`: the place of each ready proxy in the order of use, by key.
 
-    `drawn`: the keys of the proxies to draw from, all in `tier`. `bound`: the proxy bound to the request's session.
+    `drawn`: the keys of the proxies to draw from, all in `tier`. `bound`: the proxy bound to the session.
     """
 
     snapshot: TargetSnapshot
@@ -197,7 +197,6 @@ class _Draw:
 
 
 def _copy_of(snapshot: TargetSnapshot, now: float) -> TargetPool:
-    """Return a copy of the target in a snapshot. The next lease is tried on this copy."""
     target = TargetPool(snapshot.policy)
     target.restore([replace(member) for member in snapshot.members.values()])
     tiers = {member.facts.tier for member in target.members.values()}
@@ -230,7 +229,7 @@ def _fill(
 
 
 def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, now: float) -> _Draw:
-    """Find the proxies from which `TargetPool.acquire` would draw the next one."""
+    """Find the proxies from which `TargetPool.acquire` would draw."""
     members, order = target.members, target.parts()[0]
     ready = {tier: order.first(tier, len(members), None, members) for tier in order.tiers}
     places = {member.key: place for tier in ready.values() for place, member in enumerate(tier, 1)}
@@ -247,7 +246,7 @@ def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, n
 
 
 def _obstacle(member: ProxyTargetState, snapshot: TargetSnapshot, now: float) -> tuple[Why, float]:
-    """Return why a member cannot be leased. Of several causes, return the one that usually lasts longest."""
+    """Return the obstacle to a lease that usually lasts longest."""
     deadline = (snapshot.deadlines or {}).get(member.key, 0.0)
     if member.facts.dead:
         return Why.DEAD, 0.0
@@ -271,6 +270,5 @@ def _spare_verdict(key: str, facts: ProxyFacts, request: ProxyRequest, now: floa
 
 
 def _ordinal(number: int) -> str:
-    """Return "1st", "2nd", "11th"."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"

@@ -1,4 +1,4 @@
-"""How the proxies of one target are used: settings with their defaults."""
+"""How the proxies of one target are used."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class TargetPolicy:
     """Times in seconds. A use is one request; one lease may cover several uses.
 
-    concurrency     maximum number of concurrent leases of one proxy for this target; 1: exclusive
-    delay_s         minimum time between the starts of two leases of one proxy for this target
+    concurrency     maximum number of concurrent leases of one proxy; 1: exclusive
+    delay_s         minimum time between the starts of two leases of one proxy
     lease_s         time after which a lease ends if it is neither renewed nor released
-    members         number of usable proxies to keep for this target, if the global pool has that many
+    members         number of usable proxies to keep, if the global pool has that many
     cool_s          maximum of the first cool-down after a ban. The maximum doubles with each ban in a row, up to
                     `max_cool_s`. The cool-down is drawn between zero and the maximum (full jitter), but lasts at least
                     1 s. A Retry-After replaces the draw, up to `max_cool_s`

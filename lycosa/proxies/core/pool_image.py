@@ -1,4 +1,4 @@
-"""The stored form of a pool: the proxies, their health, and the members, leases and sessions of each target."""
+"""The stored form of a pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses the address of a proxy pool. Does not open the pool.
+"""Parses the address of a proxy pool.
 
     memory:                             in the memory of this process; lost when the process ends
     DIR                                 in a folder: durable, shared by the processes of a machine
@@ -19,14 +19,14 @@ MEMORY = "memory:"
 OPTION, DEFAULT = "pool", "default"
 NAME_MAX = 100
 FOLDER_MAX = 4_000
-"""Maximum number of characters of the path of a folder: operating systems accept 4,096 bytes."""
+"""In characters: operating systems accept 4,096 bytes."""
 
 PART_MAX = 255
-"""Maximum number of bytes of one component of the path."""
+"""Bytes of one component of a path."""
 
 
 class PoolAddress(NamedTuple):
-    """The address of a pool: its `folder`, or the `url` of its server and its `name` there; all are "" for memory.
+    """The `folder` of a pool, or the `url` of its server and its `name` there; all are "" for memory.
 
     `text` is the address for messages, without the password.
     """

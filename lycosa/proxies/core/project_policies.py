@@ -5,6 +5,7 @@
 
     [proxies.targets."shop.example"]        # for this target and its subdomains
     delay_s = 2.5
+
     [[proxies.targets."shop.example".rules]]
     blame = "site"
     body = "unusual traffic"
@@ -12,8 +13,8 @@
     [proxies.targets."*.example.org"]       # a pattern
 
 One table applies to a target: the table with its name, else the table of its nearest parent domain, else the first
-pattern that matches. `default` supplies the keys that this table lacks; the rules of `default` are tried after the
-table's own rules. The keys are the fields of `TargetPolicy` and `OutcomeRule`.
+pattern that matches. `default` supplies the keys that this table lacks; its rules are tried after the table's own
+rules. The keys are the fields of `TargetPolicy` and `OutcomeRule`.
 """
 
 from __future__ import annotations
@@ -35,13 +36,11 @@ from lycosa.proxies.core.tables import read_table
 
 TABLE = "proxies"
 TARGETS_MAX = 10_000
-"""Maximum number of targets with a table."""
 
 CACHE_MAX = 10_000
-"""Maximum number of targets whose settings are cached."""
 
 TARGET_MAX = 255
-"""Maximum length of a target's name, in characters: the limit for a domain (RFC 1035)."""
+"""In characters: the limit for a domain (RFC 1035)."""
 
 SHOWN_MAX = 60
 WILDCARDS = frozenset("*?[")
@@ -64,7 +63,7 @@ class TargetTable(msgspec.Struct):
 
 
 class ProxiesTable(msgspec.Struct):
-    """The table `proxies`. Each target is read separately, so that an error can name it.
+    """The table `proxies`. Targets are read one by one, so that an error can name its target.
 
     `sources` and `checks` are read elsewhere.
     """
@@ -76,14 +75,14 @@ class ProxiesTable(msgspec.Struct):
 
 
 class TargetSettings(NamedTuple):
-    """The settings of a target."""
+    """The policy of a target, and its rules."""
 
     policy: TargetPolicy
     rules: tuple[OutcomeRule, ...] = ()
 
 
 class Policies:
-    """The settings of all targets; created by `policies_from`. A target without a table has the default policy."""
+    """The settings of all targets. A target without a table has the default policy."""
 
     def __init__(
         self, default: TargetSettings | None = None, named: Mapping[str, TargetSettings] | None = None
@@ -117,7 +116,7 @@ class Policies:
 
 
 def policies_from(values: Mapping[str, Any]) -> Policies:
-    """Read the table `proxies`. Raises `BadSetting` with a message that says what to write instead."""
+    """Read the table `proxies`. Raises `BadSetting`."""
     table = read_table(values, ProxiesTable, TABLE)
     default = _settings(table.default, f"{TABLE}.default", TargetSettings(TargetPolicy()))
     named: dict[str, TargetSettings] = {}

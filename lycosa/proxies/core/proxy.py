@@ -1,7 +1,7 @@
 """A proxy: scheme, host, port and login. Two logins on one host and port are two proxies.
 
-The whole login is secret: providers often put sessions and tokens into the user name. So a proxy has a public `name`
-(the address, and a digest of the login) and a secret `url` to connect with.
+The whole login is secret: providers often put sessions and tokens into the user name. A proxy therefore has a public
+`name` (the address, and a digest of the login) and a secret `url` to connect with.
 
 `host:port` alone means an HTTP proxy. With `socks4a` and `socks5h` the proxy resolves host names, with `socks4` and
 `socks5` the client does.
@@ -23,14 +23,14 @@ from lycosa.core.errors import BadProxy
 
 Scheme = Literal["http", "https", "socks4", "socks4a", "socks5", "socks5h"]
 PORTS = {"http": 80, "https": 443, "socks4": 1080, "socks4a": 1080, "socks5": 1080, "socks5h": 1080}
-"""The schemes and their default ports."""
+"""Default ports."""
 
 ADDRESS_MAX = 1024
-"""Maximum length of the address of a proxy, in characters."""
+"""In characters."""
 
 SOCKS5 = frozenset({"socks5", "socks5h"})
 LOGIN_MAX = 255
-"""Maximum length of a user name or password in SOCKS 5, in bytes (RFC 1929, section 2)."""
+"""Bytes of a user name or password in SOCKS 5 (RFC 1929, section 2)."""
 
 SHOWN_MAX = 60
 IPV4 = re.compile(r"(?:\d+\.){3}\d+")
@@ -45,7 +45,7 @@ COLONS = re.compile(
 """[scheme://]host:port:user:password, as providers print it, without percent-encoding."""
 
 REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
-"""An address in the place of the login: the login was written before the address, and errors would quote it."""
+"""An address in the place of the login. The login was then written first, where error messages would quote it."""
 
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
@@ -53,7 +53,7 @@ ADDRESS = re.compile(
     re.IGNORECASE,
 )
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""Surrogates: Python decodes bytes that are not UTF-8 to these characters, which cannot be sent."""
+"""Python decodes bytes that are not UTF-8 to these characters. They cannot be sent."""
 
 SAFE = re.compile(r"(?:[A-Za-z0-9]+://)?[^:]*(?::\d{1,5}(?![^/?#:]))?")
 """The part of an invalid address that cannot be a login: a host, and a port if digits follow the colon."""
@@ -81,24 +81,24 @@ class Proxy:
 
     @cached_property
     def url(self) -> str:
-        """The address with the login, which is secret."""
+        """Secret: contains the login."""
         return f"{self.scheme}://{self.login}{self._place}"
 
     @property
     def login(self) -> str:
-        """User name and password for a URL, with an @ at the end; "" for none."""
+        """For a URL, with an @ at the end; "" for none."""
         password = f":{quote(self.password, safe='')}" if self.password else ""
         return f"{quote(self.username, safe='')}{password}@" if self.username or self.password else ""
 
     @cached_property
     def key(self) -> str:
-        """The identity as 16 hexadecimal digits, the same in all processes."""
+        """16 hexadecimal digits, the same in all processes."""
         identity = f"{self.scheme}\0{self._place}\0{self.username}\0{self.password}"
         return str(xxh3_64_hexdigest(identity.encode()))
 
     @cached_property
     def name(self) -> str:
-        """The address for logs, metrics and pages, with a digest that differs for each login."""
+        """The address for logs, metrics and pages, with a digest of the login."""
         address = f"{self.scheme}://{self._place}"
         return f"{address}#{self.key[:6]}" if self.username or self.password else address
 
@@ -151,8 +151,8 @@ def _unquote(user: str, password: str) -> tuple[str, str]:
 def _host(text: str) -> str:
     """Return a host in the form of WHATWG URLs: lower case, IDNA, short IPv6.
 
-    Unusual IPv4 addresses are refused, since in a list of proxies they are mistakes: a browser reads 1.2.3 as 1.2.0.3,
-    and 010.1.2.3 as 8.1.2.3.
+    Unusual IPv4 addresses are refused: in a list of proxies they are mistakes. A browser reads 1.2.3 as 1.2.0.3, and
+    010.1.2.3 as 8.1.2.3.
     """
     shown = repr(text[:SHOWN_MAX])
     try:

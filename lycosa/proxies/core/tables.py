@@ -1,11 +1,11 @@
-"""Convert TOML tables to a type, and check them. An error is one line that says what to write.
+"""Converts TOML tables to a type, and checks them. An error is one line that says what to write.
 
     proxies.checks.timeout: write a number from 0.1 to 300, or a duration such as "10m"
     proxies.sources[2]: there is no 'evry': did you mean every?
 
 The type is a dataclass or `msgspec.Struct`. Its constraints are `msgspec.Meta`; a `description` there replaces the
-generated text in errors. In addition to what msgspec accepts, a single value may replace a list of one value, and a
-duration such as "10m" may replace a number of seconds.
+generated text in errors. Beyond what msgspec accepts, a single value may replace a list of one value, and a duration
+such as "10m" may replace a number of seconds.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lycosa.core.units import parse_duration
 T = TypeVar("T")
 
 SHOWN_MAX = 60
-"""Maximum number of characters of a wrong value that an error quotes."""
+"""Characters of a wrong value that an error quotes."""
 
 Text = Annotated[str, Meta(max_length=4096)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]
 TextTable = Annotated[dict[str, Text], Meta(max_length=1000)]
 DURATION: Final = {"duration": True}
-"""The `extra` of a `msgspec.Meta` for a number of seconds that may be written as a text such as "10m"."""
+"""The `extra` of a `msgspec.Meta` for seconds that may be written as a text such as "10m"."""
 
 SEQUENCES = (inspect.ListType, inspect.VarTupleType, inspect.FrozenSetType)
 RECORDS = (inspect.StructType, inspect.DataclassType)
@@ -45,7 +45,7 @@ def read_table(values: object, kind: type[T], place: str, *, secret: bool = Fals
     """Convert a table to a type. Raises `BadSetting`.
 
     `place` names the table in errors. Errors of a `secret` table do not quote its values. `parsers` maps a dataclass to
-    a function that converts text to a value of this dataclass, or raises `BadProxy`.
+    a function that converts text to it, or raises `BadProxy`.
     """
     node = inspect.type_info(kind)
     prepared = _prepared(values, node, place, parsers or {})
@@ -65,7 +65,7 @@ def refuse_unknown(keys: Collection[object], known: Collection[str], place: str)
 
 
 def shown(value: object) -> str:
-    """Return a wrong value as quoted in errors: at most SHOWN_MAX characters."""
+    """Return a wrong value as quoted in errors."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
@@ -101,7 +101,7 @@ def _prepared(value: object, node: inspect.Type, place: str, parsers: Parsers) -
 
 
 def _mistake(error: str, value: Any, node: Any, place: str, *, secret: bool) -> BadSetting:
-    """Return the error for a message of msgspec such as "Expected ... - at `$.rules[0].blame`"."""
+    """Turn a message of msgspec into our own, such as "Expected ... - at `$.rules[0].blame`"."""
     found = ERROR.fullmatch(error)
     path = found["path"] if found else ""
     for name, index in STEP.findall((path or "").partition("[...]")[0]):  # [...] is any key of a dict
@@ -131,7 +131,6 @@ def _is_table(node: inspect.Type) -> bool:
 
 
 def _expected(node: inspect.Type, place: str) -> str:
-    """Return a description of the values that a type accepts."""
     if isinstance(node, inspect.Metadata):
         text = (node.extra_json_schema or {}).get("description") or _expected(node.type, place)
         return f'{text}, or a duration such as "10m"' if node.extra == DURATION else text

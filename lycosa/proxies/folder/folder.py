@@ -1,13 +1,13 @@
 """The folder of a proxy pool, read and written by the one process that owns it.
 
-DIR/lock        locked while a process owns the pool; holds its process id
-DIR/pool        the image: a snapshot of the pool from the moment the journal begins; replaced as a whole
-DIR/journal.7   the changes since then (`proxies.core.pool.journal`), one checksummed frame per record
-DIR/socket      the socket at which the running owner serves other processes
+    DIR/lock        locked while a process owns the pool; holds its process id
+    DIR/pool        the image: a snapshot of the pool from the moment the journal begins; replaced as a whole
+    DIR/journal.7   the changes since then (`proxies.core.pool.journal`), one checksummed frame per record
+    DIR/socket      the socket at which the running owner serves other processes
 
 A record is passed to the operating system before any caller gets a reply, so `kill -9` loses nothing that was
-confirmed. If a process is killed while it writes a record, the journal ends with an incomplete record. This record is
-ignored; any other damage is an error. The files contain logins: only the user of this process may read them.
+confirmed. A process that is killed while it writes leaves an incomplete last record, which is ignored. Any other damage
+is an error. The files contain logins: only the user of this process may read them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ IMAGE_HEAD = Struct("<4sIQQ")
 
 LOCK, IMAGE, JOURNAL, SOCKET = "lock", "pool", "journal.", "socket"
 JOURNAL_MIN = 4 << 20
-"""A journal is replaced by a new image once it is longer than this (in bytes), and longer than the current image."""
+"""A new image replaces a journal that is longer than this (in bytes), and longer than the current image."""
 
 RECORD_MAX = 4 << 20
-"""Maximum number of bytes of a record. Instead of a longer record, a new image is written."""
+"""In bytes. Instead of a longer record, a new image is written."""
 
 WHEN_FULL = " for the pool of proxies: the pool continues when you free some space"
 REPAIR = "restore the folder from a copy, or delete it and add the proxies again"
@@ -57,7 +57,6 @@ class PoolFolder:
 
     @property
     def socket(self) -> Path:
-        """The path of the socket at which the owner serves other processes."""
         return self.path / SOCKET
 
     @property
@@ -72,7 +71,6 @@ class PoolFolder:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether nothing has been written since the image."""
         return self.is_complete and not self._size
 
     def read(self) -> tuple[bytes, list[bytes]]:
@@ -88,7 +86,7 @@ class PoolFolder:
         return image, list(_read_frames(self.path / f"{JOURNAL}{self.generation}", self.generation))
 
     def resume(self) -> bool:
-        """Continue the journal if it is empty. Return False if it is not, or there is none: then write a new image."""
+        """Continue an empty journal. Return False if there is none or it is not empty: then write a new image."""
         journal = self.path / f"{JOURNAL}{self.generation}"
         if not self.generation:
             return False
@@ -103,18 +101,17 @@ class PoolFolder:
         return True
 
     def replace_image(self, image: bytes) -> None:
-        """Write a new image, and begin a new journal."""
         generation = self.generation + 1
         head = IMAGE_HEAD.pack(MAGIC, VERSION, generation, xxh3_64_intdigest(image, generation))
         journal = self.path / f"{JOURNAL}{generation}"
-        # The journal is created first. It is read only if the image has the same generation, so if the process is
-        # killed before the image is replaced, the new journal is never read.
+        # The journal is created first. It is read only with an image of its generation: if the process is killed before
+        # the image is replaced, the new journal is never read.
         try:
             opened = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise _storage_error(journal, error) from error
         try:
-            # This gives the image the generation of the new journal, which is read from then on.
+            # From here on, the new journal is the one that is read.
             replace_file(self.path / IMAGE, head + image, sync=True, mode=0o600)
         except OSError as error:
             os.close(opened)
@@ -127,14 +124,10 @@ class PoolFolder:
                 old.unlink(missing_ok=True)
 
     def postpone_image(self) -> None:
-        """Let the journal grow by JOURNAL_MIN more bytes before it is replaced."""
         self._size_max += JOURNAL_MIN
 
     def append(self, record: bytes) -> None:
-        """Write a record to the journal.
-
-        If the record is too long or the write fails, the journal is no longer complete.
-        """
+        """Write a record to the journal. If it is too long or the write fails, the journal is no longer complete."""
         if len(record) > RECORD_MAX:
             self._close_journal()
             return
@@ -144,13 +137,12 @@ class PoolFolder:
         except OSError as error:
             self._close_journal()
             raise _storage_error(self.path, error) from error
-        if written < len(frame):  # the disk is full now
+        if written < len(frame):  # the disk is full
             self._close_journal()
             raise _storage_error(self.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         self._size += len(frame)
 
     def close(self) -> None:
-        """Release the folder."""
         self._close_journal()
         unlock_and_close(self._lock)
 
@@ -178,7 +170,7 @@ class PoolFolder:
 
 
 def pool_exists(path: Path) -> bool:
-    """Return whether the folder contains a pool, even an incomplete one. Return True if the folder cannot be read."""
+    """Return whether the folder contains a pool, even an incomplete one. A folder that cannot be read counts as one."""
     try:
         return (path / IMAGE).is_file() or (path / LOCK).is_file()
     except OSError:
@@ -217,7 +209,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
-    """Yield the records of a journal. The last record may be incomplete; any other invalid frame is an error."""
+    """Yield the records of a journal. Only the last one may be incomplete."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -233,7 +225,7 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
 
 
 def _has_frame_after(data: bytes, at: int, generation: int) -> bool:
-    """Return whether a valid frame follows the invalid one at `at`. Then the invalid frame is not the last record."""
+    """Return whether a valid frame follows. The invalid frame at `at` is then not the last one."""
     return any(frame_at(data, each, generation) is not None for each in range(at + 1, len(data)))
 
 

@@ -3,7 +3,7 @@
 The first process that opens the folder owns it (`folder`) and has the pool in memory. The others lease through its
 socket (`remote`). When the owner ends or is killed, another process takes over with its next call, and the calls in
 progress are repeated. The previous owner may have executed such a call although its answer was lost. After a repeated
-acquire, no process uses the first lease, and it expires. A repeated release is refused like a late release.
+acquire, the first lease expires unused. A repeated release is refused like a late release.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 JOIN_TIMEOUT_S = 30.0
-"""Maximum time, in seconds, to wait for an owner that does not listen yet because it is still reading its files."""
+"""Seconds to wait for an owner that is still reading its files and does not listen yet."""
 
 RETRY_S, RETRY_MAX_S = 0.01, 0.25
 REPORT_AFTER_S = 2.0
-"""Seconds of waiting after which a message names the process that is waited for."""
+"""After this time a message names the process that is waited for."""
 
 SET_BACK_MIN_S = 1.0
-"""A warning is logged if the clock was set back by more than this number of seconds."""
+"""A warning is logged if the clock was set back by more."""
 
 
 class PoolStore:
@@ -65,13 +65,11 @@ class PoolStore:
         self.pool.journal = self._write
 
     def now(self) -> float:
-        """Return the time of the pool (unix seconds). It is never before the last stored change, even if the clock was
-        set back between two runs.
-        """
+        """Return unix seconds, never before the last stored change, even if the clock was set back between two runs."""
         return self._clock() + self._ahead_s
 
     def close(self) -> None:
-        """Write an image of the pool, which makes the next opening fast, and release the folder."""
+        """Write an image, which makes the next opening fast, and release the folder."""
         self.pool.journal = _refuse
         try:
             if not self.folder.is_unchanged:
@@ -79,7 +77,7 @@ class PoolStore:
         except StateError as error:
             if not self.folder.is_complete:
                 raise
-            log.warning("%s", error)  # no change is lost: the journal has all of them
+            log.warning("%s", error)  # the journal still has all changes
         finally:
             self.folder.close()
 
@@ -102,7 +100,7 @@ class PoolStore:
         return pool
 
     def _apply_policies(self, policy_of: Callable[[str], TargetPolicy], now: float) -> bool:
-        """Set the policies of this process for all targets. Return whether any policy has changed."""
+        """Set the policies of this process. Return whether any has changed."""
         current = [(target, policy_of(name)) for name, target in self.pool.targets.items()]
         changed = [(target, policy) for target, policy in current if target.policy != policy]
         for target, policy in changed:
@@ -110,9 +108,9 @@ class PoolStore:
         return bool(changed)
 
     def _measure_set_back(self) -> float:
-        """Return the seconds by which the clock was set back since the last change, 0 if it was not.
+        """Return by how many seconds the clock was set back since the last change.
 
-        If `now` did not add these seconds, all leases and pauses would last longer by them.
+        All leases and pauses would last longer by this time.
         """
         back_s = self._latest - self._clock()
         if back_s > SET_BACK_MIN_S:
@@ -144,7 +142,6 @@ class PoolOwner:
         self._store = store
 
     async def close(self) -> None:
-        """Release the folder for the next owner."""
         await self.server.close()
         await self.pool.close()
         self._store.close()
@@ -152,7 +149,7 @@ class PoolOwner:
 
 @dataclass(eq=False, repr=False)
 class EmbeddedPool(PoolMethods):
-    """See `proxies.ports.ProxyPool`. Create it with `embedded_pool`."""
+    """A `ProxyPool` in a folder. Create it with `embedded_pool`."""
 
     path: Path
     policy_of: Callable[[str], TargetPolicy]
@@ -168,7 +165,6 @@ class EmbeddedPool(PoolMethods):
 
     @property
     def owns(self) -> bool:
-        """Whether this process owns the folder."""
         return self._owner is not None
 
     async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
@@ -199,14 +195,12 @@ class EmbeddedPool(PoolMethods):
             try:
                 return await getattr(pool, name)(*args, **kwargs)
             except OwnerGone:
-                if self._remote is pool:  # if not, another call has already joined the next owner
+                if self._remote is pool:  # else another call has already joined the next owner
                     self._remote = None
 
     async def join(self) -> ProxyPool:
-        """Return the pool in this process if it owns the folder, or else a connection to the owner's pool.
-
-        Raises `StateError`.
-        """
+        """Return the pool in this process if it owns the folder, else a connection to the owner's pool. Raises
+        `StateError`."""
         async with self._join_lock:
             if self._is_closed:
                 raise NoProxy(CLOSED)
@@ -270,7 +264,7 @@ async def embedded_pool(
     now: Callable[[], float] | None = None,
     draw: Callable[[], float] = clock.chance,
 ) -> EmbeddedPool:
-    """Open or create the pool in a folder. `report` is called with a message if the opening waits for another process.
+    """Open or create the pool in a folder. `report` gets a message if the opening waits for another process.
 
     Raises `ForeignState`, `NewerState` or `StorageError` if the folder cannot be used, and `StateLocked` if its owner
     does not answer.

@@ -1,4 +1,4 @@
-"""`proxies.ports.ProxyPool` for a folder that another process owns, through the socket of the folder."""
+"""A `ProxyPool` in a folder that another process owns, used through the socket of the folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OwnerGone(StateError):
 
 
 class PoolMethods:
-    """The methods of `proxies.ports.ProxyPool`. Each awaits `call`, which a subclass defines."""
+    """The methods of `ProxyPool`. Each awaits `call`, which a subclass defines."""
 
     count = remote(ProxyPool.count)
     forget_dead = remote(ProxyPool.forget_dead)
@@ -48,7 +48,7 @@ class PoolMethods:
 
 
 class RemotePool(RpcClient, PoolMethods):
-    """See `proxies.ports.ProxyPool`. Create it with `connect`. Every method may also raise `OwnerGone`."""
+    """The `ProxyPool` of another process. Create it with `connect`. Every method may also raise `OwnerGone`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, VERSION, METHODS, LIMITS, lambda: owner_of(path.parent))
@@ -65,7 +65,6 @@ class RemotePool(RpcClient, PoolMethods):
         self.connection.abort()
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the owner's pool. The timeout of an `acquire` also includes its `wait_s`."""
         return await self.call_within(ANSWER_TIMEOUT_S + kwargs.get("wait_s", 0.0), name, args, kwargs)
 
     def on_abandoned(self, name: str, result: Any) -> None:

@@ -1,4 +1,4 @@
-"""The server at the socket of a pool in a folder: other processes lease from the owner's pool through it.
+"""The server at the socket of a pool in a folder, for other processes.
 
 The leases of a disconnected client expire, as after a crash. A lease that could not be sent is released at once.
 """
@@ -17,7 +17,7 @@ VERSION = 3
 """Version of the protocol, increased when a method or a transferred type changes. Owner and clients must agree."""
 
 LIMITS = RpcLimits(clients_max=1_000, calls_max=10_000, unread_max=64 << 20)
-"""`calls_max` is high because most calls only wait for a proxy."""
+"""Most calls only wait for a proxy, so `calls_max` is high."""
 
 METHODS = methods_of(ProxyPool, "close")
 

@@ -1,4 +1,4 @@
-"""A client's connection. The first byte determines the protocol: HTTP/1.1 or SOCKS 5."""
+"""A client's connection. Its first byte determines the protocol: HTTP/1.1 or SOCKS 5."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lycosa.proxies.gateway.socks_protocol import SocksProtocol
 from lycosa.proxies.gateway.tunnel import Tunnel
 
 UNSUPPORTED = {4: "SOCKS 4", 0x16: "TLS"}
-"""Maps the first byte to the name of a refused protocol."""
+"""First bytes of refused protocols."""
 
 
 class ClientOwner(Protocol):
@@ -36,7 +36,7 @@ class ClientOwner(Protocol):
 
 
 class ClientConnection(BufferedConnection):
-    """See the module. `deadline` (loop time) applies only while no request or tunnel runs as a task."""
+    """A client's connection. `deadline` (loop time) applies only while no request or tunnel runs as a task."""
 
     def __init__(self, owner: ClientOwner) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class ClientConnection(BufferedConnection):
     def on_data(self, data: bytes) -> None:
         if self._closing:
             return
-        if self._tunnel is not None:  # not open yet: the data of an open tunnel does not arrive here
+        if self._tunnel is not None:  # not open yet: an open tunnel bypasses `on_data`
             self._early += data
             if len(self._early) > BUFFER_MAX:
                 self.pause()
@@ -90,7 +90,7 @@ class ClientConnection(BufferedConnection):
             self._protocol.on_writable(is_writable=is_writable)
 
     def check_timeouts(self, now: float) -> None:
-        """End the connection, tunnel or request if it has timed out. `now` is loop time."""
+        """`now` is loop time."""
         if self._tunnel is not None:
             if self._tunnel.is_open and self._tunnel.count_traffic():
                 self._active_at = now
@@ -106,7 +106,7 @@ class ClientConnection(BufferedConnection):
                 self._protocol.on_timeout()
 
     def stop(self) -> None:
-        """Close the connection now or, if a task is running, after the task."""
+        """Close the connection, after its task if one is running."""
         if self._task is None:
             self.transport.close()
 
@@ -127,7 +127,7 @@ class ClientConnection(BufferedConnection):
         self.set_deadline(LINGER_S)
         if self.at_eof or self.transport.is_closing() or not self.transport.can_write_eof():
             self.transport.close()
-        else:  # closing with unread input would send a reset, and the client would lose the response (RFC 9112 §9.6)
+        else:  # closing with unread input would send a reset: the client would lose the response (RFC 9112 §9.6)
             self.send_eof()
             self.resume()
 

@@ -1,4 +1,4 @@
-"""The ports between a client's connection and the protocol that the client speaks on it."""
+"""The ports between a client's connection and the protocol on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lycosa.proxies.gateway.leases import GatewayLease
 
 
 class ClientProtocol(Protocol):
-    """A protocol that clients speak on their connection."""
+    """A protocol that clients speak."""
 
     def on_data(self, data: bytes) -> None: ...
 
@@ -33,11 +33,9 @@ class ClientTransport(Protocol):
 
     def send(self, data: bytes) -> None: ...
 
-    def pause(self) -> None:
-        """Pause reading."""
+    def pause(self) -> None: ...
 
-    def resume(self) -> None:
-        """Resume reading."""
+    def resume(self) -> None: ...
 
     def set_deadline(self, seconds: float) -> None:
         """Call `on_timeout` after `seconds`, unless a task is running at that time."""
@@ -46,10 +44,10 @@ class ClientTransport(Protocol):
         """Run a task, which must not raise, then call `on_task_done`. Only one task may run at a time."""
 
     def close(self) -> None:
-        """Close the connection after all data is written."""
+        """After all data is written."""
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """At once."""
 
     def open_tunnel(
         self,

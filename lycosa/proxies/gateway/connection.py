@@ -1,9 +1,9 @@
 """A TCP connection from a client or to a proxy. Received bytes go to a handler, or to another connection (a tunnel).
 
-All connections read into one shared buffer. This works because received bytes are written before the next connection
-reads. So a tunnel copies no bytes, and an idle tunnel needs no buffer. If the other side of a tunnel cannot write all
-bytes at once, it keeps the buffer, and a new shared buffer replaces it. Each side keeps at most one buffer, because
-reading from its peer pauses until all bytes are written.
+All connections read into one shared buffer, because received bytes are written before the next connection reads. A
+tunnel therefore copies no bytes, and an idle tunnel needs no buffer. A side of a tunnel that cannot write all bytes at
+once keeps the buffer, and a new shared buffer replaces it. Each side keeps at most one buffer: reading from its peer
+pauses until all bytes are written.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from __future__ import annotations
 import asyncio
 
 READ_MAX = 262_144
-"""Maximum number of bytes in one read."""
 
 
 class _SharedBuffer:
-    """The buffer that all connections read into."""
-
     view = memoryview(bytearray(READ_MAX))
 
 
 class BufferedConnection(asyncio.BufferedProtocol):
-    """See the module. `forward_to` is the other side of a tunnel; `forwarded` counts the bytes for that side."""
+    """A TCP connection. `forward_to`: the other side of its tunnel; `forwarded`: the number of bytes sent to that
+    side."""
 
     transport: asyncio.Transport
 
@@ -80,7 +78,6 @@ class BufferedConnection(asyncio.BufferedProtocol):
             self.on_writable(is_writable=True)
 
     def send(self, data: bytes) -> None:
-        """Write the data, unless the connection is closed."""
         if not self.closed:
             self.transport.write(data)
 
@@ -92,19 +89,17 @@ class BufferedConnection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def pause(self) -> None:
-        """Pause reading."""
         if not self.is_paused and not self.closed and not self.transport.is_closing():
             self.is_paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Resume reading."""
         if self.is_paused and not self.closed and not self.transport.is_closing():
             self.is_paused = False
             self.transport.resume_reading()
 
     def join(self, other: BufferedConnection) -> None:
-        """Make the two connections the two sides of a tunnel, and read from both."""
+        """Make the two connections the two sides of a tunnel."""
         for source, sink in ((self, other), (other, self)):
             source.forward_to = sink
             # With a limit of 0, any unsent byte pauses reading from the other side, so no data piles up. With TLS, 0

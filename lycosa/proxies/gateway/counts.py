@@ -30,7 +30,6 @@ class GatewayCounts:
     bytes_down: int = 0
 
     def metrics(self) -> list[Metric]:
-        """Return the counters as Prometheus metrics."""
         traffic = {"up": self.bytes_up, "down": self.bytes_down}
         return [
             Metric("lycosa_gateway_clients", "gauge", "Client connections.", [({}, self.clients)]),

@@ -1,4 +1,4 @@
-"""The gateway's own endpoints, where clients report outcomes of their leases and read why proxies were chosen."""
+"""The gateway's own endpoints: clients report outcomes of their leases, and read why proxies were chosen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELP = "this is a proxy: send requests through it; POST /v1/report for reports, 
 
 
 class EndpointResponse(NamedTuple):
-    """The status and the body of a response to a request for an endpoint."""
+    """The response of an endpoint."""
 
     status: int
     text: str
@@ -47,8 +47,7 @@ async def respond(context: GatewayContext, head: RequestHead, body: bytes) -> En
 
 
 async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead, body: bytes) -> EndpointResponse:
-    # Forms are refused: a web page in a browser on this machine can post a form here. It can post JSON only if CORS
-    # allows it.
+    # Forms are refused: a web page in a browser on this machine can post one here. JSON needs the permission of CORS.
     types = [value.partition(b";")[0].strip().lower() for value in head.values(b"content-type")]
     if types != [JSON.encode()]:
         raise Forbidden(f"send {JSON}", 415)
@@ -56,10 +55,8 @@ async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead,
 
 
 def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, query: bytes) -> EndpointResponse:
-    """Return the last leases of the account for a site, and why their proxies were chosen.
-
-    If there are no accounts, return the last leases of all clients.
-    """
+    """Return the last leases of the account (without accounts, of all clients) for a site, and why their proxies were
+    chosen."""
     if not context.accounts and not _is_local(head):
         raise Forbidden("use the address of this machine, or localhost, in the URL")
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]
@@ -73,7 +70,7 @@ def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, quer
 
 
 def _is_local(head: RequestHead) -> bool:
-    """Whether the Host header is an address or localhost. Any other name may be a hostile site (DNS rebinding)."""
+    """The Host must be an address or localhost. Any other name may be a hostile site (DNS rebinding)."""
     to = parse_authority(b"".join(head.values(b"host")), 80)
     return to.is_address or to.host == "localhost"
 

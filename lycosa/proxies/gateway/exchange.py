@@ -1,9 +1,8 @@
-"""One plain HTTP request: send it through a proxy, retry it through other proxies if needed, and pass on the response.
+"""One plain HTTP request: sent through a proxy, retried through other proxies if needed, and its response passed on.
 
-The request body is kept while it is small, so that it can be sent again. If the proxy fails before the request is sent
-(it is unreachable, or opens no tunnel), the request is retried, whatever its method. If the proxy fails later, the
-request is retried only if its method is idempotent (RFC 9110 §9.2.2). A request is never retried after the client has
-received a byte of a response.
+A small request body is kept, so that it can be sent again. If the proxy fails before the request is sent (it is
+unreachable, or opens no tunnel), the request is retried, whatever its method. After a later failure it is retried only
+if its method is idempotent (RFC 9110 §9.2.2). It is never retried after the client has received a byte of a response.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from lycosa.proxies.gateway.upstream import Upstream, UpstreamKey
 
 
 class Exchange:
-    """Implements `ProxyTask` and `UpstreamListener`; see the module.
+    """One request, as a `ProxyTask` and `UpstreamListener`.
 
     `keep_alive`: the client's connection can be reused. `started`: the client has received part of the response.
     `active_at`: the loop time of the last progress.
@@ -86,7 +85,7 @@ class Exchange:
     # ------------------------------------------------------------------------------------------------ the client's side
 
     def feed(self, data: bytes) -> bytes:
-        """Forward a piece of the request body. Return the bytes after the end of the body. Raises `BadMessage`."""
+        """Forward a piece of the request body. Return the bytes after its end. Raises `BadMessage`."""
         self.active_at = self._loop.time()
         payload, rest = self.body.feed(data)
         out = payload
@@ -94,7 +93,7 @@ class Exchange:
             out = encode_chunk(payload) + (LAST_CHUNK if self.body.done else b"")
         upstream = self._upstream
         if self._replay is not None:
-            # Until there is a connection to the proxy, all bytes of the body must be kept.
+            # Until there is a connection to the proxy, the whole body must be kept.
             if upstream is None or len(self._replay) + len(out) <= BUFFER_MAX:
                 self._replay += out
             else:
@@ -106,7 +105,6 @@ class Exchange:
         return rest
 
     def on_client_writable(self, *, is_writable: bool) -> None:
-        """Pause the response while the client does not read it."""
         self._client_stalled = not is_writable
         if self._upstream is not None and is_writable:
             self._upstream.resume()
@@ -114,14 +112,14 @@ class Exchange:
             self._upstream.pause()
 
     def fail(self, error: BadMessage) -> None:
-        """End the exchange because the request body is invalid."""
+        """The request body is invalid."""
         self._body_error = error
         self._fail(error)
 
     def handle_timeout(self) -> bool:
-        """Return True if the client is to blame for the timeout. Otherwise blame the proxy: fail the attempt.
+        """Return True if the client is to blame for the timeout. Otherwise fail the attempt: the proxy is to blame.
 
-        Do nothing before there is a connection to the proxy: connecting and leasing have their own time limits.
+        Before there is a connection to the proxy, other time limits apply.
         """
         if self._upstream is None:
             return False
@@ -139,12 +137,11 @@ class Exchange:
         return None if self._response is None else self._judge(self._response)
 
     async def attempt(self, lease: GatewayLease, route: Route) -> Outcome | None:
-        """Send the request, and pass the response on."""
         self._lease, self._latency_s = lease, None
         self._rules = self._context.rules_of(lease.proxy_lease.target)
         proxy = lease.proxy_lease.proxy
-        # An HTTP proxy receives the request with its full URL, unless the address is pinned. In all other cases the
-        # proxy first opens a tunnel to the host.
+        # An HTTP proxy receives the request with its full URL, unless the address is pinned. Otherwise the proxy first
+        # opens a tunnel to the host.
         absolute = proxy.scheme in ("http", "https") and not route.pinned
         key = (proxy.key, "" if absolute else self._to.authority)
         login = proxy_authorization(proxy) if absolute else b""
@@ -191,7 +188,7 @@ class Exchange:
             self._client.pause()
 
     def _take_idle(self, key: UpstreamKey) -> Upstream | None:
-        """Return an idle connection if the request can be repeated, because the proxy may be closing it; else None."""
+        """The proxy may be closing an idle connection, so the request must be repeatable."""
         is_repeatable = self._head.method in IDEMPOTENT and self._replay is not None
         return self._context.idle_connections.take(key) if is_repeatable else None
 
@@ -209,7 +206,6 @@ class Exchange:
         return upstream
 
     async def _send(self, upstream: Upstream, request: bytes) -> None:
-        """Send the request, and wait until the response is passed on."""
         assert self._replay is not None
         self._upstream, self._sent = upstream, True
         self._done = self._loop.create_future()
@@ -232,7 +228,7 @@ class Exchange:
             self._upstream = None
 
     def _read_heads(self) -> None:
-        """Read the heads of interim responses (RFC 9110 §15.2), and then the head of the response."""
+        """Read interim responses (RFC 9110 §15.2), and then the head of the response."""
         while self._response is None and (end := head_end(self._received)):
             head, self._received = read_response(self._received[:end]), self._received[end:]
             if head.status >= 200:
@@ -259,7 +255,6 @@ class Exchange:
         self._pass_on(out, received)
 
     def _pass_on(self, out: bytes, data: bytes) -> None:
-        """Send `out` and then a piece of the response body to the client."""
         body = self._response_body
         payload, rest = body.feed(data) if data and not body.done else (b"", data)
         if self._sample is not None and len(self._sample) < SEARCHED_MAX:
@@ -274,7 +269,6 @@ class Exchange:
             self._finish(reusable=not rest and is_reusable(self._response, body) and self.body.done)
 
     def _finish(self, *, reusable: bool) -> None:
-        """Finish after the complete response."""
         upstream = self._upstream
         if upstream is None or self._done is None or self._done.done():
             return
@@ -292,7 +286,6 @@ class Exchange:
             self._done.set_exception(error)
 
     def _judge(self, head: ResponseHead) -> Outcome:
-        """Return what the response says about the proxy."""
         retry_after = head.values(b"retry-after")
         url = b"http://" + self._to.authority.encode() + self._path
         return judge(
@@ -306,7 +299,6 @@ class Exchange:
         )
 
     def _decode_sample(self, head: ResponseHead) -> bytes:
-        """Return the start of the body, decompressed if possible."""
         if not self._sample:
             return b""
         sample = bytes(self._sample)

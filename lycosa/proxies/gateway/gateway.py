@@ -17,16 +17,14 @@ from lycosa.proxies.gateway.routing import GatewayContext
 
 BACKLOG = 1_024
 RENEW_S = 5.0
-"""Seconds between checks for leases that must be renewed."""
 
 POLL_S = 0.01
-"""Seconds between checks whether all clients have disconnected."""
 
 log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """See the module. Implements `ClientOwner`. It listens at `address`; `note` says who may connect."""
+    """A gateway that listens at `address`, as a `ClientOwner`. `note` says who may connect."""
 
     def __init__(self, context: GatewayContext, address: tuple[str, int]) -> None:
         self.context = context
@@ -58,7 +56,7 @@ class Gateway:
         self.context.counts.clients = len(self._clients)
 
     async def check_timeouts(self) -> None:
-        """Check the timeouts of all connections every SWEEP_S, until cancelled."""
+        """Runs until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_S)
@@ -69,7 +67,7 @@ class Gateway:
             self.context.idle_connections.close_expired(now)
 
     async def renew_leases(self) -> None:
-        """Renew leases until cancelled. If the store is unreachable, try again after RENEW_S."""
+        """Runs until cancelled, also while the store is unreachable."""
         while True:
             await asyncio.sleep(RENEW_S)
             try:
@@ -83,7 +81,8 @@ class Gateway:
         self.on_fast_stop()
 
     async def stop(self) -> None:
-        """Wait for open requests and tunnels during the grace period, close all connections, and release the leases."""
+        """Wait for open requests and tunnels during the grace period, then close all connections and release the
+        leases."""
         self.stopping = True
         loop = asyncio.get_running_loop()
         grace_end = loop.time() + self.context.limits.grace_s
@@ -101,7 +100,7 @@ class Gateway:
 
 @asynccontextmanager
 async def run_gateway(context: GatewayContext, listener: socket.socket) -> AsyncIterator[Gateway]:
-    """Run a gateway on a listening socket for the duration of the block."""
+    """Run a gateway on a listening socket."""
     gateway = Gateway(context, listener.getsockname()[:2])
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: ClientConnection(gateway), sock=listener, backlog=BACKLOG)
@@ -121,7 +120,7 @@ def open_listener(bind: str, *, has_accounts: bool) -> socket.socket:
     """Return a socket that listens at ADDRESS:PORT, on loopback if ADDRESS is empty.
 
     Clients on other machines need an account: scanners find an open proxy within hours, and its owner is liable for
-    abuse. Raises `UsageError` for an invalid address, and the errors of `listening.open_listener`.
+    abuse. Raises `UsageError`, and the errors of `listening.open_listener`.
     """
     address, _, port = bind.rpartition(":")
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):

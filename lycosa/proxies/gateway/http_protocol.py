@@ -18,13 +18,13 @@ from lycosa.proxies.gateway.responses import LEASE_FIELD, encode_own_response, e
 from lycosa.proxies.gateway.routing import GatewayContext, run_attempts
 
 REFUSALS_MAX = 5
-"""Maximum number of refused requests, such as wrong logins; then the connection is closed."""
+"""Refused requests, such as wrong logins, after which the connection is closed."""
 
 TUNNEL_OPENED = b"HTTP/1.1 200 Connection established\r\n"
 
 
 class HttpProtocol:
-    """See the module. Implements `ClientProtocol`. Handles one request at a time; pipelined requests are buffered."""
+    """The `ClientProtocol` for HTTP. Handles one request at a time; pipelined requests are buffered."""
 
     def __init__(self, client: ClientTransport, context: GatewayContext) -> None:
         self._client = client
@@ -98,7 +98,7 @@ class HttpProtocol:
             self._client.close()
 
     def _start_request(self, head: RequestHead, rest: bytes) -> None:
-        """Start a request. If this raises, it is unknown where the next request starts: close the connection."""
+        """If this raises, the connection must be closed: it is unknown where the next request starts."""
         body = request_body_reader(head)
         if any(each != b"100-continue" for each in elements(head.values(b"expect"))):
             raise BadMessage("Expect: only 100-continue is supported", 417)
@@ -115,12 +115,12 @@ class HttpProtocol:
                 self._refuse(error, body, rest)
                 return
             if head.method == b"CONNECT":
-                return  # `rest` was passed to the tunnel
+                return  # the tunnel has `rest`
         if rest:
             self.on_data(rest)
 
     def _forward(self, head: RequestHead, body: BodyReader, rest: bytes) -> None:
-        """Forward a request, or open a tunnel. Raises `Forbidden`, `BadMessage`."""
+        """Raises `Forbidden`, `BadMessage`."""
         user = self._context.accounts.log_in_basic(head.values(b"proxy-authorization"))
         if head.method == b"CONNECT":
             self._client.open_tunnel(user, parse_authority(head.target), rest, self._opened, self._failed)
@@ -133,7 +133,7 @@ class HttpProtocol:
         self._client.start(self._run_exchange(self._exchange, user, to))
 
     def _refuse(self, error: Forbidden, body: BodyReader, rest: bytes) -> None:
-        """Refuse a request. Close the connection if its body is incomplete, or after REFUSALS_MAX refusals."""
+        """Close the connection if the body is incomplete, or after REFUSALS_MAX refusals."""
         self._refusals += 1
         self._keep_alive = self._keep_alive and body.done and self._refusals < REFUSALS_MAX
         self._send_error(error)
@@ -179,7 +179,7 @@ class HttpProtocol:
         self._client.send(encode_own_response(status, f"{error_text(error)}\n", close=not self._keep_alive))
 
     def _abandon_body(self, error: BadMessage) -> None:
-        """End a request with an invalid body. Close the connection: it is unknown where the next request starts."""
+        """End a request with an invalid body, and the connection: it is unknown where the next request starts."""
         self._keep_alive = False
         if self._exchange is not None:
             self._exchange.fail(error)
@@ -197,7 +197,7 @@ class OwnRequest:
         self.content = bytearray()
 
     def feed(self, data: bytes) -> bytes:
-        """Read a part of the body, and return the bytes after the end of the body. Raises `BadMessage`."""
+        """Return the bytes after the end of the body. Raises `BadMessage`."""
         payload, rest = self.body.feed(data)
         self.content += payload
         if len(self.content) > REPORT_MAX:

@@ -1,4 +1,4 @@
-"""The leases of a gateway: one for each request or tunnel; concurrent requests and tunnels of a session share a lease.
+"""The leases of a gateway: one for each request or tunnel, or one for all concurrent uses by a session.
 
 A lease is renewed while it is in use, and released with an outcome for each use. Reports of clients are outcomes, too.
 A bad report ends the lease and its tunnels at once, so the next request of the session gets another proxy. A bad report
@@ -28,14 +28,13 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool
 
 ENDED_MAX = 10_000
 REPORT_WINDOW_S = 300.0
-"""Seconds for which clients may report on an ended lease. At most ENDED_MAX ended leases are remembered."""
+"""Clients may report on an ended lease for so long. At most ENDED_MAX ended leases are remembered."""
 
 LATE_BAN_S = 300.0
-"""Duration of the ban, in seconds, after a late report that gives no duration."""
+"""Duration of the ban after a late report that gives none."""
 
 OUTCOMES_MAX = 10_000
-"""Number of outcomes of one lease after which only bad ones are kept. A session that never pauses keeps the same lease,
-so the number of its outcomes would grow without limit."""
+"""Beyond it only bad outcomes of a lease are kept: a session that never pauses keeps its lease."""
 
 RENEWALS = 3
 """A lease is renewed after 1 / RENEWALS of its duration."""
@@ -67,7 +66,6 @@ class GatewayLease:
     on_end: set[Callable[[], None]] = field(default_factory=set)
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Keep an outcome. After OUTCOMES_MAX outcomes, keep it only if it is bad."""
         if len(self.outcomes) < OUTCOMES_MAX or outcome.blame in BAD:
             self.outcomes.append(outcome)
 
@@ -78,7 +76,7 @@ class GatewayLease:
 
 
 class GatewayLeases:
-    """See the module. `now` returns unix seconds, from the same clock as in the pool."""
+    """The leases of a gateway. `now` returns unix seconds, from the pool's clock."""
 
     def __init__(self, pool: ProxyPool, limits: Limits, counts: GatewayCounts, now: Callable[[], float]) -> None:
         self._pool = pool
@@ -99,7 +97,7 @@ class GatewayLeases:
         return len(self._active)
 
     async def acquire(self, user: GatewayUser, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
-        """Return a lease for one use. Call `release` after the use. Raises `NoProxy`, `StateError`."""
+        """Call `release` after the use. Raises `NoProxy`, `StateError`."""
         session = self._sticky_sessions.session(user, self._now())
         request = ProxyRequest(user.tags, session, avoid) if user.tags or session or avoid else ANY
         client_session = (user.account, user.session, target)
@@ -111,7 +109,7 @@ class GatewayLeases:
         return lease
 
     async def release(self, lease: GatewayLease, outcome: Outcome | None = None) -> None:
-        """End one use with this outcome (None: unknown). After the last use, or a bad outcome, end the lease."""
+        """End one use with this outcome (None: unknown). The last use, or a bad outcome, ends the lease."""
         lease.use_count -= 1
         if outcome is not None:
             self._counts.outcomes[outcome.blame] += 1
@@ -121,7 +119,7 @@ class GatewayLeases:
             await self._end(lease)
 
     async def report(self, user: GatewayUser, report: ClientReport) -> str:
-        """Apply a client's report, and return the result. Raises `Forbidden` (404) if the client has no such lease."""
+        """Return the result of a client's report. Raises `Forbidden` (404) if the client has no such lease."""
         lease = self._find(user, report)
         outcome = report.to_outcome()
         self._counts.reports += 1
@@ -133,7 +131,7 @@ class GatewayLeases:
         return "accepted"
 
     async def renew(self) -> None:
-        """Renew the leases that expire soon. End the leases that the pool has taken back, and their tunnels."""
+        """Renew the leases that expire soon. End those that the pool has taken back, and their tunnels."""
         soon = self._now() + self._limits.lease_s * (RENEWALS - 1) / RENEWALS
         for lease in [each for each in self._active.values() if each.proxy_lease.deadline <= soon]:
             if not lease.use_count:  # its client disconnected during the acquire
@@ -161,14 +159,14 @@ class GatewayLeases:
     async def _acquire_shared(
         self, client_session: ClientSession, request: ProxyRequest, key: SessionKey
     ) -> GatewayLease:
-        """Return the lease of a session. If there is none, acquire one, or wait for the acquire in progress."""
+        """Return the lease of a session, a new one if needed. Concurrent calls share one acquire."""
         lease = self._sessions.get(key)
         while lease is None or lease.ended:
             pending = self._pending.get(key)
             if pending is None:
                 pending = self._pending[key] = asyncio.create_task(self._acquire(client_session, request, key))
                 pending.add_done_callback(lambda task: self._on_acquired(key, task))
-            lease = await asyncio.shield(pending)  # if this client disconnects, others may still wait for the lease
+            lease = await asyncio.shield(pending)  # other clients may wait for the same lease
         return lease
 
     def _on_acquired(self, key: SessionKey, task: asyncio.Task[GatewayLease]) -> None:
@@ -201,7 +199,6 @@ class GatewayLeases:
         return lease
 
     async def _end(self, lease: GatewayLease) -> None:
-        """Release a lease to the pool, and end its remaining uses."""
         self._mark_ended(lease)
         try:
             if not await self._pool.release(lease.proxy_lease, lease.outcomes):
@@ -235,13 +232,13 @@ class GatewayLeases:
         return lease
 
     async def _report_late(self, lease: GatewayLease, outcome: Outcome) -> str:
-        """Apply a report on an ended lease. A bad report bans the proxy; any other report does not change the pool."""
+        """Apply a report on an ended lease. Only a bad report changes the pool: it bans the proxy."""
         lease.choice.end([*lease.outcomes, outcome])
         if any(each.blame in BAD for each in lease.outcomes):
             return "late, already known"
         if outcome.blame not in BAD:
             return "late"
-        # Ban the proxy for this target only: a late report is too unreliable to ban it for all targets.
+        # For this target only: a late report is too unreliable for a ban everywhere.
         ban_s = outcome.rest_s if outcome.rest_s is not None else LATE_BAN_S
         proxy_lease = lease.proxy_lease
         await self._pool.ban(proxy_lease.target, proxy_lease.proxy.key, self._now() + ban_s, outcome.reason)

@@ -24,7 +24,7 @@ TEXT = "text/plain; charset=utf-8"
 def encode_own_response(
     status: int, text: str, content_type: str = TEXT, *, close: bool, head_only: bool = False
 ) -> bytes:
-    """Return an encoded response. Errors have the header `X-Proxy-Error`, which error responses of a site lack."""
+    """Return a response. Errors have the header `X-Proxy-Error`, which error responses of a site lack."""
     body = text.encode("utf-8", "replace")
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     if status in CHALLENGES:
@@ -50,7 +50,7 @@ def status_of(error: LycosaError) -> int:
 
 
 def error_text(error: LycosaError) -> str:
-    """Return the body of the response to an error: one line."""
+    """Return the one-line body of the response to an error."""
     if isinstance(error, BadResponse):
         return f"bad answer: {error}"
     return f"no answer: {error}" if isinstance(error, FetchError) else str(error)

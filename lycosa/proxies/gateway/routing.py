@@ -23,10 +23,10 @@ from lycosa.proxies.gateway.upstream import Dialer, IdleConnections
 
 @dataclass(frozen=True)
 class GatewayContext:
-    """See the module. `target_of(host)` returns the target of a request whose user name has no `site`.
+    """What all clients of a gateway share. `target_of(host)` returns the target of a request whose user name has no
+    `site`.
 
-    `rules_of(target)` returns the outcome rules of a target. `now` returns unix seconds, from the same clock as in the
-    pool.
+    `rules_of(target)` returns the outcome rules of a target. `now` returns unix seconds, from the pool's clock.
     """
 
     limits: Limits
@@ -53,13 +53,12 @@ class ProxyTask(Protocol):
         """Run the task with the leased proxy. Raises `FetchError`."""
 
     def can_repeat(self) -> bool:
-        """Return whether the task can be repeated with another proxy."""
+        """With another proxy."""
 
 
 class Route(NamedTuple):
-    """The route to a destination. `address`: the resolved address, or "". `pinned`: proxies get the address, not the
-    name.
-    """
+    """The route to a destination. `address`: the resolved address, or "". `pinned`: proxies get it instead of the
+    name."""
 
     to: Destination
     address: str = ""
@@ -67,7 +66,7 @@ class Route(NamedTuple):
 
 
 async def destination_for(context: GatewayContext, route: Route, proxy: Proxy) -> Destination:
-    """Return the destination to send to a proxy: an address if it is pinned or the proxy needs one, else the name."""
+    """Return what to send to a proxy: an address if it is pinned or the proxy needs one, else the name."""
     if route.to.is_address or not (route.pinned or proxy.scheme in ADDRESS_SCHEMES):
         return route.to
     return Destination(route.address or await _resolve(context, route.to), route.to.port)

@@ -13,7 +13,7 @@ from lycosa.proxies.gateway.routing import GatewayContext
 
 
 class SocksProtocol:
-    """See the module. Implements `ClientProtocol`."""
+    """The `ClientProtocol` for SOCKS 5."""
 
     def __init__(self, client: ClientTransport, context: GatewayContext) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class SocksProtocol:
         if read is None:
             return 0
         methods, size = read
-        if socks.LOGIN in methods:  # even without accounts, because the user name may contain options such as a session
+        if socks.LOGIN in methods:  # even without accounts: the user name may contain options such as a session
             method, self._step = socks.LOGIN, self._read_login
         elif socks.NO_LOGIN in methods and not self._context.accounts:
             method, self._step = socks.NO_LOGIN, self._read_request

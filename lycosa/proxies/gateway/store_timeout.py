@@ -9,7 +9,7 @@ from typing import TypeVar
 from lycosa.core.errors import StateError
 
 STORE_TIMEOUT_S = 8.0
-"""Timeout for the store, in seconds, in addition to the time that the call itself may wait for a proxy."""
+"""In seconds, in addition to the time that the call itself may wait for a proxy."""
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """One tunnel: a connection to a host through a proxy, joined with the client's connection until both have ended.
 
-The gateway does not see the responses in a tunnel. If bytes came back, the proxy works, but that says nothing about the
+The gateway does not see the responses in a tunnel. If bytes came back, the proxy works; nothing is known about the
 site. If the client sent bytes and none came back, the outcome is a miss. The client must report all other outcomes.
 """
 
@@ -21,7 +21,7 @@ HALF_CLOSED_IDLE_S = 60.0
 
 
 class Tunnel:
-    """Implements `ProxyTask` and `UpstreamListener`; see the module.
+    """One tunnel, as a `ProxyTask` and `UpstreamListener`.
 
     `on_open(lease)` returns the reply to the client, and the bytes that the client has sent so far.
     """
@@ -42,7 +42,6 @@ class Tunnel:
         self._counted = (0, 0)
 
     async def attempt(self, lease: GatewayLease, route: Route) -> Outcome | None:
-        """Open the tunnel, and wait for its end."""
         proxy = lease.proxy_lease.proxy
         to = await destination_for(self._context, route, proxy)
         upstream, received = await self._context.dialer.connect_through(proxy, to)
@@ -75,7 +74,6 @@ class Tunnel:
         return Outcome(Blame.NOBODY, "", None, upstream.latency_s)
 
     def on_close(self, how: str) -> None:
-        """Close the client's connection after all data is written."""
         self._client.transport.close()
         self.finish()
 
@@ -86,17 +84,15 @@ class Tunnel:
         """Does nothing: the joined connections pause each other."""
 
     def finish(self) -> None:
-        """End the task, because one side is closed."""
         if not self._ended.done():
             self._ended.set_result(None)
 
     def abort(self) -> None:
-        """Close the tunnel at once."""
         self._client.transport.abort()
         self.finish()
 
     def count_traffic(self) -> bool:
-        """Count the bytes since the last call. Return whether there were any."""
+        """Return whether there was any since the last call."""
         if self._upstream is None:
             return False
         now = (self._client.forwarded, self._upstream.forwarded)
@@ -108,7 +104,7 @@ class Tunnel:
 
     @property
     def idle_timeout_s(self) -> float:
-        """The maximum idle time, in seconds. It is shorter if one side is closed: the other may have vanished, too."""
+        """Shorter if one side is closed: the other may have vanished, too."""
         limit_s = self._context.limits.tunnel_idle_s
         is_half_closed = self._client.at_eof or (self._upstream is not None and self._upstream.at_eof)
         return min(HALF_CLOSED_IDLE_S, limit_s) if is_half_closed else limit_s

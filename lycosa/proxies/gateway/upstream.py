@@ -17,10 +17,10 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.connection import BufferedConnection
 
 UpstreamKey = tuple[str, str]
-"""The key of a proxy, and the host and port to which it has opened a tunnel; "" if it takes requests for any host."""
+"""The key of a proxy, and the host and port of its tunnel; "" if it takes requests for any host."""
 
 FLUSH_TIMEOUT_S = 10.0
-"""Maximum time, in seconds, for a proxy to read the last bytes of a tunnel."""
+"""Time for a proxy to read the last bytes of a tunnel."""
 
 NOT_REACHED = "proxy not reached"
 
@@ -51,7 +51,7 @@ class Upstream(BufferedConnection):
     def on_data(self, data: bytes) -> None:
         if self._listener is not None:
             self._listener.on_data(data)
-        else:  # bytes received on an idle connection would become part of the next response
+        else:  # bytes on an idle connection would become part of the next response
             self.abort()
 
     def eof_received(self) -> bool:
@@ -67,18 +67,16 @@ class Upstream(BufferedConnection):
             self._listener.on_writable(is_writable=is_writable)
 
     def listen(self, listener: UpstreamListener | None) -> None:
-        """Set the listener of this connection."""
         self._listener = listener
 
     def set_idle(self, now: float, on_end: Callable[[Upstream], None]) -> None:
-        """Mark the connection as idle. `on_end` is called if the connection ends before `set_busy`."""
+        """`on_end` is called if the connection ends before `set_busy`."""
         self._listener = None
         self.idle_since = now
         self.latency_s, self.is_reused = None, True
         self._on_idle_end = on_end
 
     def set_busy(self) -> None:
-        """Mark the connection as in use."""
         self._on_idle_end = None
 
     def abort(self) -> None:
@@ -104,8 +102,6 @@ class Upstream(BufferedConnection):
 
 
 class _HandshakeListener:
-    """Runs a handshake, and sets `done` at its end."""
-
     def __init__(self, upstream: Upstream, handshake: Handshake, done: asyncio.Future[None]) -> None:
         self._upstream = upstream
         self._handshake = handshake
@@ -143,7 +139,7 @@ class Dialer:
         self._tls = tls
 
     async def connect(self, proxy: Proxy) -> Upstream:
-        """Connect to a proxy. Raises `ProxyFailed`."""
+        """Raises `ProxyFailed`."""
         start = perf_counter()  # loop time does not advance within one iteration of the loop
         tls = None
         if proxy.scheme == "https":
@@ -164,7 +160,7 @@ class Dialer:
         return upstream
 
     async def connect_through(self, proxy: Proxy, to: Destination) -> tuple[Upstream, bytes]:
-        """Connect to a host through a proxy. Return the paused connection and its first bytes. Raises `ProxyFailed`."""
+        """Return the paused connection to a host, and its first bytes. Raises `ProxyFailed`."""
         handshake = handshake_for(proxy, to)
         upstream = await self.connect(proxy)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -193,7 +189,6 @@ class IdleConnections:
         return len(self._idle)
 
     def take(self, key: UpstreamKey) -> Upstream | None:
-        """Remove and return an idle connection; None if there is none."""
         waiting = self._by_key.get(key)
         if not waiting:
             return None
@@ -202,9 +197,9 @@ class IdleConnections:
         return upstream
 
     def add(self, upstream: Upstream, now: float) -> None:
-        """Keep a connection, or close it if IDLE_PER_PROXY_MAX connections are already kept for its key.
+        """Keep a connection, or close it if IDLE_PER_PROXY_MAX are kept for its key.
 
-        Beyond IDLE_CONNECTIONS_MAX in total, the connection that has been idle for the longest is closed.
+        Beyond IDLE_CONNECTIONS_MAX in total, the one that has been idle for the longest is closed.
         """
         if upstream.closed or len(self._by_key.get(upstream.key, ())) >= IDLE_PER_PROXY_MAX:
             upstream.abort()

@@ -10,11 +10,10 @@ from lycosa.proxies.ports import ProxyLease
 log = logging.getLogger(__name__)
 
 LOG_INTERVAL_S = 60.0
-"""Minimum time between two warnings."""
 
 
 class LateReleases:
-    """Logs late releases, at most once per LOG_INTERVAL_S. Each warning has the number since the previous one."""
+    """Logs late releases. Each warning has the number since the previous one."""
 
     def __init__(self) -> None:
         self._logged_at = -LOG_INTERVAL_S

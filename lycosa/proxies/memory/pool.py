@@ -25,7 +25,7 @@ EVERYWHERE = frozenset({Blame.PROXY, Blame.UNFIT})
 
 
 class LocalPool:
-    """See `proxies.ports.ProxyPool`. The state is lost with the process, unless the caller stores `pool`."""
+    """A `ProxyPool` in memory. The state is lost with the process, unless the caller stores `pool`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class LocalPool:
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
         refuse_bad_count(count, request)
-        # If others are waiting, a new caller must not overtake them.
+        # A new caller must not overtake waiting ones.
         grants = Wait(None) if target in self._queues else self._acquire(target, count, request, lease_s)
         if isinstance(grants, Wait):
             waiter = Waiter(count, request, lease_s, asyncio.get_running_loop().create_future())
@@ -156,7 +156,7 @@ class LocalPool:
                 return grants
             raise NoProxy(self._why_none(target, waiter.count, waiter.request, wait_s)) from None
         except asyncio.CancelledError:
-            for grant in waiter.grants():  # the caller was cancelled, and will not use its grants
+            for grant in waiter.grants():  # the cancelled caller will not use its grants
                 self._release(target, grant.token, ())
             raise
         finally:

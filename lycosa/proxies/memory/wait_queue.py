@@ -12,7 +12,7 @@ from lycosa.proxies.core.pool.target import Grant, ProxyRequest, Wait
 
 CLOSED = "the pool is closed"
 WAITING_MAX = 100_000
-"""Maximum number of callers waiting for one target."""
+"""For one target."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +30,7 @@ class Waiter:
         return self.count == 1 and not (self.request.tags or self.request.session or self.request.avoid)
 
     def grants(self) -> list[Grant]:
-        """Return the grants of this caller; empty before it has any."""
+        """Empty before this caller has any."""
         done = self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
         return self.granted.result() if done else []
 
@@ -48,7 +48,7 @@ class WaitQueue:
         return len(self._waiting)
 
     def join(self, waiter: Waiter) -> None:
-        """Append a caller. Raises `UsageError` if the queue is full."""
+        """Raises `UsageError` if the queue is full."""
         if len(self._waiting) >= WAITING_MAX:
             raise UsageError(f"{WAITING_MAX:,} callers are already waiting for a proxy: make fewer concurrent requests")
         self._waiting.append(waiter)
@@ -58,7 +58,7 @@ class WaitQueue:
             self._waiting.remove(waiter)
 
     def serve(self) -> None:
-        """Lease free proxies to the callers in order. Set a timer for the time at which more proxies may be free."""
+        """Lease free proxies to the callers in order. Set a timer for the time at which more may be free."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -78,14 +78,13 @@ class WaitQueue:
                 continue
             left.append(waiter)
             at = answer.at if at is None else min(at, answer.at or at)
-            if waiter.is_plain:  # this caller accepts any proxy, so none is free for the callers behind it
+            if waiter.is_plain:  # so none is free for the callers behind it
                 break
         self._waiting.extendleft(reversed(left))
         if self._waiting and at is not None:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, at - self._now()), self.serve)
 
     def close(self, error: Exception) -> None:
-        """Fail all waiting callers."""
         if self._timer is not None:
             self._timer.cancel()
         for waiter in self._waiting:

@@ -1,7 +1,7 @@
 """Calls to the two scripts of a pool on Redis.
 
-Calls for one target are batched: calls made during a round trip are sent together in the next one. So a busy process
-makes few round trips, and the script reads and writes the state of the target once for many calls.
+Calls for one target are batched: calls made during a round trip are sent together in the next one. A busy process
+therefore makes few round trips, and the script reads and writes the state of the target once for many calls.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lycosa.proxies.redis.scripts import POOL_KEYS, POOL_SCRIPT, TARGET_SCRIPT, 
 from lycosa.proxies.redis.target_script import TargetCall, decode_answers, encode_calls
 
 BATCH_MAX = 32
-"""Maximum number of calls in one round trip; calls that must go together may exceed it."""
+"""Calls in one round trip; calls that must go together may exceed it."""
 
 TRIPS_MAX = 2
-"""Maximum number of concurrent round trips for one target. A second round trip starts only with a full batch.
-The process handles the answers to one batch while the server executes the next one."""
+"""Concurrent round trips for one target. A second one starts only with a full batch: the process handles the answers to
+one batch while the server executes the next."""
 
 CONNECTIONS_MAX = 64
-"""Maximum number of concurrent round trips of the process."""
+"""Concurrent round trips of the process."""
 
 
 class PoolCalls:
@@ -42,7 +42,7 @@ class PoolCalls:
         self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
 
     async def call_target(self, target: str, call: TargetCall) -> Any:
-        """Return the answer to one call for a target. Raises `StateError`."""
+        """Raises `StateError`."""
         (answer,) = await self.call_target_all(target, [call])
         return answer
 
@@ -62,7 +62,7 @@ class PoolCalls:
         return batcher.add(calls)
 
     async def call_pool(self, command: str, **arguments: Any) -> Any:
-        """Return the answer to a call of the pool script. Raises `StateError`."""
+        """Raises `StateError`."""
         packed = msgspec.msgpack.encode(arguments)
         return msgspec.msgpack.decode(await self._run(POOL_SCRIPT, pool_prefix(self._pool), [command, packed]))
 
@@ -97,11 +97,11 @@ class CallBatcher:
         self._trips: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self.finished = self._loop.create_future()
-        # Start in the next iteration of the loop, to send all calls of this iteration together.
+        # In the next iteration of the loop, to send all calls of this iteration together.
         self._loop.call_soon(self._start_trips)
 
     def add(self, calls: Sequence[TargetCall]) -> asyncio.Future[list[Any]]:
-        """Append calls that must go in the same round trip. The future gets their answers."""
+        """The calls go in the same round trip. The future gets their answers."""
         answers: asyncio.Future[list[Any]] = self._loop.create_future()
         self._pending.append(PendingCalls(calls, answers))
         before, self._count = self._count, self._count + len(calls)

@@ -1,11 +1,10 @@
-"""Removes proxies from a pool on Redis: those that a user names, even leased ones, or those that have been dead for
-long and are not leased.
+"""Removes proxies from a pool on Redis: those that a user names, even leased ones, or unleased ones that have been dead
+for long.
 
 Leases are stored with the targets. On a cluster the targets and the pool may be on different servers, so no atomic step
 can check both. First each target, in one atomic step, forgets the dead proxies that it has not leased. It cannot lease
 them again, because a refill skips dead proxies. Then the pool, in one atomic step, forgets the proxies that are still
-dead. A proxy that a check has revived between the two steps stays in the pool, and later refills add it to targets
-again.
+dead. If a check revives a proxy between the two steps, it stays in the pool, and later refills add it to targets again.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from lycosa.proxies.redis.calls import PoolCalls
 from lycosa.proxies.redis.target_script import TargetScript
 
 SCAN_START = SCAN_END = "0"
-"""The cursor before the first part of the scan, and after the last part."""
+"""Cursors."""
 
 PROXIES_PER_CALL = 500
 
 
 async def remove(calls: PoolCalls, script_of: Callable[[str], TargetScript], keys: Sequence[str]) -> int:
-    """Forget proxies, even leased ones. Return the number of removed proxies. Raises `StateError`."""
+    """Forget proxies, even leased ones. Return how many were removed. Raises `StateError`."""
     count: int = await calls.call_pool("remove", keys=keys)
     for target in await calls.targets():
         for begin in range(0, len(keys), PROXIES_PER_CALL):
@@ -32,10 +31,7 @@ async def remove(calls: PoolCalls, script_of: Callable[[str], TargetScript], key
 
 
 async def forget_dead(calls: PoolCalls, script_of: Callable[[str], TargetScript], kept_s: float) -> list[str]:
-    """Forget proxies that have been dead for at least `kept_s` seconds and are not leased. Return their keys.
-
-    Raises `StateError`.
-    """
+    """Forget unleased proxies that have been dead for `kept_s` seconds. Return their keys. Raises `StateError`."""
     forgotten: list[str] = []
     cursor = SCAN_START
     while True:
@@ -49,10 +45,7 @@ async def forget_dead(calls: PoolCalls, script_of: Callable[[str], TargetScript]
 async def _forget_idle(
     calls: PoolCalls, script_of: Callable[[str], TargetScript], keys: Sequence[str]
 ) -> Sequence[str]:
-    """Make each target forget the proxies that it has not leased.
-
-    Return the keys of the proxies that no target has leased.
-    """
+    """Make each target forget what it has not leased. Return the keys of the proxies that no target has leased."""
     for target in await calls.targets() if keys else ():
         leased = await calls.call_target(target, script_of(target).forget_idle(keys))
         keys = [key for key in keys if key not in leased]

@@ -1,7 +1,7 @@
 """Explains why a pool on Redis would or would not lease a proxy, from the state that the scripts return.
 
-A target on Redis is refilled when a request finds no free proxy. It is also refilled in the background after a lease,
-if more proxies may join.
+A target on Redis is refilled when a request finds no free proxy, and in the background after a lease, if more proxies
+may join.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def explain_target(
     proxies = {key: from_stored(stored) for key, stored, _ in nearest}
     answer = await calls.call_target(target, script_of(policy).explain(request, version))
     snapshot = read_explanation(answer, policy)
-    # A target with a free proxy leases this proxy without a refill. A target without a free proxy is refilled first.
+    # A target with a free proxy leases it without a refill. Any other target is refilled first.
     verdicts = explain(replace(snapshot, is_filled=True), facts, request, now)
     if verdicts and verdicts[0].why is not Why.NEXT:
         verdicts = explain(snapshot, facts, request, now)

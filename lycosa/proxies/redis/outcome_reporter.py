@@ -1,5 +1,6 @@
-"""Reports the outcomes of one process to the pool script, in batches. The pool script stores only what concerns a proxy
-on all targets: latency and failed connections.
+"""Reports the outcomes of one process to the pool script, in batches.
+
+The pool script stores only what concerns a proxy on all targets: latency and failed connections.
 """
 
 from __future__ import annotations
@@ -16,18 +17,17 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 log = logging.getLogger(__name__)
 
 FLUSH_S = 0.2
-"""Interval between two reports, in seconds. An outcome that blames the proxy is sent at once."""
+"""Seconds between two reports. An outcome that blames the proxy is sent at once."""
 
 PROXIES_MAX = 10_000
-"""Maximum number of proxies with unsent outcomes. Outcomes of further proxies are dropped."""
+"""With unsent outcomes. Outcomes of further proxies are dropped."""
 
 OUTCOMES_MAX = 16
-"""Two groups of outcomes are sent for each proxy, each with at most OUTCOMES_MAX: the latest outcomes, and of those
-before them the latest with a latency. Only the first request of a connection has a latency, and so many requests may
-follow it that it is not among the latest outcomes."""
+"""For each proxy, two groups of outcomes are sent, each with at most OUTCOMES_MAX: the latest outcomes, and the latest
+earlier ones with a latency. Only the first request of a connection has a latency, and many requests may follow it."""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
-"""When a proxy has this many unsent outcomes, those that are in neither group are dropped."""
+"""Unsent outcomes of a proxy, beyond which those in neither group are dropped."""
 
 PROXY = Blame.PROXY
 
@@ -43,7 +43,7 @@ class OutcomeReporter:
         self._closing = asyncio.Event()
 
     async def record(self, key: str, outcomes: Sequence[Outcome]) -> None:
-        """Add outcomes of one lease. Raises `StateError` if they must be sent at once and sending fails."""
+        """Raises `StateError` if the outcomes must be sent at once and sending fails."""
         recorded = self._outcomes.get(key)
         if recorded is None and len(self._outcomes) < PROXIES_MAX:
             recorded = self._outcomes[key] = []
@@ -57,7 +57,7 @@ class OutcomeReporter:
             self._flushing = asyncio.create_task(self._flush_soon())
 
     async def flush(self) -> None:
-        """Send all outcomes now. Raises `StateError`."""
+        """Raises `StateError`."""
         recorded, self._outcomes = self._outcomes, {}
         for outcomes in recorded.values():
             _drop_old(outcomes)

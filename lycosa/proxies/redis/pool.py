@@ -1,7 +1,7 @@
 """A pool of proxies on Redis, shared by many processes. Each acquire and each release is one call of a script.
 
-A call whose answer was lost is repeated, although the server may have executed it. After a repeated acquire, nobody
-uses the first lease, and it expires. A repeated release gets the same answer as a release that came too late.
+A call whose answer was lost is repeated, although the server may have executed it. After a repeated acquire, the first
+lease expires unused. A repeated release gets the same answer as a release that came too late.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from lycosa.proxies.views import (
 )
 
 CACHED_MAX = 100_000
-"""Maximum number of proxies, with their logins, that a process caches. Other proxies are read from the server."""
+"""Proxies, with their logins, that a process caches. Others are read from the server."""
 
 ANSWER_MAX_S = 5.0
-"""Time, in seconds, to wait for the server's answer if the caller's `wait_s` is shorter."""
+"""Seconds to wait for the server's answer if the caller's `wait_s` is shorter."""
 
 WHY_MAX_S = 2.0
-"""Maximum time, in seconds, to find out why a request got no proxy."""
+"""Time to find out why a request got no proxy."""
 
 
 class RedisPool:
-    """See `proxies.ports.ProxyPool`. Create it with `redis_pool`."""
+    """A `ProxyPool` on Redis. Create it with `redis_pool`."""
 
     def __init__(
         self,
@@ -199,11 +199,9 @@ class RedisPool:
         return await explain_target(self._calls, self._policy_of(target), target, request, self._now(), self._proxy)
 
     async def exists(self) -> bool:
-        """Return whether the server has a pool of this name."""
         return bool((await self._calls.call_pool("versions"))[0])
 
     async def create(self) -> None:
-        """Create the pool if it does not exist."""
         await self._calls.call_pool("create")
 
     async def close(self) -> None:
@@ -259,7 +257,6 @@ class RedisPool:
         return AcquireAnswers([answer for answer, _ in answers], is_filled)
 
     def _give_back(self, target: str, grants: Sequence[Grant]) -> None:
-        """Release grants whose caller was cancelled or has given up."""
         for grant in grants:
             returning = self._calls.call_target_all(
                 target, [self._script(target).release(grant.token, (), self._draw())]
@@ -273,11 +270,10 @@ class RedisPool:
             self._wake(target, 1)
 
     def _cached_lease(self, target: str, grant: Grant, request: ProxyRequest) -> ProxyLease | None:
-        """Return the lease, or None if its proxy is not cached."""
         proxy = self._cached.get(grant.key)
         if proxy is None:
             return None
-        if request.tags and not request.tags.items() <= proxy.tags.items():  # another process changed the proxy's tags
+        if request.tags and not request.tags.items() <= proxy.tags.items():  # another process changed the tags
             del self._cached[grant.key]
             return None
         return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.drawn_from)
@@ -303,7 +299,7 @@ class RedisPool:
         self._cached.update((each.key, each) for each in proxies)
 
     async def _add_member(self, target: str, key: str) -> bool:
-        """Add a proxy to a target, whatever the proxy's latency. Return False if there is no such proxy."""
+        """Add a proxy to a target, whatever the proxy's latency. Return False for an unknown proxy."""
         facts = facts_of(await self._calls.call_pool("facts", keys=[key], target=target))
         if facts:
             await self._calls.call_target(target, self._script(target).learn(facts))
@@ -316,13 +312,12 @@ class RedisPool:
         await self._update_targets(facts_of(await self._calls.call_pool("record", reports=reports)))
 
     async def _update_targets(self, facts: Mapping[str, ProxyFacts]) -> None:
-        """Send new facts of proxies to all targets."""
         if facts:
             for target in await self._calls.targets():
                 await self._calls.call_target(target, self._script(target).update(facts))
 
     async def _update_all(self) -> None:
-        """Send to each target the facts of all its members, because tiers have changed."""
+        """Send to each target the facts of its members, because tiers have changed."""
         for target in await self._calls.targets():
             members = (await self._state(target)).members
             facts = facts_of(await self._calls.call_pool("facts", keys=list(members)))
@@ -339,7 +334,7 @@ class RedisPool:
         return why_none(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _wake(self, target: str | None = None, released: int = REQUESTS_MAX) -> None:
-        """Make the waiting callers of this process ask the server again. `target` is None for all targets."""
+        """Make the waiting callers of this process ask the server again. `target`: None for all."""
         some = self._queues.values() if target is None else [self._queues.get(target, {})]
         for queues in some:
             for queue in queues.values():
@@ -358,7 +353,7 @@ async def redis_pool(
     now: Callable[[], float] | None = None,
     draw: Callable[[], float] = clock.chance,
 ) -> RedisPool:
-    """Return the pool named `name`. `now` returns the time (unix seconds); the default is the server's clock.
+    """Return the pool named `name`. `now` returns unix seconds; the default is the server's clock.
 
     Raises `UsageError` for a bad address or a refused login, `StateError` if the server is unreachable or unsuitable.
     """

@@ -37,7 +37,7 @@ class Refiller:
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def refresh(self) -> None:
-        """Read the versions of the pool, if the last read was more than REFRESH_S ago. Raises `StateError`."""
+        """Read the versions, unless the last read was within REFRESH_S. Raises `StateError`."""
         if time.monotonic() - self._refreshed_at > REFRESH_S:
             self._refreshed_at = time.monotonic()
             self.version, facts_version = await self._calls.call_pool("versions")
@@ -46,15 +46,15 @@ class Refiller:
             self._facts_version = facts_version
 
     def refresh_next(self) -> None:
-        """Make the next `refresh` read the versions, even if the last read was within REFRESH_S."""
+        """Make the next `refresh` read the versions."""
         self._refreshed_at = 0.0
 
     async def refill(self, target: str, request: ProxyRequest) -> None:
-        """Fill a target with proxies for a kind of request. Concurrent calls share one task. Raises `StateError`."""
+        """Concurrent calls share one task. Raises `StateError`."""
         await asyncio.shield(self.start(target, request))
 
     def start(self, target: str, request: ProxyRequest) -> asyncio.Task[None]:
-        """Start a task that fills a target, or return the running one. A failure is logged."""
+        """Start a refill, or return the running one. A failure is logged."""
         target_and_kind = target, kind_of(request)
         task = self._tasks.get(target_and_kind)
         if task is None:
@@ -73,7 +73,7 @@ class Refiller:
             log.warning("%s was not refilled with proxies: %s", target_and_kind[0], error)
 
     async def _refill(self, target: str, request: ProxyRequest) -> None:
-        """Add fitting proxies, lowest latency first, until the target has `policy.members` usable members."""
+        """Add fitting proxies, lowest latency first, until `policy.members` are usable."""
         policy = self._policy_of(target)
         script = script_of(policy)
         keys, usable = await self._calls.call_target(target, script.members(request))

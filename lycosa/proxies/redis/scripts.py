@@ -1,7 +1,7 @@
 """The two Lua scripts of a pool on Redis, and their keys: one script for all proxies, one for the members of a target.
 
-Both scripts use the constants of the pool in memory. POOL_KEYS and TARGET_KEYS map the names used in the scripts to the
-names of the stored keys. The stored names are short, because each target has its own set of keys.
+Both scripts use the constants of the pool in memory. POOL_KEYS and TARGET_KEYS map the names used in the scripts to
+stored keys, which are short because each target has its own set.
 """
 
 from __future__ import annotations

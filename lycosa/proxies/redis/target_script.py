@@ -18,7 +18,6 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 POLICY_FIELDS = frozenset(
     ("concurrency", "delay_s", "cool_s", "max_cool_s", "max_misses", "max_bans", "sticky_s", "guarded", "members")
 )
-"""The policy fields that the script needs."""
 
 PACKER = msgspec.msgpack.Encoder()
 UNPACKER = msgspec.msgpack.Decoder()
@@ -54,7 +53,7 @@ class TargetScript:
     def acquire(
         self, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None, version: int = 0
     ) -> TargetCall:
-        """Lease one proxy for each draw, or none at all. `read_grants` decodes the answer."""
+        """`read_grants` decodes the answer."""
         lease_s = self._lease_s if lease_s is None else lease_s
         if not (request.tags or request.session or request.avoid):  # the most frequent call should be the smallest
             return self._call("acquire", draws=draws, lease_s=lease_s, version=version)
@@ -67,26 +66,26 @@ class TargetScript:
         return self._call("acquire", draws=draws, lease_s=lease_s, version=version, **wanted)
 
     def renew(self, token: int, lease_s: float | None = None) -> TargetCall:
-        """Set a new deadline. Answer: the deadline, or False if the lease has ended."""
+        """Answer: the new deadline, or False if the lease has ended."""
         return self._call("renew", token=str(token), lease_s=self._lease_s if lease_s is None else lease_s)
 
     def release(self, token: int, outcomes: Sequence[Outcome], draw: float) -> TargetCall:
-        """End a lease. Answer: the key of its proxy, or False if the lease had ended already."""
+        """Answer: the key of the proxy, or False if the lease had ended already."""
         return self._call("release", token=str(token), outcomes=outcomes, draw=draw)
 
     def learn(
         self, facts: Mapping[str, ProxyFacts], request: ProxyRequest | None = None, version: int = 0
     ) -> TargetCall:
-        """Add or update members. With `request`, also mark the target as filled for this kind of request."""
+        """Add or update members. With `request`, mark the target as filled for this kind of request."""
         filled = {} if request is None else {"fills": kind_of(request), "version": version}
         return self._call("learn", facts=facts, **filled)
 
     def update(self, facts: Mapping[str, ProxyFacts]) -> TargetCall:
-        """Update members; facts of other proxies are ignored."""
+        """Facts of proxies that are not members are ignored."""
         return self._call("learn", facts=facts, only_known=True)
 
     def forget(self, key: str) -> TargetCall:
-        """Forget a proxy, even a leased one. Answer: False if it is not a member."""
+        """Answer: False if the proxy is not a member."""
         return self._call("forget", key=key)
 
     def forget_idle(self, keys: Sequence[str]) -> TargetCall:
@@ -94,11 +93,11 @@ class TargetScript:
         return self._call("forget_idle", keys=keys)
 
     def ban(self, key: str, until: float | None, reason: str) -> TargetCall:
-        """Ban a proxy until a time (unix seconds), or for good if None. Answer: False if it is not a member."""
+        """`until`: unix seconds; None: for good. Answer: False if the proxy is not a member."""
         return self._call("ban", key=key, until=until, reason=reason)
 
     def unban(self, key: str) -> TargetCall:
-        """Lift bans and cool-downs. Answer: False if the proxy is not a member."""
+        """Answer: False if the proxy is not a member."""
         return self._call("unban", key=key)
 
     def drop(self) -> TargetCall:
@@ -106,15 +105,15 @@ class TargetScript:
         return self._call("drop")
 
     def members(self, request: ProxyRequest) -> TargetCall:
-        """Read the members. Answer: the keys of all, and the number of usable members with the request's tags."""
+        """Answer: the keys of all members, and the number of usable ones with the request's tags."""
         return self._call("members", tags=dict(request.tags), avoid=())
 
     def state(self) -> TargetCall:
-        """Read the state of the target. `read_state` decodes the answer."""
+        """`read_state` decodes the answer."""
         return self._call("state")
 
     def explain(self, request: ProxyRequest, version: int) -> TargetCall:
-        """Read what is needed to explain a request. `read_explanation` decodes the answer."""
+        """`read_explanation` decodes the answer."""
         return self._call("explain", session=request.session, kind=kind_of(request), version=version)
 
     def _call(self, command: str, **arguments: Any) -> TargetCall:
@@ -123,7 +122,7 @@ class TargetScript:
 
 @lru_cache(1024)
 def script_of(policy: TargetPolicy) -> TargetScript:
-    """Return the `TargetScript` of a policy. It is cached, so that each policy is packed only once."""
+    """Return the cached `TargetScript` of a policy: each policy is packed only once."""
     return TargetScript(policy)
 
 
@@ -176,7 +175,7 @@ def read_state(answer: Any) -> TargetState:
 def _member(key: str, fields: dict[str, Any]) -> ProxyTargetState:
     facts = ProxyFacts(
         fields.pop("known_latency_s", None),
-        0.0,  # a member stores one cool-down time, which either the pool or the target has set
+        0.0,  # a member stores one cool-down time, set by the pool or the target
         fields.pop("dead"),
         fields.pop("exit_ip"),
         fields.pop("tier"),

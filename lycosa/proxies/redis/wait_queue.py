@@ -1,6 +1,5 @@
 """Queues the callers of one process that wait for a proxy of a target on Redis. One call to the server serves many
-callers, in order.
-"""
+callers, in order."""
 
 from __future__ import annotations
 
@@ -17,11 +16,10 @@ from lycosa.proxies.core.pool.target import Grant, Wait
 from lycosa.proxies.memory.wait_queue import WAITING_MAX, Waiter
 
 REQUESTS_MAX = 32
-"""Maximum number of callers in one call to the server."""
+"""Callers in one call to the server."""
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
-"""Bounds, in seconds, of the delay until the next call after the server had no free proxy. Other processes may release
-proxies meanwhile."""
+"""Seconds until the next call after the server had no free proxy: other processes may release some meanwhile."""
 
 CHECK_SHARE = 20
 """The search for timed-out callers takes at most 1/CHECK_SHARE of the time, however many callers wait."""
@@ -33,8 +31,8 @@ NEVER = float("inf")
 class RedisWaiter(Waiter):
     """A waiting caller. Times are loop times.
 
-    The caller waits for a proxy until `wait_until`. The server is asked at least once, even after that time. At
-    `give_up_at` the caller gives up even if the server has not answered.
+    It waits for a proxy until `wait_until`, but the server is asked at least once, even later. At `give_up_at` it gives
+    up even if the server has not answered.
     """
 
     wait_until: float
@@ -42,10 +40,8 @@ class RedisWaiter(Waiter):
 
     @property
     def is_plain(self) -> bool:
-        """Whether this caller accepts any single proxy with the queue's tags.
-
-        If such a caller gets no proxy, no later caller can get a proxy either.
-        """
+        """Whether this caller accepts any single proxy with the queue's tags. If not even it gets a proxy, no later
+        caller can."""
         return self.count == 1 and not self.request.avoid
 
     def fail(self, error: Exception) -> None:
@@ -86,7 +82,7 @@ class RedisWaitQueue:
         self.task = asyncio.create_task(self._serve())
 
     def join(self, waiter: RedisWaiter) -> None:
-        """Append a caller. Raises `UsageError` if the queue is full."""
+        """Raises `UsageError` if the queue is full."""
         if len(self._waiting) >= WAITING_MAX:
             raise UsageError(f"{WAITING_MAX:,} callers are already waiting for a proxy: make fewer concurrent requests")
         self._waiting.append(waiter)
@@ -96,12 +92,11 @@ class RedisWaitQueue:
             self._wakeup.set()
 
     def wake(self, released: int) -> None:
-        """Make the queue ask the server again, because about `released` proxies may have become free."""
+        """Ask the server again: about `released` proxies may have become free."""
         self._released += released
         self._wakeup.set()
 
     def close(self, error: Exception) -> None:
-        """Fail all waiting callers."""
         while self._waiting:
             self._waiting.popleft().fail(error)
         self._wakeup.set()
@@ -116,13 +111,13 @@ class RedisWaitQueue:
             self.on_empty()
 
     def _set_timer(self, when: float) -> None:
-        """Set the timer for the first caller that gives up. One timer for all callers costs less than one for each."""
+        """One timer for all callers costs less than one for each."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(when, self._fail_given_up)
 
     def _fail_given_up(self) -> None:
-        """Raise `TimeoutError` in the callers that give up, including callers in the call in progress."""
+        """Raise `TimeoutError` in the callers that give up, including those in the call in progress."""
         now = self._loop.time()
         self._timer, soonest = None, NEVER
         for waiter in chain(self._requested, self._waiting):
@@ -151,10 +146,8 @@ class RedisWaitQueue:
             await self._pause(waits)
 
     def _next(self) -> list[RedisWaiter]:
-        """Take the callers for the next call.
-
-        If the last call found no free proxy, take about one caller for each proxy released since then.
-        """
+        """Take the callers for the next call: after a call that found no free proxy, about one for each proxy released
+        since."""
         free = min(max(1, self._released), REQUESTS_MAX) if self._none_free else REQUESTS_MAX
         self._released = 0
         self._wakeup.clear()
@@ -168,7 +161,7 @@ class RedisWaitQueue:
         return some
 
     def _hand_out(self, some: Sequence[RedisWaiter], answers: Sequence[list[Grant] | Wait]) -> None:
-        """Pass the grants to their callers. Callers without a grant return to the front of the queue."""
+        """Callers without a grant return to the front of the queue."""
         left = []
         for waiter, answer in zip(some, answers, strict=True):
             if isinstance(answer, Wait):
@@ -180,7 +173,6 @@ class RedisWaitQueue:
         self._waiting.extendleft(reversed(left))
 
     def _fail_late(self) -> None:
-        """Raise `TimeoutError` in the callers whose `wait_until` has passed."""
         now = self._loop.time()
         for waiter in self._waiting:
             if waiter.wait_until <= now:

@@ -1,12 +1,12 @@
-"""Decides how much a proxy reveals about its client: the input is a request that a judge server received through it.
+"""Decides how much a proxy reveals about its client, from a request that a judge received through it.
 
     TRANSPARENT   the judge saw one of our addresses, as the source of the connection or in a header
     ANONYMOUS     it saw no such address, but headers reveal a proxy, or differ from those of a request without a proxy
     ELITE         the request looks like a request without a proxy, from another address
 
-Addresses are compared in canonical form, however a proxy spells them: IPv6 in any form, IPv4 mapped into IPv6, with the
-quotes, brackets and ports of Forwarded (RFC 7239 §6). Only the /64 of IPv6 addresses is compared: machines change their
-addresses within that network (RFC 8981).
+Addresses are compared in canonical form: IPv6 in any spelling, IPv4 mapped into IPv6, with the quotes, brackets and
+ports of Forwarded (RFC 7239 §6). Of IPv6 addresses only the /64 is compared, because machines change their addresses
+within that network (RFC 8981).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 VALUE_MAX = 4096
-"""Maximum number of characters of a header that are searched for addresses."""
+"""Characters of a header that are searched for addresses."""
 
 ADDRESSES = re.compile(r"[0-9A-Fa-f:.]{2,60}(?:%\w{1,15})?")
 PORT_OF_V4 = re.compile(r"(\d+\.\d+\.\d+\.\d+):\d{1,5}")
@@ -29,18 +29,17 @@ PROXY_FIELDS = frozenset({
     "x-remote-ip", "x-remote-addr", "x-cluster-client-ip", "x-bluecoat-via", "x-proxy-id", "x-proxy-connection",
     "x-proxyuser-ip", "x-imforwards", "x-via", "wl-proxy-client-ip", "max-forwards", "cdn-loop", "surrogate-capability",
 })  # fmt: skip
-"""Headers that proxies add, in lower case. All headers that start with x-forwarded also count."""
+"""In lower case. All headers that start with x-forwarded also count."""
 
 
 class Anonymity(StrEnum):
-    """The levels in the table above, in ascending order."""
+    """The levels in ascending order."""
 
     TRANSPARENT = "transparent"
     ANONYMOUS = "anonymous"
     ELITE = "elite"
 
     def reaches(self, least: Anonymity) -> bool:
-        """Return whether this is at least as anonymous as `least`."""
         order = list(Anonymity)
         return order.index(self) >= order.index(least)
 
@@ -55,7 +54,7 @@ class SeenRequest:
 
 
 def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ()) -> Anonymity:
-    """Return the anonymity of a request. `direct` is a request without a proxy; `own` has further addresses of ours."""
+    """Return the anonymity of a request. `direct`: a request without a proxy; `own`: further addresses of ours."""
     ours = {network for text in (direct.address, *own) if (network := network_of(text)) is not None}
     values = [value for name, value in seen.fields if name != "host"]  # Host has the address of the judge
     if any(network_of(each) in ours for each in (seen.address, *addresses_in(values))):
@@ -66,7 +65,7 @@ def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ())
 
 
 def reveals_proxy(name: str) -> bool:
-    """Return whether a header of this name, in lower case, reveals a proxy."""
+    """Return whether a header of this lower-case name reveals a proxy."""
     return name in PROXY_FIELDS or name.startswith("x-forwarded")
 
 
@@ -104,7 +103,6 @@ def _compared(seen: SeenRequest) -> dict[str, str]:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    """Yield a text, the same text without surrounding punctuation, and its IPv4 address without the port."""
     yield text
     yield text.strip(".:")
     if port := PORT_OF_V4.fullmatch(text):

@@ -1,8 +1,8 @@
 """Settings of proxy checks (`[proxies.checks]`), the findings of a check, and the outcomes for the pool.
 
 A proxy that cannot be reached, or cannot reach a judge, cools down as after a failed request. A proxy that alters pages
-or is less anonymous than required is dead at once. A proxy through which a site does not work is banned for that site
-only, until the next check.
+or is less anonymous than required is dead at once. If a site does not work through a proxy, the proxy is banned for
+that site only, until the next check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lycosa.proxies.core.tables import DURATION, Text, Texts, read_table
 TIMEOUT_MIN_S, TIMEOUT_MAX_S = 0.1, 300.0
 CONCURRENCY_MAX = 1000
 SEARCHED_MAX = 1 << 20
-"""Maximum number of bytes of a page that are searched for texts."""
+"""Bytes of a page that are searched for texts."""
 
 GRAVE = (PAGE, CERTIFICATE)
 """Changes that make a proxy unfit unless they are allowed; other changes are only reported."""
@@ -37,10 +37,8 @@ UNFIT = "not fit"
 
 @dataclass(frozen=True, slots=True)
 class TargetPage:
-    """A page that shows whether a proxy serves a target.
-
-    The page must have one of `statuses`, and contain all texts of `contains` and none of `lacks`.
-    """
+    """A page that shows whether a proxy serves a target: it has one of `statuses`, all texts of `contains`, none of
+    `lacks`."""
 
     target: Annotated[str, Meta(min_length=1, max_length=255)]
     url: Text
@@ -60,11 +58,11 @@ class TargetPage:
 
 
 class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "timeout", "dead_kept_s": "dead_kept"}):
-    """How to check proxies. `own_addresses`: our addresses, besides the one that judges see. `may_alter`: changes that
-    do not make a proxy unfit.
+    """How to check proxies. `own_addresses`: our addresses, besides the one that judges see. `may_alter`: permitted
+    changes.
 
     A proxy that has been dead for `dead_kept_s` is forgotten (0: never). `other_kinds`: whether to try other schemes if
-    a proxy does not answer to its own scheme.
+    a proxy does not answer to its own.
     """
 
     judges: Annotated[tuple[JudgeAddress, ...], Meta(max_length=100, description="a list of up to 100 judges")] = ()
@@ -84,9 +82,9 @@ class Finding:
     """The result of a check of one proxy.
 
     `protocols`: what the proxy forwards, "http" and "https" (by CONNECT, or through SOCKS); if nothing, `problem` says
-    why. `kinds`: the other schemes that the proxy answers to, if they were tried. `changes`: as in `tampering`.
-    `latency_s`: time to connect to the proxy and, if it forwards HTTPS, through it to the judge. `exit_ip`: "" if it
-    changes. `sites`: the problem of each target; "" for none.
+    why. `kinds`: the other schemes that it answers to, if they were tried. `changes`: as in `tampering`. `latency_s`:
+    time to connect to the proxy and, if it forwards HTTPS, through it to the judge. `exit_ip`: "" if it changes.
+    `sites`: the problem of each target; "" for none.
     """
 
     proxy: Proxy
@@ -113,7 +111,6 @@ class Finding:
         return ""
 
     def outcome(self, checks: Checks) -> Outcome:
-        """Return the outcome to report to the pool."""
         if reason := self.unfit(checks):
             return Outcome(Blame.UNFIT, reason, None, self.latency_s)
         if not self.alive:
@@ -122,7 +119,7 @@ class Finding:
 
 
 def checks_from(values: object, place: str = "proxies.checks") -> Checks:
-    """Read the table `[proxies.checks]`. Raises `BadSetting` with a message that says what to write instead."""
+    """Read the table `[proxies.checks]`. Raises `BadSetting`."""
     checks = read_table(values, Checks, place, parsers={JudgeAddress: parse_judge_address})
     own_addresses = tuple(canonical_ip(each) for each in checks.own_addresses)
     if not all(own_addresses):

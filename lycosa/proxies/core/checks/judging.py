@@ -4,8 +4,8 @@
     GET /page/NONCE/TAG   an HTML page that both sides derive from the key and nonce    to check that it is unchanged
 
 Judge and client share a key. TAG proves that the client has the key; the judge answers no other clients. The signature
-(HMAC, RFC 2104) proves that the judge wrote the answer, and wrote it for this nonce. Each request has a new random
-nonce, so an old answer cannot be replayed.
+(HMAC, RFC 2104) proves that the judge wrote the answer for this nonce. Each request has a new random nonce, so an old
+answer cannot be replayed.
 
 The address of a judge is one string: judge://KEY@HOST:PORT/?tls=PORT&pin=PIN. The pin is the SHA-256 of the public key
 of its certificate, in base64url: no certificate authority is trusted.
@@ -38,18 +38,18 @@ PAGE_FIELDS = {"content-type": PAGE_TYPE, "cache-control": "no-store, no-transfo
 """The headers of the page, by lower-case name. (no-transform: RFC 9111 §5.2.2.6)"""
 
 ANSWER_MAX = 64_000
-"""Maximum size of a judge's answer, in bytes."""
+"""In bytes."""
 
 FIELDS_MAX = 100
 VALUE_MAX = 2_000
-"""Maximum number of headers in an answer, and maximum length of the value of each, in characters."""
+"""Limits for an answer: headers, and characters of each value."""
 
 WRITE = "write judge://KEY@HOST:PORT/?tls=PORT&pin=PIN, as `lycosa proxies judge` prints it"
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeAddress:
-    """The address of a judge. If it has no TLS port, proxies that replace certificates are not detected."""
+    """The address of a judge. Without a TLS port, proxies that replace certificates are not detected."""
 
     host: str
     port: int
@@ -59,29 +59,26 @@ class JudgeAddress:
 
     @property
     def name(self) -> str:
-        """The public part of the address."""
+        """Without the key."""
         return f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The full address, which is secret since it contains the key."""
+        """Secret, because it contains the key."""
         tls = f"?tls={self.tls_port}&pin={self.pin}" if self.tls_port else ""
         return f"judge://{self.key}@{self.name}/{tls}"
 
     @property
     def curl_pin(self) -> str:
-        """The pin in the format of libcurl."""
+        """The pin as libcurl expects it."""
         return f"sha256//{b64encode(_digest(self.pin)).decode()}" if self.pin else ""
 
     def ask(self, kind: str, nonce: str, *, tls: bool = False) -> str:
-        """Return the URL of a request to the judge."""
         place = f"https://{self.host}:{self.tls_port}" if tls else f"http://{self.host}:{self.port}"
         return f"{place}/{kind}/{nonce}/{tag(self.key, kind, nonce)}"
 
 
 class _Seen(msgspec.Struct):
-    """A request as the judge saw it."""
-
     nonce: str
     address: str
     tls: bool
@@ -115,12 +112,12 @@ def pin_of(digest: bytes) -> str:
 
 
 def tag(key: str, kind: str, nonce: str) -> str:
-    """Return the tag that proves to the judge that the client has the key."""
+    """Return the proof that the client has the key."""
     return _hmac(key, f"ask {kind} {nonce}")[:TAG_DIGITS]
 
 
 def parse_target(target: str, key: str) -> tuple[str, str] | None:
-    """Return the kind and the nonce of a request target; None if its tag is not valid for the key."""
+    """Return the kind and the nonce of a request target; None if its tag is invalid."""
     parts = target.split("/")
     if len(parts) != 4 or parts[0] or parts[1] not in {LOOK, PAGE} or not NONCE.fullmatch(parts[2]):
         return None
@@ -148,7 +145,7 @@ def decode_answer(body: bytes, key: str, nonce: str) -> SeenRequest | None:
 
 
 def make_page(key: str, nonce: str) -> bytes:
-    """Return the page for a nonce. It has a form, a script and text, which proxies that alter pages often change."""
+    """Return the page for a nonce: a form, a script and text, which proxies that alter pages often change."""
     words = shake_256(f"{key} page {nonce}".encode()).hexdigest(512)
     return (
         f"<!doctype html><html><head><title>{words[:24]}</title><script>var page = '{words[24:64]}'</script></head>"
@@ -166,7 +163,7 @@ def _hmac(key: str, text: str) -> str:
 
 
 def _digest(pin: str) -> bytes:
-    """Return the digest of a pin; b"" if the pin is invalid."""
+    """Return the digest; b"" if the pin is invalid."""
     try:
         digest = urlsafe_b64decode(pin.encode() + b"=" * (-len(pin) % 4))
     except (NotBase64, UnicodeEncodeError, ValueError):

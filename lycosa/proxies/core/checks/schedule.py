@@ -1,9 +1,5 @@
 """A schedule of many items. An item is due again after an interval if it succeeded, or after a pause if it failed. The
-pause grows with each failure in a row.
-
-Intervals and pauses are random: items that started together drift apart, and items that failed together do not retry
-together (`pool.backoff`).
-"""
+pause grows with each failure in a row. Both are random, so that items drift apart (`pool.backoff`)."""
 
 from __future__ import annotations
 
@@ -13,13 +9,11 @@ from heapq import heappop, heappush
 from lycosa.proxies.core.pool.backoff import cool_s
 
 JITTER = 0.1
-"""Maximum random change of an interval, as a share of the interval."""
+"""Maximum random change of an interval, as a share of it."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
-"""The heap is rebuilt when it has more than OUTDATED_FACTOR entries per item, plus OUTDATED_MIN.
-
-A rescheduled item leaves its old entry in the heap.
-"""
+"""A rescheduled item leaves its old entry in the heap, which is rebuilt beyond OUTDATED_FACTOR entries per item, plus
+OUTDATED_MIN."""
 
 
 @dataclass(slots=True)
@@ -32,7 +26,7 @@ class ScheduledItem:
 
 
 class Schedule:
-    """Items by name. `retry_s` is the maximum pause after a first failure, `retry_max_s` after any failure.
+    """Items by name. `retry_s`: the maximum pause after a first failure; `retry_max_s`: after any failure.
 
     A running item is not due until it is finished.
     """
@@ -50,12 +44,11 @@ class Schedule:
         return name in self._items
 
     def add(self, name: str, at: float) -> None:
-        """Add a new item. An item that exists is not changed."""
+        """Does nothing if the item exists."""
         if name not in self._items:
             self._set(name, ScheduledItem(at))
 
     def remove(self, name: str) -> None:
-        """Remove an item, even if it is running."""
         self._items.pop(name, None)
 
     def names(self) -> list[str]:
@@ -88,13 +81,13 @@ class Schedule:
         self._set(name, ScheduledItem(now + pause_s, item.failures + 1))
 
     def reschedule(self, name: str, at: float) -> None:
-        """End a running item that has neither failed nor succeeded, and schedule it for `at`."""
+        """End a running item that has neither failed nor succeeded."""
         item = self._items.get(name)
         if item is not None:
             self._set(name, ScheduledItem(at, item.failures))
 
     def next_at(self) -> float | None:
-        """Return when the next item is due; None if there is no item, or all items are running."""
+        """Return when the next item is due; None if no item waits."""
         while self._heap:
             at, name = self._heap[0]
             item = self._items.get(name)

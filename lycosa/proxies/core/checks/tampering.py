@@ -1,8 +1,8 @@
 """What a proxy has changed: the page, the certificate, headers of the request or of the response.
 
-Headers that proxies may add (Via, Age, X-Cache, ...) or drop (hop-by-hop headers, RFC 9110 §7.6) do not count. A
-change is a short text, always the same for the same change, so that changes can be counted: "page", "certificate",
-"request adds cookie", "answer adds set-cookie", ...
+Headers that proxies may add (Via, Age, X-Cache, ...) or drop (hop-by-hop headers, RFC 9110 §7.6) do not count. The same
+change always has the same text, so that changes can be counted: "page", "certificate", "request adds cookie", "answer
+adds set-cookie", ...
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAGE = "page"
 CERTIFICATE = "certificate"
 
 FOUND_MAX = 20
-"""Maximum number of changes reported for one message."""
+"""Changes reported for one message."""
 
 NAME_MAX = 40
 
@@ -35,7 +35,7 @@ def request_changes(seen: SeenRequest, direct: SeenRequest) -> list[str]:
 
 
 def answer_changes(headers: Headers, sent: Mapping[str, str]) -> list[str]:
-    """Return the changes to the headers of a response. `sent`: the headers that were sent, by lower-case name."""
+    """Return the changes to the headers of a response. `sent`: the original headers, by lower-case name."""
     return _sorted(_differences("answer", sent, dict(headers.items())))
 
 
@@ -51,7 +51,7 @@ def _differences(what: str, before: Mapping[str, str], after: Mapping[str, str])
 
 
 def _shown(name: str) -> str:
-    """Return the name of a header without control characters: the proxy may have made it up."""
+    """Remove control characters from a header's name: the proxy may have made it up."""
     return "".join(each if each.isascii() and each.isprintable() else "?" for each in name[:NAME_MAX])
 
 

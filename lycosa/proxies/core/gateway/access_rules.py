@@ -1,7 +1,6 @@
 """The destinations to which clients of the gateway may connect: allowed ports, no private addresses.
 
-An upstream proxy resolves names itself, and may get other addresses than the gateway. `NamePolicy` says what the
-gateway does about this.
+An upstream proxy resolves names itself, and may get other addresses than the gateway: hence `NamePolicy`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class NamePolicy(StrEnum):
     """What the gateway does with a host name.
 
     check   resolves it, and refuses it if any address is private
-    pin     like check, and gives the proxy the address instead of the name: the proxy cannot use another address
+    pin     like check, and sends the address instead of the name to the proxy, which can then use no other address
     trust   does not check the name: for proxies in other networks, whose private addresses need no protection
     """
 
@@ -49,13 +48,13 @@ class AccessRules:
             raise Forbidden(f"{to.host} is a private address (--allow-private)")
 
     def must_resolve(self, to: Destination) -> bool:
-        """Whether the host has to be resolved and checked before anything connects to it."""
+        """Return whether the host must be resolved and checked first."""
         if to.is_address or self.names is NamePolicy.TRUST:
             return False
         return self.names is NamePolicy.PIN or not self.allowed.is_named(to.host)
 
     def check_addresses(self, to: Destination, addresses: Iterable[str]) -> None:
-        """Raise `Forbidden` if any address of a host is private: the proxy may use any of them."""
+        """Raise `Forbidden` if any address is private: the proxy may use any of them."""
         if not self.allowed.is_named(to.host) and not all(map(self.allowed.may_connect, addresses)):
             raise Forbidden(f"{to.host} resolves to a private address (--allow-private)")
 

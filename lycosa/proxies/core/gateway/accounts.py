@@ -15,20 +15,20 @@ from lycosa.proxies.core.gateway.username import LOGIN_FAILED, LOGIN_STATUS, Gat
 
 ACCOUNTS_MAX = 10_000
 LOGINS_MAX = 1_024
-"""Maximum number of Proxy-Authorization values whose login is cached."""
+"""Proxy-Authorization values whose login is cached."""
 
 PASSWORD_MAX = 255
-"""Maximum length of a password, in bytes: the limit of SOCKS (RFC 1929)."""
+"""In bytes: the limit of SOCKS (RFC 1929)."""
 
 NAME = re.compile(r"[\w.~@-]{1,64}", re.ASCII)
 PASSWORD = re.compile(r"[^\ud800-\udfff]+")
-"""A password has no surrogates. They stand for bytes of the command line that are not UTF-8, and cannot be sent."""
+"""Surrogates are excluded: they stand for bytes of the command line that are not UTF-8, and cannot be sent."""
 
 LOGIN_MISSING = "send a user name and a password"
 
 
 class Accounts:
-    """Passwords by account name. If there are no accounts, every client is accepted, with any password."""
+    """Passwords by account name. Without accounts, every client is accepted, with any password."""
 
     def __init__(self, passwords: Mapping[str, str] | None = None) -> None:
         self._passwords = passwords or {}
@@ -41,10 +41,10 @@ class Accounts:
         return f"Accounts({list(self._passwords)})"
 
     def log_in(self, name: str, password: str) -> GatewayUser:
-        """Check a login, and return what its user name requests. Raises `Forbidden` (407)."""
+        """Raises `Forbidden` (407)."""
         if not self._passwords:
             return parse_username(name)
-        user = parse_username(name, self._passwords)  # an unknown account is refused here
+        user = parse_username(name, self._passwords)  # refuses unknown accounts
         if not hmac.compare_digest(password.encode(), self._passwords[user.account].encode()):
             raise Forbidden(LOGIN_FAILED, LOGIN_STATUS)
         return user
@@ -64,7 +64,7 @@ class Accounts:
         try:
             text = login.decode()
         except UnicodeDecodeError:
-            text = login.decode("latin-1")  # the package `requests` sends Latin-1, though our challenge says UTF-8
+            text = login.decode("latin-1")  # `requests` sends Latin-1, though our challenge says UTF-8
         name, colon, password = text.partition(":")
         if not colon:
             raise Forbidden(LOGIN_MISSING, LOGIN_STATUS)
@@ -72,10 +72,7 @@ class Accounts:
 
 
 def read_accounts(lines: Iterable[str], where: str = "--user") -> dict[str, str]:
-    """Return the passwords by name from lines NAME:PASSWORD; blank lines and comments (#) are skipped.
-
-    Raises `UsageError`; the message does not contain a password.
-    """
+    """Return the passwords by name from lines NAME:PASSWORD. Raises `UsageError`, whose message has no password."""
     accounts: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):

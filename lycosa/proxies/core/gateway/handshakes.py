@@ -1,6 +1,5 @@
-"""Handshakes that request a connection through a proxy. They do no I/O: they take received bytes and return bytes.
-
-CONNECT (RFC 9110 §9.3.6), SOCKS 4 and 4a, SOCKS 5 (RFC 1928, 1929):
+"""Handshakes that request a connection through a proxy, without I/O: CONNECT (RFC 9110 §9.3.6), SOCKS 4 and 4a, SOCKS 5
+(RFC 1928, 1929).
 
     handshake = handshake_for(proxy, destination)
     send(handshake.opening)
@@ -26,14 +25,14 @@ SOCKS4_VERSION, SOCKS4_GRANTED = 4, 0x5A
 SOCKS4_REPLY_SIZE = 8
 SOCKS4_LOGIN_REFUSED = (0x5C, 0x5D)
 SOCKS4A_ADDRESS = b"\0\0\0\1"
-"""The invalid address that tells a SOCKS 4a proxy that a name follows."""
+"""The invalid address after which a SOCKS 4a proxy expects a name."""
 
 ADDRESS_SCHEMES = frozenset({"socks4", "socks5"})
 """Schemes whose clients resolve names themselves, and send the proxy an address."""
 
 
 class Handshake:
-    """A handshake; see the module for its use. `opening` is sent first."""
+    """A handshake with a proxy. `opening` is sent first."""
 
     def __init__(self, opening: bytes) -> None:
         self.opening = opening
@@ -41,26 +40,23 @@ class Handshake:
         self._received = b""
 
     def receive(self, data: bytes) -> bytes:
-        """Process received bytes, and return bytes to send. Raises `ProxyFailed`."""
+        """Return the bytes to send next. Raises `ProxyFailed`."""
         raise NotImplementedError
 
     def _finish(self, size: int) -> None:
-        """Finish: the first `size` received bytes are the complete reply."""
+        """End the reply after `size` bytes."""
         self.done, self.rest = True, self._received[size:]
 
 
 def proxy_authorization(proxy: Proxy) -> bytes:
-    """Return the value of Proxy-Authorization for an HTTP proxy (RFC 7617); b"" if the proxy has no login."""
+    """Return the value of Proxy-Authorization (RFC 7617); b"" without a login."""
     if not (proxy.username or proxy.password):
         return b""
     return b"Basic " + b64encode(f"{proxy.username}:{proxy.password}".encode())
 
 
 def handshake_for(proxy: Proxy, to: Destination) -> Handshake:
-    """Return the handshake with a proxy.
-
-    Raises `ProxyFailed` for a destination that the proxy's protocol cannot express.
-    """
+    """Return the handshake with a proxy. Raises `ProxyFailed` if its protocol cannot express the destination."""
     if proxy.scheme in ("http", "https"):
         return ConnectHandshake(to, proxy_authorization(proxy))
     if proxy.scheme in ("socks4", "socks4a"):
@@ -88,7 +84,7 @@ class ConnectHandshake(Handshake):
                     raise ProxyFailed(f"proxy answered {status}", behind=True)
                 if status >= 200:
                     self._finish(end)
-                self._received, searched = self._received[end:], 0  # an interim response (1xx) is skipped
+                self._received, searched = self._received[end:], 0  # skips an interim response (1xx)
         except BadMessage:
             raise ProxyFailed("proxy sent an invalid HTTP response") from None
         return b""
@@ -186,7 +182,7 @@ class Socks5Handshake(Handshake):
             raise _invalid_reply()
         if code != socks.SUCCEEDED:
             raise ProxyFailed(f"proxy reported: {socks.REASONS.get(code, 'failure')}", behind=True)
-        # The rest of the reply is the address from which the proxy connects. The first byte of a name is its length.
+        # The rest is the address from which the proxy connects. The first byte of a name is its length.
         size = {socks.IPV4: 10, socks.IPV6: 22, socks.NAME: 7 + first}.get(kind)
         if size is None:
             raise _invalid_reply()

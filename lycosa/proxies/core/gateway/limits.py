@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BUFFER_MAX = 65_536
-"""Maximum number of bytes buffered from a client before reading from it is paused."""
+"""Bytes buffered from a client before reading is paused."""
 
 IDLE_CONNECTIONS_MAX = 512
 IDLE_PER_PROXY_MAX = 16
 IDLE_CONNECTION_S = 20.0
-"""Maximum number of idle connections, in total and per proxy. Each is kept for IDLE_CONNECTION_S seconds."""
+"""Maximum number of idle connections, in total and per proxy, and how long each is kept."""
 
 SWEEP_S = 1.0
 """Interval at which timeouts are checked, which is also their precision."""
 
 LINGER_S = 2.0
-"""Time for the client to read the response on a connection that we close. Bytes that the client sends are discarded."""
+"""Time for the client to read the response on a connection that we close. Further bytes from the client are
+discarded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""SOCKS 5 on the server's side (RFC 1928), with user names and passwords (RFC 1929): bytes in, values out.
+"""SOCKS 5 on the server's side (RFC 1928), with user names and passwords (RFC 1929).
 
 Each reader takes the bytes received so far, and returns the message and its size, or None while it is incomplete.
 """
@@ -25,7 +25,7 @@ REASONS = {
 
 
 class Login(NamedTuple):
-    """User name and password."""
+    """A user name and password."""
 
     user: str
     password: str
@@ -58,19 +58,19 @@ def read_request(data: bytes) -> tuple[tuple[int, Destination], int] | None:
         return None
     if data[0] != VERSION or data[2] or data[3] not in (IPV4, NAME, IPV6):
         raise BadMessage("not a SOCKS 5 request")
-    kind = data[3]  # a name starts with its length, an address does not
+    kind = data[3]  # a name starts with its length
     start = 5 if kind == NAME else 4
     end = start + {IPV4: 4, IPV6: 16, NAME: data[4]}[kind]
     if len(data) < end + 2:
         return None
     address, port = bytes(data[start:end]), int.from_bytes(data[end : end + 2])
     if kind == IPV4:
-        address = str(IPv4Address(address)).encode()  # as text, so that one parser checks all destinations
+        address = str(IPv4Address(address)).encode()  # one parser, for text, checks all destinations
     elif kind == IPV6:
         address = f"[{IPv6Address(address)}]".encode()
     return (data[1], parse_authority(address + b":%d" % port)), end + 2
 
 
 def encode_reply(code: int) -> bytes:
-    """Return the reply to a request. It contains 0.0.0.0:0, so that it does not reveal our own address."""
+    """Return the reply to a request, with the address 0.0.0.0:0 to hide our own."""
     return bytes((VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0))

@@ -25,8 +25,7 @@ from lycosa.core.units import parse_duration
 USERNAME_MAX = 512
 STICKY_MAX_S = 86_400.0
 SESSIONS_MAX = 100_000
-"""Maximum number of sessions whose start time is stored. Beyond it the least recently used session is forgotten, so its
-time starts again."""
+"""Beyond it the least recently used session is forgotten: its time starts again."""
 
 TAGS = ("country", "region", "city", "asn", "provider")
 KEYS = ("site", "session", "sticky", *TAGS)
@@ -50,8 +49,7 @@ LOGIN_FAILED = "unknown user name or wrong password"
 class GatewayUser:
     """An account and what its client requests.
 
-    An empty `site` stands for the domain of the requested host. `sticky_s` is in seconds; 0 stands for the policy's
-    session time.
+    An empty `site`: the domain of the requested host. `sticky_s` in seconds; 0: the policy's session time.
     """
 
     account: str = ""
@@ -74,7 +72,7 @@ def parse_username(text: str, accounts: Collection[str] | None = None) -> Gatewa
     account, rest = _split_account(text, accounts)
     pieces = [each.replace(ESCAPED_DASH, "-") for each in rest.replace("--", ESCAPED_DASH).split("-")[1:]]
     values: dict[str, str] = {}
-    # If the last key has no value, it gets "", which no pattern matches.
+    # A missing last value becomes "", which no pattern matches.
     for key, value in zip(pieces[::2], [*pieces[1::2], ""], strict=False):
         if key not in KEYS:
             keys = ", ".join(KEYS)
@@ -92,7 +90,7 @@ def parse_username(text: str, accounts: Collection[str] | None = None) -> Gatewa
 
 
 def _split_account(text: str, accounts: Collection[str] | None) -> tuple[str, str]:
-    """Return the account and the rest of the text, which is empty or starts with a dash."""
+    """Return the account, and the rest, which is empty or starts with a dash."""
     if accounts is None:
         name = re.match(r"(?:[^-]|--)*", text)
         assert name
@@ -122,7 +120,7 @@ class StickySessions:
         return len(self._started)
 
     def session(self, user: GatewayUser, now: float) -> str:
-        """Return the name of the session in the pool; "" for none. Accounts do not share sessions. `now` in seconds."""
+        """Return the session's name in the pool; "" for none. Accounts do not share sessions. `now` in seconds."""
         if not user.session or not user.sticky_s:
             return f"{user.account}/{user.session}" if user.session else ""
         key = (user.account, user.session)

@@ -1,8 +1,8 @@
 """What responses and errors of other HTTP clients say about the proxy they came through.
 
 Responses are read by their attributes: `status_code` (requests, httpx, curl_cffi) or `status` (aiohttp, Lycosa),
-`headers`, `url`, and the body as `content` or `body`, if it has been read. Exceptions are identified by the names of
-their classes and base classes, so none of the clients has to be installed.
+`headers`, `url`, and `content` or `body` if it has been read. Exceptions are identified by the names of their classes
+and base classes, so none of the clients has to be installed.
 """
 
 from __future__ import annotations
@@ -43,15 +43,14 @@ BLAMES = {
     "ClientPayloadError": Blame.MISS,  # aiohttp
     "HTTPException": Blame.MISS,  # http.client
 }
-"""The blame, by the name of the exception's class; the most derived class takes precedence."""
+"""By the name of the exception's class; the most derived class takes precedence."""
 
 PROXY_ERRORS = {"ProxyError", "ClientHttpProxyError"}
 CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")
-"""Finds the status of the response to CONNECT in messages of httpx and requests; aiohttp has it in `status`."""
+"""The response to CONNECT in messages of httpx and requests; aiohttp has its status in `status`."""
 
 LATENCY_MAX_S = 3600.0
 CAUSES_MAX = 5
-"""Maximum number of chained causes of an exception to follow."""
 
 
 def outcome_of_response(
@@ -75,7 +74,7 @@ def outcome_of_response(
 
 
 def latency_of(response: Any) -> float | None:
-    """Return the latency of a response: measured by Lycosa, or the time until the headers came (requests, httpx)."""
+    """Return the latency measured by Lycosa, or the time until the headers came (requests, httpx)."""
     try:
         found = getattr(response, "latency_s", None) or getattr(response, "elapsed", None)
     except RuntimeError:  # httpx: the body is not read yet
@@ -108,7 +107,7 @@ def _status(response: Any) -> int:
 
 
 def _body(response: Any) -> bytes:
-    """Return the body if it has been read. Never read it here: that may block or fail."""
+    """Return the body if it has been read. Reading it here may block or fail."""
     if getattr(response, "_content", b"") is False or getattr(response, "is_stream_consumed", True) is False:
         return b""  # requests, httpx: not read yet
     for name in ("content", "body"):
@@ -119,7 +118,6 @@ def _body(response: Any) -> bytes:
 
 
 def _connect_status(error: BaseException) -> int:
-    """Return the status of the response to CONNECT, 0 for none."""
     status = getattr(error, "status", 0)
     found = CONNECT_STATUS.search(str(error))
     return status if isinstance(status, int) and status else int(found[1]) if found else 0
@@ -136,7 +134,6 @@ def _items(headers: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, then its causes."""
     each: BaseException | None = error
     for _ in range(CAUSES_MAX):
         if each is None:

@@ -12,8 +12,8 @@
 A page that fails behind a proxy counts only as a miss: a site that is slow, down, or has a bad certificate must not
 make its proxies unusable for other sites. After a few misses in a row, the proxy is banned for this site only.
 
-Some sites use a status in an unusual way: 200 for a block page, for instance. `OutcomeRule` handles them; the first
-rule that matches a response decides.
+`OutcomeRule` is for sites that use a status in an unusual way, such as 200 for a block page. The first rule that
+matches a response decides.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from lycosa.core.errors import (
 from lycosa.core.retry import parse_retry_after
 
 SEARCHED_MAX = 65_536
-"""Maximum number of bytes of a body that are searched for captchas and the patterns of rules."""
+"""Bytes of a body that are searched for captchas and the patterns of rules."""
 
 MEASURED_MAX_S = 60.0
-"""Maximum latency, in seconds, that is derived from the duration of a lease."""
+"""Maximum latency that is derived from the duration of a lease."""
 
 RULES_MAX = 100
-"""Maximum number of rules for one site."""
+"""For one site."""
 
 RuleText = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 PROXY_LOGIN = 407
 LOGIN_STATUSES = frozenset({401, 407})
-"""Statuses of the response to a CONNECT with a wrong login; some proxies send 401."""
+"""A CONNECT with a wrong login gets 407, from some proxies 401."""
 
 NOT_FOUND, NOT_HTTP = "host not found", "not HTTP"
 SITE_STATUSES = frozenset({403, 429})
@@ -60,16 +60,14 @@ CAPTCHAS = (
     b"captcha-delivery.com", b"px-captcha", b"_incapsula_resource", b"awswafcaptcha", b"arkoselabs.com",
     b"geo.captcha", b"/sorry/index",
 )  # fmt: skip
-"""Parts of common challenge pages, in lower case.
-
-They count only with CHALLENGE_STATUSES, because ordinary forms have them, too.
-"""
+"""Parts of common challenge pages, in lower case. Ordinary forms have them too, so they count only with
+CHALLENGE_STATUSES."""
 
 CHALLENGE_STATUSES = frozenset({401, 403, 405, 429, 503})
 
 
 class Blame(StrEnum):
-    """As in the table above."""
+    """Who is to blame for a failure."""
 
     NONE = "none"
     NOBODY = "nobody"
@@ -84,7 +82,7 @@ class Outcome:
     """The result of one use of a proxy.
 
     `reason`: a short text, always the same for the same cause. `rest_s`: the Retry-After in seconds. `latency_s`: the
-    seconds that the TCP and TLS handshakes took, without the transfer.
+    seconds of the TCP and TLS handshakes, without the transfer.
     """
 
     blame: Blame = Blame.NONE
@@ -95,11 +93,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRule:
-    """Assigns the blame for some responses of a site. All conditions of a rule must hold; unset ones always do.
+    """Assigns the blame for some responses of a site. All conditions must hold; unset ones always do.
 
-    `statuses`: the response has one of these. `body`: a pattern that occurs in the first SEARCHED_MAX bytes of the
-    body. `location`: a pattern that occurs in the URL of the response, or in the URL to which it redirects. `shorter`,
-    `longer`: the body has fewer, or more, bytes than this.
+    `statuses`: the response has one of these. `body`: a pattern in the first SEARCHED_MAX bytes of the body.
+    `location`: a pattern in the URL of the response, or in the URL to which it redirects. `shorter`, `longer`: the body
+    has fewer, or more, bytes.
     """
 
     blame: Blame
@@ -161,8 +159,8 @@ def judge(
 def measured(outcomes: Sequence[Outcome], held_s: float) -> list[Outcome]:
     """Return the outcomes of a lease. If none has a latency, the first response gets the mean time per use.
 
-    `held_s` is the duration of the lease in seconds. The time per use includes the transfer, so a latency measured by
-    the client is better. A time above MEASURED_MAX_S is ignored, since most of it is the client's own work.
+    `held_s`: the duration of the lease. The mean includes the transfer, so a latency measured by the client is better.
+    A mean above MEASURED_MAX_S is ignored: most of it is the client's own work.
     """
     found, time_s = list(outcomes), held_s / max(1, len(outcomes))
     if time_s <= 0 or time_s > MEASURED_MAX_S or any(each.latency_s is not None for each in found):
@@ -208,7 +206,7 @@ def _blame_of(error: FetchError) -> Blame:
 def _blame_of_connect(error: ConnectFailed) -> Blame:
     """Return the blame for a failed connection, by the message of the error (`http/curl/errors.py`).
 
-    A proxy that responds to CONNECT with 5xx could not reach the site; a proxy that responds with 403 refused to.
+    After CONNECT, 5xx means that the proxy could not reach the site, and 403 that it refused to.
     """
     reason = str(error)
     if reason == NOT_FOUND:  # resolved by us, for SOCKS proxies that need an address

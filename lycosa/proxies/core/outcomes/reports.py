@@ -15,15 +15,15 @@ from lycosa.core.errors import BadMessage
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, judge
 
 REPORT_MAX = 4_096
-"""Maximum size of a report, in bytes."""
+"""In bytes."""
 
 REASON_MAX = 100
 REPORTABLE = tuple(blame for blame in Blame if blame is not Blame.UNFIT)
-"""All values of `Blame` except UNFIT. Only checks may report UNFIT, since it makes a proxy dead for all clients."""
+"""Only checks may report UNFIT, because it makes a proxy dead for all clients."""
 
 
 class ClientReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A report in one of the forms above."""
+    """A report from a client of the gateway."""
 
     lease: str = ""
     session: str = ""

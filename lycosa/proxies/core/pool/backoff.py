@@ -12,8 +12,8 @@ DOUBLINGS_MAX = 32
 def cool_s(base_s: float, max_s: float, row: int, draw: float, retry_after_s: float | None = None) -> float:
     """Return the seconds of a cool-down after `row` failures in a row (1, 2, …); `draw` is from 0 to 1.
 
-    If the server sent a Retry-After, the cool-down is that time plus up to a tenth, at most `max_s`. Without a
-    Retry-After it is at least COOL_MIN_S.
+    After a Retry-After, the cool-down is that time plus up to a tenth, at most `max_s`. Otherwise it is at least
+    COOL_MIN_S.
     """
     if retry_after_s is not None and retry_after_s > 0:
         return min(retry_after_s * (1 + draw / 10), max(max_s, COOL_MIN_S))

@@ -1,7 +1,4 @@
-"""The latest leases of each target, in the memory of one process: which proxy was chosen and why, or why none was.
-
-`proxies.core.explain` says what would happen now; this module records what happened in this process.
-"""
+"""The latest leases of each target, in the memory of one process: which proxy was chosen and why, or why none was."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool.target import ProxyRequest
 
 CHOICES_MAX = 20
-"""Maximum number of choices kept for a target."""
+"""For each target."""
 
 TARGETS_MAX = 1_000
-"""Maximum number of targets; beyond that the least recently used one is forgotten."""
+"""Beyond it the least recently used target is forgotten."""
 
 WAIT_SHOWN_S = 0.05
 """Shorter waits are not mentioned."""
@@ -26,7 +23,7 @@ WAIT_SHOWN_S = 0.05
 
 @dataclass(slots=True)
 class LeaseChoice:
-    """A lease, or a request that got no lease. `client`: the caller. `proxy`: the name of the proxy, "" for none.
+    """A lease, or a request that got none. `proxy`: the name of the proxy, "" for none.
 
     `drawn_from`, `rebound`: as in `ProxyLease`. `refusal`: why there was no lease. `result`: how the lease ended, ""
     before its release.
@@ -43,7 +40,6 @@ class LeaseChoice:
     result: str = ""
 
     def why(self) -> str:
-        """Explain why this proxy was chosen, or why none was."""
         if self.refusal:
             return self.refusal
         tags = ", ".join(f"{name}={value}" for name, value in self.request.tags.items())
@@ -58,7 +54,7 @@ class LeaseChoice:
         )
 
     def end(self, outcomes: Sequence[Outcome], *, in_time: bool = True) -> None:
-        """Record the release of the lease. The result is the last bad outcome, or the last outcome if none is bad."""
+        """Record the release. The result is the last bad outcome, or the last outcome if none is bad."""
         if not in_time:
             self.result = "released too late"
             return
@@ -83,7 +79,7 @@ class Choices:
         return choice
 
     def of(self, target: str, client: str = "") -> list[LeaseChoice]:
-        """Return the choices of a target, newest first. With a `client`, return only the choices for this client."""
+        """Return the choices of a target, newest first, or only those of one client."""
         return [each for each in reversed(self._targets.get(target, ())) if client in ("", each.client)]
 
 

@@ -10,19 +10,18 @@ from lycosa.proxies.core.pool.backoff import cool_s
 from lycosa.proxies.core.pool.target_state import ProxyFacts, smoothed
 
 UNKNOWN_LATENCY_S = 0.5
-"""The assumed latency of a proxy whose latency was never measured."""
+"""Assumed for a proxy that was never measured."""
 
 DOWN_S = 10.0
 DOWN_MAX_S = 3600.0
-"""Maximum cool-down, in seconds, after a failed connection. It doubles with each further failure in a row, up to
+"""The maximum cool-down after a failed connection starts at DOWN_S. It doubles with each failure in a row, up to
 DOWN_MAX_S."""
 
 DOWNS_MAX = 5
-"""Number of failures in a row after which a proxy is dead, until a check revives it.
+"""After this number of failures in a row a proxy is dead, until a check revives it.
 
-If no proxy was reached since the previous failure, our own network is probably down. Then the count stops at
-DOWNS_MAX - 1: otherwise an outage of our network would mark all proxies as dead, for good if there are no checks.
-"""
+If no proxy was reached since the previous failure, our own network is probably down. The count then stops at DOWNS_MAX
+- 1. Otherwise an outage of our network would mark all proxies as dead, for good if there are no checks."""
 
 UNCHECKED = "not checked yet"
 """The reason why a new proxy is dead if it must be checked before use."""
@@ -61,14 +60,11 @@ class ProxyHealth:
     down_at: float = 0.0
 
     def sort_latency_s(self) -> float:
-        """Return the latency by which the global pool is sorted."""
         return UNKNOWN_LATENCY_S if self.latency_s is None else self.latency_s
 
     def record(self, outcome: Outcome, now: float, draw: float, reached_at: float = 0.0) -> bool:
-        """Record what an outcome says about the proxy itself. Return whether its targets must be updated.
-
-        `reached_at` is when any proxy was last reached.
-        """
+        """Record an outcome. Return whether the proxy's targets must be updated. `reached_at`: when any proxy was last
+        reached."""
         if outcome.latency_s is not None:
             self.latency_s = smoothed(self.latency_s, outcome.latency_s)
         if outcome.blame is PROXY:
@@ -81,19 +77,18 @@ class ProxyHealth:
             return False
         self.good_at = now
         self.downs = 0
-        if not self.dead:  # only a check decides whether a dead proxy works again
+        if not self.dead:  # only a check revives a dead proxy
             self.reason = ""
         return False
 
     def revive(self, now: float) -> None:
-        """Record that a check has found the proxy working."""
         self.dead, self.downs, self.rests_until, self.reason = False, 0, 0.0, ""
         self.good_at, self.dead_at = now, 0.0
 
     def dead_for_s(self, now: float) -> float:
-        """Return how many seconds the proxy has been dead; -1 if it is not dead.
+        """Return for how many seconds the proxy has been dead; -1 if it is not dead.
 
-        A proxy from an older store has no `dead_at`: it is dead since its last good use or the end of its last
+        A proxy from an older store has no `dead_at`. It counts as dead since its last good use or the end of its last
         cool-down, whichever is later.
         """
         if not self.dead:
@@ -101,12 +96,11 @@ class ProxyHealth:
         return max(0.0, now - (self.dead_at or max(self.rests_until, self.good_at)))
 
     def facts(self, tier: int, tags: Mapping[str, str]) -> ProxyFacts:
-        """Return the facts about the proxy that its targets store."""
         return ProxyFacts(self.latency_s, self.rests_until, self.dead, self.exit_ip, tier, tags)
 
     def _count_down(self, reason: str, now: float, draw: float, *, others_work: bool) -> bool:
-        # Failures during a cool-down belong to requests sent before it, and do not count. Failures of a dead proxy do
-        # not count either.
+        # Failures during a cool-down come from requests sent before it. They do not count, nor do failures of a dead
+        # proxy.
         if self.dead or now < self.rests_until:
             return False
         self.downs += 1 if others_work or self.downs < DOWNS_MAX - 1 else 0

@@ -1,8 +1,8 @@
 """The journal of a pool: a record of each change, to be replayed with `GlobalPool.replay`.
 
 Records hold decisions (these proxies were leased, this target was forgotten), not requests. They include the random
-draws and policies that were used. So a replay restores the same pool, even if newer code decides differently. Changes
-that happen by time alone (leases expire, cool-downs end) are not recorded: they happen again during a replay.
+draws and policies that were used. A replay therefore restores the same pool, even if newer code decides differently.
+Changes by time alone (leases expire, cool-downs end) are not recorded: they happen again during a replay.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RemoveRecord(JournalRecord, tag=2):
 
 
 class AddTargetRecord(JournalRecord, tag=3):
-    """A new target, with its policy."""
+    """A new target."""
 
     method = "add_target"
     name: str
@@ -55,7 +55,7 @@ class ForgetTargetRecord(JournalRecord, tag=4):
 
 
 class FillRecord(JournalRecord, tag=5):
-    """Proxies that were added to a target when it was filled for a kind of requests."""
+    """Proxies joined a target when it was filled for a kind of requests."""
 
     method = "replay_fill"
     now: float

@@ -10,13 +10,11 @@ from typing import NamedTuple
 from lycosa.core.recent_dict import RecentDict
 
 SESSIONS_MAX = 100_000
-"""Maximum number of sessions of a target; beyond that the least recently used one is forgotten."""
+"""Beyond it the least recently used session of a target is forgotten."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
-"""The heap is rebuilt when it holds more than OUTDATED_FACTOR deadlines per lease, plus OUTDATED_MIN.
-
-A renewal adds a deadline and leaves the old one in the heap.
-"""
+"""A renewal leaves the old deadline in the heap, which is rebuilt beyond OUTDATED_FACTOR deadlines per lease, plus
+OUTDATED_MIN."""
 
 TOKENS_PER_S = 1e6
 
@@ -42,7 +40,7 @@ class SessionEntry(NamedTuple):
 class LeaseTable:
     """Leases by token. A token is the time in microseconds, or the last token plus one if that is greater.
 
-    Tokens are never used twice, even after the leases were lost in a crash. So a late release never ends a newer lease.
+    Tokens are never used twice, even after leases were lost in a crash: a late release never ends a newer lease.
     """
 
     def __init__(self, first_token: int = 0) -> None:
@@ -55,23 +53,21 @@ class LeaseTable:
         return len(self._entries)
 
     def entries(self) -> list[LeaseEntry]:
-        """Return all leases, for storing them."""
         return list(self._entries.values())
 
     def restore(self, token: int, entries: Iterable[LeaseEntry]) -> None:
-        """Load the last token and the leases from a store."""
         self.token = token
         for entry in entries:
             self._add(entry)
 
     def start(self, key: str, deadline: float, session: str, now: float) -> int:
-        """Start a lease and return its token."""
+        """Return the token."""
         self.token = max(self.token + 1, int(now * TOKENS_PER_S))
         self._add(LeaseEntry(self.token, key, deadline, session))
         return self.token
 
     def renew(self, token: int, deadline: float) -> bool:
-        """Set a new deadline. Return False if the lease has ended."""
+        """Return False if the lease has ended."""
         entry = self._entries.get(token)
         if entry is not None:
             entry.deadline = deadline
@@ -79,14 +75,14 @@ class LeaseTable:
         return entry is not None
 
     def end(self, token: int) -> LeaseEntry | None:
-        """End a lease and return it; None if it had ended before."""
+        """Return the lease; None if it had ended before."""
         return self._entries.pop(token, None)
 
     def end_all_of(self, key: str) -> None:
         self._entries = {token: entry for token, entry in self._entries.items() if entry.key != key}
 
     def pop_overdue(self, now: float) -> Sequence[str]:
-        """End the leases whose deadline has passed. Return the keys of their proxies, one for each lease."""
+        """End the overdue leases. Return one proxy key for each."""
         if not self._deadlines or self._deadlines[0][0] > now:
             return ()  # the usual case
         keys = []
@@ -125,14 +121,13 @@ class Sessions:
         self._entries: RecentDict[str, SessionEntry] = RecentDict(SESSIONS_MAX)
 
     def entries(self) -> list[SessionEntry]:
-        """Return all sessions, the least recently used one first, for storing them."""
+        """Return all sessions, the least recently used one first."""
         return list(self._entries.values())
 
     def restore(self, entries: Iterable[SessionEntry]) -> None:
         self._entries.update((each.session, each) for each in entries)
 
     def key(self, session: str, now: float) -> str | None:
-        """Return the key of the proxy of a session; None if the session has no proxy."""
         entry = self._entries.get(session)
         if entry is not None and entry.until > now:
             return entry.key
@@ -140,5 +135,4 @@ class Sessions:
         return None
 
     def bind(self, session: str, key: str, now: float) -> None:
-        """Assign a proxy to a session for the next `sticky_s` seconds."""
         self._entries[session] = SessionEntry(session, key, now + self.sticky_s)

@@ -1,7 +1,6 @@
 """Keeps the proxies of the global pool sorted by latency, which changes often.
 
-Each change of a sorted list moves half of its entries on average, which is slow with a million proxies. So the list is
-split into chunks.
+A change of one sorted list moves half of its entries on average, too slow with a million proxies: hence the chunks.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from itertools import chain
 
 CHUNK_MAX = 1024
-"""Maximum number of entries of a chunk; a longer chunk is split in two."""
 
 
 class LatencyIndex:
@@ -25,7 +23,7 @@ class LatencyIndex:
         return (key for _, key in chain.from_iterable(self._chunks))
 
     def add(self, number: float, key: str) -> None:
-        """Insert a key that is not in the index."""
+        """The key must be new."""
         entry = (number, key)
         if not self._chunks:
             self._chunks, self._lasts = [[entry]], [entry]
@@ -41,7 +39,7 @@ class LatencyIndex:
             self._lasts[place] = chunk[-1]
 
     def remove(self, number: float, key: str) -> None:
-        """Remove a key. `number` must be the number that the key was added with."""
+        """`number` must be the one that the key was added with."""
         entry = (number, key)
         place = bisect_left(self._lasts, entry)
         chunk = self._chunks[place]

@@ -1,16 +1,15 @@
 """The order in which the members of a target are leased. Ready members are sorted by rank, waiting members by time.
 
 The order is fair queueing (Demers, Keshav, Shenker 1989) with the worth of a proxy as its weight: each use moves a
-member back by its cost. So in the long run a proxy that is worth twice as much is used twice as often, and no proxy is
-starved. A new member, or a member whose cool-down has ended, starts at the virtual time (the highest rank leased so
-far), not at zero: otherwise it would take all the load until it had caught up. The proxy to lease is drawn at random
-from the front of the order, so that the order of use is not the same each time. The front is the first quarter of the
-ready members, but at least one and at most DRAW_MAX members.
+member back by its cost. In the long run a proxy that is worth twice as much is used twice as often, and none is
+starved. A new member, or one whose cool-down has ended, starts at the virtual time (the highest rank leased so far).
+Starting at zero, it would take all the load until it had caught up.
 
-A proxy on trial whose uses have all failed is placed behind all other proxies of its tier, so it is tried again only
-when no better proxy is free.
+The proxy to lease is drawn at random from the front of the order, which varies the order of use. The front is the first
+quarter of the ready members, but at least one and at most DRAW_MAX members.
 
-Cheaper tiers come first: a dearer tier is used only when no cheaper proxy is usable.
+A proxy on trial whose uses have all failed comes after all other proxies of its tier: it is tried again only when no
+better proxy is free. Cheaper tiers come first: a dearer tier is used only when no cheaper proxy is usable.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 
 DRAW_MAX, DRAW_SHARE = 8, 4
 LAST = 1e12
-"""Added to the rank of a member that is placed behind all others. It is greater than any rank."""
+"""Added to the rank of a member that comes after all others. It exceeds any rank."""
 
 WAITING_FACTOR = 4
-"""The heap is rebuilt when it has more than this many entries per member. Removed members leave stale entries there."""
+"""The heap is rebuilt when it has more entries per member. Removed members leave stale entries there."""
 
 Members = Mapping[str, ProxyTargetState]
 
@@ -45,7 +44,6 @@ class UseOrder:
         self.virtual_time = 0.0
 
     def add_ready(self, member: ProxyTargetState) -> None:
-        """Insert a member by its rank."""
         member.rank = max(member.rank, self.virtual_time)
         ready = self._ready.get(member.facts.tier)
         if ready is None:
@@ -63,7 +61,6 @@ class UseOrder:
             self._waiting = sorted((each.eligible_at, each.key) for each in members.values() if each.waiting)
 
     def remove(self, member: ProxyTargetState) -> None:
-        """Remove a member, whether it is ready, waiting or neither."""
         member.waiting = False
         if member.queued:
             ready = self._ready[member.facts.tier]
@@ -72,7 +69,6 @@ class UseOrder:
             member.queued = False
 
     def pop_due(self, now: float, members: Members) -> ProxyTargetState | None:
-        """Remove and return a waiting member that is eligible now; None if there is none."""
         if not self._waiting or self._waiting[0][0] > now:
             return None  # the usual case
         at = self.next_at(members)
@@ -83,7 +79,7 @@ class UseOrder:
         return member
 
     def next_at(self, members: Members) -> float | None:
-        """Return when the next waiting member becomes eligible; None if no member is waiting."""
+        """Return when the next waiting member becomes eligible."""
         while self._waiting:
             at, key = self._waiting[0]
             member = members.get(key)
@@ -93,7 +89,7 @@ class UseOrder:
         return None
 
     def draw_size(self, tier: int) -> int:
-        """Return n: the proxy to lease is drawn from the first n ready members of a tier."""
+        """Return from how many ready members of a tier the proxy to lease is drawn."""
         ready = self._ready[tier]
         has_failing = ready and ready[-1][0] >= LAST
         count = (bisect_left(ready, (LAST, "")) if has_failing else 0) or len(ready)
@@ -103,7 +99,6 @@ class UseOrder:
         return sorted(self._ready)
 
     def restore(self, virtual_time: float, tiers: Iterable[int], members: Members) -> None:
-        """Restore the order from a store. `queued` and `waiting` of the members tell where they belong."""
         for tier in tiers:
             placeholder = ProxyTargetState("", ProxyFacts(tier=tier), 0.0)
             self.add_ready(placeholder)
@@ -118,7 +113,7 @@ class UseOrder:
     def first(
         self, tier: int, count: int, fits: Callable[[ProxyTargetState], bool] | None, members: Members
     ) -> list[ProxyTargetState]:
-        """Return the first ready members of a tier that fit, in order."""
+        """Return the first fitting ready members of a tier, in order."""
         ready = self._ready[tier]
         if fits is None:
             return [members[key] for _, key in ready[:count]]
@@ -126,10 +121,10 @@ class UseOrder:
 
 
 def preferred(found: Sequence[ProxyTargetState]) -> int:
-    """Return n: only the first n of these members may be drawn.
+    """Return how many of these members may be drawn.
 
     Members whose uses have all failed come last, and may be drawn only if there are no others.
     """
-    if not found or not found[-1].half_open:  # the usual case: members whose uses all failed are last
+    if not found or not found[-1].half_open:  # the usual case, because members whose uses all failed are last
         return len(found)
     return next((place for place, member in enumerate(found) if member.only_failed), 0) or len(found)

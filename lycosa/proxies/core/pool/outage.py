@@ -1,13 +1,13 @@
 """How long to wait for a proxy, and when a crawl must end because no proxy works. Times in unix seconds.
 
-`WaitQueueStats` says for each target how long to wait. If proxies were leased recently, a proxy will be free soon, so a
-request waits and keeps its slot in the crawl. Otherwise the request retries only from time to time, and other targets
-use the slot. At most as many requests wait as the target gets leases in QUEUE_S: targets with free proxies make better
-use of the other slots.
+`WaitQueueStats` says for each target how long to wait. If proxies were leased recently, a proxy will be free soon: a
+request waits and keeps its slot in the crawl. Otherwise the request retries from time to time, and other targets use
+the slot. At most as many requests wait as the target gets leases in QUEUE_S: targets with free proxies make better use
+of the other slots.
 
-`Outage` covers all targets: it measures how long no working proxy has been available. An outage is reported once, and
-if it lasts too long, the crawl ends. A lease does not end an outage, because the leased proxy may be dead too; only a
-response through a proxy does.
+`Outage` measures how long no working proxy has been available for any target. An outage is reported once; if it lasts
+too long, the crawl ends. A lease does not end an outage, because the leased proxy may be dead too. Only a response
+through a proxy does.
 """
 
 from __future__ import annotations
@@ -21,34 +21,33 @@ from typing import NamedTuple
 from lycosa.core.recent_dict import RecentDict
 
 NO_PROXY = "no proxy"
-"""The finish reason of a crawl that ends because an outage lasted too long."""
+"""The finish reason of a crawl that ends because of an outage."""
 
 RECENT_WAIT_S = 10.0
 """Seconds to wait for a proxy if the last lease of the target is at most this many seconds old."""
 
 IDLE_WAIT_S = 1.0
-"""Seconds to wait for a proxy if the last lease of the target is older than RECENT_WAIT_S."""
+"""Seconds to wait otherwise."""
 
 QUEUE_S = 0.1
-"""The number of requests that wait for a target is limited to the number of leases that the target gets in this many
-seconds. Further requests retry after half of QUEUE_S."""
+"""At most as many requests wait for a target as it gets leases in this time. Further ones retry after half of it."""
 
 QUEUE_MIN = 8
-"""Number of requests that may always wait for one target, because a pool on a server takes a while to respond."""
+"""So many may always wait for one target, because a pool on a server takes a while to respond."""
 
 RATE_S = 1.0
-"""Duration of the window in which the leases of a target are counted, in seconds."""
+"""The window in which the leases of a target are counted."""
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 30.0
 """After a failed wait, a request retries after a quarter of the time since the last lease, within these bounds."""
 
 TARGETS_MAX = 10_000
-"""Maximum number of targets; beyond that the least recently used one is forgotten."""
+"""Beyond it the least recently used target is forgotten."""
 
 
 @dataclass(slots=True)
 class TargetWaitStats:
-    """`since`: the time of the target's last lease, or of the first wait if there was no lease (see `any_leased`).
+    """`since`: the time of the target's last lease; of the first wait if `any_leased` is False.
 
     `count`: leases since `began`, the start of the current window. `per_s`: leases per second in the previous window.
     `waiting`: the number of waiting requests, by what they ask for.
@@ -62,7 +61,7 @@ class TargetWaitStats:
     waiting: Counter[Hashable] = field(default_factory=Counter)
 
     def rate(self, now: float) -> float:
-        """Return the number of leases per second; 0 if there were none recently."""
+        """Return the leases per second; 0 if there were none recently."""
         return self.per_s if now - self.began < 2 * RATE_S else 0.0
 
     def count_lease(self, now: float) -> None:
@@ -83,19 +82,17 @@ class WaitQueueStats:
         stats.count_lease(now)
 
     def wait_s(self, target: str, now: float) -> float:
-        """Return how many seconds to wait for a proxy."""
         stats = self._targets.get(target)
         is_recent = stats is not None and stats.any_leased and now - stats.since <= RECENT_WAIT_S
         return RECENT_WAIT_S if is_recent else IDLE_WAIT_S
 
     def has_room(self, target: str, which: Hashable, now: float) -> bool:
-        """Whether one more request that asks for `which` may wait."""
+        """Return whether one more request may wait."""
         stats = self._targets.get(target)
         return stats is None or stats.waiting[which] < max(QUEUE_MIN, stats.rate(now) * QUEUE_S)
 
     @contextmanager
     def waiting(self, target: str, which: Hashable, now: float) -> Iterator[None]:
-        """Count a request as waiting while the block runs."""
         waiting = self._of(target, now).waiting
         waiting[which] += 1
         try:
@@ -144,7 +141,7 @@ class Outage:
         return OutageStatus(for_s, None if self.max_s is None else max(0.0, self.max_s - for_s), new)
 
     def end(self, now: float) -> float:
-        """Record a response through a proxy. Return the seconds that the outage lasted; 0 if it was not reported."""
+        """Record a response through a proxy. Return the duration of the outage in seconds; 0 if it was not reported."""
         lasted_s = now - self.since if self.reported else 0.0
         self.since, self.worked_at, self.reported = 0.0, now, False
         return lasted_s

@@ -1,7 +1,7 @@
 """The proxy pool: a global pool of all proxies, sorted by latency, from which the pool of each target is filled.
 
 A proxy may be leased for many targets at once. The results of one target do not affect other targets, with one
-exception: whether the proxy can be reached at all matters to all targets.
+exception: whether the proxy can be reached at all.
 """
 
 from __future__ import annotations
@@ -23,27 +23,24 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts
 from lycosa.proxies.core.proxy import Proxy
 
 TARGETS_MAX = 10_000
-"""If there are this many targets, a new target replaces the least recently used target that has no leases.
-
-If all targets have leases, the new target is added nevertheless.
-"""
+"""Beyond this number a new target replaces the least recently used target without leases. If all have leases, it is
+added nevertheless."""
 
 PROXIES_MAX = 1_000_000
 FORGOTTEN_MAX = 500
-"""Maximum number of dead proxies that one call forgets, since it must not block for long."""
+"""Dead proxies that one call forgets: it must not block for long."""
 
 PRICES_MAX = 1_000
-"""Maximum number of distinct prices. Beyond it a proxy with a new price gets the tier of the next higher price."""
+"""Distinct prices. Beyond it a proxy with a new price gets the tier of the next higher price."""
 
 KINDS_MAX = 1_000
-"""Maximum number of kinds of requests for which a target is marked as filled. Beyond it all marks are removed."""
+"""Kinds of requests for which a target is marked as filled. Beyond it all marks are removed."""
 
 RECORD_MAX = 1_000
-"""Maximum number of proxies in one record of the journal."""
+"""Proxies in one record of the journal."""
 
 ROTATING, NO = "rotating", "no"
-"""A proxy with this tag changes its exit address, so no other proxy shares its bans. The value "no" means the
-opposite."""
+"""A proxy with this tag changes its exit address, so no other proxy shares its bans, unless the value is "no"."""
 
 
 class GlobalPool:
@@ -52,7 +49,7 @@ class GlobalPool:
     `journal` is called with a packed record of each change, before the caller gets the result. If it raises, the pool
     has changed nevertheless: the whole pool must be stored before further records are written.
 
-    `token` is the highest lease token of all forgotten targets. `reached_at` is when any proxy was last reached.
+    `token`: the highest lease token of all forgotten targets. `reached_at`: when any proxy was last reached.
     """
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
@@ -67,10 +64,8 @@ class GlobalPool:
         self._prices: list[tuple[float, float]] = []
 
     def add(self, proxies: Iterable[Proxy], now: float, *, unchecked: bool = False) -> int:
-        """Add proxies, or update tags and prices of known ones. Return how many are new.
-
-        With `unchecked`, new proxies are dead until a check finds them working.
-        """
+        """Add proxies, or update tags and prices. Return how many are new. With `unchecked`, new ones are dead until a
+        check."""
         if self.journal is None:
             return self._add(proxies, now, unchecked=unchecked)
         added = 0
@@ -82,11 +77,10 @@ class GlobalPool:
         return added
 
     def remove(self, key: str, now: float) -> bool:
-        """Forget a proxy. Return False if it is not in the pool."""
         return bool(self.remove_all([key], now))
 
     def remove_all(self, keys: Iterable[str], now: float) -> list[str]:
-        """Forget the proxies with these keys. Return the keys that were in the pool."""
+        """Return the keys that were in the pool."""
         removed = [key for key in dict.fromkeys(keys) if key in self.proxies]
         for key in removed:
             del self.proxies[key]
@@ -111,7 +105,7 @@ class GlobalPool:
     def acquire(
         self, target: str, now: float, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
-        """Lease one proxy per draw for a target, or none at all."""
+        """Lease one proxy per draw, or none at all."""
         pool = self.target(target, now)
         if request.kind not in pool.filled:  # filling reads all proxies, so it is done only after a change
             self._fill(target, pool, now, request)
@@ -122,7 +116,6 @@ class GlobalPool:
         return grants
 
     def renew(self, target: str, token: int, now: float, lease_s: float | None = None) -> float | None:
-        """Renew a lease. Return its new deadline; None if the lease has ended."""
         pool = self.targets.get(target)
         until = None if pool is None else pool.renew(token, now, lease_s)
         if pool is not None and until is not None and self.journal is not None:
@@ -130,7 +123,7 @@ class GlobalPool:
         return until
 
     def release(self, target: str, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
-        """End a lease. Return the key of its proxy; None if the lease had ended before."""
+        """Return the key of the proxy; None if the lease had ended before."""
         pool = self.targets.get(target)
         if pool is None:
             return None
@@ -142,16 +135,12 @@ class GlobalPool:
         return key
 
     def record(self, key: str, outcomes: Sequence[Outcome], now: float, draw: float) -> None:
-        """Record outcomes of a proxy, and update its targets if the outcomes matter to them.
-
-        Outcomes of a proxy that is not in the pool only update `reached_at`.
-        """
+        """Record outcomes of a proxy. If it is not in the pool, they only update `reached_at`."""
         self._record(key, outcomes, now, draw)
         if self.journal is not None:
             self._log(journal.OutcomesRecord(now, key, list(outcomes), draw))
 
     def ban(self, target: str, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
-        """Ban a proxy for a target until `until`, or for good if None. Return False if there is no such proxy."""
         if key not in self.proxies:
             return False
         self._joined(target, key, now).ban(key, now, until, reason)
@@ -159,7 +148,6 @@ class GlobalPool:
         return True
 
     def unban(self, target: str, key: str, now: float) -> bool:
-        """Lift bans and cool-downs of a proxy for a target. Return False if there is no such proxy."""
         if key not in self.proxies:
             return False
         self._joined(target, key, now).unban(key, now)
@@ -177,7 +165,6 @@ class GlobalPool:
         self._log(journal.ReviveRecord(now, key, exit_ip))
 
     def target(self, name: str, now: float) -> TargetPool:
-        """Return the pool of a target. A new target is added."""
         pool = self.targets.get(name)
         if pool is None:
             if len(self.targets) >= TARGETS_MAX:
@@ -189,7 +176,7 @@ class GlobalPool:
         return pool
 
     def add_target(self, name: str, policy: TargetPolicy) -> TargetPool:
-        """Add a target and return its pool. Its tokens differ from all tokens of forgotten targets."""
+        """The tokens of the new target differ from all tokens of forgotten ones."""
         pool = self.targets[name] = TargetPool(policy, self.token)
         self._log(journal.AddTargetRecord(name, policy))
         return pool
@@ -199,7 +186,7 @@ class GlobalPool:
         self._log(journal.ForgetTargetRecord(name))
 
     def replay(self, record: journal.JournalRecord) -> None:
-        """Apply a recorded change. Raises `KeyError` or `ValueError` if the record does not fit this pool."""
+        """Apply a recorded change. Raises `KeyError` or `ValueError` if it does not fit this pool."""
         getattr(self, record.method)(**asdict(record))
 
     def replay_acquire(
@@ -219,22 +206,19 @@ class GlobalPool:
     def restore(
         self, proxies: Iterable[Proxy], health: Iterable[ProxyHealth], prices: Iterable[tuple[float, float]]
     ) -> None:
-        """Load the proxies of a store, with their health and `prices`."""
         self._prices = list(prices)
         for proxy, known in zip(proxies, health, strict=True):
             self.proxies[proxy.key], self.health[proxy.key] = proxy, known
             self._by_latency.add(known.sort_latency_s(), proxy.key)
 
     def prices(self) -> list[tuple[float, float]]:
-        """Return all prices ever seen, in ascending order: a tier is an index into them."""
+        """Return all prices ever seen, ascending: a tier is an index into them."""
         return list(self._prices)
 
     def nearest(self) -> Iterator[str]:
-        """Yield the keys of all proxies, lowest latency first."""
         return iter(self._by_latency)
 
     def facts(self, key: str) -> ProxyFacts:
-        """Return the facts about a proxy that its targets need."""
         proxy = self.proxies[key]
         tier = bisect_left(self._prices, (proxy.price_gb, proxy.price_request))
         return self.health[key].facts(min(tier, len(self._prices) - 1), proxy.tags)
@@ -285,7 +269,7 @@ class GlobalPool:
             self._update_targets([key], now)
 
     def _fill(self, name: str, pool: TargetPool, now: float, request: ProxyRequest) -> None:
-        """Add matching proxies to a target, nearest first, until `members` of its policy are usable."""
+        """Add matching proxies, nearest first, until `members` of the policy are usable."""
         joined = []
         usable = sum(member.usable and request.has_tags(member) for member in pool.members.values())
         missing = pool.policy.members - usable
@@ -300,21 +284,19 @@ class GlobalPool:
             self._log(journal.FillRecord(now, name, sorted(request.kind), joined[start : start + RECORD_MAX]))
 
     def _joined(self, target: str, key: str, now: float) -> TargetPool:
-        """Return the pool of a target, after adding the proxy to it if it is not a member."""
+        """Return the pool of a target, of which the proxy becomes a member."""
         pool = self.target(target, now)
         if key not in pool.members:
             pool.learn(key, self.facts(key), now)
         return pool
 
     def _candidates(self, pool: TargetPool, request: ProxyRequest) -> Iterator[str]:
-        """Yield live proxies that match the request and are not yet members, nearest first."""
         for key in self.nearest():
             has_tags = request.tags.items() <= self.proxies[key].tags.items()
             if key not in pool.members and not self.health[key].dead and has_tags:
                 yield key
 
     def _update_targets(self, keys: Iterable[str], now: float) -> None:
-        """Pass the current facts about proxies to the targets that have them as members."""
         facts: dict[str, ProxyFacts] = {}
         for pool, members in self._targets_with(keys):
             for key in members:
@@ -323,7 +305,7 @@ class GlobalPool:
                 pool.learn(key, facts[key], now)
 
     def _targets_with(self, keys: Iterable[str]) -> Iterator[tuple[TargetPool, list[str]]]:
-        """Yield each target that has any of these proxies as members, with the keys of those members."""
+        """Yield each target that has any of these proxies as members, with their keys."""
         distinct = dict.fromkeys(keys)
         if len(distinct) == 1:  # the usual case
             key, *_ = distinct
@@ -343,7 +325,6 @@ def _note_filled(pool: TargetPool, kind: frozenset[tuple[str, str]]) -> None:
 
 
 def _is_same(known: Proxy | None, proxy: Proxy) -> bool:
-    """Return whether the proxies have the same address, login, tags and prices."""
     return known is not None and (proxy, *_extras(proxy)) == (known, *_extras(known))
 
 

@@ -1,12 +1,13 @@
 """The guard against cascading bans: if the load of a banned proxy moved to the others, they would be banned, too.
 
 Normally the proxies of a target are used as fast as requests arrive, one lease at a time, and the guard measures how
-fast each of them was used recently. When a proxy is lost (a ban, no connection), that rate becomes the limit of the
-others, so the whole target slows down by the share of the lost proxy. While more proxies are lost, the limit does not
-change. The target may be slower by then, but only because requests wait for proxies that do not respond. This says
-nothing about the rate that the site accepts from the others. A proxy that never worked for this target had no load, so
-its loss sets no limit. After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the
-minimum interval is halved every FADE_S, until it has no effect.
+fast each was used recently. When a proxy is lost (a ban, no connection), that rate becomes the limit of the others: the
+whole target slows down by the share of the lost proxy. While more proxies are lost, the limit does not change. The
+target may be slower by then, but only because requests wait for proxies that do not respond. This slowness says nothing
+about the rate that the site accepts. A proxy that never worked for this target had no load, so its loss sets no limit.
+
+After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the minimum interval is
+halved every FADE_S, until it has no effect.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RateGuard:
     held_until: float = 0.0
 
     def count_leases(self, now: float, count: int) -> bool:
-        """Count leases that start now. Return whether the window is complete: then `end_window` must be called."""
+        """Return whether the window is complete: then `end_window` must be called."""
         if not self.since:
             self.since = now  # the time before the first lease is not an interval
             return False
@@ -51,7 +52,7 @@ class RateGuard:
         return self.count >= WINDOW_MIN and now - self.since >= WINDOW_S
 
     def end_window(self, now: float, usable: int) -> None:
-        """End the window and update `each_s`. The leases of the window were shared by `usable` proxies."""
+        """`usable`: the number of proxies that shared the leases of the window."""
         each_s = (now - self.since) * max(1, usable) / self.count
         if self.each_s:
             each_s = min(each_s, self.each_s * SLOWDOWN)

@@ -1,7 +1,7 @@
 """The pool of one target: grants leases with a token, ends them with their outcomes, lets proxies cool down.
 
-This is the reference for all back ends: tests compare their results with the results of this module. Time and
-randomness are arguments: `now` in unix seconds, `draw` from 0 to 1.
+This is the reference for all back ends: tests compare their results with it. Time and randomness are arguments: `now`
+in unix seconds, `draw` from 0 to 1.
 """
 
 from __future__ import annotations
@@ -22,14 +22,11 @@ from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxySt
 
 DOWN_S = 10.0
 DOWN_MAX_S = 60.0
-"""An unreachable proxy cools down on this target for a random time of at most DOWN_S seconds.
-
-The global pool may set a longer cool-down. The maximum does not grow with further failures, so it never reaches
-DOWN_MAX_S.
-"""
+"""An unreachable proxy cools down on this target for a random time up to DOWN_S. The maximum does not grow with further
+failures, so it never reaches DOWN_MAX_S. The global pool may set a longer cool-down."""
 
 NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
-"""Module-level names, because looking up the members of the enum would double the time of `_record`."""
+"""Looking up the members of the enum would double the time of `_record`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class ProxyRequest:
     session: str = ""
     avoid: frozenset[str] = frozenset()
     kind: frozenset[tuple[str, str]] = field(init=False, compare=False, repr=False)
-    """The tags as a key. A target is filled once for all requests of one kind."""
+    """The tags as a key. A target is filled once for each kind."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", frozenset(self.tags.items()))
@@ -52,7 +49,6 @@ class ProxyRequest:
         return self.tags.items() <= member.facts.tags.items()
 
     def fits(self, member: ProxyTargetState) -> bool:
-        """Whether the proxy may be leased for this request."""
         return member.key not in self.avoid and self.has_tags(member)
 
 
@@ -60,11 +56,7 @@ ANY = ProxyRequest()
 
 
 class Grant(NamedTuple):
-    """A new lease. `rebound`: its session used another proxy before.
-
-    `drawn_from`: the proxy was drawn from this many proxies at the front of the order of use; 0 if the session was
-    already bound to it.
-    """
+    """A new lease. `rebound`, `drawn_from`: as in `ProxyLease`."""
 
     token: int
     key: str
@@ -97,7 +89,7 @@ class TargetPool:
         self._exits: dict[str, set[str]] = {}
 
     def learn(self, key: str, facts: ProxyFacts, now: float) -> None:
-        """Update the facts about a proxy that hold for all targets. A proxy that is not a member joins this target."""
+        """Update what holds for all targets. A new proxy joins this target."""
         member = self.members.get(key)
         lost, exit_before = False, "" if member is None else member.facts.exit_ip
         if member is None:
@@ -118,7 +110,7 @@ class TargetPool:
         self._place(member, now)
 
     def forget(self, key: str) -> None:
-        """Remove a proxy that was removed from the global pool, and end its leases."""
+        """Remove a proxy and its leases."""
         member = self.members.pop(key, None)
         if member is not None:
             self.filled.clear()
@@ -129,7 +121,7 @@ class TargetPool:
     def acquire(
         self, now: float, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
-        """Lease as many different proxies as there are draws, or none."""
+        """Lease one proxy per draw, or none at all."""
         self.expire(now)
         self.promote_due(now)
         bound = self._bound(request.session, now) if request.session else None
@@ -150,13 +142,12 @@ class TargetPool:
         return self._lease([self.members[key] for key in keys], now, until, session)
 
     def renew(self, token: int, now: float, lease_s: float | None = None) -> float | None:
-        """Renew a lease. Return its new deadline; None if the lease has ended."""
         self.expire(now)
         until = now + (self.policy.lease_s if lease_s is None else lease_s)
         return until if self._leases.renew(token, until) else None
 
     def release(self, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
-        """End a lease with an outcome for each use. Return the key of its proxy; None if the lease had ended before."""
+        """End a lease, with one outcome per use. Return the key of its proxy; None if it had ended before."""
         self.expire(now)
         lease = self._leases.end(token)
         if lease is None:
@@ -174,7 +165,6 @@ class TargetPool:
         return member.key
 
     def expire(self, now: float) -> None:
-        """End the leases that were not released in time."""
         for key in self._leases.pop_overdue(now):
             member = self.members[key]
             self.leaked += 1
@@ -183,7 +173,7 @@ class TargetPool:
             self._place(member, now)
 
     def ban(self, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
-        """Ban a proxy for good, or let it cool down until `until`. Return False if it is not a member."""
+        """Ban a proxy, for good if `until` is None. Return False if it is not a member."""
         member = self.members.get(key)
         if member is None:
             return False
@@ -198,7 +188,7 @@ class TargetPool:
         return True
 
     def unban(self, key: str, now: float) -> bool:
-        """Lift bans and cool-downs. Return False if the proxy is not a member."""
+        """Return False if the proxy is not a member."""
         member = self.members.get(key)
         if member is None:
             return False
@@ -209,46 +199,40 @@ class TargetPool:
 
     @property
     def leases(self) -> int:
-        """The number of leases, including overdue ones that have not been ended yet."""
+        """Includes overdue leases that have not been ended yet."""
         return len(self._leases)
 
     def leases_at(self, now: float) -> int:
-        """Return the number of leases that are not overdue."""
         self.expire(now)
         return self.leases
 
     def usable(self) -> int:
-        """Return the number of usable proxies."""
         return sum(member.usable for member in self.members.values())
 
     def counts(self, now: float, request: ProxyRequest = ANY) -> Counter[ProxyState]:
-        """Return the number of proxies in each state, counting only proxies that fit the request."""
+        """Return the number of fitting proxies in each state."""
         self.expire(now)
         return Counter(member.state(now) for member in self.members.values() if request.fits(member))
 
     @property
     def virtual_time(self) -> float:
-        """The highest rank leased so far."""
         return self._order.virtual_time
 
     def deadlines(self) -> dict[str, float]:
-        """Return the earliest deadline of each leased proxy, by its key."""
         return self._leases.deadlines()
 
     def session_key(self, session: str, now: float) -> str | None:
-        """Return the key of the proxy bound to a session."""
         return self._sessions.key(session, now)
 
     def interval_s(self, now: float) -> float:
-        """Return the minimum time between two leases of one proxy."""
         return max(self.policy.delay_s, self.guard.interval_s(now))
 
     def parts(self) -> tuple[UseOrder, LeaseTable, Sessions]:
-        """Return the internal state, for a store."""
+        """The internal state, for a store."""
         return self._order, self._leases, self._sessions
 
     def set_policy(self, policy: TargetPolicy, now: float) -> None:
-        """Change the policy; existing leases and sessions stay as they are."""
+        """Existing leases and sessions stay as they are."""
         self.policy = policy
         self._sessions.sticky_s = policy.sticky_s
         self.filled.clear()  # the new policy may require more members
@@ -257,7 +241,7 @@ class TargetPool:
             self._place(member, now)
 
     def restore(self, members: Sequence[ProxyTargetState]) -> None:
-        """Restore the members from a store; `parts` are restored separately."""
+        """Restore the members; `parts` are restored separately."""
         self.members = {member.key: member for member in members}
         for member in members:
             if member.facts.exit_ip:
@@ -273,7 +257,7 @@ class TargetPool:
         rebound: bool = False,
         drawn_from: int = 0,
     ) -> list[Grant]:
-        if self.guard.count_leases(now, len(chosen)):  # `usable` is slow, so it is called only once per window
+        if self.guard.count_leases(now, len(chosen)):  # once per window, because `usable` is slow
             self.guard.end_window(now, self.usable())
         interval_s = self.interval_s(now)
         if session:
@@ -314,7 +298,7 @@ class TargetPool:
             self._count_ban(member, outcome, now, draw)
 
     def _count_ban(self, member: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
-        """Let a proxy cool down, together with all proxies that share its exit address."""
+        """Let a proxy cool down, together with all proxies at its exit address."""
         policy = self.policy
         member.bans += 1
         member.misses = 0
@@ -331,7 +315,7 @@ class TargetPool:
         self._note_lost(lost, now, BAN_HOLD_S)
 
     def _note_lost(self, lost: Sequence[ProxyTargetState], now: float, hold_s: float) -> None:
-        """If any proxy was lost, let the next lease refill this pool.
+        """Let the next lease refill this pool if any proxy was lost.
 
         If a lost proxy had worked here, also limit the rate of the others, so that they do not take over its load.
         """
@@ -341,10 +325,7 @@ class TargetPool:
                 self.guard.proxy_lost(now, hold_s)
 
     def _place(self, member: ProxyTargetState, now: float) -> None:
-        """Add a member to the ready members, or to the waiting members if it becomes eligible later.
-
-        Does nothing if the member cannot be leased: banned, dead, on trial with a lease, or at its maximum of leases.
-        """
+        """Make a member ready, or waiting if it becomes eligible later, unless it cannot be leased."""
         has_room = not self.policy.concurrency or member.lease_count < self.policy.concurrency
         on_trial = member.half_open and member.lease_count
         if member.banned or member.facts.dead or not has_room or on_trial:
@@ -355,7 +336,7 @@ class TargetPool:
             self._order.add_ready(member)
 
     def promote_due(self, now: float) -> None:
-        """Insert the waiting members that are eligible now into the order of use."""
+        """Move the waiting members that are eligible now to the ready ones."""
         while (member := self._order.pop_due(now, self.members)) is not None:
             self._place(member, now)
 
@@ -380,11 +361,10 @@ class TargetPool:
 def _choose(
     order: UseOrder, members: Mapping[str, ProxyTargetState], draws: Sequence[float], request: ProxyRequest
 ) -> tuple[list[ProxyTargetState], int]:
-    """Return one ready member for each draw, or none at all.
+    """Return one ready member for each draw, or none at all, and the number of members that each was drawn from.
 
-    Also return the number of members that each was drawn from. The members belong to the cheapest tier with usable
-    proxies. If this tier has fewer usable proxies than needed, its ready ones are chosen, and the next tier supplies
-    the others.
+    The members belong to the cheapest tier with usable proxies. If this tier has fewer usable proxies than needed, its
+    ready ones are chosen, and the next tier supplies the others.
     """
     accepts = request.fits if request.avoid else request.has_tags
     fits = accepts if request.tags or request.avoid else None
@@ -401,6 +381,6 @@ def _choose(
 
 
 def has_usable(tier: int, members: Mapping[str, ProxyTargetState], request: ProxyRequest, count: int) -> bool:
-    """Whether a tier has at least `count` usable proxies that fit the request."""
+    """Return whether a tier has at least `count` usable proxies that fit."""
     usable = (each for each in members.values() if each.facts.tier == tier and each.usable and request.fits(each))
     return next(islice(usable, count - 1, None), None) is not None

@@ -32,7 +32,7 @@ SAME_EXIT = ", at the same exit"
 
 
 class ProxyState(StrEnum):
-    """The states in the diagram above."""
+    """The state of a proxy for one target."""
 
     READY = "ready"
     LEASED = "leased"
@@ -101,50 +101,43 @@ class ProxyTargetState:
 
     @property
     def eligible_at(self) -> float:
-        """The earliest time at which the next lease may start."""
+        """The earliest time of the next lease."""
         return max(self.paced_until, self.rests_until)
 
     @property
     def usable(self) -> bool:
-        """Whether the proxy is neither cooling down, half-open, banned nor dead."""
         return not (self.half_open or self.banned or self.facts.dead)
 
     @property
     def has_worked(self) -> bool:
-        """Whether at least one use did not fail. This includes uses without a result: a tunnel never has a result."""
+        """Whether at least one use did not fail. Uses without a result count as good: a tunnel never has one."""
         return self.uses > self.bad
 
     @property
     def only_failed(self) -> bool:
-        """Whether the proxy is on trial and all its uses have failed. All other proxies are then used first."""
+        """Whether the proxy is on trial and all its uses have failed. All others are then used first."""
         return self.half_open and 0 < self.bad >= self.uses
 
     def cool_down(self, until: float) -> bool:
-        """Allow no lease until this time, and then one at a time until the proxy has proven to work.
-
-        Return whether the proxy was usable before.
-        """
+        """Allow no lease until this time, and then one at a time until the proxy works. Return whether it was usable
+        before."""
         was_usable = self.usable
         self.half_open = True
         self.rests_until = max(self.rests_until, until)
         return was_usable
 
     def recover(self, now: float) -> None:
-        """Record a response that is not a ban. Ignored during a cool-down: the request was sent before it began."""
+        """Record a response that is not a ban. Ignored during a cool-down, because the request was sent before it."""
         if not self.half_open or self.rests_until <= now:
             self.half_open, self.bans, self.misses, self.reason = False, 0, 0, ""
 
     def clear_bans(self) -> None:
-        """Lift bans and cool-downs."""
         self.banned = self.half_open = False
         self.bans = self.misses = 0
         self.rests_until = 0.0
 
     def cost(self) -> float:
-        """Return how far one use moves the proxy back in the order of use.
-
-        The cost is lower for a higher success rate and a lower latency.
-        """
+        """Return how far one use moves the proxy back: less for a high success rate and a low latency."""
         success = (self.successes + 1) / (self.successes + self.failures + 2)
         latency_s = self.facts.latency_s if self.latency_s is None else self.latency_s
         nearness = LATENCY_REFERENCE_S / (LATENCY_REFERENCE_S + (latency_s or 0.0))
@@ -182,5 +175,5 @@ def cool_down_like(member: ProxyTargetState, others: Iterable[ProxyTargetState],
 
 
 def smoothed(mean: float | None, newest: float) -> float:
-    """Return the exponentially weighted mean, updated with the newest value."""
+    """Return the exponentially weighted mean."""
     return newest if mean is None else mean + (newest - mean) * SMOOTHING

@@ -1,8 +1,8 @@
 """The entries of an array in a JSON text, one at a time, each with its line.
 
-A hostile text must not fill the memory: 64 MB of `[[],[],[],` become 2 GB when decoded at once. So the text is first
-validated, without building values. Then the array is located, and each entry is decoded when it is needed. Everything
-before the array is skipped without decoding.
+A hostile text must not fill the memory: 64 MB of `[[],[],[],` become 2 GB when decoded at once. The text is therefore
+first validated, without building values. Then the array is located; everything before it is skipped without decoding.
+Each entry is decoded when it is needed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import msgspec
 from lycosa.core.errors import BadProxy
 
 ENTRY_MAX = 65_536
-"""Maximum length of an entry, in characters."""
+"""In characters."""
 
 SKIPPED_MAX = 1_000_000
-"""Maximum number of strings, brackets and values to skip before the array. Skipping that many takes a second."""
+"""Strings, brackets and values to skip before the array. Skipping that many takes a second."""
 
 DIGITS_MAX = 20
 NEAR = 3
-"""Maximum number of nested objects that are searched for the array if no path is given."""
+"""Nested objects that are searched for the array if no path is given."""
 
 BLANKS = re.compile(r"[ \t\n\r]*+")
 SCALAR = re.compile(r"[^\s,\]}]++")
@@ -59,7 +59,7 @@ def read_array(text: str, path: Sequence[Step] | None = None, where: str = "") -
 
 
 def _refuse_invalid(text: str) -> None:
-    """Raise `BadProxy` with the line and the problem if a text is not JSON."""
+    """Raise `BadProxy` if a text is not JSON."""
     data = text.encode("utf-8", "replace")
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
@@ -81,8 +81,7 @@ class _Scanner:
     def find_near(self) -> int | None:
         """Return the top value if it is not an object, otherwise the first array within NEAR nested objects.
 
-        In each object only the first member that is an array or an object is searched. Return None if an object has no
-        such member.
+        In each object only the first member that is an array or an object is searched. Return None if there is none.
         """
         at: int | None = _skip_blanks(self._text, 0)
         for _ in range(NEAR):
@@ -92,7 +91,7 @@ class _Scanner:
         return at
 
     def follow(self, path: Sequence[Step]) -> int | None:
-        """Return the value at a path; None if there is none."""
+        """Return the value at a path."""
         at: int | None = _skip_blanks(self._text, 0)
         for step in path:
             if at is None:
@@ -106,7 +105,6 @@ class _Scanner:
         return at
 
     def _members(self, at: int) -> Iterator[tuple[str, int]]:
-        """Yield the names and values of an object."""
         at = _skip_blanks(self._text, at + 1)
         while self._text[at] != "}":
             name, end = _name(self._text, at)
@@ -115,14 +113,13 @@ class _Scanner:
             at = self._skip(at)
 
     def _items(self, at: int) -> Iterator[int]:
-        """Yield the values of an array."""
         at = _skip_blanks(self._text, at + 1)
         while self._text[at] != "]":
             yield at
             at = self._skip(at)
 
     def _skip(self, at: int) -> int:
-        """Skip a value. Return where the next value starts, or where the array or object ends."""
+        """Return where the next value starts, or where the array or object ends."""
         self._count()
         end = at
         if self._text[at] in '"[{':
@@ -161,7 +158,7 @@ def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
 
 
 def _value(window: str, at: int) -> tuple[object, int]:
-    """Return a value and the index after it. The index is -1 if the value does not end in the window."""
+    """Return a value and the index after it, -1 if it does not end in the window."""
     try:
         return DECODER.raw_decode(window, at)
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
 """The ledger of sources: which source lists which proxy, and when a proxy that is no longer listed must be removed.
 
 A source that fails changes nothing. The grace period of a proxy (`keep_s`) starts with the first complete list that
-lacks it. When the period ends, the proxy is removed. It stays if another source lists it, or if its grace period at
-another source has not ended. Proxies added by hand are not in the ledger, and stay.
+lacks it. At its end the proxy is removed, unless another source lists it or its grace period at another source still
+runs. Proxies added by hand are not in the ledger, and stay.
 """
 
 from __future__ import annotations
@@ -35,18 +35,15 @@ class Ledger:
         self._sources = {name: _SourceEntry() for name in names}
 
     def recall(self, name: str, keys: Iterable[str]) -> None:
-        """Record the proxies that a source listed in an earlier run.
-
-        Proxies that its next list lacks count as missing.
-        """
+        """Record what a source listed in an earlier run. Proxies that its next list lacks count as missing."""
         self._sources[name].recalled.update(keys)
 
     def not_added(self, name: str, proxies: Iterable[Proxy]) -> None:
-        """Record that these proxies could not be added to the pool: they are added with the next list."""
+        """These proxies could not be added to the pool. They are added with the next list."""
         self._sources[name].not_added.update(each.key for each in proxies)
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """Record that the pool has forgotten these proxies as dead. Those in the next list are added again."""
+        """The pool has forgotten these proxies as dead. Those in the next list are added again."""
         removed = set(keys)
         for source in self._sources.values():
             source.recalled -= removed
@@ -60,7 +57,7 @@ class Ledger:
         return key in self._sources[name].forgotten
 
     def returned(self, proxies: Iterable[Proxy]) -> None:
-        """Record that the pool has these proxies again."""
+        """The pool has these proxies again."""
         back = {each.key for each in proxies}
         for source in self._sources.values():
             source.forgotten -= back
@@ -68,7 +65,8 @@ class Ledger:
     def update(self, name: str, proxies: Iterable[Proxy], now: float, *, complete: bool = True) -> list[Proxy]:
         """Record the list of a source. Return the proxies to add to the pool: new, or with new tags or prices.
 
-        A list is not `complete` if a part of it could not be read. Proxies that it lacks then do not count as missing.
+        A list is not `complete` if a part of it could not be read. The proxies that it lacks then do not count as
+        missing.
         """
         source, listed = self._sources[name], {each.key: each for each in proxies}
         before = source.proxies
@@ -82,14 +80,14 @@ class Ledger:
         source.not_added = {key for key in due if key in source.proxies and key not in listed}
         source.forgotten &= source.proxies.keys()
         changed = [proxy for key, proxy in listed.items() if key in due or _extras(before.get(key)) != _extras(proxy)]
-        # Only the first source sets tags and prices: several sources would overwrite each other's values forever.
+        # Otherwise several sources would overwrite each other's tags and prices forever.
         return [proxy for proxy in changed if self._first_source(proxy.key) == name]
 
     def pop_expired(self, name: str, keep_s: float, now: float) -> tuple[list[str], list[Proxy]]:
         """Remove the proxies of a source that have been missing for `keep_s`.
 
-        Return the keys to remove from the pool, and the proxies that another source lists: these must be added again,
-        with the tags and prices of the other source.
+        Return the keys to remove from the pool, and the proxies that another source lists. The latter must be added
+        again, with the tags and prices of that source.
         """
         source = self._sources[name]
         expired = [key for key, since in source.missing.items() if now - since >= keep_s]
@@ -106,9 +104,9 @@ class Ledger:
         return (source.proxies[key] for source in self._sources.values() if key in source.proxies)
 
     def _is_kept(self, key: str) -> bool:
-        """Whether the proxy is in its grace period at another source.
+        """Return whether the proxy is in its grace period at another source.
 
-        This also holds if a source that listed the proxy in an earlier run has not been read completely in this run.
+        Also True if a source that listed it in an earlier run has not been read completely in this run.
         """
         return any(key in source.missing or key in source.recalled for source in self._sources.values())
 

@@ -7,8 +7,7 @@
 
 `key=value` after the address is a tag, unless the key is a price or `sessions`. `sessions=N` turns the line into N
 proxies, with s1 to sN in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds
-such an array. In the objects of the array, the usual names of providers for host, port, login, scheme and country are
-accepted.
+such an array. Objects may use providers' usual names for host, port, login, scheme and country.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from lycosa.proxies.core.proxy import COLONS, PORTS, Proxy, parse_proxy
 from lycosa.proxies.core.sources.json_array import ArrayEntry, read_array
 
 LIST_MAX = 64_000_000
-"""Maximum length of a list, in characters."""
+"""In characters."""
 
 PORT_SHOWN = 20
-"""Maximum number of characters of an invalid port that errors show."""
+"""Characters of an invalid port that errors show."""
 
 LINE_MAX = 8_192
-"""Maximum length of a line, in characters."""
+"""In characters."""
 
 ENTRIES_MAX = 1_000_000
-"""Maximum number of proxies and faults of a list: one line may stand for many proxies."""
+"""Proxies and faults of a list: one line may stand for many proxies."""
 
 SESSIONS_MAX = 10_000
-"""Maximum number of proxies that one line may stand for."""
+"""Proxies that one line may stand for."""
 
 TAGS_MAX = 32
 VALUE_MAX = 100
@@ -103,7 +102,7 @@ def parse_entry(entry: object, scheme: str = "http") -> list[Proxy]:
 
 
 def lines_of(text: str) -> Iterable[str]:
-    """Return the lines of a text as an iterator, without building a list of them."""
+    """Iterate over the lines of a text without building a list."""
     return StringIO(text, newline=None)
 
 
@@ -123,7 +122,7 @@ def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
 
 
 def _entries(entries: Iterable[ArrayEntry], scheme: str) -> Iterator[Proxy | Fault]:
-    """Yield the proxies of an array. JSON is often a single line, so a fault also names the number of the entry."""
+    """JSON is often a single line, so a fault also names the number of the entry."""
     for number, (line, entry) in enumerate(entries, 1):
         try:
             yield from parse_entry(entry, scheme)
@@ -149,10 +148,7 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
 
 
 def _complete(address: str, found: Mapping[str, str], scheme: str) -> str:
-    """Return an address with a scheme.
-
-    A missing scheme or login is taken from `found`, the JSON object that has the address.
-    """
+    """Add a missing scheme or login from the JSON object of an address."""
     kind, _, place = address.rpartition("://")
     has_login = "@" in place or COLONS.fullmatch(place)
     login = "" if has_login else Proxy("", "", 0, found["user"], found["password"]).login
@@ -178,7 +174,7 @@ def _address(found: Mapping[str, str], scheme: str) -> str:
 
 
 def _port_of(entry: Mapping[str, Any]) -> str:
-    """Return the port as text. It is not checked here: an address with an invalid port is refused later."""
+    """Return the port as text. An address with an invalid port is refused later."""
     value = next((entry[key] for key in KEYS["port"] if entry.get(key) not in (None, "")), "")
     return str(value[0] if isinstance(value, list) and value else value)[:PORT_SHOWN]
 
@@ -190,7 +186,6 @@ def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
 
 
 def _proxies(address: str, facts: Mapping[str, str], scheme: str) -> list[Proxy]:
-    """Return the proxy of an address, or one for each session."""
     if len(facts) > TAGS_MAX:
         raise BadProxy(f"{len(facts)} fields: write at most {TAGS_MAX}")
     prices = {name: _price(name, facts[name]) for name in PRICES if name in facts}

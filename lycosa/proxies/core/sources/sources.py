@@ -10,9 +10,11 @@
 
 In a URL or an address, `{country}` is replaced by each value of `variables.country` in turn; the value becomes a tag of
 the resulting proxies. `{session}` is replaced by s1, s2, ... up to the number `sessions`. `${NAME}` is replaced by an
-environment variable, so the file needs no secrets. `items` is the path of the array in a JSON answer ("data.proxies",
-"result[0].list"). `fields` maps the parts of a proxy to their paths in an entry ({ host = "addr.ip" }). `line` is the
-format of each line of a text answer ("{host};{port};{_}").
+environment variable, so the file needs no secrets.
+
+`items` is the path of the array in a JSON answer ("data.proxies", "result[0].list"). `fields` maps the parts of a proxy
+to their paths in an entry ({ host = "addr.ip" }). `line` is the format of each line of a text answer
+("{host};{port};{_}").
 """
 
 from __future__ import annotations
@@ -39,17 +41,17 @@ from lycosa.proxies.core.tables import DURATION, Text, TextTable, read_table
 SOURCES_MAX = 1000
 PRICE_MAX = 1e9
 REQUESTS_MAX = 100
-"""Maximum number of requests per refresh of a source. A source has one request per combination of its variables."""
+"""Per refresh of a source: one request per combination of its variables."""
 
 FROM_TEMPLATE_MAX = 10_000
 PROXIES_MAX = 1_000_000
-"""Maximum number of proxies from one source."""
+"""From one source."""
 
 FAULTS_MAX = 100
-"""Maximum number of faults that are reported for one answer. Further faults are only counted."""
+"""Faults that are reported for one answer. Further ones are only counted."""
 
 DEPTH_MAX = 20
-"""Maximum number of steps in a path into JSON."""
+"""Steps in a path into JSON."""
 
 SOURCE = "source"
 """The tag that names the source of a proxy."""
@@ -68,7 +70,7 @@ Price = Annotated[float, Meta(ge=0, le=PRICE_MAX)]
 
 
 class SourceKind(StrEnum):
-    """The kinds in the table above."""
+    """The kinds of sources."""
 
     FILE = "file"
     URL = "url"
@@ -81,14 +83,14 @@ LOCATION = {
     SourceKind.FILE: "path", SourceKind.URL: "url", SourceKind.API: "url", SourceKind.TEMPLATE: "address",
     SourceKind.PYTHON: "iterator",
 }  # fmt: skip
-"""For each kind of source, the key that holds its location."""
+"""The key of the location."""
 
 KINDS_OF_KEY = {key: {kind for kind, name in LOCATION.items() if name == key} for key in LOCATION.values()} | {
     "variables": {SourceKind.API, SourceKind.TEMPLATE}, "sessions": {SourceKind.API, SourceKind.TEMPLATE},
     "headers": {SourceKind.URL, SourceKind.API},
     "items": {SourceKind.API}, "fields": {SourceKind.API}, "line": {SourceKind.API},
 }  # fmt: skip
-"""The kinds of sources that may have a key. Keys that are not listed are valid for all kinds."""
+"""The kinds of sources that may have a key. Other keys are valid for all kinds."""
 
 
 class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "keep"}):
@@ -123,7 +125,7 @@ class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "ke
 
     @property
     def location(self) -> str:
-        """The path, URL, address or function, depending on the kind. It may hold a secret."""
+        """The path, URL, address or function. It may contain a secret."""
         return str(getattr(self, LOCATION[self.kind]))
 
 
@@ -146,8 +148,8 @@ class RefreshResult(NamedTuple):
     """The result of refreshing one source.
 
     `listed`, `added` and `removed` count proxies: in the list, new to the pool, and removed because no source had
-    listed them for `keep_s`. `faults` holds the first of `fault_count` faults. `problem` says why there is no list; ""
-    if there is one.
+    listed them for `keep_s`. `faults` holds the first of `fault_count` faults. `problem`: why there is no list; "" if
+    there is.
     """
 
     source: str
@@ -162,7 +164,7 @@ class RefreshResult(NamedTuple):
 def sources_from(
     entries: object, environ: Mapping[str, str], place: str = "proxies.sources"
 ) -> tuple[ProxySource, ...]:
-    """Read the tables `[[proxies.sources]]`. Raises `BadSetting` with a message that says what to write instead."""
+    """Read the tables `[[proxies.sources]]`. Raises `BadSetting`."""
     if not isinstance(entries, list) or len(entries) > SOURCES_MAX:
         raise BadSetting(f"{place}: write at most {SOURCES_MAX:,} tables, each as [[{place}]]")
     sources = [_source(entry, f"{place}[{number}]", environ) for number, entry in enumerate(entries, 1)]
@@ -195,7 +197,7 @@ def read_answer(source: ProxySource, text: str, address: SourceAddress) -> ReadR
 
 
 def read_entries(source: ProxySource, entries: Iterable[object]) -> ReadResult:
-    """Read the entries that a Python iterator yields: `Proxy` objects, or values that `parse_entry` accepts."""
+    """Read what a Python iterator yields: `Proxy` objects, or values that `parse_entry` accepts."""
     return _collect(source, _parsed(source, entries), {})
 
 
@@ -218,7 +220,7 @@ def merge_results(results: Iterable[ReadResult]) -> ReadResult:
 
 
 def _collect(source: ProxySource, found: Iterable[Proxy | Fault], tags: Mapping[str, str]) -> ReadResult:
-    """Return the proxies, with the tags and prices of the source added, and the faults."""
+    """Add the source's tags and prices to the proxies."""
     proxies: dict[str, Proxy] = {}
     faults: list[Fault] = []
     fault_count = 0
@@ -268,7 +270,7 @@ def _by_paths(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
 
 
 def _steps(path: str) -> list[Step]:
-    """Return the steps of a path: names of members and indexes of arrays."""
+    """Return names of members and indexes of arrays."""
     return [name or int(index) for name, index in islice(STEP.findall(path), DEPTH_MAX)]
 
 
@@ -291,7 +293,6 @@ def _refuse_long(tags: Mapping[str, str]) -> None:
 
 
 def _value_at(data: object, path: str) -> object:
-    """Return the value at a path; None if there is none."""
     for step in _steps(path):
         if isinstance(step, str):
             data = data.get(step) if isinstance(data, dict) else None
@@ -334,7 +335,7 @@ def _source(entry: object, place: str, environ: Mapping[str, str]) -> ProxySourc
 
 
 def _expand_environment(text: str, environ: Mapping[str, str], place: str) -> str:
-    """Return a text with the values of its environment variables. Raises `BadSetting` if one is not set."""
+    """Insert the values of environment variables. Raises `BadSetting` if one is not set."""
     missing = next((name for name in SECRET.findall(text) if not environ.get(name)), None)
     if missing is not None:
         raise BadSetting(f"{place}: ${{{missing}}} is not set in the environment")
@@ -342,7 +343,7 @@ def _expand_environment(text: str, environ: Mapping[str, str], place: str) -> st
 
 
 def _problem(source: ProxySource, key: str) -> str:
-    """Return the first problem of a source as "key: problem"; "" if there is none."""
+    """Return the first problem as "key: problem"; "" if there is none."""
     if not source.location:
         return f"{key}: a source of this kind needs it{_example(source.kind)}"
     if wrong := next((name for name in source.tags if not NAME.fullmatch(name) or name == SOURCE), None):
