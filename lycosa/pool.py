@@ -34,11 +34,10 @@ def open_pool(
 ) -> PoolOpening:
     """Open a pool while the block runs. Its address is `memory:`, a folder, or `redis://HOST:6379/0?pool=NAME`.
 
-    `async with` gives a `Pool`, and `with` a `BlockingPool`, which threads can share.
-
-    `policies` has the form of the table `proxies` in a project file: {"default": {"lease_s": 30}}. The default is the
-    table of the project of the current folder. With `create`, a missing pool is created. Raises `UsageError` for an
-    invalid address or policy, and for a missing pool; `StateError` if the pool cannot be opened. See docs/proxies.md.
+    `async with` gives a `Pool`, and `with` a `BlockingPool`, which threads can share. `policies` has the form of the
+    table `proxies` in a project file: {"default": {"lease_s": 30}}. The default is the table of the project of the
+    current folder. With `create`, a missing pool is created. Raises `UsageError` for an invalid address or policy, and
+    for a missing pool; `StateError` if the pool cannot be opened. See docs/proxies.md.
     """
 
     async def open_() -> tuple[ProxyPool, Pool]:

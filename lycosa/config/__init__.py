@@ -1,7 +1,7 @@
 """The settings of a crawl.
 
 A setting has one name everywhere: `--max-body` on the command line, `max_body` in files and `-s`, `LYCOSA_MAX_BODY` in
-the environment. Scrapy's names are accepted in files, custom_settings and `-s` where the concept is the same.
+the environment. Scrapy's names are accepted, except as options and variables, where the concept is the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kinds of settings that hold several values: lists, and mappings from names.
+"""Kinds of settings that hold several values.
 
 In text, elements are separated by commas or line ends; a mapping may also be a JSON object.
 """
@@ -30,10 +30,7 @@ Correct paths of Scrapy's other parts are less similar.
 
 
 class ListOf(NamedTuple):
-    """Values of one kind: a list, or text split at line ends or (with `commas`) at commas.
-
-    With `distinct` no value may be given twice.
-    """
+    """A list, or text split at line ends or (with `commas`) at commas. With `distinct` no value may be given twice."""
 
     element: SettingKind
     commas: bool = True
@@ -97,10 +94,7 @@ class Networks(NamedTuple):
 
 
 class PartOrder(NamedTuple):
-    """Which parts run, and in which order.
-
-    Maps a class, an object, `module:Class` or a short name to a number, or to None to disable it.
-    """
+    """Maps a class, an object, `module:Class` or a short name to its order number, or to None to disable it."""
 
     expected: str = "a list of classes or 'module:Class', or a table that maps each to a number or none"
 
@@ -114,7 +108,7 @@ class PartOrder(NamedTuple):
 
 
 class ImageSizes(NamedTuple):
-    """Width and height of images in pixels, by name."""
+    """Width and height in pixels, by name."""
 
     expected: str = "a table of sizes in pixels such as {small = [50, 50]}"
 
@@ -123,7 +117,7 @@ class ImageSizes(NamedTuple):
 
 
 class UserTable(NamedTuple):
-    """The user's own settings, of any type, by name."""
+    """The user's own settings, of any type."""
 
     expected: str = "a table"
 

@@ -1,4 +1,4 @@
-"""Kinds of settings with one value: numbers with bounds, sizes, durations, booleans, choices, text, file paths.
+"""Kinds of settings with one value.
 
 A kind converts a value from a file, the environment or Python to the type of its setting, or says what is valid.
 """
@@ -41,7 +41,7 @@ class SettingKind(Protocol):
 
 
 class Integer(NamedTuple):
-    """A whole number within bounds, both included; or None if `optional`."""
+    """A whole number within bounds, or None if `optional`."""
 
     low: int
     high: int
@@ -171,7 +171,7 @@ class Text(NamedTuple):
 
 
 class FilePath(NamedTuple):
-    """The path of a file or folder, with `~` expanded; None for no path, unless it is `required`."""
+    """A path with `~` expanded; None for no path, unless it is `required`."""
 
     expected: str
     suffixes: tuple[str, ...] = ()
@@ -204,7 +204,7 @@ class PoolLocation(FilePath):
 
 
 class BadElement(ValueError):
-    """One invalid element of a setting with several values; the argument is the element."""
+    """The argument is the invalid element of a setting with several values."""
 
 
 def is_none(value: object) -> bool:
@@ -218,7 +218,7 @@ def hide_login(url: object) -> object:
 
 
 def check_range(low: float, value: float, high: float) -> float:
-    """Return the value. Raises `ValueError` if it is out of bounds."""
+    """Raises `ValueError` for a value out of bounds."""
     if not low <= value <= high:
         raise ValueError
     return value

@@ -58,9 +58,9 @@ def load(
 ) -> Settings:
     """Return the settings of a run. Raises `BadSetting`.
 
-    `flags` maps setting names to the values of command-line options (None: not given); `sets` holds the texts after
-    `-s`. The project is searched from `folder` upwards. Messages name `spider_place` for `spider_settings`. `places`
-    receives the place of each setting that is not a default.
+    `flags` maps setting names to command-line values (None: not given); `sets` holds the texts after `-s`. The project
+    is searched from `folder` upwards. Messages name `spider_place` for `spider_settings`. `places` receives the place
+    of each setting that is not a default.
     """
     project = find_project(folder)
     base = None if project in {None, folder.absolute()} else project
@@ -87,7 +87,7 @@ def did_you_mean(name: str) -> str:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message that suggests the most similar known name; "" if none is similar."""
+    """Return the end of an error message with the most similar known name; "" if none is similar."""
     import difflib  # slow to import, and needed only for mistakes
 
     return did_you_mean(next(iter(difflib.get_close_matches(name, list(known), n=1)), ""))
@@ -110,10 +110,7 @@ def unknown_setting(name: str) -> str:
 
 @dataclass(slots=True)
 class _Merged:
-    """The layers merged so far.
-
-    `combined` maps each of our settings in COMBINATIONS to the given values of Scrapy's settings.
-    """
+    """`combined` maps each of our settings in COMBINATIONS to the given values of Scrapy's settings."""
 
     places: dict[str, str]
     values: dict[str, Any] = field(default_factory=dict)
@@ -172,7 +169,7 @@ def _is_path(location: str | None) -> bool:
 
 
 def _convert(given: RawSetting, name: str, convert: Callable[[], Any]) -> Any:
-    """Call `convert`. Raises `BadSetting` with the place if the call fails."""
+    """Raises `BadSetting` with the place if `convert` fails."""
     try:
         return convert()
     except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:

@@ -1,7 +1,4 @@
-"""A project: a folder whose `lycosa.toml`, or `[tool.lycosa]` in pyproject.toml, applies to all folders below it.
-
-The only module of `config` that reads files.
-"""
+"""A project: a folder whose `lycosa.toml`, or `[tool.lycosa]` in pyproject.toml, applies to all folders below it."""
 
 from __future__ import annotations
 

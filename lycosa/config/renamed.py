@@ -1,7 +1,4 @@
-"""Old names of settings and options. They are refused with a message that gives the new name.
-
-Until 1.0 a renamed setting keeps no alias.
-"""
+"""Old names of settings and options. They are refused with a message that gives the new name."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def renamed_setting(name: str) -> str:
 
 
 def renamed_variable(prefix: str, name: str) -> str:
-    """Return the message for an environment variable named after an old setting; "" for any other variable."""
+    """Return the message for the variable of an old setting; "" for any other variable."""
     if name not in SETTINGS:
         return ""
     return _message(prefix + name.upper(), prefix + SETTINGS[name].upper() if SETTINGS[name] else "")

@@ -1,7 +1,7 @@
 """Scrapy's settings that Lycosa ignores, and those that it refuses with advice.
 
-Ignored settings concern Scrapy's internals or enable what Lycosa always does. Lycosa refuses a setting whose effect a
-user would miss, unless the value describes what Lycosa does anyway.
+Ignored settings concern Scrapy's internals or enable what Lycosa always does. A setting whose effect a user would miss
+is refused, unless its value describes what Lycosa does anyway.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IGNORED = frozenset({
 
 
 class UnsupportedSetting(NamedTuple):
-    """What to do instead. `harmless` values are accepted, because they describe what Lycosa does anyway."""
+    """What to do instead. `harmless` values are accepted: Lycosa does that anyway."""
 
     advice: str
     harmless: Sequence[object] = ()

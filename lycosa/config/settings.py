@@ -1,4 +1,4 @@
-"""Every setting of a crawl: its name, meaning, default and range. docs/settings.md explains them in the same groups."""
+"""Every setting of a crawl: its name, meaning, default and range."""
 
 from __future__ import annotations
 

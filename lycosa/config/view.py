@@ -1,4 +1,4 @@
-"""The settings as the user's code sees them: a read-only mapping with our names, Scrapy's names, and the user's own.
+"""The settings as the user's code sees them, by our names, Scrapy's names, and the user's own.
 
     crawler.settings["delay"]   crawler.settings.getfloat("DOWNLOAD_DELAY")   crawler.settings.get("SHOP_TOKEN", "")
 
@@ -44,7 +44,7 @@ class SettingsView(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def getbool(self, name: str, default: bool = False) -> bool:
-        """Return a boolean; text may be "yes", "off" and so on. Raises `ValueError`."""
+        """Text may be "yes", "off" and so on. Raises `ValueError`."""
         value = self.get(name)
         if value is None:
             return default
@@ -54,24 +54,22 @@ class SettingsView(Mapping[str, Any]):
             raise ValueError(f"{name}: {value!r} is not {Boolean().expected}") from None
 
     def getint(self, name: str, default: int = 0) -> int:
-        """Return a whole number. Raises `ValueError`."""
         value = self.get(name)
         return default if value is None else int(value)
 
     def getfloat(self, name: str, default: float = 0.0) -> float:
-        """Return a number. Raises `ValueError`."""
         value = self.get(name)
         return default if value is None else float(value)
 
     def getlist(self, name: str, default: list[Any] | None = None) -> list[Any]:
-        """Return a new list; text is split at commas."""
+        """Return a new list. Text is split at commas."""
         value = self.get(name)
         if value is None:
             return list(default or [])
         return split(value) if isinstance(value, str) else list(value)
 
     def getdict(self, name: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return a new dict; text is parsed as JSON. Raises `ValueError`."""
+        """Return a new dict. Text is parsed as JSON. Raises `ValueError`."""
         value = self.get(name)
         if value is None:
             return dict(default or {})

@@ -1,8 +1,7 @@
-"""Tell public IP addresses from private ones.
+"""Tell public IP addresses from private ones, to keep links on public pages from reaching private services.
 
-This guard keeps links on public pages from reaching private services. No function raises. In doubt an address counts as
-private, and so does text that is not an address. An address that embeds an IPv4 address (mapped, NAT64, 6to4) is public
-if the embedded address is public.
+No function raises. In doubt an address counts as private, and so does text that is not an address. An address that
+embeds an IPv4 address (mapped, NAT64, 6to4) is public if the embedded address is public.
 """
 
 from __future__ import annotations

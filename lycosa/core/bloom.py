@@ -2,9 +2,7 @@
 
 The filter consists of layers of fixed size (rbloom). Each further layer has `GROWTH` times the capacity of the layer
 before, up to `CAPACITY_MAX`, and half its rate of false positives. So the total rate stays below twice that of the
-first layer (Almeida et al., Scalable Bloom Filters, 2007). A look-up queries every layer, so there are few layers.
-
-Elements are 64-bit fingerprints, which are hashes already.
+first layer (Almeida et al., Scalable Bloom Filters, 2007). Elements are 64-bit fingerprints, which are hashes already.
 """
 
 from __future__ import annotations
@@ -53,8 +51,7 @@ def memory_bytes(expected: int, rate: float = FALSE_POSITIVES) -> int:
 
 
 def too_large(expected: int) -> str:
-    """Return why a filter cannot start with this capacity; "" if it can, or if the capacity is `EXPLAINED_MAX` or
-    more."""
+    """Return why a filter cannot start with this capacity; "" if it can, or from `EXPLAINED_MAX` on."""
     if not EXPECTED_MAX < expected < EXPLAINED_MAX:
         return ""
     takes, most = format_size(memory_bytes(expected)), format_size(memory_bytes(EXPECTED_MAX))

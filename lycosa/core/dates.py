@@ -1,4 +1,4 @@
-"""Parse the dates of HTTP header fields: strictly by the HTTP standard, or leniently as browsers do for cookies."""
+"""Parse the dates of HTTP header fields, strictly or as leniently as browsers do for cookies."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ def http_date(value: str, now: float) -> float | None:
 
 
 def cookie_date(text: str) -> float | None:
-    """Return the unix seconds of a date in any format that browsers accept (RFC 6265 §5.1.1); None for any other
-    text."""
+    """Return the unix seconds of a date in any format that browsers accept (RFC 6265 §5.1.1); None for other text."""
     date = _parse(text)
     return None if date is None else date.timestamp()
 

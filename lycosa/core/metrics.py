@@ -17,7 +17,7 @@ Samples = Sequence[tuple[Mapping[str, str], float]]
 
 
 class Metric(NamedTuple):
-    """A metric. `kind` is counter or gauge; each sample has labels and a value."""
+    """`kind` is counter or gauge; each sample has labels and a value."""
 
     name: str
     kind: str

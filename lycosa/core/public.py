@@ -1,7 +1,4 @@
-"""Give exported classes and functions the module `lycosa`.
-
-A pickle stores the module of a class, so pickles in a stored queue stay readable when the class moves.
-"""
+"""Give exported classes and functions the module `lycosa`, so that pickles stay readable when a class moves."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ ROUNDING_S = 1e-6
 class RateLimit(Generic[Key]):
     """Allow each key `burst` events at once, and `per_s` events a second on average.
 
-    A key's entry is the time at which its full burst is available again (GCRA); after this time the entry expires.
-    Entries are in two generations. The older generation is dropped when all its entries have expired. With
-    `refuse_when_full` a full table refuses unknown keys, so the limit always holds. Otherwise a full table drops the
-    older generation early, so a flood of forged addresses does not lock out other clients.
+    A key's entry is the time at which its full burst is available again (GCRA), and then expires. The older of two
+    generations of entries is dropped when all its entries have expired. With `refuse_when_full` a full table refuses
+    unknown keys, so the limit always holds. Otherwise it drops the older generation early, so a flood of forged
+    addresses does not lock out other clients.
     """
 
     def __init__(self, per_s: float, burst: int, *, keys_max: int, refuse_when_full: bool = False) -> None:
@@ -54,7 +54,7 @@ class RateLimit(Generic[Key]):
             self._older[key] -= self._interval_s
 
     def ready_at(self, key: Key, now: float) -> float:
-        """Return the earliest time of the next allowed event, at least `now`. Counts no event."""
+        """Return the earliest time of the next allowed event, at least `now`."""
         ready_at = self._whole_at(key) - self._tolerance_s
         return now if ready_at <= now else ready_at + ROUNDING_S
 

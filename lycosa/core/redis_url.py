@@ -1,4 +1,4 @@
-"""Parse a Redis URL, without connecting and without opening the files that the URL names.
+"""Parse a Redis URL, without connecting or opening files.
 
     redis://[USER:PASSWORD@]HOST[:PORT][/DB]                          one server, or any node of a cluster
     unix://[USER:PASSWORD@]/PATH.sock[?db=N]                          one server, through a Unix socket
@@ -113,7 +113,6 @@ def _node(text: str, host: str, port: int) -> tuple[str, int]:
 
 
 def _master_and_database(text: str, parts: SplitResult, mode: RedisMode, options: dict[str, str]) -> tuple[str, int]:
-    """Return the name of the master ("" without Sentinels) and the database number."""
     path = parts.path.strip("/")
     if parts.scheme == "unix":
         if not path:

@@ -1,8 +1,8 @@
 """Canonical URLs, host keys and fingerprints.
 
 The canonical form is ada's WHATWG serialisation without the fragment: scheme and host in lower case, no default port,
-dots in the path resolved, query order kept, pure ASCII. Only http and https are accepted. URLs with a user name or
-password are refused, because canonical URLs are stored, logged and written to the output, where no secret belongs.
+dots in the path resolved, query order kept, pure ASCII. Only http and https are accepted. A user name or password is
+refused, because canonical URLs are stored, logged and written to the output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHOWN_MAX = 100
 
 
 def canonicalize(url: str) -> str:
-    """Return the canonical form of an absolute http(s) URL. Raises `BadUrl` with a message that says what to write."""
+    """Return the canonical form of an absolute http(s) URL. Raises `BadUrl`, which says what to write."""
     if url in _joined:
         return url
     if len(url) <= URL_MAX:
@@ -104,7 +104,7 @@ def add_params(url: str, params: Mapping[str, Any] | None) -> str:
 
 
 def _accepted(href: str) -> str | None:
-    """Drop the fragment of a URL from ada. None if the URL is too long, not http(s) or has a login."""
+    """Drop the fragment. None if the URL is too long, not http(s) or has a login."""
     if "#" in href:  # ada escapes every other '#'
         href = href[: href.index("#")]
     if len(href) > URL_MAX or not href.startswith(("http://", "https://")):

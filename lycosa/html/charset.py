@@ -3,8 +3,8 @@
 In order of precedence: byte order mark > charset of the HTTP header > XML declaration or meta element in the first
 PRESCAN_MAX bytes > a meta element that the parser finds later (a browser then parses again) > UTF-8 if the bytes are
 valid UTF-8 > windows-1252. Only WHATWG's labels are accepted: `latin1` means windows-1252, `gb2312` means gbk, and a
-page cannot select Python's own codecs (`rot13`, `utf-7`). The result is always a codec that Python knows. The
-`replacement` encodings (hz, ISO-2022-CN and -KR), which browsers refuse to decode, become `ascii`. Nothing here raises.
+page cannot select Python's own codecs (`rot13`, `utf-7`). The `replacement` encodings (hz, ISO-2022-CN and -KR), which
+browsers refuse to decode, become `ascii`. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _ATTRIBUTE = re.compile(
 
 
 def detect_encoding(body: bytes, content_type: str) -> str:
-    """Return the name of the Python codec for a page. `content_type` is the HTTP header, or ""."""
+    """Return a Python codec for a page. `content_type` is the HTTP header, or ""."""
     if body[:1] in _BOMS_BEGIN:
         for mark, codec in _BOMS:
             if body.startswith(mark):
@@ -90,10 +90,7 @@ def _from_header(content_type: str) -> str:
 
 
 def _from_page(head: bytes) -> str:
-    """Return the declared codec; "" if there is none.
-
-    A declared UTF-16 is in fact UTF-8, since the declaration was readable as ASCII.
-    """
+    """A declared UTF-16 is in fact UTF-8, since the declaration was readable as ASCII."""
     usual = None if b"\v" in head else _USUAL.match(head)  # \v is white space for `re`, but not for HTML
     codec = codec_of((usual[1] or usual[2] or usual[3] or usual[4]).decode("latin-1")) if usual else ""
     if not codec:
@@ -107,7 +104,7 @@ def _from_page(head: bytes) -> str:
 
 
 def _prescan(head: bytes) -> str:
-    """Implement WHATWG's "prescan a byte stream to determine its encoding", one `<` at a time."""
+    """Implement WHATWG's "prescan a byte stream to determine its encoding"."""
     at = head.find(b"<")
     while at >= 0:
         if head.startswith(b"<!--", at):
@@ -128,10 +125,7 @@ def _prescan(head: bytes) -> str:
 
 
 def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the attributes of a tag, and the offset after them. The first of two values counts.
-
-    An unclosed tag has no attributes.
-    """
+    """Return the attributes of a tag, and the offset after them. An unclosed tag has no attributes."""
     attributes: dict[bytes, bytes] = {}
     while found := _ATTRIBUTE.match(head, at):
         if found[4] is not None:  # an unclosed quote

@@ -1,9 +1,8 @@
 """Encode the fields of a form as browsers do (HTML standard, "Form submission").
 
 Fields are a dict, or (name, value) pairs. A value may be a list or tuple of several values; a field with the value None
-is omitted. Text is encoded in the encoding of the form; a character that this encoding lacks becomes a reference
-(`&#8364;`). Bytes are not changed. The boundary of a multipart body is a hash of the body, so that equal forms are
-equal requests.
+is omitted. Text is encoded in the encoding of the form, with references (`&#8364;`) for characters that it lacks. The
+boundary of a multipart body is a hash of the body, so that equal forms are equal requests.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class FormFile(NamedTuple):
 
 
 def fields_of(formdata: FormData) -> list[Field]:
-    """Return (name, value) pairs in the given order. A field without values has the value None. Raises `BadForm`."""
+    """Return (name, value) pairs in order. A field without values has the value None. Raises `BadForm`."""
     pairs = formdata.items() if isinstance(formdata, Mapping) else formdata
     try:
         return [field for name, value in pairs for field in _values(name, value)]

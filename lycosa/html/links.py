@@ -4,8 +4,8 @@ Links are the href of `a` and `area`, the src of `iframe` and `frame`, the href 
 and the URL of a meta refresh. They are resolved as in browsers (WHATWG), against the first `<base href>` if there is
 one. Comments, scripts and templates are ignored, and so are URLs that cannot be crawled (`mailto:`, invalid, too long).
 
-One query finds all candidates. Hrefs are deduplicated without their fragments, and then resolved with a cache, since
-the pages of a site repeat the same navigation.
+Hrefs are deduplicated without their fragments, and then resolved with a cache, since the pages of a site repeat the
+same navigation.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def extract_links(html: bytes | LexborHTMLParser, base_url: str, encoding: str =
 
 
 class _RawLinks:
-    """The unresolved links of a tree: `found` maps each href, without its fragment, to whether it is nofollow."""
+    """`found` maps each href, without its fragment, to whether it is nofollow."""
 
     def __init__(self, tree: LexborHTMLParser) -> None:
         self.found: dict[str, bool] = {}
@@ -121,7 +121,7 @@ class _RawLinks:
 def _unfragmented(href: str) -> str:
     """Drop the fragment, but keep a '#' after a blank.
 
-    Without the '#' the blank would be at the end of the href, where it is stripped instead of escaped.
+    Without the '#' the blank would be stripped from the end of the href instead of being escaped.
     """
     before = href.partition("#")[0]
     return before + "#" if before and before[-1] <= " " and "#" in href else before

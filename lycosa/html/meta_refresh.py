@@ -61,7 +61,7 @@ def meta_refresh(
 ) -> Refresh | None:
     """Return the first meta refresh of a page; None if there is none or its URL cannot be fetched.
 
-    A refresh without a URL only reloads the page, and is ignored. Raises `LookupError` for an encoding that Python does
+    A refresh without a URL is ignored: it only reloads the page. Raises `LookupError` for an encoding that Python does
     not know.
     """
     if not may_refresh(body):

@@ -2,8 +2,8 @@
 
 The parser's time grows with the square of the nesting depth (100,000 open `<div>`: 11 s). As the HTML standard demands,
 it also copies unclosed formatting elements into every later block: 2,000 times `<p><b id=N>`, 27 KB, makes two million
-nodes and takes 700 MB. `limit_nesting` cuts such a page where it exceeds a limit. In ordinary pages it only counts the
-tags of a few samples.
+nodes and takes 700 MB. Such a page is cut where it exceeds a limit. In ordinary pages only the tags of a few samples
+are counted.
 
 The tokenizer here only approximates the standard's: a page written against this module can still be slow to parse.
 """
@@ -117,5 +117,5 @@ class _Outline:
             self._formatting -= 1
 
     def _index(self, name: bytes, floor: int) -> int:
-        """Return the stack index of the innermost element with this name. There must be one at `floor` or above."""
+        """There must be an element with this name at `floor` or above."""
         return len(self._stack) - 1 - self._stack[floor:][::-1].index(name)

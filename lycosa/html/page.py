@@ -1,7 +1,7 @@
 """Parse a page, and extract its title, headings, visible text and language.
 
-A page is parsed once. `extract_links` and `extract_page` only read the tree, so they may run in any order, and a spider
-still finds the script elements.
+`extract_links` and `extract_page` only read the tree, so they may run in any order, and a spider still finds the script
+elements.
 
 Text nodes are joined with a space, so that the words of neighbouring blocks (`<td>Name</td><td>Age</td>`) stay apart.
 Punctuation at the start of a node then moves to the word before it (`<a>here</a>, there`). A word split by inline
@@ -137,7 +137,6 @@ def _visible(body: LexborNode, found: Iterable[LexborNode]) -> str:
 
 
 def _without(text: str, hidden: Iterable[LexborNode]) -> str:
-    """Remove the text of these nodes (in document order) from the text of the body."""
     kept = []
     at = 0
     text = f"{_NODE}{text}{_NODE}"

@@ -9,7 +9,7 @@ from threading import Thread
 
 
 def end_with_parent() -> None:
-    """End this child process when its parent ends, even by SIGKILL. Ignore Ctrl-C, which the parent handles."""
+    """End this process when its parent ends, even by SIGKILL. Ignore Ctrl-C, which the parent handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_exit_with_parent, daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""Write to a connection that may be closed. A write to a closed connection raises OSError, as a read does.
+"""Write to a connection that may be closed.
 
 asyncio's own writers drop the data silently, and those of uvloop raise RuntimeError.
 """

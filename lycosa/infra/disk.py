@@ -25,7 +25,7 @@ def write_error(path: Path, error: OSError, what: str, when_full: str = FREE_SPA
 
 
 def is_full(path: Path) -> bool:
-    """Return whether the device of a path has less than FREE_MIN_BYTES free. The path may not exist yet."""
+    """Return whether the device of a path, which may not exist yet, has less than FREE_MIN_BYTES free."""
     try:
         return shutil.disk_usage(path if path.exists() else path.parent).free < FREE_MIN_BYTES
     except OSError:

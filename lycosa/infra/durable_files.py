@@ -1,4 +1,4 @@
-"""Write files that survive a power loss, and translate errors of the disk and of LMDB into ours."""
+"""Write files that survive a power loss, and translate errors of the disk and of LMDB."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def storage_error(path: Path, error: Exception) -> StateError:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Translate errors of LMDB and the disk with `storage_error`."""
+    """Translate errors with `storage_error`."""
     try:
         yield
     except (lmdb.Error, OSError) as error:
@@ -60,7 +60,7 @@ def make_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, sync: bool, mode: int = 0o666) -> None:
-    """Replace a file atomically: it always has the old or the new content; with `sync`, even after a power loss."""
+    """Replace a file atomically: it has the old or the new content; with `sync`, even after a power loss."""
     draft = path.with_name(path.name + ".new")
     with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
         stream.write(data)

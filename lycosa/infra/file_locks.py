@@ -13,10 +13,9 @@ from pathlib import Path
 
 
 def lock_file(path: Path, mode: int) -> int:
-    """Lock a file, creating it if it is missing, and write our process id into it. Return its descriptor.
+    """Lock a file, which is created if missing, and write our process id into it. Return its descriptor.
 
-    The lock ends with the process. Raises BlockingIOError if another process holds the lock, and OSError for other
-    failures.
+    The lock ends with the process. Raises BlockingIOError if another process holds the lock, and OSError.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
     try:
@@ -59,7 +58,7 @@ def shared_lock(folder: Path) -> Iterator[None]:
 
 
 def has_shared_lock(folder: Path) -> bool:
-    """Return whether a process has a shared lock on a folder; True if the system cannot tell. Raises OSError."""
+    """Return whether a process shares a lock on a folder; True if the system cannot tell. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
 """Checksummed frames in an append-only file: [length, checksum, payload].
 
-A write that was interrupted leaves a torn frame at the end of the file, which readers ignore.
+An interrupted write leaves a torn frame at the end of the file, which readers ignore.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def encode_frame(payload: bytes, seed: int = 0) -> bytes:
 
 
 def frame_at(data: bytes, at: int, seed: int = 0) -> bytes | None:
-    """Return the payload of the frame that begins at `at`; None if there is no valid frame."""
+    """Return the payload of the frame that begins at `at`; None if the frame is invalid."""
     begin = at + HEAD.size
     if begin > len(data):
         return None

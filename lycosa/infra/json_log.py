@@ -21,7 +21,7 @@ STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one line of JSON. A field never replaces `time`, `level`, `logger` or `message`."""
+    """A field never replaces `time`, `level`, `logger` or `message`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return at most FIELDS_MAX fields of a record. Values that JSON cannot hold become text; long texts are cut."""
+    """Return at most FIELDS_MAX fields. Values that JSON cannot hold become text; long texts are cut."""
     found = [each for each in vars(record).items() if each[0] not in STANDARD]
     return {name: _json_value(value) for name, value in found[:FIELDS_MAX]}
 

@@ -1,6 +1,6 @@
-"""Read and write text files that users exchange. Lines have a maximum length. A new file appears only once complete.
+"""Read and write text files that users exchange, also compressed (`.gz`, `.zst`).
 
-Files with the suffixes `.gz` and `.zst` are compressed.
+Lines have a maximum length. A new file appears only once complete.
 """
 
 from __future__ import annotations
@@ -63,10 +63,9 @@ def file_size(stream: BinaryIO) -> int:
 
 @contextmanager
 def new_file(file: str, *, suffix: str = "") -> Iterator[BinaryIO]:
-    """Open a new file, or standard output for `-`. A file gets its name only once it is complete.
+    """Open a new file, or standard output for `-`. The `suffix` selects the compression.
 
-    The suffixes `.gz` and `.zst` compress the content. Raises `UsageError` if the file exists, `StorageError` if it
-    cannot be written.
+    Raises `UsageError` if the file exists, `StorageError` if it cannot be written.
     """
     if file == STREAM:
         yield sys.stdout.buffer

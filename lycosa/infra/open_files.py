@@ -6,7 +6,7 @@ import resource
 
 
 def raise_open_files_limit(needed: int) -> int:
-    """Raise the limit to `needed`, or to the maximum that the system allows. Return the new limit."""
+    """Raise the limit to `needed`, or to the system's maximum. Return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         hard = max(needed, soft)

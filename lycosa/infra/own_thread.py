@@ -44,7 +44,7 @@ def _unless_done(future: asyncio.Future[Result], deliver: Callable[[], None]) ->
 
 
 def _as_exception(error: BaseException) -> BaseException:
-    """Convert to an error that a future accepts: no StopIteration, and nothing that ends the event loop."""
+    """A future accepts no StopIteration, and errors that end the event loop must not reach it."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(f"{type(error).__name__}: {error}")

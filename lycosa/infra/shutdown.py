@@ -4,7 +4,7 @@
         ...
         deadline.start()                    # running calls end within FAST_TIMEOUT_S
 
-During a fast shutdown, a server that does not answer in time is not called again.
+Then a server that does not answer in time is not called again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ShutdownDeadline:
         self.abandoned.setdefault(server, why)
 
     def begin_call(self, server: str) -> asyncio.Timeout:
-        """Return the timeout of a call. The caller runs the call inside `async with` it, then calls `end_call`."""
+        """Return the timeout of a call. Run the call inside `async with` it, then call `end_call`."""
         call = asyncio.timeout(0.0 if server in self.abandoned else self._timeout_s)
         self._calls.add(call)
         return call

@@ -1,7 +1,5 @@
-"""Open SQLite files. Waits are limited, only one of several processes creates the tables, and errors are translated.
-
-The files are in WAL mode. Transactions begin explicitly (`transaction`).
-"""
+"""Open SQLite files in WAL mode. Waits are limited, only one of several processes creates the tables, errors are
+translated."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ SAFE_SETTINGS = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
 
 
 class DatabaseHeader(NamedTuple):
-    """Identifies a file: SQLite's application id and user version, and the statements that created its schema."""
+    """SQLite's application id and user version, and the statements that created the schema."""
 
     application_id: int
     version: int
@@ -65,14 +63,14 @@ def open_database(
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """Return a connection to a file that another process writes. Any thread may use the connection, one at a time."""
+    """Connect to a file that another process writes. Any thread may use the connection, one at a time."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=True)
 
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Run the block in a transaction, which is rolled back if the block raises."""
+    """Run the block in a transaction."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield

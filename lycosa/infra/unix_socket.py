@@ -1,4 +1,4 @@
-"""Unix sockets in a folder, with paths of any length, and only for processes of the same user."""
+"""Unix sockets with paths of any length, for processes of the same user."""
 
 from __future__ import annotations
 

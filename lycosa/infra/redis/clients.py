@@ -1,4 +1,4 @@
-"""Create redis-py clients. Their own retries are off; `infra.redis.server` retries."""
+"""Create redis-py clients. Their own retries are off: `infra.redis.server` repeats calls."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ CONNECT_TIMEOUT_S = 3.0
 
 
 def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
-    """Return a blocking client. Raises `UsageError`.
-
-    A client for a cluster connects at once, so this may raise `driver_errors()`.
-    """
+    """Return a blocking client. Raises `UsageError`; for a cluster, to which it connects at once, also
+    `driver_errors()`."""
     package = redis_package()
     from redis.sentinel import Sentinel
 
@@ -76,10 +74,9 @@ def all_masters(client: Any) -> dict[str, Any]:
 
 @cache
 def _resharding_client(client: type[Any]) -> type[Any]:
-    """Return a subclass of a cluster client that raises `TryAgainError` for a redirect to an unknown server.
+    """redis-py learns of a new server of a cluster only when all keys have been moved to it.
 
-    redis-py learns of a new server only when all keys have been moved to it. A redirect to this server fails until
-    then.
+    Until then, redis-py fails on a redirect to this server. The subclass raises `TryAgainError` instead.
     """
     try_again = redis_package().exceptions.TryAgainError
 

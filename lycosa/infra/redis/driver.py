@@ -1,4 +1,4 @@
-"""Classify the errors of redis-py, and translate them into ours, with one-line messages."""
+"""Classify and translate the errors of redis-py."""
 
 from __future__ import annotations
 

@@ -58,7 +58,6 @@ class LuaScript:
 
     @cached_property
     def checksum(self) -> str:
-        """The SHA-1 of the source, by which EVALSHA names the script."""
         return sha1(self.text, usedforsecurity=False).hexdigest()
 
     def command(self, keys: Sequence[str], arguments: Sequence[Any]) -> tuple[Any, ...]:

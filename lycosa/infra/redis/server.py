@@ -1,7 +1,6 @@
 """Connect to a Redis server, cluster or group of Sentinels, and repeat calls while it does not answer.
 
-redis-py's retries are off: only the caller knows whether a call that changes data may be repeated. Callers repeat such
-calls with `RedisServer.retry` on a loop, and with `retry_blocking` in threads.
+redis-py's retries are off: only the caller knows whether a call that changes data may be repeated.
 """
 
 from __future__ import annotations
@@ -75,8 +74,8 @@ class RedisServer:
     """The server at an address. `report` gets a message when a call has to wait for the server, and when the server
     answers again.
 
-    In messages, `subject` is the kind of our data on the server ("a crawl"), and `option` is the command-line option
-    that names the data ("--crawl-name"). `text` names the server, by default by its address without secrets.
+    In messages, `subject` is the kind of our data on the server ("a crawl"), `option` the command-line option that
+    names the data ("--crawl-name"), and `text` the server.
     """
 
     def __init__(
@@ -233,7 +232,7 @@ class _Retries:
 
 
 def info_of_nodes(info: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """Return the INFO of each node. The reply of a single server is itself an INFO, not a table of nodes."""
+    """The reply of a single server is itself an INFO, not a table of nodes."""
     is_cluster = all(isinstance(value, Mapping) for value in info.values())
     return info.values() if is_cluster else [info]
 

@@ -1,7 +1,6 @@
 """Detect early that a server lacks the TLS of its address.
 
-Such a server takes the TLS handshake for the start of a command and waits for the rest, so a driver would wait for its
-whole timeout.
+Such a server takes the handshake for the start of a command and waits for the rest, until the driver's timeout.
 """
 
 from __future__ import annotations

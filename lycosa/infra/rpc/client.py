@@ -20,8 +20,8 @@ class RpcClient:
     """Calls the methods of a server. Every problem with the server raises a `LycosaError` with a one-line message.
 
     A subclass has a `remote` for each method of its port. Every `remote` awaits the subclass's method `call`, which
-    must await `call_within`. Messages name the server's process by its id, which the greeting contains. Before the
-    greeting, `find_owner` returns the id as text; any other text means that the id is unknown.
+    must await `call_within`. Messages name the server's process by its id from the greeting, or before that from
+    `find_owner`; any text but a number means that the id is unknown.
     """
 
     def __init__(
@@ -74,7 +74,6 @@ class RpcClient:
         """Called with the result of a call that was cancelled or timed out before the result arrived."""
 
     def ended_error(self) -> LycosaError:
-        """Return the error for a server that has ended."""
         return StateError(f"{self.address}: {self.owner} has ended")
 
     @property

@@ -39,7 +39,6 @@ class Method:
         return (*args, *[kwargs.get(name, default) for name, default in self._parameters[len(args) :]])
 
     def invoke(self, target: Any, arguments: tuple[Any, ...]) -> Awaitable[Any]:
-        """Call the method on `target`, which implements the port."""
         if not self._keywords:
             return cast(Awaitable[Any], getattr(target, self.name)(*arguments))
         positional = len(arguments) - len(self._keywords)
@@ -48,12 +47,12 @@ class Method:
 
 
 def _decodable(hint: Any) -> Any:
-    """An Iterable is decoded as a list, so that its elements are decoded, too."""
+    """Elements of an Iterable are decoded as those of a list."""
     return list[get_args(hint)] if get_origin(hint) is Iterable else hint  # type: ignore[misc]
 
 
 def methods_of(port: type, *without: str) -> dict[str, Method]:
-    """Return the coroutine methods of a port by name, except the names in `without`."""
+    """Return the coroutine methods of a port by name, except those in `without`."""
     own = {name: function for name, function in vars(port).items() if inspect.iscoroutinefunction(function)}
     return {name: Method(function) for name, function in own.items() if name not in without}
 
@@ -61,7 +60,7 @@ def methods_of(port: type, *without: str) -> dict[str, Method]:
 def remote(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return a method with the same signature, which returns `self.call(name, *args, **kwargs)`."""
+    """Return a method with this signature that returns `self.call(name, *args, **kwargs)`."""
     name = method.__name__
 
     @wraps(method)

@@ -1,4 +1,4 @@
-"""Line charts as polylines of SVG. The page scales them to its width, and writes the numbers beside them."""
+"""Line charts as polylines of SVG, which the page scales."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LineChart(NamedTuple):
 
     @property
     def area(self) -> str:
-        """The points of the area under the first line; "" if there is none."""
+        """The points of the area under the first line."""
         return f"0,{HEIGHT:g} {self.lines[0]} {WIDTH:g},{HEIGHT:g}" if self.lines and self.lines[0] else ""
 
 

@@ -1,7 +1,7 @@
 """Refuse requests whose Host is not a name of this server, which prevents DNS rebinding.
 
-A web site can make its host name resolve to 127.0.0.1. Its pages can then read the responses of a server on this
-machine, because the browser takes the site and the server for one origin. But their requests have the Host of the site.
+A web site can make its host name resolve to 127.0.0.1. For the browser, the site and a server on this machine then have
+the same origin, so the site's pages can read the server's responses. But their requests have the Host of the site.
 """
 
 from __future__ import annotations

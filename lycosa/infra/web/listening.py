@@ -17,7 +17,7 @@ BACKLOG = 128
 class Access(NamedTuple):
     """Whether other machines may connect to a server (`allowed`).
 
-    `password` names what clients need ("an account"), "" if nothing. `remedy` says how the operator can allow other
+    `password` names what clients need ("an account"), or is "". `remedy` says how the operator can allow other
     machines.
     """
 

@@ -1,4 +1,4 @@
-"""Serve metrics over HTTP at `/metrics`, without a password. The page is generated anew for each request."""
+"""Serve metrics over HTTP at `/metrics`, without a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages of all sites share: style sheets, images, template macros, and security headers.
+"""What the pages of all sites share.
 
 A site's own templates are next to its code, and take precedence over shared ones of the same name.
 """

@@ -1,4 +1,4 @@
-"""Serve a few read-only pages of a running command over HTTP, such as metrics or a dashboard, without a password."""
+"""Serve a few read-only pages of a running command, such as metrics or a dashboard, without a password."""
 
 from __future__ import annotations
 
