@@ -43,10 +43,13 @@ class Client:
         self._history = history
 
     async def execute_command(self, *command: Any) -> Any:
-        """Run a script by the server's clock."""
-        words = list(command)
-        words[5] = repr(self._history.now + self._history.clock_offset)
-        return self._history.redis.execute_command(*words)
+        """Run a script by the server's clock. It may make hosts leasable whose delay has passed by now."""
+        history, words = self._history, list(command)
+        now = history.now + history.clock_offset
+        words[5] = repr(now)
+        part = history.model.parts[history.numbers[words[3]]]
+        part.latest_now = max(part.latest_now, now)
+        return history.redis.execute_command(*words)
 
     async def hgetall(self, key: str) -> Any:
         return self._history.redis.hgetall(key)
