@@ -1,8 +1,7 @@
 """Repeat a Ctrl-C that Python has lost: Python ignores exceptions in destructors, import locks and some callbacks.
 
-A `KeyboardInterrupt` raised there is only reported as "Exception ignored in ...", and the command would continue.
-
-This is the first module of a command: it imports little, because an interrupt during its own imports can be lost.
+A `KeyboardInterrupt` raised there is only reported as "Exception ignored in ...", and the command would continue. This
+first module of a command imports little, because an interrupt during its own imports can be lost.
 """
 
 from __future__ import annotations

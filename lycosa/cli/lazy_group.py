@@ -10,10 +10,7 @@ import click
 
 
 class LazyGroup(click.Group):
-    """A group of commands. `commands_by_name` maps a name to (module, line in the help).
-
-    The command is the attribute `command` of the module.
-    """
+    """`commands_by_name` maps a name to (module, line in the help). The module's attribute `command` is the command."""
 
     def __init__(self, *args: Any, commands_by_name: Mapping[str, tuple[str, str]], **options: Any) -> None:
         super().__init__(*args, **options)

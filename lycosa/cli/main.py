@@ -152,7 +152,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def explain(error: click.ClickException) -> str:
-    """Return click's error as one line in the style of our own messages."""
+    """Format click's error in the style of our own messages."""
     from lycosa.config import did_you_mean
     from lycosa.config.renamed import renamed_option
 

@@ -156,7 +156,7 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the options under headings, in the order of their declaration.
+    """The help lists the options under headings, in the order of their declaration.
 
     `--help` lists the options named in `common`, and never those in `refused`.
     """
@@ -216,7 +216,7 @@ def set_option(command: F) -> F:
 
 
 def setting_flags(options: Mapping[str, Any]) -> dict[str, object]:
-    """Return the settings given on the command line, for `config.load`. Raises `UsageError`."""
+    """Return the settings given as options. Raises `UsageError`."""
     values = ((flag.setting, options[flag.setting]) for flag in FLAGS)
     flags: dict[str, object] = {name: value for name, value in values if value not in (None, ())}
     appended, afresh = options["output"], options["output_afresh"]

@@ -1,4 +1,4 @@
-"""Types of options and arguments, in addition to those of click."""
+"""Types of options and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A listening socket, and a server that a signal stops, for commands that serve pages."""
+"""A listening socket, and a server that a signal stops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FINISH_TIMEOUT_S = 2
 def listen(
     host: str, port: int, where: str, access: Access, *, advice: str = "--port 0", any_port: bool = False
 ) -> socket.socket:
-    """Listen on the address, as `open_listener` does; with `any_port`, on any free port if `port` is in use."""
+    """Listen as `open_listener` does; with `any_port`, on any free port if `port` is in use."""
     try:
         return open_listener(host, port, where, access)
     except PortInUse:

@@ -1,4 +1,4 @@
-"""`lycosa settings`: every setting, its value, and its source."""
+"""`lycosa settings`."""
 
 from __future__ import annotations
 

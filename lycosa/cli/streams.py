@@ -1,4 +1,4 @@
-"""The standard streams of a command: replaces closed streams, and raises `StorageError` for failed writes."""
+"""The standard streams of a command. Closed streams are replaced, and failed writes raise `StorageError`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lycosa.core.errors import StorageError
 
 
 class Output(io.FileIO):
-    """Standard output. A failed write raises `StorageError`, or `BrokenPipeError` if the reader has exited."""
+    """A failed write raises `StorageError`, or `BrokenPipeError` if the reader has exited."""
 
     def write(self, data: object, /) -> int:
         try:

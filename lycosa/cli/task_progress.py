@@ -1,4 +1,4 @@
-"""Show the progress of a command that handles many rows, on standard error: a live line, or regular lines."""
+"""Show the progress of a command on standard error: a live line, or regular lines."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def task_progress(
     """Yield a function `show(rows, done)`: the number of rows handled, and how much of `total` is done.
 
     `total` is a number of rows or bytes, 0 if unknown. A terminal shows a live line, other outputs get a line every
-    PLAIN_EVERY_S seconds. `shares_terminal`: the command writes rows to standard output, so there is no live line if
-    standard output is a terminal.
+    PLAIN_EVERY_S seconds. `shares_terminal`: rows go to standard output, so there is no live line if standard output is
+    a terminal.
     """
     started = time.monotonic()
 

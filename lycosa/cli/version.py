@@ -1,4 +1,4 @@
-"""`lycosa version`: the version of Lycosa; with -v, also the versions of the libraries."""
+"""`lycosa version`."""
 
 from __future__ import annotations
 

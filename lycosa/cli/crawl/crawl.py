@@ -55,7 +55,7 @@ def run_spiders(
 
 
 def settings_for(spider: type[Any] | None, flags: Mapping[str, object], sets: Sequence[str]) -> Settings:
-    """Load the settings, with the custom_settings of a spider. Raises `BadSpider` or `BadSetting`."""
+    """Load the settings, with a spider's custom_settings. Raises `BadSpider` or `BadSetting`."""
     custom = getattr(spider, "custom_settings", None) or {}
     if not isinstance(custom, Mapping):
         raise BadSpider(f"{spider.__name__ if spider else ''}.custom_settings is not a dict")
@@ -110,7 +110,7 @@ def _no_url(text: str, reason: str) -> str:
 
 
 class _StderrHandler(logging.StreamHandler[Any]):
-    """Logs to the current `sys.stderr`, which the live display replaces while it is shown."""
+    """The live display replaces `sys.stderr` while it is shown."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -121,7 +121,7 @@ class _StderrHandler(logging.StreamHandler[Any]):
 
 
 def spider_and_settings(name: str | None, sets: Sequence[str]) -> tuple[type[Any] | None, Settings]:
-    """Enter the project, and set up the log. Return the spider with this name, if any, and the settings."""
+    """Enter the project, and set up the log. Return the spider, if any, and the settings."""
     enter_project()
     spider = load_named(name, project_settings(sets)) if name else None
     settings = settings_for(spider, {}, sets)

@@ -1,4 +1,4 @@
-"""`lycosa fetch URL`: fetch one page as a crawl would."""
+"""`lycosa fetch URL`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa genspider NAME DOMAIN|URL`: write a spider from a template."""
+"""`lycosa genspider NAME DOMAIN|URL`."""
 
 from __future__ import annotations
 

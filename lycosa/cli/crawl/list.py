@@ -1,4 +1,4 @@
-"""`lycosa list`: the spiders of a project."""
+"""`lycosa list`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of a crawl on standard error: progress while it runs, a summary at the end. Nothing with `quiet`.
+"""The output of a crawl on standard error: progress while it runs, a summary at the end.
 
 Progress is a live line on a terminal, elsewhere a line every PLAIN_EVERY_S seconds of the crawl's elapsed time.
 """
@@ -69,7 +69,7 @@ def rate_limited(seconds: float, show: Observe, *, first: float | None = None) -
 
 
 def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
-    """Return the state of the crawl in one line, with the most important numbers first."""
+    """Describe the crawl in one line, the most important numbers first."""
     parts = [
         f"{format_duration(snapshot.elapsed_s)}: {_pages(snapshot)}",
         _pace(snapshot),
@@ -113,12 +113,11 @@ def summary_lines(summary: Summary) -> list[str]:
 
 
 def _again(summary: Summary) -> str:
-    """Say how to resume the crawl. Repeating a command with -O would start afresh."""
+    """Repeating a command with -O would start afresh."""
     return "the same command with -o instead of -O resumes" if summary.overwritten else "the same command resumes"
 
 
 def _request_rows(summary: Summary, here: str) -> list[str]:
-    """Return how many requests were sent, how many succeeded, and how many duplicates were not sent."""
     sent, duplicates = (summary.stats.get(name, 0) for name in ("downloader/request_count", "dupefilter/filtered"))
     if not sent:
         return []
@@ -128,7 +127,7 @@ def _request_rows(summary: Summary, here: str) -> list[str]:
 
 
 def _dead_rows(summary: Summary, ever: str) -> list[str]:
-    """Return the number of dead URLs, the reasons, and the first dead URLs; for each bug, only the first URL."""
+    """Rows for the dead URLs. For each bug, only the first URL is listed."""
     causes: Counter[str] = Counter()
     for reason, number in summary.dead_reasons.items():
         causes[_cause(reason)] += number
@@ -144,7 +143,7 @@ def _dead_rows(summary: Summary, ever: str) -> list[str]:
 
 
 def _cause(reason: str) -> str:
-    """Drop messages and URLs from a reason, so that pages with the same cause have the same text."""
+    """Drop messages and URLs, so that pages with the same cause have the same reason."""
     exception = EXCEPTION_IN.match(reason)
     return exception[1] if exception else ROBOTS_URL.sub("", reason)
 
@@ -155,7 +154,6 @@ def _bug_rows(bugs: Sequence[Bug]) -> list[str]:
 
 
 def _proxies(stats: Mapping[str, Any]) -> str:
-    """Return how the crawl used the proxies of its pool, if it did."""
     outcomes = {
         "banned": stats.get("proxy/outcomes/site", 0),
         "unreachable": stats.get("proxy/outcomes/proxy", 0),
@@ -241,7 +239,6 @@ def _from_now(summary: Summary) -> str:
 
 
 def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
-    """Return the remaining time; "" if neither the rates, the delays nor a page limit give an estimate."""
     if snapshot.paused or snapshot.waiting_until:
         return ""
     unfinished = snapshot.queued + snapshot.leased + snapshot.delayed

@@ -1,4 +1,4 @@
-"""`lycosa runspider FILE`: run the spider in a Python file."""
+"""`lycosa runspider FILE`."""
 
 from __future__ import annotations
 

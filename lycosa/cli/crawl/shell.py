@@ -63,7 +63,7 @@ def command(url: str | None, text: str | None, spider: str | None, no_redirect: 
 
 
 class Shell:
-    """The prompt. `names` are its variables; each fetch replaces `response`, `request` and `sel`."""
+    """The prompt. Each fetch replaces the names `response`, `request` and `sel`."""
 
     def __init__(self, settings: Settings, spider_class: type[Any] | None) -> None:
         import lycosa
@@ -94,7 +94,7 @@ class Shell:
             self.fetch(require_url(location), redirect=redirect)
 
     def fetch(self, request: Any, *, redirect: bool = True) -> Any:
-        """Fetch a URL or a request through the engine, and set `response`, `request` and `sel`. Return the response."""
+        """Fetch through the engine, and set `response`, `request` and `sel`."""
         from lycosa import Request
         from lycosa.app.crawl.one_page import fetch
 
@@ -146,7 +146,7 @@ class _Console(code.InteractiveConsole):
 
 
 def view(response: Any) -> bool:
-    """Open a response in the browser, with its images and styles. Return False if there is no browser."""
+    """Open a response in the browser, with its images and styles. Return False without a browser."""
     import tempfile
     import webbrowser
     from html import escape
@@ -175,7 +175,7 @@ def _execute(compiled: CodeType, names: dict[str, Any]) -> Any:
 
 
 def _call_without_loop(fetch: Callable[[], Any]) -> Any:
-    """Call a function that runs its own event loop, in a thread if a loop runs already (`await` at the prompt)."""
+    """Use a thread if a loop runs already (`await` at the prompt)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -189,7 +189,7 @@ async def _awaited(result: Any) -> Any:
 
 
 def _selector(response: Any) -> Any:
-    """Return the selector of a response; None if it has none, as for an image."""
+    """Return the selector; None if there is none, as for an image."""
     try:
         return response.selector
     except (AttributeError, ValueError, LycosaError):

@@ -18,7 +18,7 @@ MODULE_PREFIX = "lycosa_spider_"
 
 
 def load_spider(location: str) -> type[Spider]:
-    """Return the spider class of `FILE` or `FILE:ClassName`. Runs the file. Raises `BadSpider`."""
+    """Run a `FILE` or `FILE:ClassName`, and return its spider class. Raises `BadSpider`."""
     path, class_name = _split(location)
     if path.is_dir():
         raise BadSpider(f"{path} is a folder: give the spider's file inside it")
@@ -33,7 +33,7 @@ def load_spider(location: str) -> type[Spider]:
 def describe_error(error: BaseException, folder: Path, *, default: str) -> str:
     """Describe an error in the user's code in one line, with the innermost file and line in `folder`.
 
-    If the error does not involve a file in `folder`, the message begins with `default`.
+    Without a file in `folder`, the message begins with `default`.
     """
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         file, line = Path(error.filename), error.lineno
@@ -54,7 +54,7 @@ def spiders_in(module: ModuleType) -> Iterator[tuple[str, type[Spider]]]:
 
 
 def relative_to_cwd(path: Path) -> Path:
-    """Return a path inside the current folder as a relative path, other paths unchanged."""
+    """Make a path inside the current folder relative."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 

@@ -41,7 +41,7 @@ class ProjectSpiders:
         return [each for each in self.found if each.name == name]
 
     def one(self, name: str) -> type[Any]:
-        """Return the spider with this name. Raises `BadSpider` if there is none, or more than one."""
+        """Raises `BadSpider` if there is no spider with this name, or more than one."""
         known = self.named(name)
         if len(known) > 1:
             raise BadSpider(_duplicates(known))
@@ -100,7 +100,7 @@ def load_named(name: str, settings: Settings) -> type[Any]:
 
 
 def require_url(text: str) -> str:
-    """Return the text if it is an absolute URL, else raise `BadUrl`."""
+    """Raise `BadUrl` unless the text is an absolute URL."""
     if text.startswith(("/", ".")):
         raise BadUrl(f"{text!r} is not a URL: write https://...")
     if "://" not in text:

@@ -1,4 +1,4 @@
-"""`lycosa startproject NAME`: create a folder for spiders that share settings, pipelines and middlewares."""
+"""`lycosa startproject NAME`."""
 
 from __future__ import annotations
 

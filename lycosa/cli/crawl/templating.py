@@ -1,4 +1,4 @@
-"""Write files from templates, for `startproject` and `genspider`. Existing files are never overwritten.
+"""Write files from templates, for `startproject` and `genspider`.
 
 A template is a file in `templates/` whose name ends in `.tmpl`; words like `$name` are substituted (string.Template).
 """
@@ -34,9 +34,9 @@ def project_texts(module: str, words: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_new(texts: Mapping[Path, str]) -> None:
-    """Write the files.
+    """Write new files. If one of them exists, write none and raise `UsageError`.
 
-    If one of them exists, writes none and raises `UsageError`. Raises `StorageError` if a write fails.
+    Raises `StorageError` if a write fails.
     """
     existing = next((path for path in texts if path.exists()), None)
     if existing is not None:

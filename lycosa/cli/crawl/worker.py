@@ -1,4 +1,4 @@
-"""`lycosa worker NAME|FILE|URL... --frontier redis://...`: run one worker of a shared crawl."""
+"""`lycosa worker NAME|FILE|URL... --frontier redis://...`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lycosa.core.errors import UsageError
 
 
 class WorkerCommand(GroupedCommand):
-    """A command whose help lists the options of a shared crawl, but not those that a worker refuses."""
+    """The help lists the options of a shared crawl, but not those that a worker refuses."""
 
     common = COMMON_OPTIONS | {"frontier", "crawl_name", "keep_alive"}
     refused = frozenset({"output_afresh", "processes"})

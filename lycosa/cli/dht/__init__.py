@@ -1,4 +1,4 @@
-"""`lycosa dht ...`: run a node of the BitTorrent DHT, and query the network."""
+"""`lycosa dht ...`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa dht allow`: allow torrents to be stored again."""
+"""`lycosa dht allow`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa dht announce`: announce this host as a peer of a torrent, once."""
+"""`lycosa dht announce`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`lycosa dht crawl`: find torrents in the DHT and store their metadata.
-
-Runs until SIGINT (exit 130), SIGTERM (exit 0) or a limit.
-"""
+"""`lycosa dht crawl`, which runs until SIGINT (exit 130), SIGTERM (exit 0) or a limit."""
 
 from __future__ import annotations
 

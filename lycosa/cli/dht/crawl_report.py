@@ -22,7 +22,7 @@ FAILED = (CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO
 
 
 def live_lines(view: Any, width: int = 200) -> list[str]:
-    """Return the state of a crawl as a block of lines. Sentences are wrapped at `width`."""
+    """Describe a crawl in a block of lines. Sentences are wrapped at `width`."""
     now, rates = view.snapshot, view.rates
     findings = [wrap(f"held back: {each.text}", width, subsequent_indent="  ") for each in view.findings]
     reachable = {Reachability.REACHABLE: ", reachable", Reachability.UNREACHABLE: ", not reachable"}
@@ -75,7 +75,7 @@ class PlainReport:
 
 
 def summary_lines(view: Any) -> list[str]:
-    """Return the outcomes of the infohashes, stage by stage, and what limited the crawl."""
+    """Return the outcomes of the infohashes by stage, and what limited the crawl."""
     now = view.snapshot
     return [
         f"{format_count(now.stored, 'torrent')} stored in {format_duration(view.elapsed_s)}",

@@ -1,4 +1,4 @@
-"""`lycosa dht deny`: remove torrents, and never store them again."""
+"""`lycosa dht deny`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa dht explain`: explain whether a torrent is stored, and if not, why not."""
+"""`lycosa dht explain`."""
 
 from __future__ import annotations
 

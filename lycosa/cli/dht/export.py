@@ -1,4 +1,4 @@
-"""`lycosa dht export`: write the stored torrents as lines of JSON, magnet links, or CSV."""
+"""`lycosa dht export`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa dht import`: store torrents from files and from other crawlers' databases."""
+"""`lycosa dht import`."""
 
 from __future__ import annotations
 
@@ -96,8 +96,6 @@ async def _import(
 
 
 def _reporter(name: str, counts: Any, read: Any, show: Callable[[int, int], None]) -> Callable[[Any, int], None]:
-    """Count each batch, show the progress, and report the records that cannot be read."""
-
     def report(result: Any, done: int) -> None:
         shown = counts.bad
         counts.add(result.counts)

@@ -1,4 +1,4 @@
-"""`lycosa dht lookup`: find the peers of a torrent. Peers go to standard output, the rest to standard error."""
+"""`lycosa dht lookup`. Peers go to standard output, the rest to standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa dht metadata`: fetch the metadata of torrents. The paths of the written files go to standard output."""
+"""`lycosa dht metadata`. The paths of the written files go to standard output."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MetadataJob:
         self.path = folder / f"{self.name}.torrent"
 
     async def run(self, session: Any, timeout_s: float) -> str:
-        """Fetch the metadata and write the file. Return a line about the torrent. Raises `LycosaError`."""
+        """Fetch the metadata and write the file. Return a line for the user. Raises `LycosaError`."""
         if self.is_there():
             return "already exists"
         try:
@@ -73,7 +73,7 @@ class MetadataJob:
         return os.path.exists(self.path)  # noqa: PTH110  Path.exists raises if the name is too long
 
     async def _fetch(self, session: Any) -> bytes:
-        """Return the info dict. A hybrid torrent has two swarms: the second is tried if the first fails."""
+        """A hybrid torrent has two swarms: the second is tried if the first fails."""
         metadata = b""
         for infohash in self.magnet.infohashes:
             try:

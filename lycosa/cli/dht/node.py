@@ -1,4 +1,4 @@
-"""`lycosa dht node`: run a node until SIGINT (exit 130) or SIGTERM (0), and show its state on standard error."""
+"""`lycosa dht node`, which runs until SIGINT (exit 130) or SIGTERM (0)."""
 
 from __future__ import annotations
 

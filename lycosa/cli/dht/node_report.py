@@ -71,7 +71,6 @@ class AddressAdvice:
         self._said = Reachability.UNKNOWN
 
     def at_start(self) -> list[str]:
-        """Return advice that depends only on the address and the options."""
         if self._ip.is_loopback:
             public = "0.0.0.0:6881" if self._ip.version == 4 else "[::]:6881"
             return [f"only this machine can reach a loopback address: write --bind {public} for the public network"]
@@ -80,7 +79,6 @@ class AddressAdvice:
         return [f"others can reach it if UDP port {self._port} is open in the firewall and forwarded by the router"]
 
     def on_change(self, reachability: Reachability) -> list[str]:
-        """Return advice if the reachability has changed."""
         if reachability is self._said or self._ip.is_loopback or self._is_read_only:
             return []
         self._said = reachability

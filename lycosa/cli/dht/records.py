@@ -1,4 +1,4 @@
-"""Options of the commands that read or change the store: where the torrents are, and which rules apply."""
+"""Options of the commands that read or change the store."""
 
 from __future__ import annotations
 

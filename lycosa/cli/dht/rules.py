@@ -1,4 +1,4 @@
-"""`lycosa dht rules`: test, check and apply rules about the names of torrents."""
+"""`lycosa dht rules`."""
 
 from __future__ import annotations
 

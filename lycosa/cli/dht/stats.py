@@ -1,4 +1,4 @@
-"""`lycosa dht stats`: show what a crawl has stored and queued."""
+"""`lycosa dht stats`."""
 
 from __future__ import annotations
 

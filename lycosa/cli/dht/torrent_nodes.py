@@ -1,4 +1,4 @@
-"""`lycosa dht torrent-nodes`: read or write the DHT nodes in a torrent file. Clients join through them (BEP 5)."""
+"""`lycosa dht torrent-nodes`. Clients join through the nodes in a torrent file (BEP 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa frontier requeue | drop | delete | archive | export | import | verify | compact`: change a crawl.
+"""The commands of `lycosa frontier` that change a crawl.
 
 Long operations run in slices with a commit after each. Repeating an interrupted command completes it. Memory use does
 not depend on the number of URLs.
@@ -293,7 +293,7 @@ async def import_lines(
 ) -> Importer:
     """Import all lines of a stream into a crawl, with a progress display. Raises `UsageError`.
 
-    `overrides`: segment, priority and spider for all lines. If one of them is None or missing, each line decides.
+    `overrides`: segment, priority and spider for all lines; None or missing: each line decides.
     """
     with task_progress("URL", verb, file_size(stream)) as show:
         closed = await _closed_segments(state)
@@ -326,7 +326,7 @@ class Importer:
         self.queued = self.known = self.left_out = self.bad = 0
 
     async def read(self, stream: BinaryIO, show: ShowProgress) -> None:
-        """Import all lines. Raises `UsageError` for an invalid line if strict; the lines before it are imported."""
+        """Raises `UsageError` for an invalid line if strict; the lines before it are imported."""
         size = position = 0
         for number, line in numbered_lines(stream, LINE_MAX):
             position += len(line)

@@ -36,10 +36,7 @@ URLS = ("queued", "leased", "delayed", "done", "dead")
 
 
 class Column(NamedTuple):
-    """A column of the worker table, shown if the terminal has at least `from_width` columns.
-
-    `cell` formats a worker and its rates.
-    """
+    """A column of the worker table, shown if the terminal has at least `from_width` columns."""
 
     name: str
     from_width: int

@@ -1,6 +1,6 @@
-"""`lycosa frontier status | segments | hosts | list | explain`: show what a crawl has done and still has to do.
+"""The commands of `lycosa frontier` that inspect a crawl.
 
-Works on a stopped state, through the socket of a running crawl, or on a shared frontier.
+They work on a stopped state, through the socket of a running crawl, or on a shared frontier.
 """
 
 from __future__ import annotations

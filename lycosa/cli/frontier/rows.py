@@ -1,7 +1,6 @@
 """Shared code of the commands of `lycosa frontier`: their options, opening the crawl, and the output of rows.
 
-Rows are written to standard output as aligned columns or as one JSON object per line. Colours are used only on a
-terminal.
+Rows are written to standard output as aligned columns or as one JSON object per line.
 """
 
 from __future__ import annotations
@@ -104,10 +103,7 @@ def selection_of(
     reason: str | None = None,
     before: str | None = None,
 ) -> Selection:
-    """Return the selection of these options.
-
-    Raises `UsageError` for an invalid value. An empty value is invalid, too, because it would select everything.
-    """
+    """Raises `UsageError` for an invalid value. An empty value is invalid, because it would select everything."""
     from lycosa.core.url import canonicalize, host_key
 
     for name, value in (("host", host), ("url", url), ("reason", reason), ("before", before)):
@@ -128,7 +124,7 @@ def selection_of(
 
 
 def parse_time(text: str, now: float, option: str = "--before") -> float:
-    """Parse an age (`3d`, `90m`) or an ISO time, and return unix seconds. A time without a zone is local time."""
+    """Parse an age (`3d`, `90m`) or an ISO time to unix seconds. A time without a zone is local time."""
     age_s = parse_duration(text) if text.strip()[-1:].isalpha() else None  # 20261121 is a date
     try:
         at = datetime.fromisoformat(text.strip()).timestamp() if age_s is None else now - age_s
@@ -150,7 +146,7 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
 
 
 async def check_segment(operations: FrontierOperations, selection: Selection) -> None:
-    """Raise `UsageError` if the selected segment does not exist, because it would look like an empty segment."""
+    """Raise `UsageError` for a missing segment, because it would look like an empty segment."""
     if selection.segment is not None:
         find_segment(selection.segment, await operations.segments())
 
@@ -212,7 +208,7 @@ def print_json(value: object) -> None:
 
 
 def print_result(fields: Mapping[str, Any], text: str, *, as_json: bool) -> None:
-    """Print the result of a command, as JSON or as text."""
+    """Print a result as JSON or as text."""
     if as_json:
         print_json(fields)
     else:
@@ -222,8 +218,8 @@ def print_result(fields: Mapping[str, Any], text: str, *, as_json: bool) -> None
 class TextTable:
     """A table that prints each row at once. Each column is as wide as its widest cell so far.
 
-    A `>` before the name of a column right-aligns its cells. `min_widths` has minimum widths by name, for tables that
-    are written row by row. The text in the column with index `style` selects the colour of its row in `colors`.
+    A `>` before the name of a column right-aligns its cells. `min_widths` has minimum widths by name. The text in the
+    column with index `style` selects the colour of its row in `colors`.
     """
 
     def __init__(
@@ -286,12 +282,12 @@ def print_styled(text: str, style: str) -> None:
 
 
 def row_cells(row: Row, now: float) -> list[str]:
-    """Return the cells of a URL, in the order of the columns of `list`."""
+    """Return the cells for the columns of `list`."""
     return [row.state, format_time(row.at, now) if row.at else "-", row.reason or "-", row.record.url]
 
 
 def segment_cells(view: SegmentView, now: float) -> list[str]:
-    """Return the cells of a segment, in the order of the columns of `segments`."""
+    """Return the cells for the columns of `segments`."""
     numbers = (view.queued, view.leased, view.delayed, view.done, view.dead)
     return [
         view.name or "(no name)",
@@ -302,7 +298,7 @@ def segment_cells(view: SegmentView, now: float) -> list[str]:
 
 
 def host_cells(view: HostView, now: float) -> list[str]:
-    """Return the cells of a host, in the order of the columns of `hosts`."""
+    """Return the cells for the columns of `hosts`."""
     return [
         view.host,
         _n(view.queued),
@@ -341,7 +337,7 @@ def _is_busy(view: HostView | AddressView) -> bool:
 
 
 def view_json(view: HostView | SegmentView) -> dict[str, Any]:
-    """Return a host or a segment for `--json`, with null for unknown values and times that are not set."""
+    """Return a host or a segment for `--json`, with null for unknown values and unset times."""
     return {name: _json_value(name, value) for name, value in msgspec.structs.asdict(view).items()}
 
 

@@ -1,4 +1,4 @@
-"""`lycosa seed [URL...] [--file FILE|-] --frontier redis://...`: add start URLs to a crawl from outside."""
+"""`lycosa seed [URL...] [--file FILE|-] --frontier redis://...`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _lines(urls: Sequence[str], file: str | None) -> AbstractContextManager[Bina
 def _queue(
     stream: BinaryIO, location: CrawlLocation, spider: str, overrides: Mapping[str, Any]
 ) -> tuple[Importer, str]:
-    """Queue the lines. Return the result, and a message for the user, "" if there is none."""
+    """Return the result, and a message for the user, if any."""
 
     async def action(state: OpenState) -> tuple[Importer, str]:
         members = [each.name for each in state.description.members]

@@ -1,4 +1,4 @@
-"""`lycosa top redis://...`: watch the workers of a shared crawl, their rates, and the remaining URLs.
+"""`lycosa top redis://...`.
 
 On a terminal the command shows a table that refreshes itself; elsewhere, or with --once, one snapshot.
 """
@@ -160,7 +160,7 @@ async def _json(crawl: Any, *, once: bool) -> None:
 
 
 async def _live(crawl: Any) -> None:
-    """Draw the views on an alternate screen. rich obeys NO_COLOR."""
+    """Draw on an alternate screen. rich obeys NO_COLOR."""
     from rich.console import Console
     from rich.live import Live
 

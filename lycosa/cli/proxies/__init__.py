@@ -1,4 +1,4 @@
-"""`lycosa proxies ...`: fill, inspect, check and serve a proxy pool."""
+"""`lycosa proxies ...`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa proxies add`: add proxies from files, URLs of lists, addresses, or standard input."""
+"""`lycosa proxies add`."""
 
 from __future__ import annotations
 
@@ -116,7 +116,6 @@ def _read(source: str, scheme: str) -> ParsedList:
 
 
 def _bad_source(source: str, error: BadProxy) -> str:
-    """Explain that a source is neither a file nor a proxy, by what it looks like."""
     if "://" in source:
         return f"{error}; and there is no file of this name"
     suggestion = suggest_file(source)
@@ -151,7 +150,7 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _is_list_url(source: str) -> bool:
-    """Return whether this is the URL of a list: the address of a proxy has neither a path nor a query."""
+    """The address of a proxy has neither a path nor a query."""
     try:
         parts = urlsplit(source)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`lycosa proxies ban`: ban proxies for a target."""
+"""`lycosa proxies ban`."""
 
 from __future__ import annotations
 

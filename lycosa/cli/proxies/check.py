@@ -1,4 +1,4 @@
-"""`lycosa proxies check`: check proxies through a judge server, and save the results in the pool."""
+"""`lycosa proxies check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa proxies explain`: why each proxy would or would not be leased for a target now."""
+"""`lycosa proxies explain`."""
 
 from __future__ import annotations
 

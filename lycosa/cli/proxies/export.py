@@ -1,4 +1,4 @@
-"""`lycosa proxies export`: the proxies of a pool as a list that `add` reads, as JSON, or as CSV."""
+"""`lycosa proxies export`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa proxies judge`: run a proxy judge server, until SIGINT (exit 130) or SIGTERM (0)."""
+"""`lycosa proxies judge`, which runs until SIGINT (exit 130) or SIGTERM (0)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def _serve(opening: AbstractAsyncContextManager[Any]) -> int:
 
 
 def _parse_public(text: str) -> str:
-    """Parse a host name or an IP address. Raises `UsageError` for anything else, such as a URL or a port."""
+    """Raises `UsageError` for anything but a host name or an IP address."""
     host = text.strip("[]")
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(host))
@@ -88,7 +88,7 @@ def _parse_public(text: str) -> str:
 
 
 def _reachable(host: str) -> str:
-    """Return the host of --bind. Raises `UsageError` if it means all addresses of this machine."""
+    """Raises `UsageError` if --bind means all addresses of this machine."""
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address(host).is_unspecified:
             raise UsageError(f"--bind {host}: use --public HOST for the name or address at which proxies reach it")
@@ -97,7 +97,7 @@ def _reachable(host: str) -> str:
 
 @contextlib.contextmanager
 def _folder(keep: str | None) -> Iterator[Path]:
-    """Yield the folder for the key and the certificate, which only its owner can read."""
+    """Only the owner can read the folder for the key and the certificate."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="lycosa-judge-") as folder:
             yield Path(folder)

@@ -1,4 +1,4 @@
-"""`lycosa proxies keep`: refresh a pool from its sources and check its proxies, until SIGINT (exit 130) or SIGTERM."""
+"""`lycosa proxies keep`, which runs until SIGINT (exit 130) or SIGTERM (0)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def command(address: str | None, judges: Sequence[str]) -> int:
 
 
 async def _run_until_signal(task: asyncio.Future[None]) -> int:
-    """Wait for a task, and cancel it on a signal. Return the exit code. Raises the error of the task."""
+    """Cancel the task on a signal. Return the exit code. Raises the error of the task."""
     loop, codes = asyncio.get_running_loop(), [DONE]
 
     def stop(code: int) -> None:
@@ -100,7 +100,7 @@ class ChangeReporter:
         self._last_reports: dict[str, str] = {}
 
     def report_refresh(self, result: RefreshResult) -> None:
-        """Report the changes in a source. A failed refresh has already been logged."""
+        """A failed refresh has already been logged."""
         if result.problem:
             return
         changes = [(result.added, "new"), (result.removed, "removed"), (result.fault_count, "with faults")]

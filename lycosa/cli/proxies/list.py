@@ -1,4 +1,4 @@
-"""`lycosa proxies list`: list the proxies of a pool or of a target."""
+"""`lycosa proxies list`."""
 
 from __future__ import annotations
 

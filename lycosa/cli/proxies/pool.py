@@ -1,4 +1,4 @@
-"""Shared code of the commands of `lycosa proxies`: open the pool, find proxies, parse options, and format values."""
+"""Shared code of the commands of `lycosa proxies`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def pool_address(option: str | None) -> str:
 
 @asynccontextmanager
 async def open_project_pool(address: str, *, create: bool = False) -> AsyncIterator[ProxyPool]:
-    """Open a pool with the policies of the project. `create`: create a missing pool."""
+    """Open a pool with the policies of the project."""
     from lycosa.app.proxies.pools import open_pool, project_policies
 
     pool = await open_pool(address, project_policies(Path()), report_line, create=create)
@@ -95,7 +95,7 @@ async def open_project_pool(address: str, *, create: bool = False) -> AsyncItera
 
 
 def run(option: str | None, action: Callable[[ProxyPool], Awaitable[T]], *, create: bool = False) -> T:
-    """Open the pool and run an action on it. `create`: create a missing pool."""
+    """Open the pool and run an action on it."""
     address = pool_address(option)
 
     async def open_and_run() -> T:
@@ -141,7 +141,7 @@ def parse_tags(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_target(text: str | None) -> str | None:
-    """Check a target. Raises `UsageError` for a URL, and for a name that is empty or too long."""
+    """Raises `UsageError` for a URL, and for a name that is empty or too long."""
     if text is None:
         return None
     if not 0 < len(text.strip()) <= len(text) <= TARGET_MAX:
@@ -152,7 +152,7 @@ def parse_target(text: str | None) -> str | None:
 
 
 def _target_of_url(url: str) -> str:
-    """Return the target that a crawl uses for a URL, or an example if the URL has no host."""
+    """Return the target that a crawl uses for a URL, or an example for a URL without a host."""
     from lycosa.http.public_suffixes import registrable
 
     with suppress(ValueError):
@@ -162,7 +162,7 @@ def _target_of_url(url: str) -> str:
 
 
 def parse_time_span(text: str, option: str) -> float:
-    """Return the seconds of a time such as 90s, 30m, 2h, 1d or 90. Raises `UsageError`."""
+    """Return the seconds of 90s, 30m, 2h, 1d or 90. Raises `UsageError`."""
     found = parse_duration(text)
     if found is None or not 0 < found < 1e9:
         raise UsageError(f"{option} {text!r}: write a time such as 90s, 30m, 2h or 1d")

@@ -1,4 +1,4 @@
-"""`lycosa proxies remove`: remove proxies from the pool."""
+"""`lycosa proxies remove`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa proxies serve`: run a forward proxy over a pool, until SIGINT (exit 130) or SIGTERM (0)."""
+"""`lycosa proxies serve`, which runs until SIGINT (exit 130) or SIGTERM (0)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def command(
 
 
 def _read_accounts(users: Sequence[str], file: str | None) -> dict[str, str]:
-    """Return the accounts of both options. --user takes precedence over --users. Raises `UsageError`."""
+    """--user takes precedence over --users. Raises `UsageError`."""
     accounts = read_accounts(users)
     if file:
         try:
@@ -157,7 +157,7 @@ async def _serve(
     *,
     allow_remote: bool,
 ) -> int:
-    """Serve until a signal, and return the exit code. A second signal ends open requests and tunnels at once."""
+    """Serve until a signal. A second signal ends open requests and tunnels at once."""
     from lycosa.app.proxies.gateway import open_gateway
     from lycosa.app.proxies.pools import project_policies
     from lycosa.core.metrics import exposition

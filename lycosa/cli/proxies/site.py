@@ -1,4 +1,4 @@
-"""`lycosa proxies site`: serve the API and the pages of a pool, until SIGINT (exit 130) or SIGTERM (0)."""
+"""`lycosa proxies site`, which runs until SIGINT (exit 130) or SIGTERM (0)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def _serve(address: str, key: str, listener: socket.socket, access: Access
 
 
 def _read_key(file: str | None) -> str:
-    """Return the key, or "" if there is none. Raises `UsageError`."""
+    """Raises `UsageError`."""
     if file is None:
         return os.environ.get(KEY_VARIABLE, "")
     try:

@@ -1,4 +1,4 @@
-"""`lycosa proxies stats`: statistics of a pool and its targets."""
+"""`lycosa proxies stats`."""
 
 from __future__ import annotations
 

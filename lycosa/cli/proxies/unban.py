@@ -1,4 +1,4 @@
-"""`lycosa proxies unban`: lift the bans and cool-downs of proxies for a target."""
+"""`lycosa proxies unban`."""
 
 from __future__ import annotations
 

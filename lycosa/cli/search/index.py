@@ -1,4 +1,4 @@
-"""`lycosa index`: index torrents; `index build`: index the items in files; `index stats`: show the size of an index."""
+"""`lycosa index`, and its commands `build`, `stats` and `sphinx-config`."""
 
 from __future__ import annotations
 

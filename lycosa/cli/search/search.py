@@ -1,4 +1,4 @@
-"""`lycosa search QUERY`: search an index. Prints in colour to a terminal, plain lines to a pipe, or JSON."""
+"""`lycosa search QUERY`. Prints in colour to a terminal, plain lines to a pipe, or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lycosa site`: serve a search site until SIGINT (exit code 130) or SIGTERM (exit code 0)."""
+"""`lycosa site`, which runs until SIGINT (exit 130) or SIGTERM (0)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def command(
 
 
 def _guard(address: str, names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Make a site refuse requests under names other than `names`.
+    """Refuse requests under names other than `names`.
 
     A site that is open to other machines accepts any name if `names` is empty.
     """

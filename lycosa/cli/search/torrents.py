@@ -22,7 +22,7 @@ BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
 
 class IndexOptions(NamedTuple):
-    """The folder, engine and analysis of an index; None: those of the existing index, or the default for a new one."""
+    """None means the value of the existing index, or the default for a new one."""
 
     index_dir: str | None
     engine: str | None
@@ -105,7 +105,7 @@ class SiteOptions(NamedTuple):
 
 
 def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str, guarded: Callable[[Any], Any]) -> int:
-    """Serve the site of a store until a signal. `guarded` makes it refuse requests under other host names."""
+    """Serve the site of a store until a signal. `guarded` refuses requests under other host names."""
     return asyncio.run(_serve(location, options, listener, line, guarded))
 
 
@@ -134,7 +134,7 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, 
 
 
 def add_admin(location: Any, index_dir: str | None, name: str) -> int:
-    """Ask for the password of an administrator, or read it from the first line of a pipe, and store it."""
+    """Ask for an administrator's password, or read it from the first line of a pipe, and store it."""
     from lycosa.app.index_places import local_folder
     from lycosa.app.torrent_search import torrent_index_place
     from lycosa.app.torrent_site import set_admin_password
