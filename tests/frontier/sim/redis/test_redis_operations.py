@@ -70,6 +70,8 @@ class HistoryWithOperations(History):
         session = Session(
             Client(self), self.name, "", _call_once, self.partitions, callers_clock=True, keep_done=self.keep_done
         )
+        for partition in session.partitions:
+            self.numbers[partition.key] = partition.number
         return RedisOperations(session)
 
     async def make_disturbances(self) -> None:
