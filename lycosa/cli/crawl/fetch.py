@@ -27,7 +27,7 @@ from lycosa.core.units import format_size
 def command(
     url: str, headers: bool, spider: str | None, no_redirect: bool, output: str | None, sets: Sequence[str]
 ) -> None:
-    """Fetch a page as a crawl would: through the same middlewares, with the same settings.
+    """Fetch a page as a crawl would, with its settings and middlewares.
 
     \b
     lycosa fetch https://example.com -o page.html

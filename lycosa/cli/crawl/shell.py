@@ -44,7 +44,7 @@ HELP = "response, request, sel, fetch(url_or_request), view(response), spider, s
 @click.option("--no-redirect", is_flag=True, help="Do not follow redirects of the first page.")
 @set_option
 def command(url: str | None, text: str | None, spider: str | None, no_redirect: bool, sets: Sequence[str]) -> None:
-    """Try out selectors and requests at a prompt, on a page fetched as a crawl would fetch it, or on a file.
+    """Try out selectors and requests at a prompt, on a file or on a page fetched as in a crawl.
 
     \b
     lycosa shell https://example.com

@@ -29,10 +29,10 @@ class WorkerCommand(GroupedCommand):
 def command(
     ctx: click.Context, /, targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str], **options: Any
 ) -> int:
-    """Run one worker of a shared crawl. Any number of workers, on this machine or others, can share a crawl.
+    """Run one worker of a crawl that any number of workers share, on this machine or others.
 
     A worker ends when the whole crawl is done; with --keep-alive it waits for more URLs. Each worker needs its own
-    output and its own --state. A worker refuses -O and --processes.
+    output and its own --state. -O and --processes are refused.
 
     \b
     lycosa worker quotes --frontier redis://host:6379/0 -o quotes-1.jsonl --state worker-1

@@ -35,7 +35,7 @@ def _module(name: str) -> str:
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Run a node of the BitTorrent DHT, and query the network. Only metadata is fetched, never the content of torrents.
+    """Run a node of the BitTorrent DHT, and query the network. The content of torrents is never fetched.
 
     \b
     lycosa dht node --bind 0.0.0.0:6881 --bootstrap default --state node

@@ -20,8 +20,8 @@ from lycosa.cli.exit_codes import DONE, FAILED
 def command(infohash: str, peer_port: int, options: NodeOptions, *, seed: bool) -> int:
     """Announce this host as a peer of a torrent, once. A hybrid torrent is announced in both swarms.
 
-    INFOHASH is an infohash or a magnet link. Nodes forget a peer after about 30 minutes; clients announce again before
-    that. Exit code 3: in at least one swarm, no node stored the peer.
+    INFOHASH is an infohash or a magnet link. Nodes forget a peer after about 30 minutes. Exit code 3: in at least one
+    swarm, no node stored the peer.
 
     \b
     lycosa dht announce 0123456789abcdef0123456789abcdef01234567 --peer-port 6881 --bind 0.0.0.0:0 --bootstrap default

@@ -76,7 +76,7 @@ class CrawlOptions(NamedTuple):
     "--max-torrents",
     type=click.IntRange(1),
     metavar="N",
-    help="Stop when this many new torrents are stored; transfers in progress may add a few. [default: no limit]",
+    help="Stop after this many new torrents; transfers in progress may add a few. [default: no limit]",
 )
 @click.option(
     "--page",
@@ -97,7 +97,7 @@ class CrawlOptions(NamedTuple):
 def command(options: NodeOptions, **arguments: Any) -> int:
     """Find torrents in the DHT and store their metadata in the folder of --state. Content is never fetched.
 
-    A crawl that is started again with the same folder resumes. Nothing is announced, and no peer addresses are stored.
+    The same folder resumes a crawl. Nothing is announced, and no peer addresses are stored.
 
     \b
     lycosa dht crawl --bind 0.0.0.0:6881 --bootstrap default --state torrents --page 8090

@@ -42,8 +42,7 @@ def command(file: str, location: Any, kind: str | None, since: str | None, types
     magnets   a magnet link per torrent, without trackers
     csv       a row per torrent, without its list of files
 
-    .torrent files cannot be written: they need the hashes of all pieces, which the store does not keep. `lycosa dht
-    metadata` fetches them from the network.
+    The store lacks the hashes of pieces that .torrent files need: `lycosa dht metadata` fetches them from the network.
 
     \b
     lycosa dht export torrents.jsonl.zst --state torrents

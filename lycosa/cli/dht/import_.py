@@ -36,7 +36,7 @@ PROCESSES = min(4, os.cpu_count() or 1)
     default=PROCESSES,
     show_default="one per processor, at most 4",
     metavar="N",
-    help="Number of worker processes that parse and store.",
+    help="Worker processes that parse and store.",
 )
 @json_option
 def command(
@@ -60,8 +60,8 @@ def command(
     postgresql://...      a restored database of bitmagnet
 
     Entries without a list of files, such as magnet links, go into the queue of --state; `lycosa dht crawl` fetches
-    them. Rules and deny-lists apply to imports as to crawls. Records that cannot be read are reported and skipped; the
-    exit code is then 1. No torrent is stored twice, so an interrupted import can be repeated.
+    them. Rules and deny-lists apply. Unreadable records are reported and skipped; the exit code is then 1. No torrent
+    is stored twice, so an interrupted import can be repeated.
 
     \b
     lycosa dht import torrents.jsonl.zst --state torrents

@@ -22,7 +22,7 @@ from lycosa.core.units import format_count
     metavar="[ADDR:]PORT",
     help="Serve Prometheus metrics at /metrics; on 127.0.0.1 unless an address is given.",
 )
-@click.option("--allow-remote", is_flag=True, help="Allow --metrics to use an address that other machines can reach.")
+@click.option("--allow-remote", is_flag=True, help="Allow an address for --metrics that other machines can reach.")
 def command(options: NodeOptions, metrics: str | None, *, allow_remote: bool) -> int:
     """Run a DHT node until Ctrl-C, and show its routing table, its traffic, and whether other nodes can reach it.
 

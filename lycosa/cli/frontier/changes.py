@@ -60,11 +60,11 @@ INVALID_SHOWN = 20
 @crawl_options
 @click.option("--dead", is_flag=True, help="Requeue dead URLs. [default]")
 @click.option("--done", is_flag=True, help="Requeue done URLs, to fetch them again.")
-@click.option("--into", metavar="S", help="Queue copies in this segment, and leave the URLs themselves unchanged.")
+@click.option("--into", metavar="S", help="Queue copies in this segment, and leave the URLs unchanged.")
 @filter_options
 @json_option
 def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, as_json: bool, **selected: Any) -> None:
-    """Queue failed (dead) URLs again, or done ones; their attempts are counted from zero again.
+    """Queue failed (dead) URLs again, or done ones. Their attempts are counted from zero.
 
     \b
     lycosa frontier requeue --reason 'timeout*' --before 1h
@@ -98,7 +98,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
 @click.option("--force", is_flag=True, help="Drop the segment even if some of its URLs have not been fetched yet.")
 @json_option
 def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> None:
-    """Forget a segment and its URLs. The segment accepts no more URLs; other segments may queue the forgotten URLs."""
+    """Forget a segment and its URLs, which other segments may queue. The segment accepts no more URLs."""
     if not segment:
         raise UsageError(
             "the unnamed segment is the crawl itself and cannot be dropped: start the crawl afresh with -O, or a "
@@ -129,8 +129,8 @@ def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> N
 def delete(frontier: str | None, crawl_name: str | None, force: bool, as_json: bool) -> None:
     """Delete a shared crawl from its Redis: its URLs, robots.txt files, cookies and positions of outputs.
 
-    Items and the states of its workers stay. Other crawls are not touched. If the command is interrupted, nobody can
-    join the crawl, and the same command finishes the deletion.
+    Items and the states of its workers stay. After an interruption nobody can join the crawl, and the same command
+    finishes the deletion.
 
     \b
     lycosa frontier delete --frontier redis://host:6379/0 --crawl-name shop
@@ -151,7 +151,7 @@ def delete(frontier: str | None, crawl_name: str | None, force: bool, as_json: b
 @crawl_options
 @json_option
 def archive(segment: str, location: CrawlLocation, as_json: bool) -> None:
-    """Make a finished segment read-only: it accepts no more URLs, and its URLs keep their state."""
+    """Make a finished segment read-only. Its URLs keep their state."""
 
     async def action(state: OpenState) -> bool:
         archived = await state.operations.archive(segment)
@@ -169,7 +169,7 @@ def archive(segment: str, location: CrawlLocation, as_json: bool) -> None:
 @crawl_options
 @selection_options
 def export(file: str, location: CrawlLocation, **selected: Any) -> None:
-    """Write URLs as JSON lines to a new file or to standard output, with all fields that `import` needs.
+    """Write URLs as JSON lines, with all fields that `import` needs, to a new file or to standard output.
 
     Each line has url, and these fields if they differ from their defaults: state, segment, priority, depth,
     redirects, attempts, not_before, at, reason, method, headers, body (base64), callback, meta, cb_kwargs, errback,
@@ -198,8 +198,8 @@ def export(file: str, location: CrawlLocation, **selected: Any) -> None:
 @click.command("import", short_help="Queue URLs from a file or from standard input.")
 @click.argument("file", metavar="FILE|-")
 @crawl_options
-@click.option("--segment", metavar="S", help="Put all URLs into this segment.")
-@click.option("--priority", type=click.IntRange(-(1 << 31), 1 << 31), metavar="N", help="Give all URLs this priority.")
+@click.option("--segment", metavar="S", help="Segment for all URLs.")
+@click.option("--priority", type=click.IntRange(-(1 << 31), 1 << 31), metavar="N", help="Priority of all URLs.")
 @click.option("--all", "everything", is_flag=True, help="Also queue URLs that the file lists as done or archived.")
 @click.option("--strict", is_flag=True, help="Stop at the first invalid line.")
 @json_option
@@ -214,12 +214,12 @@ def import_(
 ) -> int:
     """Queue URLs: one per line, or the JSON lines of an export. Blank lines and # comments are ignored.
 
-    URLs that the file lists as queued, leased or dead are queued as new, with no attempts counted. Delayed ones keep
-    their due time. Done URLs are skipped unless --all is given. URLs that the crawl already knows are skipped too, so
-    an interrupted import can be repeated. Invalid lines are reported and skipped; the exit code is then 1.
+    Queued, leased and dead URLs of an export are queued as new, with no attempts counted. Delayed ones keep their due
+    time, done ones are skipped without --all. URLs that the crawl already knows are skipped, so an interrupted import
+    can be repeated. Invalid lines are reported and skipped; the exit code is then 1.
 
-    A missing --state folder is created, but its parent folder must exist. The next crawl with this --state starts with
-    the imported URLs. A missing shared crawl is created under its --crawl-name.
+    A missing --state folder is created if its parent exists; the next crawl with it starts with the imported URLs. A
+    missing shared crawl is created under its --crawl-name.
 
     \b
     lycosa frontier import seeds.txt
@@ -242,8 +242,8 @@ def import_(
 def verify(location: CrawlLocation, as_json: bool) -> int:
     """Read all stored data and report inconsistencies; the exit code is 1 if there are any.
 
-    A running crawl is paused in the meantime. A shared crawl keeps running; errors in it are repaired if the
-    correct value is certain.
+    A running crawl is paused in the meantime. A shared crawl keeps running, and errors are repaired if the correct
+    value is certain.
     """
 
     async def action(state: OpenState) -> list[str]:

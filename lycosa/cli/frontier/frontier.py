@@ -63,8 +63,8 @@ TOP_HOSTS = 1000
 def command(ctx: click.Context) -> None:
     """Inspect the frontier of a crawl, and change it from outside the crawl.
 
-    The commands work on stopped and on running crawls. If .lycosa/ has only one crawl, it is the default --state. With
-    --frontier, they work on a crawl that several workers share, but do not join it as a worker.
+    The commands work on stopped and on running crawls; with --frontier, on a crawl that several workers share. The
+    default --state is the only crawl in .lycosa/.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -108,11 +108,11 @@ def segments(location: CrawlLocation, as_json: bool) -> None:
     "--limit",
     type=click.IntRange(0),
     metavar="N",
-    help=f"Maximum number of hosts. [default: all; {TOP_HOSTS} with --sort queued]",
+    help=f"Maximum hosts. [default: all; {TOP_HOSTS} with --sort queued]",
 )
 @json_option
 def hosts(location: CrawlLocation, sort: str, limit: int | None, as_json: bool) -> None:
-    """List the hosts with the number of their queued URLs and the time when they may be contacted again."""
+    """List the hosts, how many URLs they have queued, and when they may be contacted again."""
 
     async def action(state: OpenState) -> None:
         table = TextTable(
@@ -141,7 +141,7 @@ def hosts(location: CrawlLocation, sort: str, limit: int | None, as_json: bool) 
     default=LIST_LIMIT,
     show_default=True,
     metavar="N",
-    help="Maximum number of URLs; 0 for all.",
+    help="Maximum URLs; 0 for all.",
 )
 @json_option
 def list_(location: CrawlLocation, limit: int, as_json: bool, **selected: Any) -> None:

@@ -22,8 +22,8 @@ from lycosa.frontier.core.segments import validate_name
 @click.command("seed")
 @click.argument("urls", nargs=-1, metavar="[URL...]")
 @click.option("--file", "file", metavar="FILE|-", help="URLs, one per line, or the JSON lines of `frontier export`.")
-@click.option("--segment", metavar="S", help="Put all URLs into this segment.")
-@click.option("--priority", type=click.IntRange(-(1 << 31), 1 << 31), metavar="N", help="Give all URLs this priority.")
+@click.option("--segment", metavar="S", help="Segment for all URLs.")
+@click.option("--priority", type=click.IntRange(-(1 << 31), 1 << 31), metavar="N", help="Priority of all URLs.")
 @click.option("--spider", default="", metavar="NAME", help="Spider for these URLs, in a crawl with several spiders.")
 @crawl_options
 @json_option
@@ -38,8 +38,8 @@ def command(
 ) -> int:
     """Add start URLs to a crawl: before it starts, while it runs, or for workers that wait (--keep-alive).
 
-    URLs that the crawl already knows are skipped. Invalid lines are reported and skipped; the exit code is then 1. If
-    the command is interrupted, URLs queued so far stay queued, and the command can be repeated.
+    URLs that the crawl already knows are skipped, so an interrupted command can be repeated. Invalid lines are reported
+    and skipped; the exit code is then 1.
 
     \b
     lycosa seed https://example.com/ --frontier redis://host:6379/0 --crawl-name shop

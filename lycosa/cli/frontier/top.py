@@ -32,13 +32,13 @@ RATE_AFTER_S = 1.5
 @click.argument("where", required=False, metavar="[redis://...]")
 @click.option("--frontier", metavar="redis://...", help="Server of a shared crawl, instead of the argument.")
 @click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the only one on the server]")
-@click.option("--state", "state_dir", metavar="DIR", help="State folder, to watch a crawl on this machine instead.")
+@click.option("--state", "state_dir", metavar="DIR", help="State folder of a crawl on this machine, instead.")
 @click.option("--once", is_flag=True, help="Show one snapshot.")
 @click.option("--json", "json", is_flag=True, help="Write JSON, one object per second.")
 @click.option(
-    "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus. Without a terminal, only serve metrics."
+    "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus; without a terminal, nothing else."
 )
-@click.option("--allow-remote", is_flag=True, help="Allow --metrics to use an address that other machines can reach.")
+@click.option("--allow-remote", is_flag=True, help="Allow an address for --metrics that other machines can reach.")
 def command(
     where: str | None,
     frontier: str | None,
@@ -52,7 +52,7 @@ def command(
 ) -> int:
     """Watch a crawl that several workers share: its workers and their rates, the remaining URLs, the busiest hosts.
 
-    The command does not affect the crawl. Start it at any time, and stop it with Ctrl-C.
+    Ctrl-C stops the display, not the crawl.
 
     \b
     lycosa top redis://host:6379/0

@@ -59,8 +59,7 @@ def command(
 
     A source is a file, - for standard input, the URL of a list, or the address of a proxy. A list has one proxy per
     line (host:port, scheme://user:password@host:port or host:port:user:password), and tags such as country=de after
-    it. A list may also be the JSON of a provider. Invalid lines are reported with their line numbers and skipped; the
-    exit code is then 2.
+    it, or is the JSON of a provider. Invalid lines are reported and skipped; the exit code is then 2.
 
     \b
     lycosa proxies add proxies.txt --pool pool --tag provider=acme

@@ -47,9 +47,7 @@ STYLES = {**COLORS, WORKS: "green", UNFIT: "red", FAILS: "yellow"}
     metavar="SECONDS",
     help="Timeout of each request.",
 )
-@click.option(
-    "--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), metavar="N", help="Maximum number of concurrent checks."
-)
+@click.option("--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), metavar="N", help="Maximum concurrent checks.")
 @json_option
 def command(
     proxies: Sequence[str],
@@ -63,8 +61,8 @@ def command(
     """Check all or some proxies of a pool: whether they work, their latency and exit address, and what they alter.
 
     Results are saved in the pool. A proxy that works again is leased again. A proxy that fails cools down. A proxy that
-    alters pages is no longer leased. A judge is a server that you run yourself (lycosa proxies judge prints its
-    address). The requirements for proxies, and the sites they must reach, are set in [proxies.checks] of lycosa.toml.
+    alters pages is no longer leased. `lycosa proxies judge` runs a judge and prints its address. The requirements for
+    proxies are in [proxies.checks] of lycosa.toml.
 
     \b
     lycosa proxies check --pool pool --judge ADDRESS

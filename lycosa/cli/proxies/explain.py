@@ -48,7 +48,7 @@ def command(
     """Explain whether each proxy would be leased for a target now: show its place in the order, or why it
     cannot be leased.
 
-    A proxy is given by its key, the start of its key, its name or its address. The command changes nothing.
+    A proxy is given by its key, the start of its key, its name or its address.
 
     \b
     lycosa proxies explain shop.example --pool pool

@@ -49,9 +49,9 @@ NAME = re.compile(r"[\w.-]{1,253}")
 def command(bind: str, tls_port: int | None, public: str | None, keep: str | None, *, no_tls: bool) -> int:
     """Run a proxy judge: a server that reports how requests through a proxy arrive.
 
-    It prints its address, which includes a secret key. Use the address for checks: `lycosa proxies check --judge
-    ADDRESS`, or judges = ["ADDRESS"] in [proxies.checks]. Proxies must be able to reach the judge: run it on a machine
-    with a public address, not behind the proxies.
+    It prints its address, which includes a secret key, for `lycosa proxies check --judge ADDRESS`, or judges =
+    ["ADDRESS"] in [proxies.checks]. Proxies must be able to reach the judge: run it on a machine with a public address,
+    not behind the proxies.
 
     \b
     lycosa proxies judge --bind 0.0.0.0:8300 --public judge.example.org --keep judge

@@ -61,7 +61,7 @@ def limit_option(default: int) -> Callable[[Any], Any]:
         default=default,
         show_default=True,
         metavar="N",
-        help="Maximum number of proxies; 0 for all.",
+        help="Maximum proxies; 0 for all.",
     )
 
 

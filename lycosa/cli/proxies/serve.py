@@ -66,13 +66,13 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
     help="check: refuse names that resolve to private addresses; pin: also give proxies the resolved address; trust: "
     "do not resolve names here.",
 )
-@_limit("--attempts", "attempts", "Maximum number of proxies to try for one request.", 1, 20)
+@_limit("--attempts", "attempts", "Maximum proxies to try for one request.", 1, 20)
 @_limit("--wait", "wait_s", "Maximum seconds to wait for a free proxy.", 0.0, 3600.0)
 @_limit("--connect-timeout", "connect_s", "Maximum seconds to connect to a proxy.")
 @_limit("--timeout", "answer_s", "Maximum seconds without data in a response.")
 @_limit("--idle", "tunnel_idle_s", "Maximum seconds without data in a tunnel.")
-@_limit("--clients", "clients", "Maximum number of client connections.", 1, 1_000_000)
-@_limit("--per-client", "per_client", "Maximum number of connections from one client address.", 1, 1_000_000)
+@_limit("--clients", "clients", "Maximum client connections.", 1, 1_000_000)
+@_limit("--per-client", "per_client", "Maximum connections from one client address.", 1, 1_000_000)
 @_limit("--grace", "grace_s", "Maximum seconds to wait for open requests and tunnels after a signal.", 0.0, 3600.0)
 @click.option(
     "--proxy-ca", type=NON_EMPTY, metavar="FILE", help="Trusted certificates for connections to proxies over TLS."
@@ -81,7 +81,7 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
 @click.option(
     "--allow-remote",
     is_flag=True,
-    help="Allow --metrics to use an address that other machines can reach.",
+    help="Allow an address for --metrics that other machines can reach.",
 )
 def command(
     address: str | None,

@@ -131,9 +131,8 @@ def build(
     """Add the items in these files to an index, and create the index if it does not exist.
 
     Each file is read from where the last build stopped. An item replaces an earlier item with the same key (its
-    fingerprint, or its URL). The index knows the fields of pages. It guesses the fields of other items unless options
-    name them. The index stores these options and --analysis, so later builds do not need them. Without files, an empty
-    index is created, for a crawl with --index.
+    fingerprint, or its URL). The fields of items other than pages are guessed unless options name them. The index
+    stores these options and --analysis. Without files, an empty index is created, for a crawl with --index.
 
     \b
     lycosa index build --index index items.jsonl
@@ -164,7 +163,7 @@ def build(
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
 def stats(index_dir: str | None, as_json: bool) -> None:
-    """Show how many documents an index has, its size, and how many bytes of each source file are indexed."""
+    """Show an index's number of documents, its size, and how many bytes of each source file are indexed."""
     from lycosa.app.search import index_stats
 
     documents, size_bytes, positions = index_stats(chosen_index(index_dir))

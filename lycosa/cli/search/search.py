@@ -24,7 +24,7 @@ _MARKS = re.compile(r"(</?b>)")
 @click.argument("words", nargs=-1, required=True, metavar="QUERY")
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Write the results as one JSON object.")
-@click.option("--limit", type=int, default=10, show_default=True, metavar="N", help="Maximum number of results.")
+@click.option("--limit", type=int, default=10, show_default=True, metavar="N", help="Maximum results.")
 @click.option("--offset", type=int, default=0, metavar="N", help="Skip this many results.")
 def command(words: Sequence[str], index_dir: str | None, as_json: bool, limit: int, offset: int) -> None:
     """Search an index for pages that contain all the words. To use the query syntax, quote the whole query.

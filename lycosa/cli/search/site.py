@@ -73,8 +73,8 @@ def command(
 ) -> int:
     """Serve a search site for an index: a search box, pages of results, and a JSON API (/api).
 
-    The site can run while a crawl fills the index. Searching needs no password. Only this machine has access, and
-    --host must be a loopback address, unless --allow-remote is given.
+    The site can run while a crawl fills the index. Searching needs no password. Without --allow-remote, only this
+    machine has access, and --host must be a loopback address.
 
     \b
     lycosa site --index index
