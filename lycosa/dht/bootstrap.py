@@ -1,4 +1,4 @@
-"""Finds the nodes through which our node joins the network: nodes given by the user, or the public routers."""
+"""Finds the nodes through which our node joins the network."""
 
 from __future__ import annotations
 

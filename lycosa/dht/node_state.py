@@ -1,6 +1,6 @@
 """The state folder of a DHT node: a lock, and the id and the contacts of each node.
 
-The file contains neither peers nor the routers through which the node joined.
+Neither peers nor the routers through which the node joined are saved.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SavedNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NodeState:
-    """The folder. It is locked, because two nodes with the same id would disturb each other in the network."""
+    """The folder. It is locked, because two nodes with the same id would disturb each other."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE

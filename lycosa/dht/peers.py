@@ -8,9 +8,8 @@
     fetch.no_more_peers()
     metadata = await fetch.result()
 
-`core/metadata` has the protocol; this module has the sockets, the timers and the bounds of all fetches together.
-Connections are `asyncio.Protocol`s, which take two thirds of the time of streams, and no more than bare sockets
-(measured on uvloop).
+`core/metadata` has the protocol. Connections are `asyncio.Protocol`s, which take two thirds of the time of streams, and
+no more than bare sockets (measured on uvloop).
 """
 
 from __future__ import annotations
@@ -132,7 +131,6 @@ class MetadataFetch:
         self._fetcher.end(self)
 
     def fail_if_hopeless(self) -> None:
-        """End without metadata if no peer is left."""
         if self.is_done or not self.is_complete or self.candidates or self.connections or self.waits_for_hosts:
             return
         tried = ", ".join(f"{count} {reason.value}" for reason, count in self.failures.most_common())
@@ -226,8 +224,8 @@ class PeerConnection(asyncio.Protocol):
 class MetadataFetcher:
     """All fetches of one process.
 
-    `dht_port` is the port of our DHT node, which is sent to peers. `on_dht_node` is called with the endpoint of each
-    DHT node that a peer reports.
+    `dht_port` is the port of our DHT node, which is sent to peers. `on_dht_node` gets the endpoint of each DHT node
+    that a peer reports.
     """
 
     def __init__(
@@ -291,7 +289,6 @@ class MetadataFetcher:
     # --- connecting
 
     def connect_more(self, fetch: MetadataFetch) -> None:
-        """Connect to the next peers of a fetch, up to the limits."""
         while fetch.candidates and not fetch.is_done and len(fetch.connections) < self.limits.connections_per_fetch:
             if self.connection_count >= self.limits.connections_max:
                 self._waiting_for_room[fetch] = None
@@ -353,7 +350,7 @@ class MetadataFetcher:
             connection.close(PeerFailure.LOCAL if error.errno in LOCAL_ERRORS else PeerFailure.UNREACHABLE)
 
     def receive_closed(self, connection: PeerConnection, failure: PeerFailure | None) -> None:
-        """Handle a closed connection. Fetches that waited for its host, its place or its bytes continue."""
+        """Handle a closed connection. Fetches that waited for its host, place or bytes continue."""
         fetch, endpoint = connection.fetch, connection.endpoint
         self.connection_count -= 1
         self._gate.close(endpoint, failure, asyncio.get_running_loop().time())
@@ -438,7 +435,6 @@ class MetadataFetcher:
                 return
 
     def end(self, fetch: MetadataFetch) -> None:
-        """Forget a fetch that is done, and close its connections."""
         self._fetches.discard(fetch)
         self._waiting_for_room.pop(fetch, None)
         self._waiting_for_bytes.pop(fetch, None)

@@ -58,10 +58,7 @@ class PeerAddress(NamedTuple):
 
 
 class SwarmEstimate(NamedTuple):
-    """The result of a scrape (BEP 33). The numbers are estimates: nodes return sets of addresses as Bloom filters.
-
-    If `is_counted` is False, no node answered, and the numbers mean nothing.
-    """
+    """The result of a scrape (BEP 33), estimated from Bloom filters. Without `is_counted`, no node answered."""
 
     seeds: float
     leechers: float
@@ -145,10 +142,8 @@ class DhtSession:
                         yield peer
 
     async def scrape(self, infohash: bytes, on_peer: Callable[[bytes], object] = bool) -> SwarmEstimate:
-        """Estimate the number of seeds and leechers from what the closest nodes return (BEP 33).
-
-        `on_peer` is called with the endpoint of each peer that the search finds.
-        """
+        """Estimate the number of seeds and leechers (BEP 33). `on_peer` gets the endpoint of each peer that is
+        found."""
         seeds = leechers = 0.0
         is_counted = False
         peers: dict[bytes, None] = {}
@@ -169,7 +164,7 @@ class DhtSession:
     ) -> SwarmEstimate:
         """Scrape all swarms of one torrent at the same time. A hybrid torrent has two.
 
-        Returns the maximum of each estimate, not the sum, because most clients are in both swarms.
+        Returns the maximum of each estimate, because most clients are in both swarms.
         """
         peers: dict[bytes, None] = {}
 
@@ -297,7 +292,6 @@ class DhtSession:
             del self._operations[key]
 
     def contacts(self, target: bytes, count: int = K) -> list[Contact]:
-        """Return the closest good contacts of the tables."""
         return [each for shell in self.shells for each in shell.node.closest_good(target, count, shell.now())]
 
 
@@ -365,8 +359,10 @@ def _open_shell(
 
 
 def _fetcher(session: DhtSession, config: NodeConfig, limits: FetchLimits | None) -> MetadataFetcher:
-    """Return the fetcher. If all nodes have the same IP address, it connects from this address. It sends peers the port
-    of our IPv4 node, unless the node is read-only."""
+    """Return the fetcher. If all nodes have the same IP address, it connects from this address.
+
+    Peers get the port of our IPv4 node, unless the node is read-only.
+    """
 
     def meet(endpoint: bytes) -> None:
         with suppress(NodeBusy):

@@ -1,4 +1,4 @@
-"""The datagram shell: runs a `DhtNode` on its own UDP socket.
+"""Runs a `DhtNode` on its own UDP socket.
 
 A wake-up of the loop costs several times as much as a datagram, so each wake-up reads up to DATAGRAMS_PER_WAKEUP.
 Replies leave from the socket that received the query (BEP 45), so each bound address has its own shell.
@@ -89,10 +89,8 @@ class DatagramShell:
         self.siblings: list[DatagramShell] = []
         """Shells of the other nodes. A node may give them work, such as contacts of their address family."""
         self.dropped_count = 0
-        """Number of datagrams that the kernel did not accept."""
 
     def now(self) -> float:
-        """Return the node's time: the loop's monotonic seconds."""
         return self._loop.time()
 
     def start(self) -> None:

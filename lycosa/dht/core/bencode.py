@@ -1,8 +1,8 @@
 """Bencode, the encoding of KRPC messages, extension messages and torrent files (BEP 3).
 
 `decode` raises only `BencodeError`, whatever the bytes are: depth, number of values and digits are bounded. Strict
-decoding accepts exactly what `encode` writes, so the hash of a strictly decoded value can be trusted. Lenient decoding
-also accepts what real nodes send: unsorted or repeated keys (the first one counts), leading zeros and `-0`.
+decoding accepts exactly what `encode` writes, so the hash of the decoded value can be trusted. Lenient decoding also
+accepts what real nodes send: unsorted or repeated keys (the first one counts), leading zeros and `-0`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,7 @@ def decode_prefix(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> tuple[Value, int]:
-    """Return the value at the start of `data`, and the length of its encoding.
-
-    More bytes may follow: in a metadata message they are the piece (BEP 9).
-    """
+    """Return the value at the start of `data`, and the length of its encoding. More bytes may follow (BEP 9)."""
     value, end, _ = _scan(data, 0, strict, max_depth, max_tokens, max_digits)
     return value, end
 
@@ -88,7 +85,7 @@ def decode_with_span(
 
 
 def encode(value: Value) -> bytes:
-    """Return the strict encoding of a value, with sorted keys. Raises `TypeError` for a value that is not a `Value`."""
+    """Return the strict encoding of a value. Raises `TypeError` for a value that is not a `Value`."""
     parts: list[bytes] = []
     _encode(value, parts)
     return b"".join(parts)
@@ -123,8 +120,8 @@ def _scan(
 ) -> tuple[Value, int, int]:
     """Return the value at offset `at`, the offset of its end, and the number of values in it.
 
-    This runs for every KRPC message. For speed, strings of up to 99 bytes are read without a call, and the items of a
-    dict are collected in a list until the dict ends.
+    This runs for every KRPC message: strings of up to 99 bytes are read without a call, and the items of a dict are
+    collected in a list until the dict ends.
     """
     items: list[Value] = []
     in_dict = False

@@ -67,7 +67,7 @@ class Funnel:
 
     @property
     def discovered(self) -> int:
-        """Number of infohashes sampled, announced or requested. Repetitions count."""
+        """Repetitions count."""
         return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED, CrawlOutcome.WANTED)
 
     @property

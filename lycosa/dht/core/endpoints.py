@@ -1,4 +1,4 @@
-"""Compact endpoints and contacts: the only form of an address inside the node (BEP 5, BEP 32).
+"""Compact endpoints and contacts (BEP 5, BEP 32): the only form of an address inside the node.
 
 An endpoint is the IP address and the port in network byte order: 6 bytes for IPv4, 18 for IPv6. A contact is a node id
 with an endpoint: 26 or 38 bytes.
@@ -71,7 +71,7 @@ def text(endpoint: bytes) -> str:
 
 
 def parse(written: str) -> bytes:
-    """Return the endpoint that a user wrote. Host names are refused, because they need a resolver."""
+    """Return the endpoint that a user wrote. Host names are refused."""
     ip, _, port = written.rpartition(":")
     try:
         return pack(ip[1:-1] if ip.startswith("[") and ip.endswith("]") else str(ip_address(ip)), port_number(port))
@@ -143,7 +143,7 @@ def is_public_v4(ip: bytes) -> bool:
 def is_public_v6(ip: bytes) -> bool:
     """Return whether a packed IPv6 address is public.
 
-    Unlike `is_public`, it returns False for mapped and NAT64 addresses: their nodes belong in the IPv4 table.
+    Mapped and NAT64 addresses are not: their nodes belong in the IPv4 table.
     """
     if ip[:2] == _SIX_TO_FOUR:
         return is_public_v4(ip[2:6])

@@ -1,6 +1,6 @@
 """What a node reports to its shell: events, its status, and the table to save.
 
-`operation_id` is the id that the method returned when it started the operation.
+`operation_id` is the result of the method that started the operation.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ class LookupProgress:
 
 @dataclass(frozen=True, slots=True)
 class LookupFinished:
-    """A lookup has ended. `closest` has the closest nodes that answered. `seeds` and `leechers` are estimates of a
-    scrape."""
+    """A lookup has ended. `closest` are the closest nodes that answered. A scrape estimates `seeds` and `leechers`."""
 
     operation_id: int
     target: bytes
@@ -36,7 +35,7 @@ class LookupFinished:
 
 @dataclass(frozen=True, slots=True)
 class AnnounceFinished:
-    """An announce has ended: `asked` nodes were asked to store the peer, and `confirmed` of them confirmed."""
+    """An announce has ended: of the `asked` nodes, `confirmed` stored the peer."""
 
     operation_id: int
     infohash: bytes
@@ -68,7 +67,7 @@ class PeersNamed:
 
 @dataclass(frozen=True, slots=True)
 class QueryFinished:
-    """A single query has ended. `error` says why there is no answer; "" after an answer."""
+    """A single query has ended. `error` is "" after an answer."""
 
     operation_id: int
     endpoint: bytes
@@ -115,7 +114,7 @@ Event: TypeAlias = OperationEvent | PeerAnnounced | PeersWanted | ExternalAddres
 
 
 class SavedTable(NamedTuple):
-    """What a node stores between runs: its id and its contacts, but no routers and no peers."""
+    """What a node stores between runs: no routers and no peers."""
 
     node_id: bytes
     contacts: tuple[Contact, ...]

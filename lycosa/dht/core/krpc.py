@@ -1,8 +1,7 @@
 """KRPC messages as values, and their encoding (BEP 5, with 32, 33, 42, 43 and 51).
 
 `decode_message` reads what real nodes send: keys in any order, odd values, packets of older drafts. The encoders write
-every packet strictly. They take the transaction of a query in its encoded form, so that the answer echoes the same
-bytes.
+every packet strictly. They take transactions in encoded form, so that an answer echoes the bytes of the query.
 """
 
 from __future__ import annotations
@@ -183,9 +182,8 @@ def _query(message: dict[bytes, Value]) -> Query:
 def _target_of_unknown(method: bytes, arguments: dict[bytes, Value], transaction: bytes) -> bytes:
     """Return the name of the argument that holds the target in a query with an unknown method.
 
-    Such a query is answered like find_node, as in libtorrent, so that future methods also work with older nodes.
-    Exception: `announce_peers`, a misspelling of announce_peer in old articles. Raises `KrpcError` if there is no
-    target.
+    As in libtorrent, such a query is answered like find_node, so that future methods also work with older nodes.
+    Exception: `announce_peers`, a misspelling of announce_peer in old articles. Raises `KrpcError` without a target.
     """
     if method != b"announce_peers":
         for key in (b"target", b"info_hash"):
@@ -282,7 +280,7 @@ def _peers(values: Value | None) -> list[bytes]:
 
 
 def _whole(value: Value | None, size: int) -> bytes:
-    """Return the complete records of a fixed size, without an incomplete one at the end."""
+    """Return the complete records of a fixed size."""
     if not isinstance(value, bytes):
         return b""
     return value[: len(value) - len(value) % size]
@@ -314,7 +312,7 @@ def encode_query(
     read_only: bool = False,
     version: bytes = VERSION,
 ) -> bytes:
-    """Return a query packet. `arguments` (from the functions below) are encoded, sorted, and follow `id`."""
+    """Return a query packet. `arguments` are encoded, sorted, and follow `id`."""
     return b"d1:ad2:id20:%be1:q%d:%b%b1:t%d:%b1:v%d:%b1:y1:qe" % (
         node_id + arguments,
         len(method),
@@ -373,9 +371,8 @@ def encode_reply(
 ) -> bytes:
     """Return a reply packet.
 
-    `transaction` is encoded, as in `Query`. `requester` is the endpoint that sent the query (BEP 42). `values` (from
-    `return_values`) are encoded, sorted, and follow `id`. `before_id` has the encoded filters of BEP 33, which come
-    before `id`.
+    `transaction` is encoded. `requester` is the endpoint that sent the query (BEP 42). `values` are encoded, sorted,
+    and follow `id`. `before_id` has the encoded filters of BEP 33, which come before `id`.
     """
     return b"d2:ip%d:%b1:rd%b2:id20:%b%be1:t%b1:v%d:%b1:y1:re" % (
         len(requester),
@@ -396,7 +393,7 @@ def return_values(
     token: bytes | None = None,
     values: Sequence[bytes] = (),
 ) -> bytes:
-    """Return the values of find_node and get_peers, encoded for `encode_reply`."""
+    """Return the values of find_node and get_peers for `encode_reply`."""
     parts = []
     if nodes is not None:
         parts.append(b"5:nodes%d:%b" % (len(nodes), nodes))
@@ -412,7 +409,7 @@ def return_values(
 def sample_values(
     samples: bytes, num: int, interval_s: int, *, nodes: bytes | None = None, nodes6: bytes | None = None
 ) -> bytes:
-    """Return the values of sample_infohashes, encoded for `encode_reply` (BEP 51)."""
+    """Return the values of sample_infohashes for `encode_reply` (BEP 51)."""
     return b"8:intervali%de%b%b3:numi%de7:samples%d:%b" % (
         interval_s,
         b"" if nodes is None else b"5:nodes%d:%b" % (len(nodes), nodes),
@@ -424,14 +421,14 @@ def sample_values(
 
 
 def filter_values(seed_filter: bytes, peer_filter: bytes) -> bytes:
-    """Return the filters of BEP 33, encoded as `before_id` of `encode_reply`."""
+    """Return the filters of BEP 33 for `encode_reply`."""
     return b"4:BFpe256:%b4:BFsd256:%b" % (peer_filter, seed_filter)
 
 
 def encode_error(
     transaction: bytes, code: int, message: bytes, requester: bytes = b"", *, version: bytes = VERSION
 ) -> bytes:
-    """Return an error packet. `transaction` is encoded, as in `Query` and `KrpcError`."""
+    """Return an error packet. `transaction` is encoded."""
     return b"d1:eli%de%d:%be%b1:t%b1:v%d:%b1:y1:ee" % (
         code,
         len(message),

@@ -80,7 +80,7 @@ class TokenBucket:
 
 
 class BandwidthCap(TokenBucket):
-    """Limits the bytes per second that a node sends, answers and queries together."""
+    """Limits the bytes per second that a node sends."""
 
     def __init__(self, bytes_per_s: float) -> None:
         super().__init__(bytes_per_s, BANDWIDTH_BURST_S * bytes_per_s)
@@ -161,8 +161,8 @@ class NodeLimits:
     def may_connect(self, endpoint: bytes, now: float) -> bool:
         """Return whether a TCP connection may be opened. If so, count its address as a new one, as for UDP.
 
-        Connections also have their own rate limit. Otherwise they would use up the new addresses that queries need,
-        because there are always more peers to try.
+        Connections also have their own rate limit: there are always more peers to try, and they would use up the new
+        addresses that queries need.
         """
         allowed = self._connections.take(1, now)
         if allowed and not self._new_addresses.allow(TCP + endpoint, now):

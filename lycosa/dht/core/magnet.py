@@ -24,7 +24,7 @@ EXAMPLE = "write magnet:?xt=urn:btih: and 40 hexadecimal digits"
 
 @dataclass(frozen=True, slots=True)
 class Magnet:
-    """A parsed magnet URI: the infohash of a torrent, or the two infohashes of a hybrid torrent."""
+    """The infohash of a torrent, or the two infohashes of a hybrid torrent."""
 
     infohash_v1: bytes | None
     infohash_v2: bytes | None
@@ -34,7 +34,7 @@ class Magnet:
 
     @property
     def infohashes(self) -> tuple[bytes, ...]:
-        """The full infohashes: 20 bytes for version 1, 32 for version 2, of which the DHT uses the first 20."""
+        """20 bytes for version 1, 32 for version 2, of which the DHT uses the first 20."""
         return tuple(each for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
     def names(self, metadata: bytes) -> bool:

@@ -150,7 +150,6 @@ class DhtNode:
         return outbox
 
     def next_timer(self) -> float | None:
-        """Return when `handle_timer` must be called next."""
         if self._started_at == -math.inf:
             return None
         return min(self._maintenance.next_timer, self._outgoing.next_timer(), self._transactions.next_timer())
@@ -189,7 +188,7 @@ class DhtNode:
         return self._operations.sample_infohashes(contact, target, now)
 
     def ping(self, endpoint: bytes, now: float) -> int:
-        """Ping a node, for example from a PORT message. If it answers, it may enter the table. Event: QueryFinished."""
+        """Ping a node. If it answers, it may enter the table. Event: QueryFinished."""
         return self._operations.ping(endpoint, now)
 
     def cancel(self, operation_id: int, now: float) -> None:
@@ -197,11 +196,9 @@ class DhtNode:
         self._operations.cancel(operation_id)
 
     def save(self, now: float) -> SavedTable:
-        """Return the table to start with next time."""
         return SavedTable(self.node_id, tuple(self.table.save()))
 
     def closest_good(self, target: bytes, count: int, now: float) -> list[Contact]:
-        """Return the good contacts closest to an id, for example for the `nodes` of a torrent file."""
         return self.table.closest_good(target, count, now)
 
     def status(self, now: float) -> NodeStatus:
@@ -220,7 +217,6 @@ class DhtNode:
         )
 
     def validate(self) -> None:
-        """Check the invariants: indexes agree, and bounds are kept."""
         self.table.validate()
         self._transactions.validate()
         self.peers.validate()
@@ -354,7 +350,7 @@ class DhtNode:
 
 
 class ReachabilityTest:
-    """Decides whether nodes that we have not contacted can reach us: they can if queries of such nodes arrive."""
+    """Nodes that we have not contacted can reach us if their queries arrive."""
 
     def __init__(self) -> None:
         self._asked_at: RecentDict[bytes, float] = RecentDict(ASKED_ENDPOINTS_MAX)

@@ -225,7 +225,6 @@ class GetPeersOperation(LookupOperation):
         self._without_filters: set[bytes] = set()
 
     def add_own(self, peers: Iterable[bytes]) -> None:
-        """Add peers that were announced to this node."""
         self._found(self._reading.usable(peers))
 
     def _encoded_arguments(self) -> bytes:
@@ -377,7 +376,6 @@ class Operations:
         return len(self._running)
 
     def search(self, target: bytes, now: float) -> None:
-        """Search for a target to refresh the table."""
         LookupOperation(0, self._lookup(target, now), self._reading, self._send, _ignore).begin((), now)
 
     def join(self, offer: Callable[[Contact, float], None] | None, on_finished: Callable[[], None], now: float) -> None:

@@ -161,7 +161,7 @@ class PeerStore:
     def sample(self, interval_s: int, chance: int, now: float) -> InfohashSample:
         """Return up to SAMPLES_MAX infohashes, the same ones for `interval_s` (BEP 51). `chance` selects them.
 
-        An empty sample is not cached: otherwise a new node would return nothing for the whole first interval.
+        An empty sample is not cached: a new node would return nothing for the whole first interval.
         """
         self.expire(now)
         if now >= self._sample_until or not self._sample.samples:
@@ -181,7 +181,6 @@ class PeerStore:
             self._drop(key)
 
     def validate(self) -> None:
-        """Check that all indexes agree and all bounds hold."""
         keys = {infohash + address for infohash, swarm in self._swarms.items() for address in swarm.peers}
         assert keys == set(self._order), "peers and their order differ"
         counted: dict[bytes, int] = {}

@@ -34,11 +34,10 @@ class ScrapeFilter:
         return self._bits & bits == bits
 
     def unite(self, data: bytes) -> None:
-        """Add all addresses of the filter that another node sent."""
+        """Add all addresses of another node's filter."""
         self._bits |= int.from_bytes(data, "little")
 
     def estimate(self) -> float:
-        """Return the estimated number of addresses."""
         if not self._bits:
             return 0.0
         zero_bits = max(1, FILTER_BITS - self._bits.bit_count())

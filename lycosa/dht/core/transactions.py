@@ -154,12 +154,10 @@ class Transactions:
 
     @property
     def round_trip_s(self) -> float | None:
-        """The mean round trip in seconds; None before the first answer."""
         return None if math.isnan(self._mean_s) else self._mean_s
 
     def overdue(self, now: float) -> list[Overdue]:
-        """Return the queries that have passed a deadline since the last call. Those past the second deadline are
-        forgotten."""
+        """Return the queries that have passed a deadline since the last call. Failed ones are forgotten."""
         passed = []
         while self._stalling and self._stalling[0][0] <= now:
             query = self._queries.get(heapq.heappop(self._stalling)[1])
@@ -183,7 +181,6 @@ class Transactions:
         return min(deadlines, default=math.inf)
 
     def validate(self) -> None:
-        """Check that every outstanding query has a deadline, and that their number is bounded."""
         failing = {id(query) for query in self._failing}
         assert all(id(query) in failing for query in self._queries.values()), "a query without a deadline"
         assert len(self._queries) <= self._outstanding_max, "too many outstanding queries"

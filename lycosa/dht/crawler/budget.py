@@ -23,7 +23,6 @@ class Budget:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether at least two tasks wait."""
         return self._waiting > 1
 
     def take_now(self) -> bool:

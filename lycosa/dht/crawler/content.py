@@ -19,7 +19,7 @@ Inspect = Callable[[TorrentRecord], Inspection]
 
 
 class ContentStage:
-    """Stage 5. Both infohashes of a refused torrent are denied, even if only one of them was denied before."""
+    """Stage 5. A refused torrent is denied by both its infohashes."""
 
     def __init__(
         self, inspect: Inspect, records: RecordStore, queue: HashQueue, taker: TorrentTaker, funnel: Funnel

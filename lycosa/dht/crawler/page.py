@@ -128,7 +128,7 @@ CHARTS = (
 
 
 def funnel_rows(now: CrawlSnapshot) -> list[FunnelRow]:
-    """Return the steps from discovery to the store, with the number of infohashes in each."""
+    """Return the steps from discovery to the store."""
     steps = [
         ("Discovered", now.discovered),
         ("New", now.total(CrawlOutcome.NEW)),
@@ -196,7 +196,7 @@ class CrawlPage:
 
 
 def crawl_pages(monitor: CrawlMonitor, name: str) -> Pages:
-    """Return all pages that a crawl serves: its page, its metrics, and the style sheets."""
+    """Return the page, the metrics and the style sheets by path."""
     metrics = metrics_pages(crawl_metrics_page(monitor))
     return {"/": CrawlPage(monitor, name).respond, **metrics, **static_pages(*STYLES)}
 

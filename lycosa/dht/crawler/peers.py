@@ -85,7 +85,7 @@ class PeersStage:
                     await self._queue.wait()
 
     async def _without_settled(self, leases: list[Lease]) -> list[Lease]:
-        """Return the leases whose infohash is neither stored nor forbidden. End the others without a try."""
+        """Return the leases whose infohash is neither stored nor forbidden. End the others."""
         if not leases:
             return []
         standing = await self._store.standing([infohash_of(each.record) for each in leases], self._queue.now())

@@ -30,7 +30,6 @@ class HashQueue:
         self._changed = asyncio.Event()
 
     async def sweep_position(self) -> int:
-        """Return the sweep position of the last commit."""
         return (await self._frontier.positions()).get(SWEEP, 0)
 
     def unknown(self, infohashes: Iterable[bytes]) -> list[bytes]:
@@ -58,13 +57,12 @@ class HashQueue:
         return await self._frontier.lease(min(limit, LEASED_MAX), self.now())
 
     async def done(self, leases: Sequence[Lease], reason: str) -> None:
-        """End these infohashes. They are never tried again."""
+        """Never try these infohashes again."""
         for lease in leases:
             await self._frontier.ack(lease, reason, (), self.now())
         self._changed.set()
 
     async def failed(self, lease: Lease, failure: CrawlOutcome) -> None:
-        """Schedule the next try of this infohash."""
         now, record = self.now(), lease.record
         at = retry_at(record.attempts, now, self._chance(), failure, record.not_before)
         await self._frontier.nack(lease, failure.name.lower(), at, now)

@@ -24,7 +24,7 @@ class SeenStage:
         self._seen: set[bytes] = set()
 
     def add(self, infohashes: Iterable[bytes]) -> None:
-        """Record that these infohashes were seen, whether they are stored or not."""
+        """Infohashes that are not stored are allowed."""
         if len(self._seen) < SEEN_MAX:
             self._seen.update(infohashes)
 

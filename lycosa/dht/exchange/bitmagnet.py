@@ -105,7 +105,7 @@ class BitmagnetSource:
 
 
 def _entry(row: tuple[Any, ...], files: list[OwnedFile] | None, counts: Any, piece_bytes: int, done: int) -> Entry:
-    """Return the entry of a row: a line of JSON, which is checked later like any other line."""
+    """Return the row as a line of JSON, which is checked later like any other line."""
     infohash, name, size, private, status, created = row
     where = f"torrent {infohash.hex()}"
     if files is None:

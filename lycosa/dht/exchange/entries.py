@@ -1,6 +1,6 @@
 """Sources of torrents, and the untrusted entries that they yield.
 
-After an entry that cannot be read (BAD), a source continues with the next one if its format allows that.
+After an entry that cannot be read (BAD), a source continues if its format allows that.
 """
 
 from __future__ import annotations

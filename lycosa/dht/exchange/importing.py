@@ -160,7 +160,6 @@ class QueueImporter:
         self._store, self._queue, self._now = store, queue, now
 
     async def take(self, entries: Sequence[Entry]) -> BatchResult:
-        """Queue a batch. It is durable when this returns."""
         counts, problems, swarms = ImportCounts(), list[Problem](), list[tuple[bytes, ...]]()
         for entry in entries:
             try:

@@ -90,7 +90,7 @@ def _rows(cursor: sqlite3.Cursor) -> Iterator[Any]:
 
 
 def _entry(where: str, row: tuple[Any, ...], files: list[OwnedFile] | None, done: int) -> Entry:
-    """Return the entry of a row: a line of JSON, which is checked later like any other line."""
+    """Return the row as a line of JSON, which is checked later like any other line."""
     _, infohash, name, discovered, updated, seeders, leechers = row
     if not isinstance(infohash, bytes):
         return Entry(where, EntryKind.BAD, b"its infohash is no blob", done)

@@ -5,9 +5,9 @@
     assembly.receive(peer, piece, data)         a piece; returns the info dict when it is complete and has the infohash
     assembly.reject(peer, piece), assembly.remove_peer(peer)
 
-The hash shows whether the metadata is right, but not which piece is wrong. Peers that claim different sizes are kept
-apart. If the pieces of several peers together have a wrong hash, all are discarded. From then on one peer at a time
-delivers all pieces, so a peer whose pieces have a wrong hash can be banned.
+The hash does not show which piece is wrong. Peers that claim different sizes are kept apart. If the pieces of several
+peers together have a wrong hash, all are discarded. From then on one peer at a time delivers all pieces, so a peer
+whose pieces have a wrong hash can be banned.
 """
 
 from __future__ import annotations
@@ -80,7 +80,6 @@ class Assembly:
         self._offers[peer] = _Offer(candidate)
 
     def assign(self, peer: Peer, pieces_max: int) -> list[int]:
-        """Return the pieces to request from this peer now."""
         if (offer := self._offers.get(peer)) is None:
             return []
         candidate = offer.candidate

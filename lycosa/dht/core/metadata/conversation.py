@@ -175,12 +175,10 @@ class Conversation:
         return self._ends_at if waits else min(self._stage_ends_at, self._ends_at)
 
     def handle_timer(self, now: float) -> None:
-        """Raise `PeerError` if a deadline has passed."""
         if now >= self.next_timer():
             raise PeerError(PeerFailure.TIMEOUT, f"no progress: {self.stage.value}")
 
     def receive_connected(self, now: float) -> None:
-        """Send our handshake."""
         self._enter(Stage.HANDSHAKE, now)
         self._to_send += encode_handshake(self._infohash, self._peer_id, dht=self._dht_port is not None)
 
@@ -208,7 +206,7 @@ class Conversation:
             raise PeerError(PeerFailure.FLOOD, "more messages than requested")
 
     def _receive_handshake(self, data: bytes, now: float) -> bytes:
-        """Collect the handshake. Return the bytes after it."""
+        """Return the bytes after the handshake."""
         missing = HANDSHAKE_BYTES - len(self._handshake)
         self._handshake += data[:missing]
         if not PREAMBLE.startswith(self._handshake[: len(PREAMBLE)]):  # another protocol: do not wait for 68 bytes

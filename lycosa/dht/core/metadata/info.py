@@ -25,7 +25,7 @@ class BadInfo(LycosaError):
 
 
 class TorrentFileEntry(NamedTuple):
-    """A file of a torrent. `path` has at least one part. `padding`: filler between files (BEP 47), not contents."""
+    """A file of a torrent. `path` has at least one part. `padding`: filler between files (BEP 47)."""
 
     path: tuple[bytes, ...]
     size_bytes: int
@@ -49,12 +49,11 @@ class TorrentInfo:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the contents."""
         return sum(file.size_bytes for file in self.files if not file.padding)
 
     @property
     def infohashes(self) -> tuple[bytes, ...]:
-        """The infohashes that the DHT uses: 20 bytes each."""
+        """20 bytes each, as in the DHT."""
         return tuple(each[:20] for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
 
@@ -127,7 +126,6 @@ def _files_v2(fields: dict[bytes, Any]) -> tuple[TorrentFileEntry, ...]:
 
 
 def _is_utf_8(name: Any) -> bool:
-    """Return whether a value is text in UTF-8, and not empty."""
     try:
         return isinstance(name, bytes) and bool(name.decode())
     except UnicodeDecodeError:

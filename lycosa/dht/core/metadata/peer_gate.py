@@ -1,7 +1,7 @@
 """Decides which peers may be connected to. Announces are not trusted, because they may have any address.
 
-- A host (an IPv4 address or an IPv6 /64) gets one connection at a time and at most ten per minute, so that forged
-  announces cannot make us flood a victim.
+- A host (an IPv4 address or an IPv6 /64) gets one connection at a time and at most ten per minute: forged announces
+  cannot make us flood a victim.
 - Private and reserved addresses are never contacted. - After a failure a peer gets a pause, which doubles with each
 further failure.
 
@@ -50,7 +50,6 @@ class PeerGate:
         self._banned: RecentDict[bytes, float] = RecentDict(PAUSED_MAX)
 
     def is_busy(self, endpoint: bytes) -> bool:
-        """Return whether a connection to the host of this peer is open."""
         return site_of(endpoint) in self._connected
 
     def refusal(self, endpoint: bytes, now: float) -> PeerFailure | None:

@@ -137,7 +137,7 @@ class Lookup:
         self.add(list(contacts)[:CONTACTS_PER_ANSWER_MAX])
 
     def add_peers(self, peers: Iterable[bytes]) -> list[bytes]:
-        """Add endpoints of peers from an answer. Return the new ones."""
+        """Add peers from an answer. Return the new ones."""
         new = [peer for peer in dict.fromkeys(peers) if peer not in self.peers][: PEERS_MAX - len(self.peers)]
         self.peers.update(dict.fromkeys(new))
         return new

@@ -79,7 +79,6 @@ class Maintenance:
         self.next_timer = min(self.next_timer, max(now, self._verify_at))
 
     def joined(self, table: RoutingTable, now: float) -> None:
-        """Record that a search for our own id has ended."""
         self._joining = False
         if table.is_populated(now):
             self._join_again_s = JOIN_AGAIN_MIN_S
@@ -89,16 +88,16 @@ class Maintenance:
         self.next_timer = min(self.next_timer, self._join_at)
 
     def moved(self, now: float) -> None:
-        """Record that our own id has changed, and schedule a search for the new neighbours."""
+        """Our own id has changed: search for the new neighbours."""
         self._searched.clear()
         self._join_at = self.next_timer = now
 
     def first_contact(self, now: float) -> None:
-        """Record that the table is no longer empty, and schedule a search for our own id (BEP 5)."""
+        """The table is no longer empty: search for our own id (BEP 5)."""
         self._join_at = self.next_timer = now
 
     def chores(self, table: RoutingTable, now: float, *, reachable: bool, online: bool) -> list[Chore]:
-        """Return the chores that are due, and set `next_timer`. `online`: a datagram arrived recently."""
+        """Return the chores that are due. `online`: a datagram arrived recently."""
         found: list[Chore] = []
         if now >= self._refresh_at:
             found += self._refresh(table, now, reachable=reachable)

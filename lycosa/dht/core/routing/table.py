@@ -157,7 +157,6 @@ class ContactIndex:
         return max(neighbours, key=lambda each: each.failures) if len(neighbours) >= NETWORK_CONTACTS_MAX else None
 
     def validate(self, entries: list[TableEntry]) -> None:
-        """Check that this is the index of exactly these entries."""
         assert {entry.contact.id: entry for entry in entries} == self.by_id, "ids"
         assert {site_of(entry.contact.endpoint): entry for entry in entries} == self._by_site, "sites"
         assert len(entries) == len(self.by_id) == len(self._by_site), "one contact per id and site"
@@ -200,13 +199,12 @@ class RoutingTable:
         return TableCounts(good, len(self._index.by_id) - good - bad, bad, len(self._buckets))
 
     def is_populated(self, now: float) -> bool:
-        """Whether there are at least K good contacts."""
         return sum(entry.is_good(now) for entry in self._index.by_id.values()) >= K
 
     # Messages of contacts.
 
     def queried(self, contact: Contact, now: float) -> bool:
-        """Record a query of this contact. Return whether the contact is in the table."""
+        """Record a query of this contact. Return whether it is in the table."""
         entry = self._index.by_id.get(contact[0])
         if entry is None or entry.contact.endpoint != contact[1]:
             return False
@@ -214,7 +212,7 @@ class RoutingTable:
         return True
 
     def responded(self, contact: Contact, now: float) -> Contact | None:
-        """Record an answer of this contact, and add it if there is room. Return the contact to ping next, or None."""
+        """Record an answer of this contact, and add it if there is room."""
         entry = self._index.known(contact)
         if entry is None:
             return self._add(contact, now)
@@ -229,7 +227,7 @@ class RoutingTable:
         return None
 
     def failed(self, contact: Contact, now: float) -> Contact | None:
-        """Record that this contact did not answer a query. Return the contact to ping next, or None."""
+        """Record that this contact did not answer a query."""
         entry = self._index.known(contact)
         if entry is None:
             return None
@@ -277,7 +275,7 @@ class RoutingTable:
     # Queries of the table.
 
     def closest(self, target: bytes, count: int, now: float) -> list[Contact]:
-        """Return the good contacts closest to the target; if they are too few, add the closest questionable ones."""
+        """Return the closest good contacts; if they are too few, also the closest questionable ones."""
         good = self._closest_good(target, count, now)
         if len(good) < count:
             others = (entry for entry in self._index.by_id.values() if entry.is_questionable(now))
@@ -285,7 +283,6 @@ class RoutingTable:
         return [entry.contact for entry in good]
 
     def closest_good(self, target: bytes, count: int, now: float) -> list[Contact]:
-        """Return the good contacts closest to the target, the closest first."""
         return [entry.contact for entry in self._closest_good(target, count, now)]
 
     def closest_compact(self, target: bytes, now: float) -> bytes:
@@ -330,14 +327,12 @@ class RoutingTable:
         return value.to_bytes(ID_BYTES)
 
     def refreshed(self, index: int, now: float) -> None:
-        """Record that a search refreshes this bucket."""
         if index < len(self._buckets):
             self._buckets[index].changed_at = now
 
     # Saved tables.
 
     def save(self) -> list[Contact]:
-        """Return the contacts that are not bad."""
         return [entry.contact for entry in self._index.by_id.values() if not entry.is_bad()]
 
     def restore(self, contacts: Iterable[Contact], now: float) -> None:
@@ -353,7 +348,6 @@ class RoutingTable:
             self._add(entry.contact, now, heard_at=entry.heard_at)
 
     def validate(self) -> None:
-        """Check that the indexes agree, and that every contact is in the bucket of its id."""
         entries = [entry for bucket in self._buckets for entry in bucket.entries]
         self._index.validate(entries)
         for bucket in self._buckets:

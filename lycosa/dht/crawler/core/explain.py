@@ -64,7 +64,7 @@ STATE_ANSWERS = {
 
 
 def answer_of(facts: HashFacts) -> Answer:
-    """Return the answer in one word. The store takes precedence over the queue."""
+    """Return the answer. The store takes precedence over the queue."""
     if facts.stored is not None:
         return Answer.STORED
     if facts.refusal is not None:

@@ -37,7 +37,6 @@ class Hints:
         return infohash in self._hints
 
     def among(self, infohashes: Iterable[bytes]) -> set[bytes]:
-        """Return the infohashes that have hints."""
         return self._hints.keys() & infohashes
 
     def add(self, infohash: bytes, sampler: Contact | None, peer: bytes | None) -> None:
@@ -49,7 +48,7 @@ class Hints:
         self._hints[infohash] = Hint(samplers, peers)
 
     def take(self, infohash: bytes) -> Hint:
-        """Remove and return the hint of an infohash; an empty one if there is none."""
+        """Remove and return the hint of an infohash."""
         return self._hints.pop(infohash, None) or Hint()
 
     def keep(self, infohash: bytes) -> None:

@@ -63,7 +63,7 @@ class KnownHashes:
                 self._bytes += REST_BYTES
 
     def _load(self, number: int) -> bytes:
-        """Read the part that has this list. Return the list."""
+        """Read the part of this list. Return the list."""
         part = number // LISTS
         first = part * LISTS
         rests: list[list[bytes]] = [[] for _ in range(LISTS)]

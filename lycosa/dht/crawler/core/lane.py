@@ -66,7 +66,7 @@ class SweepLane:
             self._ahead_endpoints = {contact.endpoint for _, contact in self.ahead}
 
     def next_target(self, spacing: int) -> int | None:
-        """Return the target of the lookup that is needed before the next node; None if none is needed."""
+        """Return the target of the lookup that is needed before the next node."""
         head = self.ahead[0][0] if self.ahead else self.end
         if self.is_searching or (self.ahead and head - self.position <= GAP_NODES * spacing):
             return None
@@ -106,7 +106,6 @@ class SweepLane:
         return key, contact
 
     def asked(self, key: int, contact: Contact, now: float) -> None:
-        """Record that the query of a node is pending."""
         self.passing[contact.endpoint] = key
         self._asked_at = now
 

@@ -52,17 +52,14 @@ class Profile:
 
     @property
     def planned_addresses(self) -> int:
-        """New addresses per minute when all stages run at their full rate."""
         per_search = LOOKUP_ADDRESSES * (self.lookups + self.scrapes)
         return UPKEEP_ADDRESSES + 2 * self.samples + per_search + self.connections
 
     @property
     def torrents_per_day(self) -> int:
-        """Maximum number of torrents a day that the connections allow."""
         return round(MINUTES_PER_DAY * self.connections / CONNECTIONS_PER_TORRENT)
 
     def sweep_hours(self, nodes: int) -> float:
-        """Return the hours that a sweep over this many nodes takes."""
         return nodes / self.samples / 60
 
 

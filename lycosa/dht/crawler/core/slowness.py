@@ -73,7 +73,7 @@ class Span(NamedTuple):
 
 
 def why_slow(before: CrawlSnapshot, now: CrawlSnapshot) -> list[BrakeFinding]:
-    """Return what limits the crawl, the most important cause first; empty if nothing does or the crawl just started."""
+    """Return what limits the crawl, the most important cause first; empty if the crawl just started."""
     span = Span(before, now)
     if span.elapsed_s < SPAN_MIN_S:
         return []

@@ -58,12 +58,12 @@ class CrawlSnapshot:
 
     @property
     def discovered(self) -> int:
-        """Number of infohashes sampled, announced or requested. Repetitions count."""
+        """Repetitions count."""
         return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED, CrawlOutcome.WANTED)
 
     @property
     def tried(self) -> int:
-        """Number of tries. Each retry of an infohash counts."""
+        """Each retry of an infohash counts."""
         return self.total(CrawlOutcome.TRIED)
 
     @property
@@ -130,7 +130,7 @@ class CrawlHistory:
             self._recent.popleft()
 
     def rates(self) -> list[tuple[CrawlSnapshot, CrawlRates]]:
-        """Return all points but the first, each with its rates over at least RATE_OVER_S, or since the first point."""
+        """Return all points but the first, with their rates over at least RATE_OVER_S, or since the first point."""
         found, start = [], 0
         for index, point in enumerate(self.points[1:], 1):
             while start < index - 1 and self.points[start + 1].at <= point.at - RATE_OVER_S:

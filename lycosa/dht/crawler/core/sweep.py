@@ -121,7 +121,6 @@ class Sweep:
 
     def __init__(self, now: float, position: int = 0) -> None:
         self.sweeps = 0
-        """Number of complete sweeps."""
         self.asked = 0
         """Number of nodes queried for the first time in this sweep."""
         self._started_at = now
@@ -192,7 +191,7 @@ class Sweep:
             self._again.add(contact, now + interval_s)
 
     def failed(self, ask: Ask, closer: Sequence[Contact], now: float) -> None:
-        """Record that the node did not answer, or does not support the query."""
+        """The node did not answer, or does not support the query."""
         contact = ask.contact
         self._end(ask, closer)
         used_to_answer = contact.endpoint in self._nodes
@@ -204,7 +203,7 @@ class Sweep:
             self._silent.append(contact)
 
     def postponed(self, ask: Ask, now: float) -> None:
-        """Record that the query was not sent, because our node is busy."""
+        """The query was not sent, because our node is busy."""
         self._end(ask, ())
         self._again.add(ask.contact, now + AGAIN_MIN_S)
 
@@ -369,7 +368,7 @@ class WaitingNodes:
             self._of_site[site] += 1
 
     def pop(self, now: float) -> Contact | None:
-        """Remove and return the first node that may be queried; None if there is none."""
+        """Remove and return the first node that may be queried."""
         if not self._heap or self._heap[0][0] > now:
             return None
         _, contact = heappop(self._heap)
@@ -384,5 +383,5 @@ class WaitingNodes:
         return [contact for _, contact in self._heap]
 
     def next_at(self) -> float:
-        """Return when the first node may be queried, infinity if none waits."""
+        """When the first node may be queried."""
         return self._heap[0][0] if self._heap else float("inf")
