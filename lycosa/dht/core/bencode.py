@@ -64,10 +64,7 @@ def decode_with_span(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> tuple[dict[bytes, Value], bytes | None]:
-    """Return a dict, and the bytes of the value of `key` in `data`; None if the dict lacks this key.
-
-    The infohash is the hash of these bytes. Decoding and encoding them again could change them.
-    """
+    """Return a dict, and the bytes of the value of `key` in `data`. The infohash is the hash of these bytes."""
     if data[:1] != b"d" or max_depth < 1:
         raise BencodeError("not a dictionary")
     at, tokens, items, span = 1, 1, [], None
@@ -120,8 +117,7 @@ def _scan(
 ) -> tuple[Value, int, int]:
     """Return the value at offset `at`, the offset of its end, and the number of values in it.
 
-    This runs for every KRPC message: strings of up to 99 bytes are read without a call, and the items of a dict are
-    collected in a list until the dict ends.
+    Optimized for KRPC messages: strings of up to 99 bytes are read without a call.
     """
     items: list[Value] = []
     in_dict = False
@@ -183,7 +179,6 @@ def _integer(data: bytes, at: int, strict: bool, max_digits: int) -> tuple[int, 
 
 
 def _dict(items: list[Value], strict: bool) -> dict[bytes, Value]:
-    """Return the dict of a list of alternating keys and values. All keys are bytes."""
     if len(items) & 1:
         raise BencodeError("a key without a value")
     keys: list[bytes] = items[::2]  # type: ignore[assignment]

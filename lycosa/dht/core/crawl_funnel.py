@@ -38,9 +38,9 @@ class CrawlOutcome(IntEnum):
     BAD_INFO = 45
     """The metadata fits the infohash but describes no torrent."""
     POSTPONED = 46
-    """Our own limits prevented a lookup or the connections to its peers. It is retried soon."""
+    """Our own limits prevented a lookup or the connections to its peers."""
     NO_LOOKUP = 47
-    """No sampler returned a peer, and this minute's lookups were used up. It is retried later."""
+    """No sampler returned a peer, and this minute's lookups were used up."""
     REFUSED_BY_RULES = 50
     """A rule forbids its names."""
     STORED = 60
@@ -48,7 +48,6 @@ class CrawlOutcome(IntEnum):
     REFUSED = 62
     """The store refused it, for example because the torrent is private."""
     COUNTED = 70
-    """The peers of a stored torrent were counted."""
     NOT_COUNTED = 71
     """No node answered the scrape of a stored torrent."""
 

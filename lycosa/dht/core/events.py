@@ -94,7 +94,7 @@ class PeersWanted:
 
 @dataclass(frozen=True, slots=True)
 class JoinFinished:
-    """A search for our own id has ended. If it found no good contact, the node tries again later."""
+    """A search for our own id has ended. Without good contacts, the node tries again later."""
 
     good_contacts: int
 
@@ -130,7 +130,7 @@ class Reachability(enum.Enum):
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts since the start. Bytes are those of payloads, without the headers of datagrams."""
+    """Counts since the start. Bytes are those of payloads, without headers."""
 
     datagrams_in: int = 0
     bytes_in: int = 0
@@ -140,7 +140,7 @@ class Traffic:
     answers_out: int = 0
     errors_out: int = 0
     limited: int = 0
-    """Queries of other nodes that were not answered because of a limit."""
+    """Queries of other nodes that a limit left unanswered."""
     malformed: int = 0
     unexpected: int = 0
     """Answers that belong to no query of ours."""

@@ -40,16 +40,15 @@ RECEIVED_BYTES_MAX = 4096
 RECEIVED_BYTES_MIN = 15
 """Shorter datagrams are dropped unread, as in mldht."""
 KRPC_DEPTH_MAX = 10
-"""Maximum depth of nested lists and dicts, as in libtorrent. The messages of BEP 5 need 3."""
+"""As in libtorrent. The messages of BEP 5 need 3."""
 KRPC_TOKENS_MAX = 500
-"""Maximum number of values in a message, as in libtorrent. An answer of 1,500 bytes holds 180 peers."""
+"""As in libtorrent. An answer of 1,500 bytes holds 180 peers."""
 TRANSACTION_BYTES_MAX = 64
-"""Maximum size of a transaction id that is echoed: an answer must not carry much data that an attacker chose. BEP 5:
+"""Maximum size of an echoed transaction id: an answer must not carry much data that an attacker chose. BEP 5:
 "typically 2 characters are enough"."""
 TOKEN_BYTES_MAX = 128
-"""Maximum size of a token that is stored, to be sent back. Most tokens have 4 to 20 bytes."""
+"""Maximum size of a stored token. Most tokens have 4 to 20 bytes."""
 MESSAGE_BYTES_MAX = 200
-"""Maximum number of bytes of an error text that are kept."""
 FILTER_BYTES = 256
 
 
@@ -182,8 +181,8 @@ def _query(message: dict[bytes, Value]) -> Query:
 def _target_of_unknown(method: bytes, arguments: dict[bytes, Value], transaction: bytes) -> bytes:
     """Return the name of the argument that holds the target in a query with an unknown method.
 
-    As in libtorrent, such a query is answered like find_node, so that future methods also work with older nodes.
-    Exception: `announce_peers`, a misspelling of announce_peer in old articles. Raises `KrpcError` without a target.
+    As in libtorrent, such a query is answered like find_node, so that future methods work with older nodes. Exception:
+    `announce_peers`, a misspelling of announce_peer in old articles. Raises `KrpcError` without a target.
     """
     if method != b"announce_peers":
         for key in (b"target", b"info_hash"):
@@ -244,7 +243,7 @@ def _error(message: dict[bytes, Value]) -> ErrorMessage:
 
 
 def _echo(transaction: Value | None) -> bytes:
-    """Return the encoded transaction of a query. In old drafts a transaction was an integer."""
+    """Return the encoded transaction of a query: an integer in old drafts."""
     if isinstance(transaction, bytes) and len(transaction) <= TRANSACTION_BYTES_MAX:
         return b"%d:%b" % (len(transaction), transaction)
     if isinstance(transaction, int):
@@ -280,7 +279,6 @@ def _peers(values: Value | None) -> list[bytes]:
 
 
 def _whole(value: Value | None, size: int) -> bytes:
-    """Return the complete records of a fixed size."""
     if not isinstance(value, bytes):
         return b""
     return value[: len(value) - len(value) % size]

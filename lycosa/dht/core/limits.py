@@ -27,17 +27,16 @@ BYTES_PER_S = 100_000.0
 NEW_ADDRESSES_PER_MINUTE = 1_000
 """Home routers hold 4,000 to 16,000 connections for some minutes."""
 QUERY_BYTES = 120
-"""Typical size of a query."""
 REFUSED_WAIT_S = 1.0
 """Delay of a query that a full table or the limit of new addresses refused."""
 BANDWIDTH_BURST_S = 2.0
-"""Maximum burst after an idle time: the bytes that the full rate allows in this many seconds."""
+"""The burst after an idle time is what the full rate allows in this many seconds."""
 QUERIES_RESERVE = 0.25
 """Share of the bandwidth burst that is reserved for our queries, so that answers to a flood cannot use it up."""
 TCP = b"tcp"
 """Prefix for the endpoints of TCP connections: routers on the way keep separate entries for TCP and UDP."""
 NEW_ADDRESSES_BURST_S = 10.0
-"""Maximum burst of new addresses: the number that the full rate allows in this many seconds."""
+"""The burst is what the full rate allows in this many seconds."""
 
 
 class TokenBucket:
@@ -87,7 +86,7 @@ class BandwidthCap(TokenBucket):
 
 
 class NewAddressCap:
-    """Limits the number of new endpoints per minute: those that were not contacted in the minute before.
+    """Limits how many endpoints are contacted per minute that were not contacted in the minute before.
 
     Any 60 seconds have at most `per_minute` new endpoints: the burst is subtracted from the rate.
     """

@@ -65,7 +65,7 @@ def parse_magnet(text: str) -> Magnet:
 def parse_infohash(text: str) -> bytes:
     """Parse an infohash: 40 hexadecimal or 32 base32 digits (20 bytes), or 64 hexadecimal digits (32 bytes).
 
-    The 64 digits may follow `1220`, the prefix of a multihash for SHA-256. Raises `BadMagnet`.
+    `1220`, the multihash prefix of SHA-256, may precede the 64 digits. Raises `BadMagnet`.
     """
     if re.fullmatch(r"[0-9A-Fa-f]{40}|[0-9A-Fa-f]{64}|1220[0-9A-Fa-f]{64}", text):
         return bytes.fromhex(text[-64:])
@@ -75,7 +75,7 @@ def parse_infohash(text: str) -> bytes:
 
 
 def _topic(topics: list[str], prefix: str, text: str, size: int, mistakes: list[BadMagnet]) -> bytes | None:
-    """Return the infohash of one version; None if there is no valid one.
+    """Return the infohash of one version, if there is a valid one.
 
     Errors are added to `mistakes`, because the link may have a valid infohash of the other version.
     """

@@ -3,8 +3,8 @@
     shell -> receive_datagram, handle_timer, operations   no method sends, sleeps or reads a clock
     shell <- datagrams_to_send, next_timer, next_event    after each of the calls above
 
-The responder answers a query, and the maintenance verifies its sender before it may enter the table. An answer is
-matched with its query. Then it updates the table, the operation that sent the query, and the votes for our address.
+The sender of a query is verified before it may enter the table. An answer updates the table, the operation that sent
+the query, and the votes for our address.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from lycosa.dht.core.transactions import REFUSED, OutgoingQueries, OutgoingQuery
 EVENTS_MAX = 10_000
 """Maximum number of events that wait for the shell; beyond it the oldest are dropped."""
 STRANGERS_EVENTS_MAX = EVENTS_MAX // 2
-"""While more than this number of events wait, announces and requests of other nodes are not reported. So they do not
-push out the results of our own operations."""
+"""While more events wait, announces and requests of other nodes are not reported, so that they do not push out the
+results of our own operations."""
 OFFLINE_S = 30.0
-"""If no datagram arrives for this many seconds, our own link may be down. Missing answers then do not count as failures
-(BEP 45)."""
+"""If no datagram arrives for this many seconds, our own link may be down. Missing answers then are no failures (BEP
+45)."""
 UNSOLICITED_S = 900.0
 """A query from an endpoint that we have not contacted for this many seconds shows that no NAT blocks queries to us."""
 ASKED_ENDPOINTS_MAX = 4096
@@ -323,7 +323,7 @@ class DhtNode:
             query.operation.failed(query, "no answer", now)
 
     def _unanswered(self, query: OutgoingQuery, reason: str, now: float) -> None:
-        """End a query without a usable answer. This does not count as a failure of the queried node."""
+        """End a query without counting a failure of the queried node."""
         contact = query.contact()
         if contact is not None:
             self.table.unchecked(contact)

@@ -14,18 +14,18 @@ SAMPLE_INTERVAL_S = 1800
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """The settings of a node. The defaults are for a node on the public network."""
+    """The defaults are for a node on the public network."""
 
     read_only: bool = False
-    """Answer no queries, and mark our queries so that other nodes do not store us (BEP 43): for unreachable nodes."""
+    """For unreachable nodes: answer no queries, and mark ours so that other nodes do not store us (BEP 43)."""
     allowed_networks: AllowedNetworks = NONE_ALLOWED
     """Networks that may be contacted although they are not public."""
     external_ip: bytes = b""
     """Our packed public IP address. By default it is learned from the answers of other nodes."""
     sample_interval_s: int = SAMPLE_INTERVAL_S
-    """Seconds for which the sample of our infohashes stays the same and indexers should not ask again (BEP 51)."""
+    """Seconds for which the sample of our infohashes stays the same (BEP 51)."""
     report_infohashes: bool = False
-    """Report the infohashes that other nodes announce or look up, as events."""
+    """Report the infohashes that other nodes announce or request, as events."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.sample_interval_s <= INTERVAL_S_MAX:

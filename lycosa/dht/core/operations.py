@@ -51,9 +51,9 @@ FOLLOW_UPS_MAX = 3
 OPERATIONS_MAX = 1000
 """A hundred lookups per second, each taking ten seconds."""
 SAMPLED_MAX = 20_000
-"""Maximum number of nodes whose interval (BEP 51) is remembered. A sweep of all nodes keeps its own record."""
+"""Maximum number of nodes whose interval (BEP 51) is remembered."""
 START_CONTACTS = 16
-"""Number of contacts with which a lookup starts: K, and as many again to replace contacts that are gone."""
+"""K contacts, and as many again to replace contacts that are gone."""
 
 Send = Callable[[OutgoingQuery, float], None]
 Emit = Callable[[OperationEvent], None]
@@ -94,7 +94,7 @@ class SingleQuery:
 
 
 class LookupOperation:
-    """A lookup, its queries, and its follow-up queries. This class does find_node; subclasses do get_peers."""
+    """A lookup, its queries, and its follow-up queries: find_node here, get_peers in subclasses."""
 
     method = FIND_NODE
 
@@ -169,7 +169,7 @@ class LookupOperation:
             self._emit(self._finished())
 
     def _waits_for_sources(self) -> bool:
-        """Whether to wait for answers of sources. Once a node has answered, late sources are not waited for."""
+        """Once a node has answered, late sources are not waited for."""
         return bool(self._sources) and not (all(self._sources.values()) and self.lookup.has_answers())
 
     def _found(self, peers: Iterable[bytes]) -> None:
@@ -184,7 +184,7 @@ class LookupOperation:
         return []
 
     def _follow_up_answered(self, reply: Reply) -> None:
-        """Use the answer to a follow-up query."""
+        pass
 
     def _finished(self) -> OperationEvent:
         closest = tuple(each.contact for each in self.lookup.closest())
@@ -343,7 +343,7 @@ class NodeBusy(LycosaError):
 
 
 def _ignore(_: OperationEvent) -> None:
-    """Ignore the event of a bucket refresh."""
+    pass
 
 
 class Operations:
@@ -431,7 +431,7 @@ class Operations:
         return operation_id
 
     def sample_infohashes(self, contact: Contact, target: bytes, now: float) -> int:
-        """Request a sample from a node. Fails if the node's interval has not passed yet (BEP 51)."""
+        """Fails if the node's interval has not passed yet (BEP 51)."""
         operation_id = self._next_id()
         operation = SingleQuery(operation_id, self._emit, partial(self._sampled, operation_id))
         self._running[operation_id] = operation

@@ -29,8 +29,8 @@ node is among the eight closest for one or two."""
 
 FILTERS_KEPT_S = 10.0
 FILTERS_KEPT_FROM = 100
-"""The filters of an infohash with at least FILTERS_KEPT_FROM peers are cached for FILTERS_KEPT_S seconds, although each
-announce changes them: computing those of 6,000 peers takes 15 ms."""
+"""The filters of at least this many peers are cached for FILTERS_KEPT_S seconds, although each announce changes them:
+computing those of 6,000 peers takes 15 ms."""
 SAMPLES_MAX = 20
 """Maximum number of infohashes in a sample, as in libtorrent. With two lists of nodes, they fit into 1,024 bytes."""
 
@@ -43,8 +43,7 @@ class StoredPeer(NamedTuple):
 
 
 class Swarm:
-    """The peers of an infohash by IP address, and values computed from them. A change of the peers invalidates the
-    values."""
+    """The peers of an infohash by IP address, and values computed from them."""
 
     __slots__ = ("endpoints", "filters", "filters_until", "leechers", "peers")
 
@@ -123,7 +122,7 @@ class PeerStore:
         return True
 
     def accepts(self, infohash: bytes) -> bool:
-        """Whether another peer of this infohash would be stored. If not, no token is issued for it (BEP 33)."""
+        """Whether another peer would be stored. If not, no token is issued for the infohash (BEP 33)."""
         swarm = self._swarms.get(infohash)
         return swarm is None or len(swarm.peers) < self._swarm_max
 
@@ -145,7 +144,7 @@ class PeerStore:
         return (found[begin:] + found[:begin])[:count] if begin + count > len(found) else found[begin : begin + count]
 
     def filters(self, infohash: bytes, now: float) -> tuple[bytes, bytes] | None:
-        """Return the filters of seeds and of other peers (BEP 33), or None if there are no peers."""
+        """Return the filters of seeds and of other peers (BEP 33)."""
         self.expire(now)
         swarm = self._swarms.get(infohash)
         if swarm is None:

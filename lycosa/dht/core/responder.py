@@ -36,8 +36,7 @@ ENVELOPE_BYTES = 130
 SAMPLE_BYTES_MAX = SENT_BYTES_MAX - ENVELOPE_BYTES - 45
 """Maximum size of the nodes and samples in an answer. 45 bytes are for `interval` and `num`."""
 VALUES_MAX = 50
-"""Maximum number of peers in an answer: a third of a datagram, to limit amplification. Successive answers have
-different selections."""
+"""Maximum number of peers in an answer: a third of a datagram, to limit amplification."""
 
 
 class Neighbourhood:
@@ -47,8 +46,7 @@ class Neighbourhood:
         self.limits = limits or NodeLimits()
         self.tables: dict[int, RoutingTable] = {}
         self.offers: dict[int, Callable[[Contact, float], None]] = {}
-        """Address family -> function that receives a contact of this family, found by our node of the other family (BEP
-        32)."""
+        """Address family -> function that receives a contact of this family, found by our node of the other family."""
         self.peers = {IPV4: PeerStore(), IPV6: PeerStore()}
 
 

@@ -27,9 +27,9 @@ EXEMPT = [
 ]
 
 VOTES_MAX = 64
-"""Maximum number of votes that are kept: the latest one of each network."""
+"""The latest vote of each network is kept."""
 VOTES_MIN = 5
-"""Minimum number of votes for an address before it is believed: fewer could come from one attacker."""
+"""Fewer votes for an address could come from one attacker."""
 
 
 def _crc32c_table() -> tuple[int, ...]:

@@ -10,8 +10,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 
 TOKEN_PERIOD_S = 300
-"""Seconds for which a key is used. BEP 5: "a secret that changes every five minutes and tokens up to ten minutes old".
-"""
+"""BEP 5: "a secret that changes every five minutes and tokens up to ten minutes old"."""
 TOKEN_BYTES = 8
 """A forger has to guess 64 bits over the network within 10 minutes. libtorrent: 4 bytes."""
 SECRET_BYTES = 32
@@ -26,7 +25,6 @@ class TokenIssuer:
         self._current = self._previous = blake2b()
 
     def issue(self, ip: bytes, infohash: bytes, now: float) -> bytes:
-        """Return the token for a packed IP address and an infohash."""
         if int(now // TOKEN_PERIOD_S) != self._period:
             self._rotate(int(now // TOKEN_PERIOD_S))
         keyed = self._current.copy()

@@ -18,22 +18,21 @@ from lycosa.dht.core.endpoints import Contact
 from lycosa.dht.core.krpc import Reply
 
 TRANSACTION_ID_BYTES = 4
-"""Ids are random, so an attacker who does not see our packets cannot guess them. BEP 5's example has 2 bytes, which can
-be guessed within a minute."""
+"""Random, so an attacker who does not see our packets cannot guess the id. BEP 5's example of 2 bytes can be guessed
+within a minute."""
 OUTSTANDING_MAX = 2048
 """200 queries per second with a timeout of 10 s."""
 FAILED_S = 10.0
-"""Seconds after which an unanswered query has failed (BEP 33 suggests 10 s, libtorrent waits 15 s)."""
+"""BEP 33 suggests 10 s, libtorrent waits 15 s."""
 WAITING_MAX = 1024
 """Maximum number of queries that wait because of rate limits."""
 WAITING_MAX_S = 20.0
-"""A query that would have to wait longer than this many seconds is refused."""
+"""A query that would have to wait longer is refused."""
 REFUSED = "refused by the limits of this node"
 """The reason for a refused query. It says nothing about the node that was to be queried."""
 SILENCES_MAX = 3
 SILENT_S = 900.0
-"""Seconds for which lookups ignore an endpoint that did not answer SILENCES_MAX queries in a row, although other nodes
-return it."""
+"""Seconds for which lookups ignore an endpoint that did not answer SILENCES_MAX queries in a row."""
 SILENT_ENDPOINTS_MAX = 4096
 STALLED_MIN_S = 0.5
 STALLED_MAX_S = 5.0
@@ -139,7 +138,6 @@ class Transactions:
         return transaction_id
 
     def close(self, transaction_id: bytes, source: bytes, now: float) -> OutgoingQuery | None:
-        """Return the query that this answer belongs to, if any."""
         query = self._queries.pop(transaction_id + source, None)
         if query is not None:
             self._measure(now - query.sent_at)
@@ -157,7 +155,7 @@ class Transactions:
         return None if math.isnan(self._mean_s) else self._mean_s
 
     def overdue(self, now: float) -> list[Overdue]:
-        """Return the queries that have passed a deadline since the last call. Failed ones are forgotten."""
+        """Return the queries that have passed a deadline since the last call."""
         passed = []
         while self._stalling and self._stalling[0][0] <= now:
             query = self._queries.get(heapq.heappop(self._stalling)[1])
@@ -171,7 +169,7 @@ class Transactions:
         return passed
 
     def next_timer(self) -> float:
-        """Return when the next query is overdue; infinity if none is outstanding."""
+        """Return when the next query is overdue."""
         while self._stalling and self._stalling[0][1] not in self._queries:
             heapq.heappop(self._stalling)
         while self._failing and self._queries.get(self._failing[0].key) is not self._failing[0]:
@@ -240,7 +238,6 @@ class OutgoingQueries:
                 self._transmit(transaction_id, query, now)
 
     def take_refused(self) -> list[OutgoingQuery]:
-        """Return the queries that were refused since the last call."""
         refused, self._refused = self._refused, []
         return refused
 

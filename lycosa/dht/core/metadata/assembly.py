@@ -94,8 +94,8 @@ class Assembly:
     def receive(self, peer: Peer, piece: int, data: bytes) -> bytes | None:
         """Add a piece. Return the metadata if it is complete and has the infohash.
 
-        After a wrong hash all pieces are missing again, and pieces that were requested earlier are ignored. Raises
-        `PeerError` if all pieces were from this peer.
+        After a wrong hash all pieces are missing again, and earlier requests are void. Raises `PeerError` if all pieces
+        were from this peer.
         """
         candidate = self._offers[peer].candidate
         if candidate.asked.get(piece) != peer:

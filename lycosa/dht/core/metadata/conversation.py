@@ -6,9 +6,8 @@ The owner connects, passes on the bytes that arrive, sends `bytes_to_send`, and 
 methods `receive_*` and `handle_timer` raise `PeerError` when the conversation has failed. The owner then handles the
 remaining events and closes the connection.
 
-`now` is monotonic seconds. Each stage has a deadline, and so has the whole conversation. Unrequested bytes and
-messages, open requests, and the rejects that we send are bounded. So whatever a peer sends, we hold at most one message
-and a few pieces in memory.
+`now` is monotonic seconds. Each stage and the whole conversation have deadlines. Whatever a peer sends, we hold at most
+one message and a few pieces in memory: unrequested bytes and messages, open requests, and our rejects are bounded.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ from lycosa.dht.core.metadata.wire import (
 )
 
 METADATA_BYTES_MAX = 10 * 1024 * 1024
-"""Maximum size of an info dict: enough for a torrent of half a million pieces, or of 100,000 files. bitmagnet has the
-same limit, libtorrent 3 MiB."""
+"""Enough for a torrent of half a million pieces, or of 100,000 files. bitmagnet has the same limit, libtorrent 3
+MiB."""
 
 REQUESTS_MAX = 8
 """Maximum number of open requests: pieces of 128 KiB. libtorrent sends 2 at a time, and answers hundreds."""
@@ -169,7 +168,6 @@ class Conversation:
     # --- events
 
     def next_timer(self) -> float:
-        """Return when `handle_timer` must be called."""
         # Without open requests the peer is waiting for us, so only the total time counts.
         waits = self.stage is Stage.PIECES and not self._requested
         return self._ends_at if waits else min(self._stage_ends_at, self._ends_at)
@@ -183,7 +181,6 @@ class Conversation:
         self._to_send += encode_handshake(self._infohash, self._peer_id, dht=self._dht_port is not None)
 
     def receive_bytes(self, data: bytes, now: float) -> None:
-        """Handle bytes from the peer. Raises `PeerError`."""
         allowed = data[: self._bytes_left]
         self._bytes_left -= len(allowed)
         rest = self._receive_handshake(allowed, now) if self.stage is Stage.HANDSHAKE else allowed

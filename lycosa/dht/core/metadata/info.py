@@ -1,7 +1,7 @@
 """The info dict of a torrent: version 1 (BEP 3), version 2 (BEP 52), or both (hybrid).
 
 Names and paths stay bytes: a torrent may use any encoding. The fields name.utf-8 and path.utf-8 are preferred. The
-infohashes are computed from the received bytes, not from a decoded and encoded copy.
+infohashes are computed from the received bytes, not from an encoded copy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lycosa.core.errors import LycosaError
 from lycosa.dht.core.bencode import BencodeError, decode
 
 DEPTH_MAX = 64
-"""Maximum depth of the info dict. The tree of files is as deep as the folders."""
+"""The tree of files is as deep as the folders."""
 
 LENGTH_MAX = 2**63 - 1
 """Maximum length of a file, and of all files together, in bytes."""

@@ -2,8 +2,8 @@
 
 - A host (an IPv4 address or an IPv6 /64) gets one connection at a time and at most ten per minute: forged announces
   cannot make us flood a victim.
-- Private and reserved addresses are never contacted. - After a failure a peer gets a pause, which doubles with each
-further failure.
+- Private and reserved addresses are never contacted.
+- After a failure a peer gets a pause, which doubles with each further failure.
 
 All tables are bounded. `now` is monotonic seconds.
 """
@@ -31,8 +31,7 @@ BAN_S = 3600.0
 """Seconds of the ban of a host that sent metadata with a wrong hash, or a flood."""
 
 PAUSED_MAX = 65_536
-"""Maximum number of remembered pauses of peers, and also of bans of hosts. The oldest are forgotten, so these peers are
-tried too early."""
+"""Maximum number of remembered pauses, and of bans. The oldest are forgotten, so these peers are tried too early."""
 
 BLAMES_PEER = frozenset({PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL})
 BLAMES_HOST = frozenset({PeerFailure.WRONG_HASH, PeerFailure.FLOOD})

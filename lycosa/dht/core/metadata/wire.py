@@ -6,8 +6,8 @@ The size of each part of a message in bytes, and its content:
     1  message id
     -  payload; of an extended message (id 20): one byte, 0 for the extension handshake, then a bencoded dict
 
-Only extended messages and the port of a DHT node are read and sent. All others are skipped without being stored: a peer
-may send its bitfield, haves and unchokes. Only metadata is fetched, never content.
+Only extended messages and the port of a DHT node are read and sent. All others, such as bitfields and haves, are
+skipped without being stored. Only metadata is fetched, never content.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from lycosa.dht.core.metadata.failures import PeerError, PeerFailure
 PORT = 9
 EXTENDED = 20
 SENT_IDS = frozenset({PORT, EXTENDED})
-"""The ids of the messages that we send. The ids 2 (interested) and 6 (request), which ask for content, are never sent.
-"""
+"""We never send the ids 2 (interested) and 6 (request), which ask for content."""
 
 EXTENSION_HANDSHAKE = 0
 METADATA_ID = 1
-"""The id of metadata messages to us. Each peer chooses the id of metadata messages to itself in its extension
+"""The id of metadata messages to us. A peer chooses the id of metadata messages to itself in its extension
 handshake."""
 
 REQUEST, DATA, REJECT = 0, 1, 2
@@ -42,7 +41,7 @@ READ_BYTES_MAX = {PORT: 3, EXTENDED: EXTENDED_BYTES_MAX}
 
 DEPTH_MAX = 4
 TOKENS_MAX = 512
-"""Maximum number of values in the dict of an extended message: a client may name dozens of extensions."""
+"""A client may name dozens of extensions."""
 
 CLIENT = b"Lycosa"
 
@@ -129,7 +128,7 @@ EXTENSION_OFFER = frame(
     EXTENDED,
     bytes([EXTENSION_HANDSHAKE]) + b"d1:md11:ut_metadatai%dee1:v%d:%be" % (METADATA_ID, len(CLIENT), CLIENT),
 )
-"""Our extension handshake. It has no `metadata_size`: we never have metadata to offer."""
+"""It has no `metadata_size`: we never have metadata to offer."""
 
 
 def decode_extension_handshake(payload: bytes) -> ExtensionHandshake:
@@ -169,7 +168,6 @@ def decode_metadata_message(payload: bytes) -> MetadataMessage:
 
 
 def _decode_dict(payload: bytes) -> tuple[dict[bytes, Any], int]:
-    """Return a bencoded dict and the offset of its end. Raises `PeerError`."""
     try:
         fields, end = decode_prefix(payload, strict=False, max_depth=DEPTH_MAX, max_tokens=TOKENS_MAX)
     except BencodeError as error:

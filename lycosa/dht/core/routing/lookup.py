@@ -22,14 +22,13 @@ from lycosa.dht.core.routing.table import K, network_key
 ALPHA = 3
 """Maximum number of queries in flight (Kademlia)."""
 ASKED_MAX = 200
-"""Maximum number of queries of a lookup. In a network of eight million nodes about 20 are usual. Lost datagrams and
-false answers need more."""
+"""In a network of eight million nodes about 20 queries are usual. Lost datagrams and false answers need more."""
 CANDIDATES_MAX = 400
-"""Maximum number of candidates of a lookup; the farthest are forgotten."""
+"""The farthest candidates are forgotten."""
 CONTACTS_PER_ANSWER_MAX = 2 * K
 """An answer should have K contacts; some nodes send 16."""
 HOST_ASKED_MAX = QUERIES_BURST
-"""Maximum number of queries of a lookup to one host, with any ids and ports. More would wait for the host's limit."""
+"""Maximum number of queries to one host, with any ids and ports. More would wait for the host's limit."""
 NETWORK_COUNTED_MAX = 2
 """Maximum number of counted answers per IPv4 /24 or IPv6 /48."""
 PEERS_MAX = 10_000
@@ -129,7 +128,6 @@ class Lookup:
         return found
 
     def answered(self, contact: Contact, contacts: Iterable[Contact], token: bytes = b"") -> None:
-        """Record an answer with its contacts and its token."""
         candidate = self._take(contact, CandidateState.ANSWERED)
         if candidate is not None:
             candidate.token = token
@@ -137,20 +135,19 @@ class Lookup:
         self.add(list(contacts)[:CONTACTS_PER_ANSWER_MAX])
 
     def add_peers(self, peers: Iterable[bytes]) -> list[bytes]:
-        """Add peers from an answer. Return the new ones."""
+        """Return the new peers."""
         new = [peer for peer in dict.fromkeys(peers) if peer not in self.peers][: PEERS_MAX - len(self.peers)]
         self.peers.update(dict.fromkeys(new))
         return new
 
     def stalled(self, contact: Contact) -> None:
-        """Record that an answer is late: another candidate may be queried meanwhile."""
+        """The answer is late: another candidate may be queried meanwhile."""
         candidate = self._by_compact.get(contact.id + contact.endpoint)
         if candidate is not None and candidate.state is CandidateState.ASKED:
             candidate.state = CandidateState.STALLED
             self._in_flight -= 1
 
     def failed(self, contact: Contact) -> None:
-        """Record that this contact will not answer."""
         self._take(contact, CandidateState.FAILED)
 
     def is_finished(self) -> bool:
@@ -205,7 +202,7 @@ class Lookup:
         return candidate
 
     def _may_ask(self, endpoint: bytes) -> bool:
-        """Whether the limit of queries per host allows another query. Local networks have no limit."""
+        """Local networks have no limit."""
         return self._asked_of.get(site_of(endpoint), 0) < HOST_ASKED_MAX or self._is_local(endpoint)
 
     def _may_count(self, endpoint: bytes) -> bool:

@@ -19,15 +19,15 @@ REFRESH_S = 900.0
 """A bucket that has not changed for 15 minutes is refreshed (BEP 5)."""
 REFRESH_SPACING_S = 10.0
 PING_SPACING_S = 5.0
-"""Seconds between two pings of questionable contacts: the pings of a full table (160 contacts) take 13 minutes."""
+"""The pings of a full table (160 contacts) take 13 minutes."""
 OFFLINE_PING_SPACING_S = 60.0
 VERIFY_SPACING_S = 0.5
 VERIFICATIONS_MAX = 64
-"""Maximum number of contacts that wait to be verified. Further ones are dropped until they query us again."""
+"""Further contacts are dropped until they query us again."""
 VERIFY_AGAIN_S = 900.0
 VERIFIED_MAX = 2048
-"""Maximum number of pinged contacts that are remembered. They are not verified again for VERIFY_AGAIN_S: many
-unreachable nodes query us every minute."""
+"""Maximum number of remembered pings. The contacts are not pinged again for VERIFY_AGAIN_S: many unreachable nodes
+query us every minute."""
 JOIN_AGAIN_MIN_S = 15.0
 JOIN_AGAIN_MAX_S = 900.0
 """A node with fewer than K good contacts joins again after 15 s; the delay doubles each time, up to 15 minutes."""

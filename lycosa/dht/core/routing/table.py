@@ -6,9 +6,9 @@ caller pings it and reports `responded` or `failed`.
 Bucket i has ids that share exactly i leading bits with ours. The last bucket, our own, has all closer ids and is the
 only one that splits. A contact is
 
-- good: it sent an answer or a query within 15 minutes (and has answered a query of ours at least once); - questionable:
-its last message is older, or the contact was restored from a file; - bad: it failed to answer FAILURES_MAX queries in a
-row. It is never returned, and it is the first to be replaced.
+- good: it sent an answer or a query within 15 minutes (and has answered a query of ours at least once);
+- questionable: its last message is older, or the contact was restored from a file;
+- bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and it is the first to be replaced.
 
 A newcomer to a full bucket waits as a replacement, while the questionable contact that has been silent longest is
 pinged up to CHECKS_MAX times. In a full bucket that cannot split, a contact with a secure id (BEP 42) replaces one
@@ -28,13 +28,12 @@ from lycosa.dht.core.ids import ID_BITS, ID_BYTES
 K = 8
 """Maximum number of contacts in a bucket and in an answer (BEP 5)."""
 GOOD_S = 900.0
-"""A contact without a message for 15 minutes is questionable (BEP 5)."""
 FAILURES_MAX = 3
-"""Number of unanswered queries in a row after which a contact is bad. At 20 % packet loss, two in a row are common."""
+"""At 20 % packet loss, two unanswered queries in a row are common."""
 CHECKS_MAX = 2
-"""Number of pings of a questionable contact before it is replaced (BEP 5: try once more)."""
+"""BEP 5: try once more."""
 REPLACEMENTS_MAX = 8
-"""Maximum number of waiting newcomers per bucket; more than K are never needed."""
+"""More than K waiting newcomers are never needed."""
 NETWORK_CONTACTS_MAX = 1
 """Maximum number of contacts per IPv4 /24 or IPv6 /48. A full table has about 160 of millions of nodes, so honest
 contacts hardly ever share a network (eMule allows 10 in a table and 2 in a bucket)."""
@@ -91,8 +90,7 @@ class Bucket:
         return self.check_next(now) if self.checked is None else None
 
     def check_next(self, now: float) -> Contact | None:
-        """Return the questionable contact to ping next; a newcomer replaces it if it does not answer. Without one, drop
-        the newcomers."""
+        """Return the questionable contact to ping next. If there is none, drop the newcomers."""
         if not self.replacements:
             return None
         entry = self.least_recent(entry for entry in self.entries if entry.is_questionable(now))
@@ -247,7 +245,7 @@ class RoutingTable:
         return bucket.check_next(now)
 
     def unchecked(self, contact: Contact) -> None:
-        """Record that the result of a ping is unknown, because it was not sent or we are offline."""
+        """The result of a ping is unknown, because it was not sent or we are offline."""
         entry = self._index.known(contact)
         if entry is not None:
             bucket = self._bucket(contact.id)
@@ -288,8 +286,8 @@ class RoutingTable:
     def closest_compact(self, target: bytes, now: float) -> bytes:
         """Return the compact form of the K good contacts closest to the target, in any order.
 
-        The contacts in the target's bucket are closer to it than all others. If the bucket has K contacts and all are
-        good, they are the answer for every target in this bucket, until one of them becomes questionable.
+        The contacts in the target's bucket are closer to it than all others. K good contacts in a bucket are the answer
+        for every target in it, until one of them becomes questionable.
         """
         index = ID_BITS - (int.from_bytes(target) ^ self._own).bit_length()
         bucket = self._buckets[index] if index < len(self._buckets) else self._buckets[-1]
@@ -336,12 +334,10 @@ class RoutingTable:
         return [entry.contact for entry in self._index.by_id.values() if not entry.is_bad()]
 
     def restore(self, contacts: Iterable[Contact], now: float) -> None:
-        """Add saved contacts as questionable ones."""
         for contact in contacts:
             self._add(contact, now, heard_at=-math.inf)
 
     def rebase(self, own_id: bytes, now: float) -> None:
-        """Change our own id, and move all contacts to new buckets."""
         entries = list(self._index.by_id.values())
         self._clear(own_id, now)
         for entry in entries:
