@@ -19,8 +19,8 @@ PUBLIC_ROUTERS = (
     ("dht.libtorrent.org", 25401),
     ("dht.transmissionbt.com", 6881),
 )
-"""Long-lived nodes run by developers of BitTorrent clients. A node queries them while it has few contacts, and never
-stores them."""
+"""Long-lived nodes run by developers of BitTorrent clients. They are queried while we have few contacts, and never
+stored."""
 TORRENT = ".torrent"
 TORRENT_BYTES_MAX = 64 << 20
 RESOLVE_TIMEOUT_S = 10.0

@@ -26,7 +26,7 @@ class Budget:
         return self._waiting > 1
 
     def take_now(self) -> bool:
-        """Take an operation if one is available and no task waits. Return whether it was taken."""
+        """Take an operation if one is available and no task waits."""
         return not self._waiting and self._bucket.take(1, asyncio.get_running_loop().time())
 
     async def take(self, max_wait_s: float = math.inf) -> bool:
@@ -45,5 +45,5 @@ class Budget:
         return True
 
     def put_back(self) -> None:
-        """Give back an operation that was taken but not used."""
+        """Give back an operation that was not used."""
         self._bucket.put_back(1)

@@ -27,7 +27,7 @@ class ContentStage:
         self._inspect, self._records, self._queue, self._taker, self._funnel = inspect, records, queue, taker, funnel
 
     async def put(self, torrent: FetchedTorrent) -> None:
-        """Pass a torrent to the next stage, or deny it. Waits while the next stage is full."""
+        """Pass a torrent on, or deny it. Waits while the next stage is full."""
         if torrent.metadata_bytes <= INLINE_BYTES_MAX:
             inspected = self._inspect(torrent.record)
         else:
@@ -40,7 +40,7 @@ class ContentStage:
             await self._taker.put(torrent._replace(record=inspected.record))
 
     async def _other_denied(self, keys: tuple[bytes, ...]) -> Refusal | None:
-        """Return the denial of either infohash of a hybrid torrent. Before the fetch only one of the two was known."""
+        """Return the denial of either infohash of a hybrid torrent. Before the fetch only one was known."""
         if len(keys) > 1:
             for infohash, standing in (await self._records.standing(keys, self._queue.now())).items():
                 if standing is Standing.DENIED:

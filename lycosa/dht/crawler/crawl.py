@@ -13,7 +13,7 @@
      8 returns     requeue evicted torrents after 90 days                           returns.py
 
 Each stage awaits the next one, so the number of waiting infohashes is bounded. Only announces and lookups of other
-nodes are dropped when there are too many. The profile of the crawl limits each stage separately.
+nodes are dropped when there are too many. The profile limits each stage separately.
 """
 
 from __future__ import annotations
@@ -116,11 +116,10 @@ class TorrentCrawl:
         )
 
     async def commit(self) -> None:
-        """Make the queued infohashes and the position of the sweep durable."""
         if self._sweep is not None:
             await self._queue.commit(self._sweep.position)
 
     @property
     def stored_listeners(self) -> list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]]:
-        """Called with each batch of stored records. The next batch waits until all have returned."""
+        """Called with each batch of stored records. The next batch waits for them."""
         return self._store.listeners

@@ -18,15 +18,14 @@ from lycosa.dht.session import DhtSession
 from lycosa.dht.udp import DatagramShell
 
 ASKS_MAX = 400
-"""Maximum number of sample queries in flight. At 100 queries a second, 330 are in flight: a third of them time out
-after 10 seconds."""
+"""Sample queries in flight. At 100 queries a second, 330 are in flight: a third of them time out after 10 seconds."""
 QUEUED_CHECK_S = 1.0
 HARVEST_MAX = 10_000
-"""Maximum number of infohashes that wait for triage. More are dropped and counted."""
+"""Infohashes that wait for triage. More are dropped and counted."""
 WANTED_MAX = 50_000
-"""Maximum number of infohashes whose requests are counted; about 8 MB."""
+"""Infohashes whose requests are counted; about 8 MB."""
 WANTED_MIN = 2
-"""Minimum number of requests for an infohash. One is not enough: libtorrent also looks up random targets."""
+"""Requests for an infohash before it is queued. One is not enough: libtorrent also looks up random targets."""
 CONTACTS_AT_START = 64
 
 
@@ -61,7 +60,6 @@ class SweepStage:
                     tasks.create_task(self._search(step))
 
     async def _room_in_queue(self) -> None:
-        """Wait while the queue has more infohashes than the profile allows."""
         clock = asyncio.get_running_loop().time
         while clock() - self._queued_checked_at >= QUEUED_CHECK_S:
             if (await self._queue.stats()).queued <= self._queued_max:
@@ -148,6 +146,6 @@ class HarvestStage:
         self._waiting.put_nowait(event)
 
     def _is_wanted(self, infohash: bytes) -> bool:
-        """Count a request for an infohash. Return whether the count has just reached WANTED_MIN."""
+        """Count a request. Return whether the count has just reached WANTED_MIN."""
         times = self._wanted[infohash] = min(self._wanted.get(infohash, 0) + 1, WANTED_MIN + 1)
         return times == WANTED_MIN

@@ -18,8 +18,7 @@ INLINE_BYTES_MAX = 32 * 1024
 
 
 class MetadataStage:
-    """Stage 4. `fetcher` limits the connections of all fetches, and the bytes of metadata not yet stored. `taker` is
-    the next stage."""
+    """Stage 4. `fetcher` limits the connections of all fetches, and the bytes of metadata not yet stored."""
 
     def __init__(
         self, fetcher: MetadataFetcher, queue: HashQueue, taker: TorrentTaker, funnel: Funnel, peers_per_try: int

@@ -30,7 +30,7 @@ class TorrentCrawlView(NamedTuple):
 
 
 class CrawlMonitor:
-    """Watches a crawl. `folder` is the state folder; its free disk space is watched too."""
+    """Watches a crawl and the free disk space of its state folder, `folder`."""
 
     def __init__(self, crawl: TorrentCrawl, session: DhtSession, folder: Path) -> None:
         self._crawl, self._session, self._folder = crawl, session, folder
@@ -99,7 +99,7 @@ class CrawlMonitor:
 
 
 def reachability_of(endpoints: Sequence[bytes], nodes: Sequence[NodeStatus], *, is_read_only: bool) -> Reachability:
-    """Return whether other nodes can reach ours: the best result of all nodes that are neither local nor read-only."""
+    """Return the best reachability of all nodes that are neither local nor read-only."""
     found = {
         node.reachability
         for endpoint, node in zip(endpoints, nodes, strict=True)

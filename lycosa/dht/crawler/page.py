@@ -64,7 +64,7 @@ REACHABILITY_TEXTS = {
 
 
 class FunnelRow(NamedTuple):
-    """A step of the funnel. `share` is its share of the previous step, from 0 to 1; None for the first step."""
+    """A step of the funnel. `share` is its share of the previous step, from 0 to 1."""
 
     name: str
     number: int
@@ -96,7 +96,7 @@ class DrawnChart(NamedTuple):
 
 
 def show_number(value: float) -> str:
-    """Format a number: with one decimal if it is below 10 and not whole, else with none."""
+    """Format a number: with one decimal if it is below 10 and not whole."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 

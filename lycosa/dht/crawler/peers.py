@@ -27,17 +27,17 @@ from lycosa.storage.core.torrent_record import Standing
 from lycosa.storage.ports import RecordStore
 
 SAMPLERS_ASKED_MAX = 3
-"""Maximum number of samplers that are queried before the lookup."""
+"""Samplers that are queried before the lookup."""
 LOOKUPS_MAX = 100
-"""Maximum number of concurrent lookups. The node allows 1,000 operations."""
+"""Concurrent lookups. The node allows 1,000 operations."""
 LOOKUP_WAIT_MAX_S = 30.0
-"""Maximum seconds that a try waits for a lookup. Then it makes room for infohashes that may need no lookup."""
+"""A try that waits longer for a lookup ends, to make room for infohashes that may need no lookup."""
 CLOSER_MAX = 16
-"""Maximum number of contacts, returned by samplers, that the lookup starts from."""
+"""Contacts from samplers that the lookup starts from."""
 BATCH = 200
-"""Maximum number of infohashes leased, and looked up in the store, at a time."""
+"""Infohashes leased, and looked up in the store, at a time."""
 TRY_MAX_S = 240.0
-"""Maximum duration of a try. The time-outs of queries and connections are shorter."""
+"""The time-outs of queries and connections are shorter."""
 OUR_OWN = {PeerFailure.LIMITED, PeerFailure.LOCAL}
 """Failures that are our own fault, not the peers'."""
 
@@ -71,7 +71,7 @@ class PeersStage:
 
     @property
     def all_lookups_used(self) -> bool:
-        """Whether lookups must wait, because LOOKUPS_MAX are running or this minute's lookups are used up."""
+        """Whether LOOKUPS_MAX are running or this minute's lookups are used up."""
         return self._lookups.locked() or self._lookup_budget.is_used_up
 
     async def run(self) -> None:
@@ -125,13 +125,13 @@ class PeersStage:
         await self._queue.failed(lease, outcome)
 
     def _update_trust(self, lease: Lease, hint: Hint, *, fetched: bool) -> None:
-        """Update the trust in the samplers of an infohash. Only its first try counts: later failures are not news."""
+        """Update the trust in the samplers. Only the first try of an infohash counts."""
         if not lease.record.attempts:
             for sampler in hint.samplers:
                 self._hints.trust.tried(sampler.endpoint, self._queue.now(), fetched=fetched)
 
     async def _fetch(self, infohash: bytes, hint: Hint) -> tuple[MetadataFetch, bytes]:
-        """Return a finished fetch and its metadata, whose bytes still count as in flight. Raises `TryFailed`."""
+        """Return a finished fetch and its metadata, which still counts as in flight. Raises `TryFailed`."""
         known_peers = dict.fromkeys(hint.peers)
         closer: dict[Contact, None] = {}
         for sampler in self._samplers.least_busy(hint.samplers)[:SAMPLERS_ASKED_MAX]:

@@ -20,13 +20,13 @@ from lycosa.storage.ports import RecordStore
 START_S = 30.0
 """Delay of the first count, so that a new crawl can store torrents first."""
 BATCH = 16
-"""Maximum number of concurrent scrapes. Each takes some seconds."""
+"""Concurrent scrapes. Each takes some seconds."""
 RECOUNT_S = 6 * 3600.0
 """Minimum age of a count before the torrent is counted again."""
 IDLE_S = 30.0
 """Delay of the next check if no torrent is due."""
 SILENT_S = 3600.0
-"""Delay of the next scrape of a torrent if no node answered the previous scrape."""
+"""Delay of the next scrape of a torrent if no node answered."""
 SILENT_MAX = 5_000
 
 
@@ -46,7 +46,7 @@ class PopularityStage:
             await self.count_some()
 
     async def count_some(self) -> None:
-        """Count the torrents that are due now; wait if there are none."""
+        """Count the torrents that are due; wait if there are none."""
         due = await self._due()
         if not due:
             await asyncio.sleep(IDLE_S)

@@ -82,7 +82,7 @@ class HashQueue:
         await self._frontier.commit({SWEEP: sweep_position})
 
     async def save(self) -> None:
-        """Make the queued infohashes durable, without changing the stored position of the sweep."""
+        """Make the queued infohashes durable. The stored position of the sweep stays."""
         await self._frontier.commit({})
 
     async def keep_durable(self, sweep_position: Callable[[], int]) -> None:

@@ -15,11 +15,11 @@ from lycosa.dht.core.operations import NodeBusy
 from lycosa.dht.session import DhtSession
 
 ASKS_MAX = 200
-"""Maximum number of concurrent queries. The node allows 1,000 operations."""
+"""Concurrent queries. The node allows 1,000 operations."""
 ASK_MAX_S = 5.0
-"""Maximum duration of a query, including the wait for the node's limits. Most answers come within a second."""
+"""Includes the wait for the node's limits. Most answers come within a second."""
 TURNS_MAX = 20
-"""Maximum number of queries per host, running or waiting. A sample of libtorrent has 20 infohashes."""
+"""Queries per host, running or waiting. A sample of libtorrent has 20 infohashes."""
 
 
 class _Host:

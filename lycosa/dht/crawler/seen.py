@@ -9,9 +9,8 @@ from lycosa.storage.ports import RecordStore
 
 FLUSH_EVERY_S = 60.0
 SEEN_MAX = 50_000
-"""Maximum number of infohashes between two flushes, about 5 MB. More are dropped: they will be seen again."""
+"""Infohashes between two flushes, about 5 MB. More are dropped: they will be seen again."""
 BATCH = 250
-"""Maximum number of infohashes per call of the store."""
 PRECISION_S = 86_400
 """Times are rounded down to the day, so a torrent that is seen all the time is written once a day."""
 

@@ -19,6 +19,5 @@ class ItemKey(NamedTuple):
     repeatable: bool = False
 
     def text(self, crawl: str) -> str:
-        """Return the key as it is written to a stream."""
         segment = f"{self.segment}/" if self.segment else ""
         return f"{crawl}/{segment}{self.fingerprint:016x}/{self.number}"

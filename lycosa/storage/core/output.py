@@ -75,7 +75,7 @@ def _suffix(path: str) -> str:
 
 
 def _format_of(suffix: str) -> tuple[str, str]:
-    """Return the format ("" for an unknown one) and the codec of a suffix such as csv.gz."""
+    """Return the format ("" if unknown) and the codec of a suffix such as csv.gz."""
     word, _, codec = suffix.lower().partition(".")
     return (FORMATS.get(word, ""), codec and f".{codec}") if codec in {"", *CODECS} else ("", "")
 

@@ -45,7 +45,7 @@ class BadTorrentLine(LycosaError):
 
 
 class FilesUnknown(LycosaError):
-    """A line without `files`. The record has the other fields of the line."""
+    """A line without `files`. The record has its other fields."""
 
     def __init__(self, record: TorrentRecord) -> None:
         super().__init__("the files are not known")
@@ -85,7 +85,7 @@ class WrittenFields(TorrentFields, kw_only=True, omit_defaults=True):
 
 
 class ImportedTorrent(NamedTuple):
-    """A torrent from an import source. `popularity` is None if its peers were never counted."""
+    """`popularity` is None if the peers were never counted."""
 
     record: TorrentRecord
     popularity: Popularity | None = None

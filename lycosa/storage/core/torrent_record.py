@@ -61,7 +61,7 @@ class TorrentRecord:
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """The infohashes as used in the DHT, 20 bytes each."""
+        """As used in the DHT, 20 bytes each."""
         return tuple(key_of(each) for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
 
@@ -74,7 +74,6 @@ class Popularity(NamedTuple):
     counted: int
 
     def limited(self) -> Popularity:
-        """Return the count as it is stored: with at most PEERS_MAX seeders and leechers."""
         seeders, leechers = (min(max(each, 0), PEERS_MAX) for each in (self.seeders, self.leechers))
         return self._replace(seeders=seeders, leechers=leechers)
 
@@ -115,8 +114,8 @@ class StoredTorrent:
 class SearchedTorrent(NamedTuple):
     """What an index needs of a stored torrent.
 
-    `paths` are decoded when they are read. They have the words of the files' paths, but letters may have the other
-    case, and spaces may replace dots and underscores.
+    `paths` are decoded when they are read. Their letters may have the other case, and spaces may replace dots and
+    underscores, but the words are the same.
     """
 
     id: int
@@ -205,7 +204,7 @@ def other_keys(torrents: Iterable[Sequence[bytes]]) -> dict[bytes, bytes]:
 
 
 def completed(known: TorrentRecord, new: TorrentRecord) -> TorrentRecord:
-    """Return the known record, with values that it lacks taken from the new one."""
+    """Return the known record, completed from the new one."""
     v2 = known.infohash_v2 or new.infohash_v2
     # The DHT uses truncated v2 infohashes. Crawlers without support for v2 mistake them for v1 infohashes.
     v1s = [each for each in (known.infohash_v1, new.infohash_v1) if each and not (v2 and each == key_of(v2))]

@@ -97,5 +97,4 @@ class ChangesTable(DatabaseThread):
             self._execute("UPDATE torrent_store SET listed_id = ?", [ids[-1]])
 
     def _progress(self) -> Row:
-        """Return the last indexed id, and the last id that was listed for the index."""
         return self._query("SELECT indexed_id, listed_id FROM torrent_store")[0]

@@ -4,8 +4,7 @@
 
 In version 2, the last number is the total size of the files, so a list of torrents needs no sums. The size of the last
 file is not stored: it is the total less the other sizes. Version 1 stores the sizes of all files, but no total. Version
-3 is written for texts with an `alphabet`. It adds the lengths of the alphabet and of the packed alphabet, and then the
-packed alphabet.
+3, for texts with an `alphabet`, adds the lengths of the alphabet and of the packed alphabet, and the packed alphabet.
 
 The text contains the name, the comment, and the paths in columns (`path_columns`). If a name or path has a line end or
 the control character 1, the paths are stored one by one. zstd uses a dictionary of common parts of names (`names.dict`,
@@ -35,9 +34,9 @@ EPOCH = 1_700_000_000
 NUMBERS = 1 << 64
 PIECE_BITS_MAX = 63
 PATHS_AT_ONCE = 16
-"""Number of paths that are decoded together. A caller that needs only the first paths does not wait for the others."""
+"""Paths that are decoded together. A caller that needs only the first paths does not wait for the others."""
 FACTS_KEPT = 10_000
-"""Maximum number of different facts that are kept in memory: many records have the same."""
+"""Many records have the same facts."""
 PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
 FRAME_HEAD_BYTES, BLOCK_HEAD_BYTES, REPEATED_BYTE = 2, 3, 1
 """The sizes of the headers of a zstd frame (without its magic number) and of a block, and the type of a block that

@@ -35,20 +35,19 @@ class DatabaseThread(ABC):
 
     @abstractmethod
     def _connect(self) -> Any:
-        """Connect, and create the tables if they do not exist."""
+        pass
 
     def _begin(self, *, write: bool) -> None:
         self._execute("BEGIN")
 
     @abstractmethod
     def _error(self, error: Exception) -> LycosaError | None:
-        """Translate an error of the database; return None for any other error."""
+        """Translate an error of the database; None for any other error."""
 
     async def _run(self, work: Callable[[], Result], *, write: bool = False) -> Result:
         return await self._retried(lambda: self._transaction(work, write))
 
     async def _retried(self, work: Callable[[], Result]) -> Result:
-        """Run `work` in the thread; retry it while the database is unavailable."""
         while True:
             if self._closed:
                 raise StorageError("the record store is closed")

@@ -9,7 +9,7 @@ from lycosa.storage.records.database import DatabaseThread
 
 FOREVER = 2**62
 SCAN_ROWS = 20_000
-"""Number of infohashes in each step of a scan for the entries of a hashed deny-list."""
+"""Infohashes in each step of a scan for the entries of a hashed deny-list."""
 
 
 class DeniedTable(DatabaseThread):
@@ -52,6 +52,6 @@ class DeniedTable(DatabaseThread):
         self._insert("torrent_denied", rows)
 
     def _others(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the key of the other infohash for each denied or evicted key of a hybrid torrent."""
+        """Return the other key of each denied or evicted key of a hybrid torrent."""
         rows = self._select("SELECT hash, other FROM torrent_denied WHERE other IS NOT NULL AND", "hash", keys)
         return {bytes(key): bytes(other) for key, other in rows}

@@ -36,7 +36,6 @@ class OutageWait:
         await asyncio.sleep(min(max(passed / 2, PAUSE_MIN_S), PAUSE_MAX_S))
 
     def succeeded(self) -> None:
-        """Note that a call succeeded, which ends an outage."""
         if self._since is not None:
             passed = asyncio.get_running_loop().time() - self._since
             self._since = None

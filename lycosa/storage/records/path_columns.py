@@ -18,12 +18,12 @@ from lycosa.storage.records.database import slices
 NEXT = b"\x01"
 LINE = b"\n"
 SHARED_MAX = 255
-"""Maximum length of a shared beginning or end: one byte holds it."""
+"""One byte holds the length of a shared beginning or end."""
 SHARED_MIN = 4
-"""Minimum length of a shared beginning or end: writing the length of a shorter one would not save space."""
+"""Writing the length of a shorter shared beginning or end would not save space."""
 DIGITS_MAX = 9
 PATHS_AT_ONCE = 500
-"""Number of paths that are compared together. Bounds the memory of a comparison."""
+"""Bounds the memory of a comparison."""
 _RUN = re.compile(rb"[0-9]+")
 _NUMBERS = re.compile(rb"[0-9]{1,9}")
 _SLOTS = re.compile(rb"[0-9]{1,9}|\x01")

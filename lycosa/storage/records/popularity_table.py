@@ -14,7 +14,7 @@ from lycosa.storage.records.database import DatabaseThread
 from lycosa.storage.records.rows import OFFSET, Row, counted, read_counted, read_worth, worth
 
 DUE_ROWS = 5_000
-"""Maximum number of torrents that are remembered from a scan, to count their peers next."""
+"""Torrents that are remembered from a scan, to count their peers next."""
 SLOW_SCAN_S = 0.25
 SCAN_PAUSE = 100
 """The pause after a slow scan, as a multiple of its duration. So scans take at most 1 % of the time."""
@@ -70,7 +70,7 @@ class PopularityTable(DatabaseThread):
         return [tuple(keys[number]) for number in due]
 
     def _still_due(self, border: int, limit: int) -> list[int]:
-        """Return the first remembered ids that are still due. Forget the ids before them that are no longer due."""
+        """Return the first remembered ids that are still due. Forget those before them."""
         due: list[int] = []
         at = 0
         while len(due) < limit and at < len(self._due):

@@ -41,7 +41,7 @@ TABLES = (
     "INSERT INTO torrent_store VALUES (1, 1, 0, 0)",
 )
 NEW_COLUMN = "other"
-"""A column of torrent_denied that the tables of earlier versions lack."""
+"""A column that the torrent_denied of earlier versions lacks."""
 ADD_COLUMN = f"ALTER TABLE torrent_denied ADD COLUMN {NEW_COLUMN} {{hash}}"
 NAMES = {"torrent_store", "torrents", "torrent_popularity", "torrent_hashes", "torrent_denied", "torrent_changes"}
 STORED = (
@@ -52,12 +52,12 @@ SEARCHED = "SELECT t.id, t.content, p.worth, p.counted FROM torrents t JOIN torr
 OFFSET = 1 << 47
 SECONDS_MAX = (1 << 32) - 2
 NEVER = -OFFSET
-"""The value of the column `counted` for a torrent whose peers were never counted."""
+"""Stands in the column `counted` for no count."""
 PREFIX_BYTES = 6
 
 
 def stored_torrent(row: Row, files_max: int | None = None) -> StoredTorrent:
-    """Return the torrent of a row that `STORED` selects, with `files_max` files at most. Raises `StorageError`."""
+    """Return the torrent of a row of `STORED`, with `files_max` files at most. Raises `StorageError`."""
     number, v1, v2, content, worth, counted = row
     v1, v2 = (None if each is None else bytes(each) for each in (v1, v2))
     with damage((v1 or v2 or b"").hex()):
@@ -71,13 +71,13 @@ def stored_torrent(row: Row, files_max: int | None = None) -> StoredTorrent:
 
 
 def searched_torrent(row: Row) -> SearchedTorrent:
-    """Return the torrent of a row that `SEARCHED` selects. Raises `StorageError`."""
+    """Return the torrent of a row of `SEARCHED`. Raises `StorageError`."""
     with damage(f"row {row[0]}"):
         return _searched(row, read_content(bytes(row[1])))
 
 
 def searched_torrents(rows: Sequence[Row]) -> list[SearchedTorrent]:
-    """Return the torrents of rows that `SEARCHED` selects. Raises `StorageError`."""
+    """Return the torrents of rows of `SEARCHED`. Raises `StorageError`."""
     try:
         readers = read_contents([bytes(content) for _, content, _, _ in rows])
     except (ValueError, IndexError, FrameError):
@@ -112,7 +112,7 @@ class _Paths:
 
 
 def prefix_of(key: bytes) -> int:
-    """Return the value of the column `prefix` for the 20 bytes of an infohash."""
+    """Return the value of the column `prefix` for a key."""
     return int.from_bytes(key[:PREFIX_BYTES]) - OFFSET
 
 

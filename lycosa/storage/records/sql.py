@@ -27,7 +27,6 @@ from lycosa.storage.records.tables import TableRecordStore
 
 CONNECT_S = 10
 ANSWER_MAX_S = 300
-"""Maximum seconds that a server may take for a statement."""
 CREATE_LOCK = 0x4C795452
 MYSQL_PORT = 3306
 MYSQL_FULL = {1021, 1041, 1114}
@@ -84,7 +83,7 @@ class SqlRecordStore(TableRecordStore):
 
     @abstractmethod
     def _tables(self) -> set[str]:
-        """Return the names of all tables of the database."""
+        pass
 
     @abstractmethod
     def _lock_creation(self) -> None:
@@ -95,7 +94,7 @@ class SqlRecordStore(TableRecordStore):
         pass
 
     def _prepare(self, connection: Any) -> Any:
-        """Create the tables if there are none, and add the column that the tables of earlier versions lack."""
+        """Create the tables if there are none, and add the column that earlier versions lack."""
         self._connection = connection
         if self._tables() >= NAMES and self._has_column() and self._query("SELECT 1 FROM torrent_store"):
             return connection

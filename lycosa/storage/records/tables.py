@@ -203,7 +203,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     # -------------------------------------------------------------------------------------------------------- reading
 
     def _ids(self, infohashes: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the ids of the stored torrents among these, by the first 20 bytes of the infohash."""
+        """Return the ids of the stored torrents among these, by key."""
         keys = {key_of(each) for each in infohashes}
         query = "SELECT t.id, t.v1, t.v2 FROM torrent_hashes h JOIN torrents t ON t.id = h.id WHERE"
         rows = self._select(query, "h.prefix", {prefix_of(key) for key in keys})
@@ -248,7 +248,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         return PutResult(next_id - first_id, len(wanted) - len(new), len(encoded) - len(wanted))
 
     def _complete(self, known: dict[int, list[TorrentRecord]], now: int) -> None:
-        """Mark known torrents as seen, complete them from the records, and merge torrents that are the same."""
+        """Mark known torrents as seen, complete them, and merge torrents that are the same."""
         self._see(known, now)
         stored = {row[0]: row for row in self._select("SELECT id, v1, v2 FROM torrents WHERE", "id", known)}
         for number, records in known.items():
@@ -297,7 +297,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         return len(changed)
 
     def _remove(self, ids: Iterable[int]) -> dict[int, tuple[bytes, ...]]:
-        """Remove torrents. Return the infohashes (20 bytes each) of the removed torrents, by id."""
+        """Remove torrents. Return their infohashes (20 bytes each), by id."""
         rows = self._select("SELECT id, v1, v2 FROM torrents WHERE", "id", ids)
         removed = {number: _keys(hashes) for number, *hashes in rows}
         self._forget_hashes(removed)

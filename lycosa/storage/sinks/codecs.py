@@ -16,7 +16,7 @@ GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
 
 BEGINNING_MAX = 1024**2
-"""Maximum bytes at the beginning of a file that are read to find its header."""
+"""Bytes at the beginning of a file that are read to find its header."""
 
 PIECE_BYTES = 64 * 1024
 

@@ -22,7 +22,7 @@ from lycosa.storage.sinks.json_lines import not_open_error, write_error
 from lycosa.storage.sinks.locked_file import RESTORE_ADVICE, check_file, open_locked, storage_errors
 
 BUFFER_MAX = 8 * 1024**2
-"""Maximum number of bytes held in memory; beyond that, `write` hands them to the operating system."""
+"""Bytes held in memory; beyond that, `write` hands them to the operating system."""
 
 
 class FileSink:
@@ -109,7 +109,7 @@ class FileSink:
         self._pending_bytes = 0
 
     def _end_of_records(self, start: int) -> int:
-        """Return where the next record starts. Ends a last line that another program left without a newline."""
+        """Return where the next record starts. Ends a last line without a newline, written by another program."""
         with storage_errors(self._shown):
             end = os.fstat(self._fd).st_size
             if end and not self._codec.suffix and os.pread(self._fd, 1, end - 1) != b"\n":

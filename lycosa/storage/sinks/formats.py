@@ -25,7 +25,7 @@ COLUMNS_SHOWN = 100
 """Maximum characters of the column names in a message."""
 
 LEFT_OUT_MAX = 100
-"""Maximum number of fields without a column that are counted by name."""
+"""Fields without a column that are counted by name."""
 
 INTEGER_MAX = 2**63
 """Larger integers are stored as text: worker processes and SQLite take integers of 64 bits at most."""
@@ -49,13 +49,13 @@ class ItemFormat(Protocol):
         """
 
     def encode(self, items: Sequence[Any]) -> bytes:
-        """Return the records of prepared items."""
+        pass
 
     def encoded(self) -> None:
-        """Note that the last result of `encode` has been written: the next result will follow it in the file."""
+        """The last result of `encode` has been written: the next result will follow it in the file."""
 
     def close(self) -> None:
-        """Report the fields that were left out."""
+        pass
 
 
 class JsonLines:

@@ -44,7 +44,7 @@ def write_error(where: str, error: OSError) -> StateError:
 
 
 def not_open_error(where: str) -> StateError:
-    """Return the error for an output that is not open, and therefore has no position."""
+    """Return the error for an output that is not open."""
     return StorageError(f"{where} is not open: items cannot be written to it before `open` or after `close`")
 
 
@@ -65,7 +65,6 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def _convert(value: Any) -> Any:
-    """Convert a value of a type that msgspec does not know."""
     if isinstance(value, Mapping):  # Scrapy's items and our own are mappings
         return dict(value)
     if isinstance(value, (Sequence, AbstractSet)):

@@ -24,10 +24,10 @@ from lycosa.storage.sinks.stream_server import FIELDS, StreamServer
 BATCH_ITEMS = 512
 BATCH_BYTES = 1024**2
 BUFFER_MAX = 8 * 1024**2
-"""Number of unsent bytes in memory at which `write` blocks the crawl until the server has taken them."""
+"""Unsent bytes at which `write` blocks the crawl until the server has taken them."""
 
 SENT_MAX = 8 * 1024**2
-"""Maximum bytes of batches that are kept after the server has taken them, to send them again if it loses them."""
+"""Bytes of batches that are kept after the server has taken them, to send them again if it loses them."""
 
 ITEM_MAX = 256 * 1024**2
 """The limit of Redis is twice as high."""

@@ -30,10 +30,9 @@ COLUMNS_MAX = 1_000
 """SQLite allows 2,000."""
 
 BUFFER_MAX = 20_000
-"""Maximum number of rows held in memory; beyond that, `write` inserts them."""
+"""Rows held in memory; beyond that, `write` inserts them."""
 
 FLUSHES_KEPT = 64
-"""Number of latest flushes to which a resumed crawl may return."""
 
 TABLES = (
     f"PRAGMA application_id={APPLICATION_ID}",

@@ -22,7 +22,7 @@ from lycosa.storage.sinks.formats import ItemFormat, JsonLines, encoded_size
 from lycosa.storage.sinks.json_lines import not_open_error, write_error
 
 BUFFER_MAX = 1024**2
-"""When this many bytes are buffered, `write` blocks the crawl until the reader has taken them."""
+"""Buffered bytes at which `write` blocks the crawl until the reader has taken them."""
 
 CHUNK_BYTES = select.PIPE_BUF
 """A pipe that is ready takes this many bytes without blocking."""

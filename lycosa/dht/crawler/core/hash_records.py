@@ -34,13 +34,13 @@ def fingerprint(infohash: bytes) -> int:
 
 
 def to_record(infohash: bytes, priority: int = SAMPLED, now: float = 0.0) -> UrlRecord:
-    """Return the record of an infohash of 20 bytes that is queued at `now` (unix seconds; 0: not known)."""
+    """Return the record of an infohash of 20 bytes. `now` is in unix seconds; 0: not known."""
     hour = max(0, int(now - EPOCH) // HOUR_S)
     return UrlRecord(RECORD_VERSION, fingerprint(infohash), HOST + infohash.hex(), HOST, "", hour, priority)
 
 
 def queued_at(record: UrlRecord) -> float | None:
-    """Return when an infohash was first queued, rounded down to the hour; None if it is not known."""
+    """Return the hour in which an infohash was first queued, if it is known."""
     return EPOCH + record.depth * HOUR_S if record.depth else None
 
 

@@ -13,9 +13,9 @@ from lycosa.dht.core.endpoints import Contact
 from lycosa.dht.crawler.core.sampler_trust import SamplerTrust
 
 HINTS_MAX = 100_000
-"""Maximum number of infohashes with hints, about 40 MB. An infohash without a hint costs a lookup."""
+"""About 40 MB. An infohash without a hint costs a lookup."""
 SAMPLERS_MAX = 8
-"""Maximum number of samplers per infohash: announces go to 8 nodes. The latest are kept: they are likely online."""
+"""Announces go to 8 nodes. The latest samplers are kept: they are likely online."""
 PEERS_MAX = 4
 
 

@@ -3,10 +3,9 @@
 Nearly all sampled infohashes are known. Without this cache, each would cost a random disk read. The first 20 bits of a
 fingerprint select a list, which holds the last 6 bytes of the fingerprint. A list is one `bytes` object, so a look-up
 has few cache misses. The 16 lists whose fingerprints share the first 2 bytes are a part. A part is read from the store
-when one of its lists is first needed.
+when it is first needed.
 
-A fingerprint that is found was queued. One that is not found is new, or was queued so recently that the store still has
-it in memory.
+A fingerprint that is not found is new, or was queued so recently that the store still has it in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ PREFIX_BYTES = 2
 REST_BYTES = FINGERPRINT_BYTES - PREFIX_BYTES
 PARTS = 1 << 8 * PREFIX_BYTES
 LISTS = 16
-"""Number of lists in a part. With 30 million infohashes, a look-up searches 170 bytes."""
+"""Lists in a part. With 30 million infohashes, a look-up searches 170 bytes."""
 SHIFT = 8 * FINGERPRINT_BYTES - (PARTS * LISTS).bit_length() + 1
 """A fingerprint shifted right by this number of bits is the number of its list."""
 MEMORY_MAX_BYTES = 600 << 20

@@ -78,7 +78,7 @@ class SweepLane:
         return target if target < head else None
 
     def searched(self, target: int, found: list[int], spacing: int) -> None:
-        """Record the result of a lookup, the keys `found`.
+        """Record the keys that a lookup found.
 
         A lookup finds every node that is closer to the target than the farthest of these keys.
         """
@@ -88,7 +88,7 @@ class SweepLane:
         self._searched_to = (target // known + 1) * known
 
     def must_wait(self, now: float, spacing: int) -> bool:
-        """Whether to wait, because a pending response or lookup may find nodes in the gap ahead."""
+        """Whether a pending response or lookup may find nodes in the gap ahead."""
         if self.ahead and self.ahead[0][0] - self.position <= GAP_NODES * spacing:
             return False
         if self.is_searching and not (self.ahead and self.ahead[0][0] - self.position <= JUMP_NODES * spacing):
@@ -96,7 +96,7 @@ class SweepLane:
         return bool(self.passing) and now < self._asked_at + PATIENCE_S
 
     def pop(self) -> tuple[int, Contact] | None:
-        """Move to the next node and return it. If there is no node ahead, move to the end and return None."""
+        """Move to the next node and return it. Without a node ahead, move to the end."""
         if not self.ahead:
             self.position = self.end
             return None

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from lycosa.core.errors import UsageError
 
 LOOKUP_ADDRESSES = 25
-"""Number of new addresses that a lookup or a scrape contacts. The second queries of a scrape go to the same nodes."""
+"""New addresses of a lookup or a scrape. The second queries of a scrape go to the same nodes."""
 UPKEEP_ADDRESSES = 40
 """New addresses per minute for the routing table: 160 contacts checked every 15 minutes, and bucket refreshes."""
 BURST_SHARE = 1 / 6
 """Share of a minute's new addresses that may be used at once. The steady rate is lower by this share, so no 60 s exceed
 the limit."""
 CONNECTIONS_PER_TORRENT = 5.0
-"""Assumed number of connections per fetched torrent: most peers are gone or behind a NAT."""
+"""Assumed connections per fetched torrent: most peers are gone or behind a NAT."""
 MINUTES_PER_DAY = 1440
 
 
@@ -38,17 +38,17 @@ class Profile:
     connections: int
     """TCP connections to peers."""
     harvested: int
-    """Infohashes that are queued because other nodes requested their peers from ours. Such requests are unverified."""
+    """Infohashes queued because other nodes requested their peers from ours. Such requests are unverified."""
     returned: int
-    """Evicted torrents that are queued again: at most 40 % of the tries, so that other infohashes are tried too."""
+    """Evicted torrents queued again: at most 40 % of the tries, so that other infohashes are tried too."""
     connections_max: int
     in_work_max: int
-    """Maximum number of concurrent tries: few enough that their connections fit into the time limit of a try."""
+    """Concurrent tries: few enough that their connections fit into the time limit of a try."""
     peers_per_try: int
     """Maximum number of peers that a try connects to."""
     queued_max: int
-    """The sweep rests while more infohashes are queued. This is half an hour of tries, because nodes forget announced
-    peers after 45 minutes."""
+    """The sweep rests while more infohashes are queued. This is half an hour of tries: nodes forget announces after 45
+    minutes."""
 
     @property
     def planned_addresses(self) -> int:

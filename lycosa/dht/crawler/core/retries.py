@@ -12,8 +12,7 @@ import math
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 
 RETRY_DELAYS_S = (60.0, 15 * 60.0, 3600.0, 6 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
-"""Delay after the first failure, the second, and so on; the last one repeats. Peers return within hours or hardly ever.
-"""
+"""After the first failure, the second, and so on; the last delay repeats. Peers return within hours or hardly ever."""
 
 JITTER = 0.2
 """Maximum share of the delay that is added at random, so that retries do not bunch up."""

@@ -12,13 +12,13 @@ from lycosa.dht.core.endpoints import site_of
 
 HOSTS_MAX = 20_000
 TRIED_MIN = 100
-"""Minimum number of tries before a host is judged. Of an honest host's infohashes, about 30 in 100 are fetched."""
+"""Tries before a host is judged. Of an honest host's infohashes, about 30 in 100 are fetched."""
 FETCHED_MIN = 0.01
 DISTRUST_S = 86_400.0
 
 
 class SamplerRecord(NamedTuple):
-    """Number of tried and fetched infohashes of a host, counted since `since`."""
+    """Numbers of tried and fetched infohashes of a host since `since`."""
 
     tried: int
     fetched: int

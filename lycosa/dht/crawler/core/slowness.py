@@ -18,17 +18,17 @@ from lycosa.dht.crawler.core.snapshot import CrawlSnapshot
 SPAN_MIN_S = 5.0
 DISK_LOW_BYTES = 1_000_000_000
 BUSY = 0.8
-"""Minimum share of time at which a busy store or processor counts as a brake."""
+"""Share of time at which a busy store or processor counts as a brake."""
 FULL = 0.95
 """A maximum counts as reached at this share of it."""
 CONTACTS_LOW = 8
 """With fewer good contacts than Kademlia's k, lookups do not get far."""
 SILENT = 0.7
-"""Minimum share of unanswered queries that counts as a brake. On the public network, a third to a half is usual."""
+"""Share of unanswered queries that counts as a brake. On the public network, a third to a half is usual."""
 MOST = 0.5
 NEARLY_ALL = 0.9
 QUERIES_MIN, TRIES_MIN, DISCOVERED_MIN = 50, 20, 100
-"""Minimum numbers of cases for which a share means anything."""
+"""Numbers of cases for which a share means anything."""
 
 
 class Brake(StrEnum):

@@ -11,7 +11,7 @@ from lycosa.dht.core.events import Reachability
 from lycosa.dht.core.limits import QueryLimit
 
 POINTS_MAX = 240
-"""Maximum number of points in a chart: a quarter of its width in pixels."""
+"""A quarter of the width of a chart in pixels."""
 RATE_OVER_S = 60.0
 
 
@@ -23,7 +23,6 @@ class CrawlSnapshot:
     counts: Mapping[CrawlOutcome, int] = field(default_factory=dict)
     queued: int = 0
     queued_max: int = 0
-    """The sweep rests while more infohashes than this are queued."""
     delayed: int = 0
     done: int = 0
     in_work: int = 0
@@ -110,7 +109,7 @@ def rates_between(before: CrawlSnapshot, now: CrawlSnapshot) -> CrawlRates:
 
 
 class CrawlHistory:
-    """The snapshots of a run, evenly spaced. When there are more than POINTS_MAX, every other one is dropped."""
+    """The snapshots of a run, evenly spaced. Beyond POINTS_MAX, every other one is dropped."""
 
     def __init__(self) -> None:
         self.points: list[CrawlSnapshot] = []

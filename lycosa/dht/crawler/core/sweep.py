@@ -39,31 +39,30 @@ PROGRESS_BITS = POSITION_BITS - LANES_BITS
 LANES_MAX = 8
 """One lane queries 30 nodes a second: it waits for responses, and a third never come."""
 LANE_NODES_MIN = 250
-"""Minimum number of nodes that make a lane worth the lookup at its start."""
+"""Fewer nodes make a lane not worth the lookup at its start."""
 NODES_MAX = 100_000
-"""Maximum number of nodes whose last response is remembered, about 30 MB."""
+"""Nodes whose last response is remembered, about 30 MB."""
 AGAIN_MAX = 10_000
-"""Maximum number of nodes that wait for the end of their interval."""
+"""Nodes that wait for the end of their interval."""
 AGAIN_OF_SITE_MAX = 32
-"""Maximum number of waiting nodes per host. A host with more is a provider, or one node with many ids."""
+"""Waiting nodes per host. A host with more is a provider, or one node with many ids."""
 SILENT_MAX = 1000
 SITES_MAX = 10_000
-"""Maximum number of hosts whose last query is remembered. A query delays the next one to its host for a few seconds
-only."""
+"""Hosts whose last query is remembered. A query delays the next one to its host for a few seconds only."""
 CLOSER_MAX = 2 * K
-"""Maximum number of contacts taken from a response, the closest to the target. Limits the cost of dead contacts."""
+"""Contacts taken from a response, the closest to the target. Limits the cost of dead contacts."""
 AHEAD_NODES = (5, -2)
 """How far the target is ahead of the queried node, in mean distances between nodes; negative is behind. Queries
 alternate between these values: the nodes behind a subtree know its first nodes best, and without them one node in 60 is
 missed."""
 SPACINGS_KEPT = 31
-"""Number of responses whose median gives the mean distance between nodes. A few false responses change little."""
+"""Responses whose median gives the mean distance between nodes. A few false responses change little."""
 SAMPLES_KEPT = 2000
-"""Number of nodes whose last samples are used to estimate the usual interval and the share of known infohashes."""
+"""Last samples from which the usual interval and the share of known infohashes are estimated."""
 SAMPLE_AGE_MAX_S = 1800.0
 """Older samples do not count in the estimate of the known share. Intervals last up to six hours."""
 AGAIN_MIN_S = 5.0
-"""Minimum seconds between two queries to a node, even if the node allows a shorter interval."""
+"""Seconds between two queries to a node, even if the node allows a shorter interval."""
 POLL_S = 0.5
 """Interval of the checks whether a lane has waited long enough for a response."""
 RETRY_S = 60.0
@@ -108,7 +107,7 @@ class SampledNode(NamedTuple):
 
 
 class LastSample(NamedTuple):
-    """The last sample of a node, with the number of its infohashes and how many of them were new."""
+    """The last sample of a node. `new` counts its infohashes that were new."""
 
     at: float
     interval_s: float
@@ -267,7 +266,7 @@ class Sweep:
         return None
 
     def _may_pass(self, contact: Contact, now: float) -> bool:
-        """Whether to query a node now. A node that must wait is queued for later."""
+        """A node that must wait is queued for later."""
         if contact.endpoint in self._in_flight:
             return False
         known = self._nodes.get(contact.endpoint)
@@ -297,13 +296,13 @@ class Sweep:
         return Ask(contact, min(max(target, 0), KEY_SPACE - 1).to_bytes(ID_BYTES))
 
     def _free_at(self, contact: Contact) -> float:
-        """Return when a node may be queried: its interval has passed, and our limits per host allow a query."""
+        """Return when the node's interval has passed, and our limits per host allow a query."""
         known = self._nodes.get(contact.endpoint)
         site_free_at = self._site_ready_at.get(site_of(contact.endpoint), 0.0) - (QUERIES_BURST - 1) / QUERIES_PER_S
         return site_free_at if known is None else max(known.again_at, site_free_at)
 
     def _end(self, ask: Ask, closer: Iterable[Contact]) -> None:
-        """End a query. Add the contacts of the response only if this was the first query to the node in this sweep.
+        """Add the contacts of the response only if this was the first query to the node in this sweep.
 
         Otherwise the contacts of a node that is queried often could drown out all others.
         """
@@ -343,7 +342,6 @@ class Sweep:
         self.add(left)
 
     def _note_spacing(self, target: int, found: list[Contact]) -> None:
-        """Estimate the mean distance between nodes from the ones closest to a target."""
         distances = sorted(int.from_bytes(each.id) ^ target for each in found)[:K]
         if len(distances) == K:
             self._spacings.append(distances[-1] // K)
@@ -351,7 +349,7 @@ class Sweep:
 
 
 class WaitingNodes:
-    """Nodes that wait until they may be queried again, each once. Nodes beyond the bounds wait for the next sweep."""
+    """Nodes that wait until they may be queried again. Nodes beyond the bounds wait for the next sweep."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, Contact]] = []

@@ -13,7 +13,7 @@ from lycosa.storage.core.torrents.names import clean_path
 def to_torrent_record(metadata: bytes, now: int, encoding: str = "") -> TorrentRecord:
     """Return the record of an info dict, with its names decoded to text. Raises `BadInfo`.
 
-    `encoding` is the encoding that a torrent file declares outside the info dict.
+    `encoding` is what a torrent file declares outside the info dict.
     """
     info = read_info(metadata)
     files = [file for file in info.files if not file.padding]

@@ -14,7 +14,7 @@ from functools import cache
 import webencodings
 
 SAMPLE_MAX = 4096
-"""Maximum number of bytes of a torrent's names that are scored."""
+"""Bytes of a torrent's names that are scored."""
 DECLARED_BONUS = 0.7
 BROKEN = -5.0
 COMMON, USUAL, RARE, MARK, ODD = 3.0, 1.0, -0.5, 0.5, -2.0

@@ -10,7 +10,7 @@ from lycosa.storage.core.torrents.rules import PATTERN_MAX, CompilePattern, Patt
 from lycosa.storage.core.torrents.words import WordIndex, normalized, words_of
 
 TEXT_MAX = 256 * 1024
-"""Maximum number of characters of names and paths that are searched in a torrent."""
+"""Characters of names and paths that are searched in a torrent."""
 
 
 class _Rule(NamedTuple):
@@ -33,7 +33,7 @@ class DenyRules:
         self._index = WordIndex(self._clear, self._hashed)
 
     def reason_against(self, names: Sequence[str]) -> str:
-        """Return the reason why a torrent with these names is refused; "" if it is not."""
+        """Return why a torrent with these names is refused, or ""."""
         if not self._rules:
             return ""
         paths = "\n".join(names)[:TEXT_MAX]
@@ -50,7 +50,6 @@ class DenyRules:
         return ""
 
     def _with_words(self, text: str) -> set[int]:
-        """Return the numbers of the lists that have a word in the text."""
         return set(self._index.find(words_of(text)))
 
     def _with_patterns(self, text: str) -> set[int]:

@@ -1,4 +1,4 @@
-"""Inspects torrents before they are stored: cleans names, applies the deny rules, finds facts about the content."""
+"""Inspects torrents before they are stored: cleans names, applies the deny rules, classifies the content."""
 
 from __future__ import annotations
 
@@ -40,11 +40,10 @@ class Inspector:
         return Inspection(replace(cleaned, content=self.facts(cleaned)))
 
     def refusal(self, record: TorrentRecord) -> str:
-        """Return the reason why a record with clean names may not be stored, or ""."""
+        """Return why a record with clean names may not be stored, or ""."""
         return self._deny.reason_against([record.name, *(file.path for file in record.files)])
 
     def facts(self, record: TorrentRecord) -> ContentFacts:
-        """Return the content facts of a record with clean names."""
         return self._content.facts(record.name, record.files)
 
 

@@ -94,7 +94,7 @@ def _are_safe(parts: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether the text has no white space other than spaces, and nothing that `clean_text` has to change."""
+    """Return whether `clean_text` has nothing to change except spaces."""
     if not text.isprintable():
         return False
     return text.isascii() or not (any(char in text for char in _PRINTABLE_SPACES) or _MARKS.search(text))

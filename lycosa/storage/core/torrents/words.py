@@ -87,7 +87,7 @@ class WordIndex(Generic[T]):
         self._by_first: dict[str, list[tuple[tuple[str, ...], T]]] = {}
         self._inside: dict[str, list[T]] = {}
         self._hashed: dict[bytes, dict[int, list[T]]] = {}
-        """The values of hashed words, by digest and length."""
+        """By digest and length."""
         self._lengths: set[int] = set()
         self._unlisted: set[str] = set()
         for word, value in clear:
