@@ -220,7 +220,7 @@ class DhtSession:
         return event
 
     async def sample_infohashes(self, contact: Contact, target: bytes) -> InfohashesSampled | QueryFinished:
-        """Ask a node for a sample of the infohashes that it stores, and for contacts close to a target (BEP 51).
+        """Ask a node for a sample of its infohashes, and for contacts close to a target (BEP 51).
 
         Returns `QueryFinished` if there is no answer, or if the node's sampling interval has not passed yet.
         """

@@ -3,8 +3,8 @@
 A wake-up of the loop costs several times as much as a datagram, so each wake-up reads up to DATAGRAMS_PER_WAKEUP.
 Replies leave from the socket that received the query (BEP 45), so each bound address has its own shell.
 
-While the kernel's buffer is full, up to UNSENT_MAX datagrams wait. Datagrams that the kernel rejects for other reasons
-(no route, a firewall) are dropped and counted.
+While the kernel's buffer is full, up to UNSENT_MAX datagrams wait. Other datagrams that the kernel rejects are dropped
+and counted.
 """
 
 from __future__ import annotations

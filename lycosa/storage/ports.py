@@ -113,8 +113,8 @@ class RecordStore(Protocol):
     async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
         """Return the infohashes, 20 bytes each, of torrents whose peers are to be counted.
 
-        Torrents that were never counted come first, then those counted before the time `before`, oldest count first. A
-        large store searches for more torrents only every few minutes.
+        Torrents that were never counted come first, then those last counted before `before`, oldest first. A large
+        store searches for more torrents only every few minutes.
         """
 
     async def changes(self, limit: int) -> list[Change]:
@@ -163,8 +163,8 @@ class RecordStore(Protocol):
     ) -> int:
         """Remove torrents, and never store them again. Return how many were removed.
 
-        For `hashed`, see `hashed_key`. `hybrids` has the two infohashes of each hybrid torrent among these; stored
-        torrents do not need it.
+        For `hashed`, see `hashed_key`. `hybrids` has the two infohashes of each hybrid torrent; stored ones may be left
+        out.
         """
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:

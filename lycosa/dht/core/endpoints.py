@@ -124,10 +124,10 @@ NONE_ALLOWED = AllowedNetworks()
 
 
 def is_contactable(endpoint: bytes, allowed: AllowedNetworks = NONE_ALLOWED) -> bool:
-    """Return whether an endpoint that comes from another node may be contacted.
+    """Return whether an endpoint that comes from another node may be contacted: a public or allowed address, not port
+    0.
 
-    Other nodes may send false endpoints, for example that of a printer in our network. So only public addresses, and
-    those that the user allowed, are contacted. Port 0 is always refused.
+    Other nodes may send false endpoints, for example that of a printer in our network.
     """
     ip = endpoint[:-2]
     if endpoint[-2:] == b"\0\0" or len(ip) not in (4, 16):

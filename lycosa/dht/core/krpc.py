@@ -179,10 +179,10 @@ def _query(message: dict[bytes, Value]) -> Query:
 
 
 def _target_of_unknown(method: bytes, arguments: dict[bytes, Value], transaction: bytes) -> bytes:
-    """Return the name of the argument that holds the target in a query with an unknown method.
+    """Return the name of the argument that holds the target in a query with an unknown method. Raises `KrpcError`.
 
     As in libtorrent, such a query is answered like find_node, so that future methods work with older nodes. Exception:
-    `announce_peers`, a misspelling of announce_peer in old articles. Raises `KrpcError` without a target.
+    `announce_peers`, a misspelling in old articles.
     """
     if method != b"announce_peers":
         for key in (b"target", b"info_hash"):
@@ -343,8 +343,8 @@ def announce_arguments(
 ) -> bytes:
     """Return the arguments of announce_peer.
 
-    Without a port, the source port of the datagram is announced (`implied_port`). aria2 refuses port 0 even then, so
-    the packet also has `local_port`, which should be the source port.
+    Without a port, the source port of the datagram is announced (`implied_port`). aria2 then still refuses port 0, so
+    `local_port` should be the source port.
     """
     return b"%b9:info_hash20:%b4:porti%de%b5:token%d:%b" % (
         b"12:implied_porti1e" if port is None else b"",

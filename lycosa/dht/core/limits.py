@@ -160,8 +160,7 @@ class NodeLimits:
     def may_connect(self, endpoint: bytes, now: float) -> bool:
         """Return whether a TCP connection may be opened. If so, count its address as a new one, as for UDP.
 
-        Connections also have their own rate limit: there are always more peers to try, and they would use up the new
-        addresses that queries need.
+        Without a rate limit of their own, connections would use up the new addresses that queries need.
         """
         allowed = self._connections.take(1, now)
         if allowed and not self._new_addresses.allow(TCP + endpoint, now):

@@ -158,7 +158,7 @@ class PeerStore:
         return swarm.filters
 
     def sample(self, interval_s: int, chance: int, now: float) -> InfohashSample:
-        """Return up to SAMPLES_MAX infohashes, the same ones for `interval_s` (BEP 51). `chance` selects them.
+        """Return up to SAMPLES_MAX infohashes, selected by `chance`, the same ones for `interval_s` (BEP 51).
 
         An empty sample is not cached: a new node would return nothing for the whole first interval.
         """

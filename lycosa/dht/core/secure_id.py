@@ -77,10 +77,10 @@ def _prefix(ip: bytes, last_byte: int) -> int:
 
 
 class ExternalAddressVotes:
-    """Determines our IP address from the answers of other nodes, which contain it (`ip`).
+    """Determines our IP address, which the answers of other nodes contain (`ip`).
 
-    Each network (a /24 or /48) has one vote, its latest, so that one subscriber cannot outvote the others. Our address
-    is the one with more than half of the votes.
+    Each network (a /24 or /48) has one vote, its latest, so that one subscriber cannot outvote the others. More than
+    half of the votes decide.
     """
 
     def __init__(self, address: bytes = b"") -> None:

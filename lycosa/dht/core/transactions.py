@@ -1,8 +1,7 @@
 """Our queries: sends them when the limits allow it, and matches answers by transaction id and source.
 
-KRPC does not repeat queries (BEP 5). A query has two deadlines. After the first one, which adapts to the measured round
-trips, the query is *stalled*: a lookup continues without it, but its answer still counts. After the second one it has
-failed.
+KRPC does not repeat queries (BEP 5). After a first deadline, which adapts to the measured round trips, a query is
+*stalled*: a lookup continues without it, but its answer still counts. After a second deadline it has failed.
 """
 
 from __future__ import annotations
@@ -41,10 +40,8 @@ STALLED_INITIAL_S = 2.0
 
 
 class OutgoingQuery:
-    """A query of ours, from the call of `send` until it is answered or has failed.
-
-    `arguments` are encoded. `expected_id` is None if only the endpoint is known. `operation` is notified of the result.
-    """
+    """A query of ours. `arguments` are encoded. `expected_id` is None if only the endpoint is known. `operation` is
+    notified of the result."""
 
     __slots__ = ("arguments", "endpoint", "expected_id", "key", "method", "operation", "sent_at", "wanted_at")
 
@@ -81,9 +78,9 @@ class QueryListener(Protocol):
 
 
 class SilentEndpoints:
-    """Endpoints that did not answer several queries in a row. Other nodes return them long after they have left.
+    """Endpoints that did not answer several queries in a row.
 
-    A node that does not remember them sends up to four fifths of its queries to such endpoints (mldht).
+    Other nodes return them long after they have left. Up to four fifths of the queries would go to them (mldht).
     """
 
     def __init__(self) -> None:

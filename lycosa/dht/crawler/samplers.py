@@ -1,7 +1,7 @@
 """Requests the peers of an infohash from its samplers: the nodes that returned it in a sample.
 
-A sample has up to twenty infohashes, so up to twenty queries wait for the same host. A host gets one query at a time.
-If it does not answer in time, all queries that wait for it are dropped.
+Up to twenty queries, one for each infohash of a sample, wait for a host. It gets one at a time. If it does not answer
+in time, the others are dropped.
 """
 
 from __future__ import annotations

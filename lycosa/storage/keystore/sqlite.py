@@ -3,8 +3,8 @@
     kept   (table, key) -> value
 
 Each flush is one transaction (WAL): after a kill (with `sync`, after a power loss, too), the file has exactly the
-values of the last complete flush. The first flush that has values creates the file. The owner of the state holds its
-lock, so no other process writes. All work runs on the event loop: a flush of 100 rows takes less than a millisecond.
+values of the last complete flush. The first flush with values creates the file. The lock of the state excludes other
+writers. All work runs on the event loop: a flush of 100 rows takes less than a millisecond.
 """
 
 from __future__ import annotations

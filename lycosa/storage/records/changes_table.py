@@ -1,7 +1,6 @@
 """The changes that are not indexed yet: torrents after the last indexed id, and rows of `torrent_changes`.
 
-`torrent_changes` has no rows above the largest id that `changes` or `scan` has listed. So without an index, the table
-is empty.
+`torrent_changes` has no rows above the largest listed id, so without an index it is empty.
 """
 
 from __future__ import annotations

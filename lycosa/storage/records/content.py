@@ -2,14 +2,14 @@
 
     version, flags (1 byte each), numbers (varints), text (a frame of zstd, see `frames`), sizes of the files (bits)
 
-In version 2, the last number is the total size of the files, so a list of torrents needs no sums. The size of the last
-file is not stored: it is the total less the other sizes. Version 1 stores the sizes of all files, but no total. Version
-3, for texts with an `alphabet`, adds the lengths of the alphabet and of the packed alphabet, and the packed alphabet.
+In version 2, the last number is the total size of the files. The size of the last file is not stored: it is the total
+less the other sizes. Version 1 stores all sizes, but no total. Version 3, for texts with an `alphabet`, adds the
+lengths of the alphabet and of the packed alphabet, and the packed alphabet.
 
 The text contains the name, the comment, and the paths in columns (`path_columns`). If a name or path has a line end or
 the control character 1, the paths are stored one by one. zstd uses a dictionary of common parts of names (`names.dict`,
-written by scripts/records-dictionary). Capitalised words, and words joined by dots or underscores, are stored as
-lower-case words between spaces, so that more of them match the dictionary.
+written by scripts/records-dictionary). To match it more often, capitalised words, and words joined by dots or
+underscores, are stored as lower-case words between spaces.
 """
 
 from __future__ import annotations

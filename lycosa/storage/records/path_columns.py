@@ -1,8 +1,8 @@
 """Encodes the paths of a torrent in columns, which zstd compresses better.
 
 A path is encoded as three values: the length of the beginning that it shares with the previous path, the length of the
-shared end, and the middle. A number that is one more than the number at the same place in the previous path is written
-as NEXT. So the paths of a hundred episodes take little more space than the titles. Paths must not contain NEXT or line
+shared end, and the middle. NEXT stands for a number that is one more than the number at the same place in the previous
+path. So the paths of a hundred episodes take little more space than the titles. Paths must not contain NEXT or line
 ends.
 """
 

@@ -1,7 +1,7 @@
 """When torrents were seen, and how many peers they have.
 
-The table has no index, which would add half the size of the table, and a random write for each change. Instead, a scan
-finds many torrents at once to evict or to count next.
+An index would add half the size of the table, and a random write for each change. Instead, a scan finds many torrents
+at once to evict or to count next.
 """
 
 from __future__ import annotations

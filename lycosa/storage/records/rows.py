@@ -1,4 +1,4 @@
-"""The tables of a record store, and the encoding of their rows. Rows are small, since there are many.
+"""The tables of a record store, and the encoding of their rows.
 
     torrent_store       one row: the next id, the last indexed id, the last id listed for indexing. Writers lock this
                         row first, so only one writes at a time
@@ -12,7 +12,7 @@
                         no row
 
 A row should keep its size when it changes, so that its database page stays full. SQLite stores numbers near 0 in fewer
-bytes, so 2^47 is subtracted from the 48-bit numbers: then small ones take 6 bytes, as the others do.
+bytes. So 2^47 is subtracted from the 48-bit numbers: small ones then take 6 bytes, too.
 """
 
 from __future__ import annotations

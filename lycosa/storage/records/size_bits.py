@@ -1,6 +1,6 @@
 """Packs the sizes of a torrent's files into bits: Exp-Golomb codes of an order that suits most of the sizes.
 
-Sizes are nearly random, so only their leading zeros can be left out: a size of n bits takes about n + 1 bits.
+Sizes are nearly random, so only leading zeros can be left out: a size of n bits takes about n + 1 bits.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ UNUSABLE = "the records of torrents cannot be used: {}"
 class SqliteRecordStore(TableRecordStore):
     """See `RecordStore`. `max_bytes` limits the files; None for no limit.
 
-    With `sync`, a change is on the disk when its call returns. Without, it survives a crash of the process, but may be
-    lost in a power failure.
+    With `sync`, a change is on the disk when its call returns. Without, it survives a crash of the process, but not
+    always a power failure.
     """
 
     types = TYPES

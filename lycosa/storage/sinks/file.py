@@ -1,8 +1,7 @@
 """Writes items to a file, exactly once: `open(position)` cuts off everything after the committed position.
 
-A position is the number of bytes from the start of the file. After every `flush`, even a failed one, the file ends with
-a complete record or frame. Only one process at a time writes a file (an advisory lock). Raises `StorageFull` or
-`StorageError`.
+A position is a number of bytes. After every `flush`, even a failed one, the file ends with a complete record or frame.
+Only one process at a time writes a file (an advisory lock). Raises `StorageFull` or `StorageError`.
 """
 
 from __future__ import annotations

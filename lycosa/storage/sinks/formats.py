@@ -82,8 +82,8 @@ class JsonLines:
 class Csv:
     """RFC 4180 with a header. Lists of plain values are joined with commas, other lists and objects are JSON.
 
-    The columns are `fields`, else those of the existing file, else all fields of the first batch. Fields without a
-    column are left out, and counted in a warning.
+    The columns are `fields`, else those of the existing file, else all fields of the first batch. Other fields are left
+    out, and counted in a warning.
     """
 
     name = "csv"

@@ -1,7 +1,7 @@
 """Writes items as one JSON array, exactly once. A run collects items in a spool, and writes the whole file at its end.
 
-The spool is a file of JSON lines in the state. A run that is killed leaves the array unchanged; the end of the next run
-replaces it. Only one process at a time writes a file (an advisory lock).
+The spool is a file of JSON lines in the state. After a kill, the end of the next run writes the array. Only one process
+at a time writes a file (an advisory lock).
 """
 
 from __future__ import annotations

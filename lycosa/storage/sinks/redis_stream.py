@@ -1,9 +1,9 @@
 """Writes items as entries of a Redis stream, exactly once: `open(position)` cuts off entries after that position.
 
 A position holds the id of the writer (a crawl, or one worker of a shared crawl) and the count of its entries. A writer
-cuts off only its own entries. Entries are sent in batches, one script call each. A batch that is sent several times is
-added once. The sink waits while the server is unavailable or full. If a server restarts without the writes of its last
-second, the sink sends the lost batches again, provided it still has them.
+cuts off only its own entries. Entries are sent in batches, one script call each; a repeated batch is added once. The
+sink waits while the server is unavailable or full. If a server restarts without the writes of its last second, the sink
+sends the lost batches again, provided it still has them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Writes items as rows of a SQLite database, exactly once: an item replaces the row with the same key.
 
 The table `items` has the columns `_key` and `_position` (the number of the transaction that wrote the row), and a
-column for each field, added when the field first occurs. `open(position)` undoes later transactions of this crawl: it
-deletes their rows and puts back the rows that they replaced. Replaced rows stay in the table `_replaced` for
-FLUSHES_KEPT more flushes. Only one process at a time writes a database (an advisory lock).
+column for each field. `open(position)` undoes later transactions of this crawl: it deletes their rows and puts back the
+rows that they replaced, which stay in the table `_replaced` for FLUSHES_KEPT more flushes. Only one process at a time
+writes a database (an advisory lock).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Writes items as JSON lines to standard output, at least once.
 
-A resumed crawl may print some items again, because printed items cannot be removed. The position is always 0. A slow
-reader slows the crawl down: `flush` waits for it without blocking the event loop. If the reader closes the pipe, the
-crawl ends with a `StorageError`.
+A resumed crawl may print some items again. The position is always 0. `flush` waits for a slow reader without blocking
+the event loop. If the reader closes the pipe, the crawl ends with a `StorageError`.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     assembly.add_peer(peer, size_bytes)         a peer offers metadata of this size
     assembly.assign(peer, pieces_max)           the pieces to request from it now
-    assembly.receive(peer, piece, data)         a piece; returns the info dict when it is complete and has the infohash
+    assembly.receive(peer, piece, data)         returns the info dict when it is complete and has the infohash
     assembly.reject(peer, piece), assembly.remove_peer(peer)
 
 The hash does not show which piece is wrong. Peers that claim different sizes are kept apart. If the pieces of several
-peers together have a wrong hash, all are discarded. From then on one peer at a time delivers all pieces, so a peer
-whose pieces have a wrong hash can be banned.
+peers together have a wrong hash, all are discarded, and from then on one peer at a time delivers all pieces. So the
+peer that sends wrong pieces can be banned.
 """
 
 from __future__ import annotations

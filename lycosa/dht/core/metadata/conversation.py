@@ -2,12 +2,11 @@
 
     CONNECTING --connected--> HANDSHAKE --68 bytes--> EXTENSIONS --their dict--> PIECES --> (closed by the owner)
 
-The owner connects, passes on the bytes that arrive, sends `bytes_to_send`, and requests pieces with `request`. The
-methods `receive_*` and `handle_timer` raise `PeerError` when the conversation has failed. The owner then handles the
-remaining events and closes the connection.
+The owner connects, passes on the bytes that arrive, sends `bytes_to_send`, and requests pieces with `request`. After a
+`PeerError` of `receive_*` or `handle_timer`, the owner handles the remaining events and closes the connection.
 
 `now` is monotonic seconds. Each stage and the whole conversation have deadlines. Whatever a peer sends, we hold at most
-one message and a few pieces in memory: unrequested bytes and messages, open requests, and our rejects are bounded.
+one message and a few pieces in memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The handshake of the BitTorrent peer protocol (BEP 3): 68 bytes, the same format in both directions.
+"""The handshake of the BitTorrent peer protocol (BEP 3), in both directions.
 
-The size of each part in bytes, and its content:
+Sizes in bytes, and contents:
 
 1   19
 19  "BitTorrent protocol"

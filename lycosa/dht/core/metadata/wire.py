@@ -1,13 +1,13 @@
 """Messages after the handshake: framing (BEP 3), the extension protocol (BEP 10), metadata messages (BEP 9).
 
-The size of each part of a message in bytes, and its content:
+Sizes in bytes, and contents:
 
     4  length, big-endian; 0 is a keep-alive
     1  message id
     -  payload; of an extended message (id 20): one byte, 0 for the extension handshake, then a bencoded dict
 
-Only extended messages and the port of a DHT node are read and sent. All others, such as bitfields and haves, are
-skipped without being stored. Only metadata is fetched, never content.
+Only extended messages and the port of a DHT node are read and sent. All others are skipped without being stored. Only
+metadata is fetched, never content.
 """
 
 from __future__ import annotations

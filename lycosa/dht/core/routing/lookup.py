@@ -1,8 +1,8 @@
-"""One iterative search for the nodes closest to a target: find_node, get_peers or sample_infohashes.
+"""One iterative search for the nodes closest to a target.
 
 A lookup queries the closest candidates it knows, ALPHA at a time, and takes new candidates from their answers. It ends
-when the K closest nodes that answered are closer than all candidates that were not queried. It does no I/O: the caller
-takes contacts from `to_ask()` and reports `answered`, `stalled` or `failed` for each.
+when the K closest nodes that answered are closer than all candidates that were not queried. The caller takes contacts
+from `to_ask()` and reports `answered`, `stalled` or `failed` for each.
 
 A node does not count as one of these K, and gets no announce, if its id does not fit its address (BEP 42), or if enough
 nodes of its network already count. So one party with a few networks cannot surround a target.
@@ -69,11 +69,8 @@ class NodeWithToken(NamedTuple):
 
 
 class Lookup:
-    """One lookup.
-
-    `is_secure` returns whether the id of a contact fits its address. `is_local` returns whether an endpoint is exempt
-    from the limits per host and network.
-    """
+    """`is_secure` returns whether the id of a contact fits its address. `is_local` returns whether an endpoint is
+    exempt from the limits per host and network."""
 
     def __init__(
         self,
@@ -151,8 +148,8 @@ class Lookup:
         self._take(contact, CandidateState.FAILED)
 
     def is_finished(self) -> bool:
-        """Whether no candidate is left to query and no answer is pending. Once a node has answered, late answers do not
-        count as pending."""
+        """Whether no candidate is left and no answer is pending. Once a node has answered, late answers are not
+        awaited."""
         if self._in_flight:
             return False
         undecided, counted = self._undecided()

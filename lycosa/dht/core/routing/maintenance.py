@@ -1,8 +1,5 @@
-"""Schedules the queries that a node sends by itself.
-
-These queries join the network, verify nodes that queried us, ping questionable contacts, and refresh buckets. The rate
-is low on purpose: an idle node sends one query every few seconds.
-"""
+"""Schedules the queries that a node sends by itself: they join the network, verify nodes that queried us, ping
+questionable contacts, and refresh buckets. An idle node sends one query every few seconds."""
 
 from __future__ import annotations
 

@@ -6,14 +6,13 @@ caller pings it and reports `responded` or `failed`.
 Bucket i has ids that share exactly i leading bits with ours. The last bucket, our own, has all closer ids and is the
 only one that splits. A contact is
 
-- good: it sent an answer or a query within 15 minutes (and has answered a query of ours at least once);
-- questionable: its last message is older, or the contact was restored from a file;
-- bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and it is the first to be replaced.
+- good: it sent an answer or a query within 15 minutes (and has answered us at least once);
+- questionable: its last message is older, or it was restored from a file;
+- bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and replaced first.
 
-A newcomer to a full bucket waits as a replacement, while the questionable contact that has been silent longest is
-pinged up to CHECKS_MAX times. In a full bucket that cannot split, a contact with a secure id (BEP 42) replaces one
-without. To keep one party from filling the table, there is one contact per IPv4 address or IPv6 /64, and at most
-NETWORK_CONTACTS_MAX per network.
+A newcomer to a full bucket waits while the questionable contact that has been silent longest is pinged up to CHECKS_MAX
+times. In a full bucket that cannot split, a contact with a secure id (BEP 42) replaces one without. One party cannot
+fill the table: it has one contact per IPv4 address or IPv6 /64, and at most NETWORK_CONTACTS_MAX per network.
 """
 
 from __future__ import annotations
@@ -164,11 +163,8 @@ class ContactIndex:
 
 
 class RoutingTable:
-    """The routing table of a node.
-
-    `is_secure` returns whether the id of a contact fits its address. `is_local` returns whether an endpoint is exempt
-    from the limit per network.
-    """
+    """`is_secure` returns whether the id of a contact fits its address. `is_local` returns whether an endpoint is
+    exempt from the limit per network."""
 
     def __init__(
         self,
@@ -286,8 +282,8 @@ class RoutingTable:
     def closest_compact(self, target: bytes, now: float) -> bytes:
         """Return the compact form of the K good contacts closest to the target, in any order.
 
-        The contacts in the target's bucket are closer to it than all others. K good contacts in a bucket are the answer
-        for every target in it, until one of them becomes questionable.
+        All contacts of the target's bucket are closer to it than the others. So K good contacts in a bucket are the
+        answer for every target in it, until one of them becomes questionable.
         """
         index = ID_BITS - (int.from_bytes(target) ^ self._own).bit_length()
         bucket = self._buckets[index] if index < len(self._buckets) else self._buckets[-1]

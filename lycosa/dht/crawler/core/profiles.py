@@ -1,7 +1,7 @@
 """Profiles: how much of an internet line and its router a crawl may use, and how many torrents a day that allows.
 
-The scarce resource is new addresses: each one takes an entry in the tables of the routers and firewalls on the way. One
-limit per minute holds for UDP and TCP together. Each stage has its own rate, so no stage starves another.
+The scarce resource is new addresses: each takes an entry in the tables of routers and firewalls on the way. One limit
+per minute holds for UDP and TCP together. Each stage has its own rate, so no stage starves another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Decides when an infohash whose metadata no peer delivered is tried again.
 
 A frontier stores no reason with a retry, and there may be 30 million retries. So the time of a retry encodes it: the
-milliseconds are the reason, and the microseconds count the failures caused by our own limits, which say nothing about
-the torrent.
+milliseconds are the reason, and the microseconds count the failures caused by our own limits.
 """
 
 from __future__ import annotations

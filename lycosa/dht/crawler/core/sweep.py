@@ -1,14 +1,12 @@
 """Decides which node to query for a sample next, on the way through the key space (BEP 51).
 
-A sweep queries each node once. The key space is divided into lanes of equal size, which advance in parallel; a lane
-queries its nodes in the order of their ids. Each query names a target near the queried node, and the response has
-contacts near this target.
+A sweep queries each node once, in lanes of equal size, which advance in parallel in the order of ids. Each query names
+a target near the queried node, and the response has contacts near this target.
 
 A node that has more infohashes than it sent is queried again when its interval has passed, as long as it returns new
 ones. Such nodes get every other query, and all queries while the sweep rests.
 
-The stored position is a share of each lane: all known nodes in this first share of the lane were queried, or wait for
-their interval.
+The stored position is a share of each lane, whose known nodes were queried, or wait for their interval.
 
     step = sweep.next_step(now)         # Ask, Search, or Rest
     sweep.answered(...)  sweep.failed(...)  sweep.postponed(...)  sweep.searched(...)
@@ -157,8 +155,8 @@ class Sweep:
     def known_share(self, now: float) -> float:
         """Estimate the known share of the network's infohashes from the last samples of the nodes.
 
-        In the first sweep the share is multiplied by the coverage. The estimate is too low while samples have many new
-        infohashes, because these still count as unknown.
+        In the first sweep the share is multiplied by the coverage. New infohashes count as unknown, so the estimate is
+        too low while there are many.
         """
         recent = [each for each in self._samples.values() if now - each.at < SAMPLE_AGE_MAX_S]
         size = sum(each.size for each in recent)
@@ -302,9 +300,9 @@ class Sweep:
         return site_free_at if known is None else max(known.again_at, site_free_at)
 
     def _end(self, ask: Ask, closer: Iterable[Contact]) -> None:
-        """Add the contacts of the response only if this was the first query to the node in this sweep.
+        """End a query, and add the contacts of the response if this was the first query to the node in this sweep.
 
-        Otherwise the contacts of a node that is queried often could drown out all others.
+        The contacts of a node that is queried often could drown out all others.
         """
         contact, target = ask.contact, int.from_bytes(ask.target)
         self._in_flight.discard(contact.endpoint)

@@ -1,8 +1,8 @@
 """Decodes names in torrents: UTF-8, or an old encoding that may be undeclared or declared wrongly.
 
-Bytes that are valid UTF-8 are taken as UTF-8: text in another encoding is hardly ever valid UTF-8, unless it has only a
-few letters. Otherwise all names of the torrent are decoded together, once with each known encoding. The result whose
-characters are the most common in the languages of its encoding wins. A declared encoding gets a small bonus.
+Text in another encoding is hardly ever valid UTF-8, unless it has only a few letters. If a name is not UTF-8, all names
+of the torrent are decoded together, once with each known encoding. The result whose characters are the most common in
+the languages of its encoding wins. A declared encoding gets a small bonus.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ def decode_names(names: Sequence[bytes], declared: str = "") -> list[str]:
 def _may_be_another(text: str) -> bool:
     """Return whether a name that is valid UTF-8 may be in the encoding of the torrent's other names.
 
-    In such names each character takes at most two bytes in UTF-8. The GBK bytes of 片头, for example, are also valid
-    UTF-8.
+    This is possible if each character takes at most two bytes in UTF-8, as in the GBK bytes of 片头.
     """
     return not text.isascii() and max(text) < "\u0800"
 

@@ -3,9 +3,9 @@
 Each rule that matches adds its weight to its type, once. A file extension adds its weight times EXTENSION_WEIGHT times
 the share of bytes in files with this extension. The type with the largest sum wins.
 
-Named groups in the patterns capture numbers: season, episode, lines (the resolution). The group `pack` marks a torrent
-with several episodes. Patterns with non-ASCII characters are searched only in names with non-ASCII characters. The last
-year in the name counts, unless it is the first word.
+Named groups in the patterns capture season, episode and lines (the resolution); `pack` marks several episodes. Patterns
+with non-ASCII characters are searched only in names with such characters. The last year in the name counts, unless it
+is the first word.
 
 A language counts only after the title, which ends at the first year, episode or resolution. Names without such an end,
 or with Chinese, Japanese or Korean characters, are searched as a whole.

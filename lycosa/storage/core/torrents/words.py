@@ -1,8 +1,8 @@
 """Splits names into words, and finds listed words in them.
 
-A name is compared in lower case and compatibility form (NFKC). Spaces replace dots and underscores, [] replace 【】.
-Words are runs of letters and digits. A run of Chinese, Japanese or Korean characters is one word; listed words are
-found inside it. A listed word may have several parts ("web dl").
+A name is compared in lower case and compatibility form (NFKC), with spaces for dots and underscores. Words are runs of
+letters and digits. A run of Chinese, Japanese or Korean characters is one word; listed words are found inside it. A
+listed word may have several parts ("web dl").
 
 A hashed word lets a list be published without revealing the word. `4-0123456789abcdef` has the length of the word, and
 8 bytes of BLAKE2b. A hashed word has at most three parts, joined without spaces.
@@ -117,7 +117,7 @@ class WordIndex(Generic[T]):
         """Return the values of hashed words. Each string is looked up once, even if it occurs several times.
 
         The strings are: each word, two and three consecutive words joined, and, in scripts without spaces, pieces of
-        words. Names share many words, so words that are not listed are cached.
+        words. Words that are not listed are cached.
         """
         joined = set(words)
         for part in _parts(words) if has_runs else [words]:
