@@ -52,7 +52,7 @@ async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> li
 async def find_routers(allowed: AllowedNetworks) -> list[bytes]:
     """Return the endpoints of the public routers. Raises `LycosaError` if none has a public address.
 
-    A name server that blocks the routers may answer with 0.0.0.0 or a local address.
+    A name server may block the routers with 0.0.0.0 or a local address.
     """
     found = [each for each in await resolve(PUBLIC_ROUTERS) if is_contactable(each, allowed)]
     if not found:

@@ -26,7 +26,7 @@ FILE_BYTES_MAX = 1 << 20
 
 
 class SavedNode(msgspec.Struct, frozen=True):
-    """The id of a node and its contacts as compact node info, all in hexadecimal. `family` is 4 or 6."""
+    """`contacts` are compact node info, in hexadecimal. `family` is 4 or 6."""
 
     family: int
     node_id: str

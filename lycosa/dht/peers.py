@@ -406,7 +406,7 @@ class MetadataFetcher:
             connection.flush()
 
     def _room_for(self, fetch: MetadataFetch) -> int:
-        """Return how many more pieces a fetch may request. The first fetch that finds no room gets the reserve."""
+        """The first fetch that finds no room gets the reserve."""
         free_bytes = self.limits.in_flight_bytes_max - self.in_flight_bytes
         ordinary = (free_bytes - self.limits.metadata_bytes_max) // PIECE_BYTES
         if ordinary > 0:

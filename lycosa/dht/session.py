@@ -107,13 +107,12 @@ class DhtSession:
         return [shell.node.status(shell.now()) for shell in self.shells]
 
     async def joined(self) -> int:
-        """Wait until each node has searched for its own id to fill its table. Return the number of good contacts."""
+        """Wait until each node has filled its table. Return the number of good contacts."""
         await self._joined.wait()
         return sum(status.contacts.good for status in self.status())
 
     async def find_node(self, target: bytes | None) -> list[Contact]:
-        """Return the closest nodes to a target, of those that answered. None stands for the own id of each of our
-        nodes."""
+        """Return the closest nodes to a target, of those that answered. None: each of our nodes searches its own id."""
         found: list[Contact] = []
         start = lambda node, now: node.find_node(node.node_id if target is None else target, now)  # noqa: E731
         async for event in self._run(start):
@@ -255,7 +254,7 @@ class DhtSession:
     async def _run(
         self, start: Callable[[DhtNode, float], int], numbers: Iterable[int] | None = None
     ) -> AsyncIterator[Event]:
-        """Start an operation on all nodes, or on those with `numbers`. Yield its events until it has ended on all."""
+        """Start an operation on all nodes, or on those with `numbers`. Yield its events until it has ended."""
         events: asyncio.Queue[Event] = asyncio.Queue()  # bounded, because a lookup has at most PEERS_MAX peers
         running: dict[tuple[int, int], DatagramShell] = {}
         try:

@@ -50,7 +50,7 @@ def decode_prefix(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> tuple[Value, int]:
-    """Return the value at the start of `data`, and the length of its encoding. More bytes may follow (BEP 9)."""
+    """Return the value at the start of `data`, and the length of its encoding."""
     value, end, _ = _scan(data, 0, strict, max_depth, max_tokens, max_digits)
     return value, end
 
@@ -64,7 +64,7 @@ def decode_with_span(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> tuple[dict[bytes, Value], bytes | None]:
-    """Return a dict, and the bytes of the value of `key` in `data`. The infohash is the hash of these bytes."""
+    """Return a dict, and the bytes of the value of `key`. The infohash is the hash of these bytes."""
     if data[:1] != b"d" or max_depth < 1:
         raise BencodeError("not a dictionary")
     at, tokens, items, span = 1, 1, [], None

@@ -55,7 +55,7 @@ FILTER_BYTES = 256
 class KrpcError(LycosaError):
     """A datagram that is not a KRPC message, or a query that cannot be answered.
 
-    `transaction` is the encoded transaction for the error packet; None if no error packet is sent.
+    `transaction` is in encoded form; None if no error packet is sent.
     """
 
     def __init__(self, message: str, code: int = PROTOCOL_ERROR, transaction: bytes | None = None) -> None:

@@ -75,7 +75,7 @@ def parse_infohash(text: str) -> bytes:
 
 
 def _topic(topics: list[str], prefix: str, text: str, size: int, mistakes: list[BadMagnet]) -> bytes | None:
-    """Return the infohash of one version, if there is a valid one.
+    """Return the infohash of one version.
 
     Errors are added to `mistakes`, because the link may have a valid infohash of the other version.
     """

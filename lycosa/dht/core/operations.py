@@ -60,7 +60,7 @@ Emit = Callable[[OperationEvent], None]
 
 
 class SingleQuery:
-    """A single query, which ends with one event. With `fail_when_stalled`, it fails as soon as its answer is late."""
+    """Ends with one event. With `fail_when_stalled`, it fails as soon as its answer is late."""
 
     def __init__(
         self,
@@ -379,8 +379,7 @@ class Operations:
         LookupOperation(0, self._lookup(target, now), self._reading, self._send, _ignore).begin((), now)
 
     def join(self, offer: Callable[[Contact, float], None] | None, on_finished: Callable[[], None], now: float) -> None:
-        """Search for our own id. `offer` receives contacts of the other address family, if we have a node of that
-        family."""
+        """Search for our own id. `offer` receives contacts of the other address family."""
         lookup = self._lookup(self._table.own_id, now)
         sources = self._sources(lookup, now)
         if offer is None:

@@ -1,7 +1,4 @@
-"""Makes the datagrams that answer queries.
-
-This is the hot path: the closest contacts come from the table in compact form, and answers are joined from bytes.
-"""
+"""Makes the datagrams that answer queries. The hot path: answers are joined from bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ VALUES_MAX = 50
 
 
 class Neighbourhood:
-    """The parts that the nodes of a process share: limits, announced peers, and a table per family (BEP 32)."""
+    """What the nodes of a process share: limits, announced peers, and a table per family (BEP 32)."""
 
     def __init__(self, limits: NodeLimits | None = None) -> None:
         self.limits = limits or NodeLimits()

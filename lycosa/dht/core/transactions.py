@@ -189,7 +189,7 @@ class Transactions:
 
 
 class OutgoingQueries:
-    """Sends queries when the limits allow it. Refuses a query that would wait too long, or if too many are waiting."""
+    """Sends queries when the limits allow it. Refuses a query if the wait is too long, or if too many wait."""
 
     def __init__(
         self,

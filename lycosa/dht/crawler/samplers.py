@@ -46,7 +46,7 @@ class SamplerQueries:
         return host.users if host is not None else 0
 
     async def ask(self, sampler: Contact, infohash: bytes) -> PeersNamed | None:
-        """Request the peers of an infohash. Return None if the sampler does not answer or too many queries wait."""
+        """Request the peers of an infohash. Return None without an answer, or if too many queries wait."""
         site = site_of(sampler.endpoint)
         host = self._hosts.setdefault(site, _Host())
         if host.users >= TURNS_MAX:

@@ -23,7 +23,7 @@ class EntryKind(Enum):
 
 
 class Entry(NamedTuple):
-    """One torrent of a source. `done` is the progress after this entry, in the unit of the source's `total`."""
+    """One torrent of a source. `done` is the progress after this entry, in the unit of `total`."""
 
     where: str
     kind: EntryKind

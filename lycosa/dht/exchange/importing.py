@@ -68,7 +68,7 @@ class Problem(NamedTuple):
 
 
 class BatchResult(NamedTuple):
-    """The outcome of a batch. `unlisted` are its torrents whose files are not known, as infohashes for the queue."""
+    """`unlisted` are the torrents whose files are not known, as infohashes for the queue."""
 
     counts: ImportCounts
     problems: list[Problem]
@@ -121,7 +121,7 @@ class RecordImporter:
     async def _new_records(
         self, read: list[tuple[Entry, ImportedTorrent]], standing: dict[bytes, Standing], counts: ImportCounts
     ) -> list[TorrentRecord]:
-        """Return the new records after inspection. Count the others. Deny the infohashes of refused torrent files."""
+        """Return the new records. Count the others. Deny the infohashes of refused torrent files."""
         new: list[TorrentRecord] = []
         denied: dict[str, list[tuple[bytes, ...]]] = defaultdict(list)
         for entry, torrent in read:
@@ -276,7 +276,7 @@ async def _run(take: Take, entries: Sequence[Entry]) -> BatchResult:
 
 
 async def _batches(source: TorrentSource) -> AsyncGenerator[list[Entry]]:
-    """Yield batches. They are read in a thread, because a database or a pipe may block, even for ever."""
+    """Entries are read in a thread, because a database or a pipe may block for ever."""
     batches, thread = _cut(source), OwnThread("import")
     try:
         while batch := await thread.call(lambda: next(batches, None)):

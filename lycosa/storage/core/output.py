@@ -30,7 +30,7 @@ EXPECTED = "write a file that ends in .jsonl, .json, .csv or .sqlite (and .gz or
 
 
 class OutputTarget(NamedTuple):
-    """One output. `path` is "" for standard output and streams. `stream` is the URL of a stream, or "".
+    """`path` is "" for standard output and streams; `stream` is the URL of a stream.
 
     `format` is jsonl, json, csv or sqlite. `codec` is "", ".gz" or ".zst".
     """

@@ -27,7 +27,7 @@ UNUSABLE = "the key store of the crawl cannot be used ({}); -O starts afresh"
 
 
 class SqliteKeyStore:
-    """See `KeyStore`. With `read_only`, another process may write the file.
+    """With `read_only`, another process may write the file.
 
     Raises `StorageError` if the file is damaged or not a key store, and `StorageFull`.
     """

@@ -105,8 +105,8 @@ def _following(number: bytes) -> bytes:
 
 
 def _next_number(path: bytes, last: bytes, at: int) -> tuple[int, int] | None:
-    """Return the start and end of the number at `at`, where the paths first differ; None if it is not one more than the
-    number in the previous path."""
+    """Return the start and end of the number at `at`, where the paths first differ, if it is one more than the previous
+    path's."""
     if not last[at : at + 1].isdigit():
         return None
     first = at
@@ -119,7 +119,7 @@ def _next_number(path: bytes, last: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _shared_bytes(paths: list[bytes]) -> Iterator[tuple[bytes, int, int]]:
-    """Yield each path, and how many bytes of beginning and end it shares with the previous path: at most SHARED_MAX."""
+    """Yield each path, and how many bytes of beginning and end it shares with the previous path."""
     last = b""
     for some in slices(paths, PATHS_AT_ONCE):
         rows = [last, *some]
@@ -136,7 +136,7 @@ def _shared_bytes(paths: list[bytes]) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _changes(rows: bytes, width: int) -> bytes:
-    """Return the bytes of rows of this width, each combined by xor with the byte above it. Faster than a loop."""
+    """Return the rows, each byte combined by xor with the one above it. Faster than a loop."""
     number = int.from_bytes(rows)
     return (number ^ number >> 8 * width).to_bytes(len(rows))
 

@@ -24,7 +24,7 @@ PIECE_BYTES = 64 * 1024
 class Codec(NamedTuple):
     """`compress` returns a frame, which begins with `magic`; `decompressor` creates a decompressor for one frame.
 
-    `feed(decompressor, data)` returns the part of `data` that follows the end of the frame, or b"".
+    `feed(decompressor, data)` returns the part of `data` after the end of the frame.
     """
 
     suffix: str

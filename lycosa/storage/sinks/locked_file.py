@@ -19,7 +19,7 @@ RESTORE_ADVICE = "restore the file, or start afresh with -O"
 
 
 def open_locked(path: str | Path, shown: str, *, must_exist: bool = False, sync: bool = False) -> int:
-    """Open and lock a file, and return its descriptor. Creates the file if needed. `shown` is its name in messages."""
+    """Open and lock a file. Creates it if needed. `shown` is its name in messages."""
     if must_exist and not os.path.lexists(path):
         raise StorageError(f"{shown} no longer exists, but the crawl wrote items to it: {RESTORE_ADVICE}")
     parent = _folder(path, shown)

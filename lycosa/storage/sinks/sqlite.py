@@ -176,7 +176,7 @@ class SqliteSink:
         )
 
     def _column(self, database: sqlite3.Connection, name: str) -> str:
-        """Return the column of a field. A new column has the name of the field, with _ if that name is taken."""
+        """Return the column of a field: its name, with _ if that is taken."""
         column = name.replace("\0", "")
         while column.lower() in OWN_COLUMNS or self._columns.get(column.lower(), column) != column:
             column += "_"

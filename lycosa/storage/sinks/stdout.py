@@ -91,7 +91,7 @@ class StdoutSink:
         self._pending_bytes = 0
 
     def _beginning(self) -> bytes:
-        """Return the beginning of the file to which a resumed crawl appends (`>> FILE`); b"" for any other output."""
+        """Return the beginning of the file to which a resumed crawl appends (`>> FILE`)."""
         if not (self._never_blocks and fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_APPEND):
             return b""
         try:

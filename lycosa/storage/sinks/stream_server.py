@@ -38,7 +38,7 @@ class StreamServer(RedisServer):
         )
 
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any], stop: Event) -> list[Any]:
-        """Return the reply of a script, with its status decoded. Once `stop` is set, failed calls are not retried."""
+        """Return the reply of a script. Once `stop` is set, failed calls are not retried."""
         limits = RetryLimits(server.RECONNECT_MAX_S, server.FULL_MAX_S)
         reply = self.retry_blocking(lambda: _script(script).run(self._client, keys, arguments), limits, stop)
         return [reply[0].decode(), *reply[1:]]

@@ -62,7 +62,7 @@ class _Offer:
 
 
 class Assembly:
-    """The metadata of an infohash: 20 bytes as in the DHT (version 1 or 2), or the 32 bytes of version 2."""
+    """`infohash` has 20 bytes as in the DHT (version 1 or 2), or the 32 bytes of version 2."""
 
     def __init__(self, infohash: bytes) -> None:
         self._infohash = infohash
@@ -129,7 +129,7 @@ class Assembly:
             raise PeerError(PeerFailure.NO_METADATA, "the peer rejects requests")
 
     def remove_peer(self, peer: Peer) -> None:
-        """Remove a peer that is gone. Its pieces are kept, unless it was the only one that may deliver."""
+        """The pieces of the peer are kept, unless it was the only one that may deliver."""
         if (offer := self._offers.pop(peer, None)) is None:
             return
         candidate = offer.candidate
@@ -157,7 +157,7 @@ class Assembly:
 def has_infohash(metadata: bytes, infohash: bytes) -> bool:
     """Return whether an info dict has this infohash.
 
-    20 bytes: its SHA-1 (version 1), or the beginning of its SHA-256 (version 2, BEP 52); 32 bytes: its SHA-256.
+    20 bytes are its SHA-1 (version 1), or the beginning of its SHA-256 (version 2, BEP 52).
     """
     if hashlib.sha256(metadata).digest()[: len(infohash)] == infohash:
         return True

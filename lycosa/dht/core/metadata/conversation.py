@@ -110,8 +110,7 @@ class Stage(Enum):
 
 
 class Conversation:
-    """The conversation with one peer. `dht_port` is the UDP port of our DHT node, sent to peers that also have a DHT
-    node."""
+    """`dht_port` is the UDP port of our DHT node, sent to peers that also have a DHT node."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class PeerGate:
         return site_of(endpoint) in self._connected
 
     def refusal(self, endpoint: bytes, now: float) -> PeerFailure | None:
-        """Return why this peer must not be contacted now; None if it may be. Rate limits are not checked."""
+        """Return why this peer must not be contacted now. Rate limits are not checked."""
         if not is_contactable(endpoint, self._allowed):
             return PeerFailure.NOT_PUBLIC
         if self._banned.get(site_of(endpoint), 0.0) > now or self._paused.get(endpoint, (0.0, 0.0))[0] > now:

@@ -71,7 +71,7 @@ class MessageReader:
         self._buffer += data
 
     def next_message(self) -> PeerMessage | None:
-        """Return the next message, or None if it is not complete yet. Raises `PeerError`."""
+        """Return the next complete message, if any. Raises `PeerError`."""
         self._skip()
         start = self._at
         here = len(self._buffer) - start

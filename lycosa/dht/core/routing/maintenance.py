@@ -67,7 +67,7 @@ class Maintenance:
         self.next_timer = now
 
     def consider(self, contact: Contact, table: RoutingTable, now: float) -> None:
-        """Schedule a ping of a contact that has not answered us yet. The table adds it only after an answer."""
+        """Schedule a ping of a contact that has not answered us yet."""
         if len(self._unverified) >= VERIFICATIONS_MAX or contact.endpoint in self._unverified:
             return
         if self._verified.get(contact.endpoint, -math.inf) + VERIFY_AGAIN_S > now or not table.would_take(contact, now):

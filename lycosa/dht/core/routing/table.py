@@ -115,7 +115,7 @@ def network_key(endpoint: bytes) -> bytes:
 
 
 class ContactIndex:
-    """The entries of a table by id, site and network. Ids and sites are unique; the entries per network are limited."""
+    """The entries of a table. Ids and sites are unique; the entries per network are limited."""
 
     def __init__(self) -> None:
         self.by_id: dict[bytes, TableEntry] = {}
@@ -146,7 +146,7 @@ class ContactIndex:
         return entry if entry is not None and entry.contact.endpoint == endpoint else None
 
     def blocking(self, contact: Contact, network: bytes) -> TableEntry | None:
-        """Return an entry that keeps this contact out: it has the same id or site, or its network is at its limit."""
+        """Return an entry that keeps this contact out: it has the same id or site, or its network is full."""
         entry = self.by_id.get(contact.id) or self._by_site.get(site_of(contact.endpoint))
         if entry is not None or not network:
             return entry

@@ -1,6 +1,6 @@
 """Explains why a torrent is not in the store, or when it was stored.
 
-In all functions, the argument `when` formats a time in unix seconds.
+`when` formats a time in unix seconds.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def explain_infohash(facts: HashFacts, when: FormatTime) -> list[str]:
 
 
 def last_failure_of(row: Row) -> CrawlOutcome | None:
-    """Return why the last try failed; None if there was no try, or if the reason is not known."""
+    """Return why the last try failed, if that is known."""
     return last_failure(row.record.not_before) if row.record.attempts else None
 
 

@@ -96,8 +96,7 @@ Step: TypeAlias = Ask | Search | Rest
 
 
 class SampledNode(NamedTuple):
-    """A queried node: the sweep of its last query, when it may be queried again, and how many queries in a row returned
-    nothing new."""
+    """A queried node. `barren` queries in a row have returned nothing new."""
 
     sweep: int
     again_at: float
