@@ -16,16 +16,14 @@ from lycosa.storage.core.torrent_record import TorrentRecord
 from lycosa.storage.ports import RecordStore
 
 WAITING_MAX = 256
-"""Maximum number of records that wait for the store. Beyond it the fetches wait."""
+"""Records that wait for the store. Beyond it the fetches wait."""
 WAITING_BYTES_MAX = 8 * 1024 * 1024
-"""Maximum size of the metadata of waiting records. A record takes several times as much memory."""
+"""Metadata of waiting records. A record takes several times as much memory."""
 
 
 class FetchedTorrent(NamedTuple):
-    """A fetched torrent that is not stored yet.
-
-    The stage that stores or refuses the torrent calls `release`. After that its bytes no longer count as in flight.
-    """
+    """A fetched torrent. After the stage that stores or refuses it calls `release`, its bytes are no longer in
+    flight."""
 
     lease: Lease
     record: TorrentRecord
@@ -37,7 +35,7 @@ class TorrentTaker(Protocol):
     """A stage after the fetch: content or store."""
 
     async def put(self, torrent: FetchedTorrent) -> None:
-        """Take a torrent. Waits while too many torrents wait."""
+        """Waits while too many torrents wait."""
 
 
 FINISH_MAX_S = 20.0
@@ -45,8 +43,7 @@ FINISH_MAX_S = 20.0
 
 
 class StoreStage:
-    """See the module. After a crash between the writes to store and queue, a torrent is fetched again but not stored
-    again."""
+    """Stage 6. After a crash between the writes to store and queue, a torrent is fetched again but not stored again."""
 
     def __init__(self, store: RecordStore, queue: HashQueue, funnel: Funnel) -> None:
         self._store, self._queue, self._funnel = store, queue, funnel
@@ -55,27 +52,25 @@ class StoreStage:
         self._stored = asyncio.Event()
         self._busy_s, self._busy_since = 0.0, math.inf
         self.listeners: list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]] = []
-        """Called with each stored batch. The next batch waits until they return."""
+        """Called with each stored batch. The next batch waits for them."""
 
     @property
     def busy_s(self) -> float:
-        """Seconds that the store was busy, including the current batch."""
+        """Includes the current batch."""
         return self._busy_s + max(0.0, asyncio.get_running_loop().time() - self._busy_since)
 
     @property
     def waiting(self) -> int:
-        """Number of records that wait for the store."""
         return self._waiting.qsize()
 
     async def put(self, torrent: FetchedTorrent) -> None:
-        """Queue a torrent for the store. Waits while too many torrents wait."""
+        """Waits while too many torrents wait."""
         while self._waiting_bytes >= WAITING_BYTES_MAX:
             await self._stored.wait()
         self._waiting_bytes += torrent.metadata_bytes
         await self._waiting.put(torrent)
 
     async def run(self) -> None:
-        """Store until cancelled."""
         while True:
             await self._store_batch([await self._waiting.get()])
 

@@ -1,6 +1,6 @@
 """The rules of a state folder: the built-in ones, those in DIR/rules, and those in files that the user names.
 
-DIR/rules/NAME/    a rule file, NAME.toml, and the word lists that it names. Remove the folder to remove the rules
+DIR/rules/NAME/    a rule file, NAME.toml, and its word lists. Remove the folder to remove the rules
 
 The empty file `unapplied` in the folder marks rules that the site has installed, but not yet applied to all torrents.
 """
@@ -28,7 +28,7 @@ LOOK_EVERY_S = 1.0
 
 
 class InstalledRules:
-    """See the module. `now` returns seconds. Raises `UsageError` for invalid files."""
+    """Follows changes of the files. `now` returns seconds. Raises `UsageError` for invalid files."""
 
     def __init__(self, state: Path | None, files: Sequence[Path], now: Callable[[], float]) -> None:
         self._folder = state / RULES if state is not None else None
@@ -42,11 +42,9 @@ class InstalledRules:
         return self._current().inspect(record)
 
     def refusal(self, record: TorrentRecord) -> str:
-        """See `Inspector.refusal`."""
         return self._current().refusal(record)
 
     def facts(self, record: TorrentRecord) -> ContentFacts:
-        """See `Inspector.facts`."""
         return self._current().facts(record)
 
     def _current(self) -> Inspector:
@@ -79,7 +77,7 @@ def install_rules(path: Path, state: Path) -> Path:
 
 
 def install_text(name: str, text: str, state: Path) -> None:
-    """Write a rule file of this name, marked as unapplied, to a state folder. Raises `StateError`."""
+    """Write a rule file, marked as unapplied, to a state folder. Raises `StateError`."""
     folder = state / RULES / name
     try:
         make_folder(folder)
@@ -100,7 +98,7 @@ def unapplied_rules(state: Path) -> list[str]:
 
 
 def remove_rules(name: str, state: Path) -> None:
-    """Remove rules from a state folder. Raises `StateError`; `UsageError` if there are none of this name."""
+    """Remove rules from a state folder. Raises `StateError`; `UsageError` for an unknown name."""
     folder = state / RULES / name
     if folder not in (state / RULES).glob("*/"):  # a name such as ".." must not remove another folder
         raise UsageError("There is no such rule.")

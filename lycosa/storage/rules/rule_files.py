@@ -1,7 +1,7 @@
 """Reads rule files: the built-in ones, and those of an operator.
 
-Built-in patterns are compiled by `re`: they are reviewed, and tested on long names. Patterns of other files are
-compiled by RE2, which searches any pattern in time linear in the length of the name.
+Built-in patterns are compiled by `re`: they are reviewed, and tested on long names. Other patterns are compiled by RE2,
+which searches in time linear in the length of the name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from lycosa.storage.core.torrents.words import HASHED
 
 CONTENT, ABUSE = "content.toml", "abuse.toml"
 FILE_MAX_BYTES = 64 << 20
-"""Maximum size of a rule file or word list."""
 PATTERN_MEMORY = 1 << 20
 """Maximum bytes that RE2 may use for a pattern: `(.{1000}){1000}` is refused."""
 S = TypeVar("S", bound=WordSection)
@@ -48,14 +47,14 @@ def inspector_of(path: Path) -> Inspector:
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return the paths of the word lists that a rule file names. Raises `UsageError`."""
+    """Return the paths of the word lists of a rule file. Raises `UsageError`."""
     rules = _read_rules(path)
     sections: list[WordSection] = [*rules.words.values(), *rules.deny]
     return [path.parent / section.file for section in sections if section.file]
 
 
 def load_rules(path: Path) -> RuleFile:
-    """Read a rule file, and the word lists that it names. Raises `UsageError`."""
+    """Read a rule file and its word lists. Raises `UsageError`."""
     rules = _read_rules(path)
     words = {name: _with_file(section, path) for name, section in rules.words.items()}
     return msgspec.structs.replace(rules, words=words, deny=[_with_file(each, path) for each in rules.deny])
@@ -105,7 +104,7 @@ def _read(path: Path) -> str:
 
 
 def _with_file(section: S, path: Path) -> S:
-    """Return the section with the words of its file added. The file has one word per line."""
+    """Return the section with the words of its file, which has one word per line."""
     if not section.file:
         return section
     lines = [line.strip() for line in _read(path.parent / section.file).splitlines()]
