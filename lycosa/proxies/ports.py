@@ -15,8 +15,8 @@ from lycosa.proxies.core.proxy import Proxy
 class ProxyLease(NamedTuple):
     """A proxy, leased for a target until `deadline` (unix seconds).
 
-    `rebound`: the session used another proxy before, whose cookies are now useless. `drawn_from`: the number of proxies
-    at the front of the order of use among which this one was drawn; 0 if the session was already bound to it.
+    `rebound`: the session used another proxy before, so its old cookies are useless. `drawn_from`: how many proxies at
+    the front of the order of use the proxy was drawn from; 0 if the session was already bound to it.
     """
 
     target: str
@@ -30,8 +30,8 @@ class ProxyLease(NamedTuple):
 class ProxyView(NamedTuple):
     """A proxy for display, on one target or across all targets. Times in unix seconds.
 
-    `state`: across all targets only READY, COOLING or DEAD. `until`: the end of a cool-down. `uses`, `good` and `bad`
-    count requests.
+    `state`: across all targets only READY, COOLING or DEAD. `until`: the end of a cool-down. `uses`, `good`, `bad`:
+    counts of requests.
     """
 
     proxy: Proxy

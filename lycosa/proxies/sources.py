@@ -5,7 +5,7 @@
     await refresher.run()                               # each source at its interval, until cancelled
 
 If a source fails, its proxies stay in the pool. It is retried after growing pauses, and delays no other source. Logs
-and results name a source, but never show its address, which may be secret.
+and results never show the address of a source, which may be secret.
 """
 
 from __future__ import annotations
@@ -148,9 +148,9 @@ class Reader:
 class Refresher:
     """Updates a pool from its sources. `now` returns unix seconds, `draw` a number from 0 to 1.
 
-    A proxy that the pool forgot as dead may be listed again. `checks_first`: whether it is then added as unchecked.
-    What the pool forgot in earlier runs is unknown. If the pool already has proxies at the start, all new proxies in
-    the first list of each source therefore count as forgotten.
+    `checks_first`: whether a proxy that the pool forgot as dead is added as unchecked when a source lists it again.
+    What the pool forgot in earlier runs is unknown. If the pool has proxies at the start, all new proxies in the first
+    list of each source therefore count as forgotten.
     """
 
     def __init__(

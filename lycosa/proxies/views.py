@@ -13,10 +13,9 @@ from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.ports import ProxyView
 
 COUNT_MAX = 1_000
-"""In one request."""
+"""Proxies in one request."""
 
 HEALTH_FIELDS = ("rests_until", "dead", "latency_s", "reason", "exit_ip")
-"""Shown in views."""
 
 
 def refuse_bad_count(count: int, request: ProxyRequest) -> None:

@@ -1,9 +1,9 @@
 """Controls access to the API and pages of a proxy pool. Without a key, only this machine has access.
 
 Programs send the key as `Authorization: Bearer KEY` or `X-Api-Key: KEY`, browsers as the password of HTTP Basic (RFC
-7617). Basic permits reading only, because a browser also sends the password with requests that another site causes. For
-the same reason changes are refused if Origin or Sec-Fetch-Site names another site. A server without a key accepts only
-a Host that is a loopback address or localhost, which prevents DNS rebinding.
+7617). A browser also sends this password with requests that another site causes. Basic therefore permits reading only,
+and changes are refused if Origin or Sec-Fetch-Site names another site. On a server without a key, the Host must be a
+loopback address or localhost, which prevents DNS rebinding.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def wants_json(path: str) -> bool:
 
 
 class Guard:
-    """An ASGI middleware that checks the key. If `key` is "", only this machine has access."""
+    """An ASGI middleware that checks the key; "" admits only this machine."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], key: str) -> None:
         self._app = app

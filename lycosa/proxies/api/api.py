@@ -164,7 +164,7 @@ class Api:
         outcomes = measured(outcomes, self._leases.held_s(request.path_params["id"], self._now()))
         was_active = await self._pool.release(lease, outcomes)
         choice = self._leases.remove(request.path_params["id"])
-        if choice is not None:  # another request has released it meanwhile
+        if choice is not None:  # None: another request has released it meanwhile
             choice.end(outcomes, in_time=was_active)
         if not was_active:
             raise HTTPException(410, LEASE_OVER)

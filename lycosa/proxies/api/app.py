@@ -53,8 +53,8 @@ def build_app(
 ) -> Starlette:
     """Return the application. The caller closes the pool.
 
-    `key`: the clients' key; "" allows only this machine. `name`: the pool's name on the pages. `rules_of(target)`
-    returns outcome rules.
+    `key`: the clients' key; "" allows only this machine. `name`: the pool's name on the pages. `rules_of`: outcome
+    rules of a target.
     """
     cache, history, choices = SnapshotCache(pool), History(pool, now), Choices(now)
     api, pages = Api(cache, rules_of, now, choices), Pages(cache, history, name, now, choices)

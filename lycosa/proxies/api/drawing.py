@@ -38,7 +38,7 @@ def sparkline(values: Sequence[float | None]) -> Sparkline | None:
     if not known:
         return None
     low, high = min(known), max(known)
-    height = max(high - low, RANGE_MIN * high) or 1.0  # all values are zero
+    height = max(high - low, RANGE_MIN * high) or 1.0  # 1.0: all values are zero
     bottom, step = (low + high - height) / 2, (WIDTH - 2 * EDGE) / max(1, len(values) - 1)
     pieces: list[list[tuple[float, float]]] = [[]]
     point: tuple[float, float] | None = None

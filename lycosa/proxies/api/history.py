@@ -1,7 +1,7 @@
 """Samples the latencies of a pool while somebody views its pages, for the sparklines.
 
-Sampling stops IDLE_AFTER_S seconds after the last view. A slow pool is sampled less often: sampling takes at most the
-share LOAD_MAX of the time.
+Sampling stops IDLE_AFTER_S after the last view. It takes at most the share LOAD_MAX of the time, so a slow pool is
+sampled less often.
 """
 
 from __future__ import annotations

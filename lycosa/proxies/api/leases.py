@@ -1,7 +1,7 @@
 """The leases granted by an API server. Clients name them by random ids.
 
-The tokens of a pool are ascending numbers: a client could guess them and release the leases of others. Ids are kept in
-memory only. A restart forgets them, and the proxies become free when their leases expire.
+The tokens of a pool are ascending numbers: a client could guess them and release the leases of others. A restart
+forgets the ids, and the proxies become free when their leases expire.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lycosa.proxies.ports import ProxyLease
 LEASES_MAX = 100_000
 
 KEEP_S = 600.0
-"""An expired lease is remembered, so that the pool can count a late release."""
+"""Seconds for which an expired lease is remembered: the pool can then count a late release."""
 
 ID_BYTES = 18
 

@@ -1,6 +1,6 @@
-"""The table of the API's operations. Routes and the OpenAPI 3.1 document are generated from it.
+"""The table of the API's operations, from which the routes and the OpenAPI 3.1 document are generated.
 
-`schemas` defines the request and response bodies. The parameters are only described here: `api` checks them.
+The parameters are only described here: `api` checks them.
 """
 
 from __future__ import annotations
@@ -46,10 +46,7 @@ class Parameter(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """An HTTP method on a path. `name` is the method of `Api` and the operationId.
-
-    `is_list`: whether the request body is a list of proxies.
-    """
+    """An HTTP method on a path. `name`: the method of `Api`, and the operationId. `is_list`: the body lists proxies."""
 
     method: str
     path: str

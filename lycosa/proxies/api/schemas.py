@@ -1,4 +1,4 @@
-"""The JSON bodies of the proxy API: these types validate requests, describe the API (OpenAPI) and encode responses.
+"""The JSON bodies of the proxy API. These types validate requests, describe the API (OpenAPI) and encode responses.
 
 Times are unix seconds, latencies seconds. Logins are secret: only the `url` of a lease contains one.
 """

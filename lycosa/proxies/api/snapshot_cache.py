@@ -1,7 +1,7 @@
 """A cached list of all proxies, shared by the pages and the API. One query of the pool runs at a time.
 
-A list read within FAST_S seconds is read again for every request. A slower list is reused for HOLD_FACTOR times the
-duration of the read.
+A list that is read within FAST_S seconds is not cached. A slower one is reused for HOLD_FACTOR times as long as the
+read took.
 """
 
 from __future__ import annotations

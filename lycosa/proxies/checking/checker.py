@@ -4,8 +4,8 @@
     async for finding in checker.check_all(proxies):                      # in order of completion
         await record_finding(pool, finding, checks, now)
 
-Each proxy gets two concurrent probes, over HTTP and HTTPS, then a page of the judge, then the sites. No request is
-repeated, and each has a timeout, so every check ends. `NoJudge` is raised if no judge answers.
+A check has two concurrent probes, over HTTP and HTTPS, then a page of the judge, then the sites. No request is
+repeated, and each has a timeout, so every check ends.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ class Checker:
         await self._judges.ready()
 
     async def check_all(self, proxies: Iterable[Proxy]) -> AsyncGenerator[Finding]:
-        """Check proxies, at most `concurrency` at a time, and yield the findings in order of completion. Raises
-        `NoJudge`.
+        """Check proxies, at most `concurrency` at a time. Yield findings in order of completion. Raises `NoJudge`.
 
         To stop early, close the generator (`contextlib.aclosing`), which cancels the running checks.
         """
@@ -162,10 +161,7 @@ class Checker:
 
 
 async def record_finding(pool: ProxyPool, finding: Finding, checks: Checks, now: float) -> None:
-    """Record a finding in a pool, unless the proxy has been removed. `now` in unix seconds.
-
-    A proxy that does not serve a site is banned for it until the next check.
-    """
+    """Record a finding in a pool, unless the proxy has been removed. `now` in unix seconds."""
     key = finding.proxy.key
     if not await pool.report_check(key, finding.outcome(checks), finding.exit_ip):
         return

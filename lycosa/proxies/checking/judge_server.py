@@ -3,8 +3,8 @@
     async with run_judge(Certificate.load_or_create(folder), host="203.0.113.1", port=8300, tls_port=8301) as judge:
         judge.address.url           # judge://KEY@203.0.113.1:8300/?tls=8301&pin=..., for the checker
 
-`proxies.core.checks.judging` defines the messages. Clients without the key get only a 404, so the server cannot be used
-to generate traffic. A connection serves one request, so a proxy cannot hide its latency by keeping connections open.
+`proxies.core.checks.judging` defines the messages. Clients without the key get only a 404, so nobody else can generate
+traffic with the server. A connection serves one request: a proxy cannot hide its latency by keeping connections open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks the proxies of a pool continuously: each proxy at an interval, or after growing pauses if it fails.
 
-While no judge answers, no proxy is blamed, and all checks wait. If a finding cannot be recorded, the proxy is checked
-again later. The beginning and the end of such a failure are logged.
+While no judge answers, no proxy is blamed, and all checks wait. If a finding cannot be recorded, the check is repeated
+later. The beginning and the end of such a failure are logged.
 """
 
 from __future__ import annotations

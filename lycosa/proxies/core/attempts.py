@@ -1,7 +1,7 @@
 """Counts the failed attempts of each request, until a response arrives or too many proxies have failed.
 
-A request whose proxy failed or was banned is retried through another proxy. This does not use up the retries of the
-request, because the proxies are to blame, not the page. If the maximum number of proxies fails, the page has failed.
+A request whose proxy failed or was banned is retried through another proxy, without using up its own retries: the
+proxies are to blame, not the page. If the maximum number of proxies fails, the page has failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ must not ban all proxies of its site."""
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempts:
-    """The failures of a request, the keys of the proxies that failed, and how many failures were a 403."""
+    """The failures of a request, the keys of the proxies that failed, and the number of 403s."""
 
     count: int = 0
     proxies: frozenset[str] = frozenset()

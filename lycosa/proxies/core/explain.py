@@ -101,8 +101,7 @@ class TargetSnapshot:
 def explain(
     snapshot: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], request: ProxyRequest, now: float
 ) -> list[ProxyVerdict]:
-    """Return a verdict for each proxy, leasable ones first. `nearest`: proxies of the global pool, lowest latency
-    first."""
+    """Return a verdict for each proxy, leasable ones first. `nearest`: proxies of the global pool, by latency."""
     target = _copy_of(snapshot, now)
     joining, spare = _fill(target, snapshot, nearest, request, now)
     draw = _draw(target, snapshot, request, now)
@@ -130,12 +129,12 @@ def lacks_reason(verdict: ProxyVerdict) -> bool:
 
 
 def with_reason(verdict: ProxyVerdict, reasons: Mapping[str, str]) -> ProxyVerdict:
-    """Add the reason to a verdict that lacks one. `reasons`: the reasons in the global pool, by proxy key."""
+    """Add a missing reason. `reasons`: the reasons in the global pool, by proxy key."""
     return verdict._replace(reason=reasons.get(verdict.key, "")) if lacks_reason(verdict) else verdict
 
 
 def verdict_text(verdict: ProxyVerdict, format_time: Callable[[float], str], *, tags: str = "") -> str:
-    """Return a verdict in words. `tags`: the tags of the request, as text."""
+    """Return a verdict in words. `tags`: the request's tags, as text."""
     until = format_time(verdict.until) if verdict.until else ""
     place, because = _ordinal(verdict.place), f" ({verdict.reason})" if verdict.reason else ""
     text = {

@@ -63,10 +63,7 @@ class TargetTable(msgspec.Struct):
 
 
 class ProxiesTable(msgspec.Struct):
-    """The table `proxies`. Targets are read one by one, so that an error can name its target.
-
-    `sources` and `checks` are read elsewhere.
-    """
+    """The table `proxies`. Targets are read one by one, so that an error can name its target."""
 
     default: TargetTable = msgspec.field(default_factory=TargetTable)
     targets: Annotated[dict[str, Any], Meta(max_length=TARGETS_MAX)] = {}

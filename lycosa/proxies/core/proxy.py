@@ -1,7 +1,7 @@
 """A proxy: scheme, host, port and login. Two logins on one host and port are two proxies.
 
-The whole login is secret: providers often put sessions and tokens into the user name. A proxy therefore has a public
-`name` (the address, and a digest of the login) and a secret `url` to connect with.
+The whole login is secret: providers often put sessions and tokens into the user name. The public `name` has a digest of
+the login; the `url` to connect with is secret.
 
 `host:port` alone means an HTTP proxy. With `socks4a` and `socks5h` the proxy resolves host names, with `socks4` and
 `socks5` the client does.
@@ -45,7 +45,7 @@ COLONS = re.compile(
 """[scheme://]host:port:user:password, as providers print it, without percent-encoding."""
 
 REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
-"""An address in the place of the login. The login was then written first, where error messages would quote it."""
+"""An address in the place of the login. The login was then written first, where errors would quote it."""
 
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
@@ -63,8 +63,7 @@ SAFE = re.compile(r"(?:[A-Za-z0-9]+://)?[^:]*(?::\d{1,5}(?![^/?#:]))?")
 class Proxy:
     """A proxy. `tags` (`country=de`, `provider=acme`) and prices are not part of its identity.
 
-    `price_gb` (per GB) and `price_request` may be in any currency, if all proxies use the same one. Cheaper proxies are
-    used first.
+    `price_gb` and `price_request` may be in any currency, the same for all proxies. Cheaper proxies are used first.
     """
 
     scheme: str

@@ -101,7 +101,7 @@ def _prepared(value: object, node: inspect.Type, place: str, parsers: Parsers) -
 
 
 def _mistake(error: str, value: Any, node: Any, place: str, *, secret: bool) -> BadSetting:
-    """Turn a message of msgspec into our own, such as "Expected ... - at `$.rules[0].blame`"."""
+    """Turn a message of msgspec, such as "Expected ... - at `$.rules[0].blame`", into our own."""
     found = ERROR.fullmatch(error)
     path = found["path"] if found else ""
     for name, index in STEP.findall((path or "").partition("[...]")[0]):  # [...] is any key of a dict

@@ -6,8 +6,8 @@
     DIR/socket      the socket at which the running owner serves other processes
 
 A record is passed to the operating system before any caller gets a reply, so `kill -9` loses nothing that was
-confirmed. A process that is killed while it writes leaves an incomplete last record, which is ignored. Any other damage
-is an error. The files contain logins: only the user of this process may read them.
+confirmed. It may leave an incomplete last record, which is ignored. Any other damage is an error. The files contain
+logins: only the user of this process may read them.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class PoolFolder:
         except OSError as error:
             raise _storage_error(journal, error) from error
         try:
-            # From here on, the new journal is the one that is read.
+            # Replacing the image makes the new journal the one that is read.
             replace_file(self.path / IMAGE, head + image, sync=True, mode=0o600)
         except OSError as error:
             os.close(opened)

@@ -1,9 +1,9 @@
 """A pool of proxies in a folder. It outlives its processes, and the processes of one machine share it.
 
 The first process that opens the folder owns it (`folder`) and has the pool in memory. The others lease through its
-socket (`remote`). When the owner ends or is killed, another process takes over with its next call, and the calls in
-progress are repeated. The previous owner may have executed such a call although its answer was lost. After a repeated
-acquire, the first lease expires unused. A repeated release is refused like a late release.
+socket (`remote`). When the owner ends or is killed, another process takes over with its next call, and repeats calls
+whose answer was lost. If the previous owner had executed an acquire, that lease expires unused. A release that was
+already executed is refused like a late release.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class PoolStore:
     def _measure_set_back(self) -> float:
         """Return by how many seconds the clock was set back since the last change.
 
-        All leases and pauses would last longer by this time.
+        If `now` ignored this, all leases and pauses would last longer.
         """
         back_s = self._latest - self._clock()
         if back_s > SET_BACK_MIN_S:
@@ -199,7 +199,7 @@ class EmbeddedPool(PoolMethods):
                     self._remote = None
 
     async def join(self) -> ProxyPool:
-        """Return the pool in this process if it owns the folder, else a connection to the owner's pool. Raises
+        """Return the pool in this process if it owns the folder, else a connection to its owner. Raises
         `StateError`."""
         async with self._join_lock:
             if self._is_closed:

@@ -1,6 +1,6 @@
 """The server at the socket of a pool in a folder, for other processes.
 
-The leases of a disconnected client expire, as after a crash. A lease that could not be sent is released at once.
+The leases of a disconnected client expire. A lease that could not be sent is released at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lycosa.infra.rpc.server import RpcServer
 from lycosa.proxies.ports import ProxyPool
 
 VERSION = 3
-"""Version of the protocol, increased when a method or a transferred type changes. Owner and clients must agree."""
+"""Increased when a method or a transferred type changes. Owner and clients must agree."""
 
 LIMITS = RpcLimits(clients_max=1_000, calls_max=10_000, unread_max=64 << 20)
 """Most calls only wait for a proxy, so `calls_max` is high."""

@@ -36,7 +36,7 @@ class ClientOwner(Protocol):
 
 
 class ClientConnection(BufferedConnection):
-    """A client's connection. `deadline` (loop time) applies only while no request or tunnel runs as a task."""
+    """Reads from a client. `deadline` (loop time) applies only while no request or tunnel runs as a task."""
 
     def __init__(self, owner: ClientOwner) -> None:
         super().__init__()

@@ -44,10 +44,10 @@ class ClientTransport(Protocol):
         """Run a task, which must not raise, then call `on_task_done`. Only one task may run at a time."""
 
     def close(self) -> None:
-        """After all data is written."""
+        """Close after all data is written."""
 
     def abort(self) -> None:
-        """At once."""
+        """Close at once."""
 
     def open_tunnel(
         self,

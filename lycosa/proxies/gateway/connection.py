@@ -1,9 +1,8 @@
 """A TCP connection from a client or to a proxy. Received bytes go to a handler, or to another connection (a tunnel).
 
 All connections read into one shared buffer, because received bytes are written before the next connection reads. A
-tunnel therefore copies no bytes, and an idle tunnel needs no buffer. A side of a tunnel that cannot write all bytes at
-once keeps the buffer, and a new shared buffer replaces it. Each side keeps at most one buffer: reading from its peer
-pauses until all bytes are written.
+tunnel therefore copies no bytes, and an idle tunnel needs no buffer. A side that cannot write all bytes at once keeps
+the buffer, and a new one is shared. Reading from its peer then pauses, so each side keeps at most one buffer.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ class _SharedBuffer:
 
 
 class BufferedConnection(asyncio.BufferedProtocol):
-    """A TCP connection. `forward_to`: the other side of its tunnel; `forwarded`: the number of bytes sent to that
-    side."""
+    """A TCP connection. `forward_to`: the other side of its tunnel; `forwarded`: the number of bytes for that side."""
 
     transport: asyncio.Transport
 

@@ -55,8 +55,7 @@ async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead,
 
 
 def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, query: bytes) -> EndpointResponse:
-    """Return the last leases of the account (without accounts, of all clients) for a site, and why their proxies were
-    chosen."""
+    """Return why proxies were chosen for a site: the last leases of the account, or of all clients without accounts."""
     if not context.accounts and not _is_local(head):
         raise Forbidden("use the address of this machine, or localhost, in the URL")
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]

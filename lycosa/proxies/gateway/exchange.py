@@ -1,8 +1,8 @@
 """One plain HTTP request: sent through a proxy, retried through other proxies if needed, and its response passed on.
 
-A small request body is kept, so that it can be sent again. If the proxy fails before the request is sent (it is
-unreachable, or opens no tunnel), the request is retried, whatever its method. After a later failure it is retried only
-if its method is idempotent (RFC 9110 §9.2.2). It is never retried after the client has received a byte of a response.
+A small request body is kept, to be sent again. If the proxy fails before the request is sent (it is unreachable, or
+opens no tunnel), any request is retried. After a later failure, only an idempotent method is retried (RFC 9110 §9.2.2),
+and only while the client has not received a byte of a response.
 """
 
 from __future__ import annotations
@@ -112,14 +112,14 @@ class Exchange:
             self._upstream.pause()
 
     def fail(self, error: BadMessage) -> None:
-        """The request body is invalid."""
+        """End the exchange: the request body is invalid."""
         self._body_error = error
         self._fail(error)
 
     def handle_timeout(self) -> bool:
         """Return True if the client is to blame for the timeout. Otherwise fail the attempt: the proxy is to blame.
 
-        Before there is a connection to the proxy, other time limits apply.
+        Does nothing before there is a connection to the proxy: connecting and leasing have their own time limits.
         """
         if self._upstream is None:
             return False

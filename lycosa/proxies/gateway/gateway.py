@@ -81,8 +81,7 @@ class Gateway:
         self.on_fast_stop()
 
     async def stop(self) -> None:
-        """Wait for open requests and tunnels during the grace period, then close all connections and release the
-        leases."""
+        """Close all connections after the grace period for open requests and tunnels, and release the leases."""
         self.stopping = True
         loop = asyncio.get_running_loop()
         grace_end = loop.time() + self.context.limits.grace_s

@@ -1,7 +1,7 @@
 """The leases of a gateway: one for each request or tunnel, or one for all concurrent uses by a session.
 
 A lease is renewed while it is in use, and released with an outcome for each use. Reports of clients are outcomes, too.
-A bad report ends the lease and its tunnels at once, so the next request of the session gets another proxy. A bad report
+A bad report ends the lease and its tunnels at once: the next request of the session gets another proxy. A bad report
 after the end of the lease bans the proxy for the target.
 """
 
@@ -28,13 +28,13 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool
 
 ENDED_MAX = 10_000
 REPORT_WINDOW_S = 300.0
-"""Clients may report on an ended lease for so long. At most ENDED_MAX ended leases are remembered."""
+"""How long clients may report on an ended lease. At most ENDED_MAX ended leases are remembered."""
 
 LATE_BAN_S = 300.0
 """Duration of the ban after a late report that gives none."""
 
 OUTCOMES_MAX = 10_000
-"""Beyond it only bad outcomes of a lease are kept: a session that never pauses keeps its lease."""
+"""Beyond it only bad outcomes of a lease are kept. A session that never pauses never ends its lease."""
 
 RENEWALS = 3
 """A lease is renewed after 1 / RENEWALS of its duration."""

@@ -23,10 +23,9 @@ from lycosa.proxies.gateway.upstream import Dialer, IdleConnections
 
 @dataclass(frozen=True)
 class GatewayContext:
-    """What all clients of a gateway share. `target_of(host)` returns the target of a request whose user name has no
-    `site`.
+    """What all clients of a gateway share. `target_of(host)` returns the target if the user name has no `site`.
 
-    `rules_of(target)` returns the outcome rules of a target. `now` returns unix seconds, from the pool's clock.
+    `rules_of(target)` returns outcome rules. `now` returns unix seconds, from the pool's clock.
     """
 
     limits: Limits
@@ -53,12 +52,11 @@ class ProxyTask(Protocol):
         """Run the task with the leased proxy. Raises `FetchError`."""
 
     def can_repeat(self) -> bool:
-        """With another proxy."""
+        """Return whether another proxy may be tried."""
 
 
 class Route(NamedTuple):
-    """The route to a destination. `address`: the resolved address, or "". `pinned`: proxies get it instead of the
-    name."""
+    """The route to a destination. `address`: resolved, or "". `pinned`: proxies get the address instead of the name."""
 
     to: Destination
     address: str = ""

@@ -1,7 +1,7 @@
 """One tunnel: a connection to a host through a proxy, joined with the client's connection until both have ended.
 
-The gateway does not see the responses in a tunnel. If bytes came back, the proxy works; nothing is known about the
-site. If the client sent bytes and none came back, the outcome is a miss. The client must report all other outcomes.
+The gateway does not see the responses. If bytes came back, the proxy works; nothing is known about the site. If the
+client sent bytes and none came back, the outcome is a miss. All other outcomes must be reported by the client.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Tunnel:
         self.finish()
 
     def count_traffic(self) -> bool:
-        """Return whether there was any since the last call."""
+        """Count the bytes since the last call. Return whether there were any."""
         if self._upstream is None:
             return False
         now = (self._client.forwarded, self._upstream.forwarded)

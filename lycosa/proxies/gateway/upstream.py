@@ -17,7 +17,7 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.connection import BufferedConnection
 
 UpstreamKey = tuple[str, str]
-"""The key of a proxy, and the host and port of its tunnel; "" if it takes requests for any host."""
+"""The key of a proxy, and the host and port of its tunnel; "" without a tunnel."""
 
 FLUSH_TIMEOUT_S = 10.0
 """Time for a proxy to read the last bytes of a tunnel."""

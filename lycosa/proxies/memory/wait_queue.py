@@ -26,7 +26,7 @@ class Waiter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether this caller accepts any single proxy. If it gets none, no later caller can get a proxy either."""
+        """Whether this caller accepts any single proxy. If it gets none, no later caller can get one."""
         return self.count == 1 and not (self.request.tags or self.request.session or self.request.avoid)
 
     def grants(self) -> list[Grant]:
@@ -78,7 +78,7 @@ class WaitQueue:
                 continue
             left.append(waiter)
             at = answer.at if at is None else min(at, answer.at or at)
-            if waiter.is_plain:  # so none is free for the callers behind it
+            if waiter.is_plain:  # no proxy is free for the callers behind this one
                 break
         self._waiting.extendleft(reversed(left))
         if self._waiting and at is not None:

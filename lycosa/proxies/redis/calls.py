@@ -1,7 +1,7 @@
 """Calls to the two scripts of a pool on Redis.
 
-Calls for one target are batched: calls made during a round trip are sent together in the next one. A busy process
-therefore makes few round trips, and the script reads and writes the state of the target once for many calls.
+Calls for one target that are made during a round trip are sent together in the next one. A busy process therefore makes
+few round trips, and the script reads and writes the state of the target once for many calls.
 """
 
 from __future__ import annotations

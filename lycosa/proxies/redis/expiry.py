@@ -1,10 +1,9 @@
-"""Removes proxies from a pool on Redis: those that a user names, even leased ones, or unleased ones that have been dead
-for long.
+"""Removes proxies from a pool on Redis: those that a user names, or unleased ones that have been dead for long.
 
 Leases are stored with the targets. On a cluster the targets and the pool may be on different servers, so no atomic step
 can check both. First each target, in one atomic step, forgets the dead proxies that it has not leased. It cannot lease
-them again, because a refill skips dead proxies. Then the pool, in one atomic step, forgets the proxies that are still
-dead. If a check revives a proxy between the two steps, it stays in the pool, and later refills add it to targets again.
+them again, because a refill skips dead proxies. Then the pool, in one atomic step, forgets those that are still dead. A
+proxy that a check revives between the steps stays in the pool, and later refills add it to targets again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from lycosa.proxies.redis.calls import PoolCalls
 from lycosa.proxies.redis.target_script import TargetScript
 
 SCAN_START = SCAN_END = "0"
-"""Cursors."""
+"""The first and the last cursor of a scan."""
 
 PROXIES_PER_CALL = 500
 

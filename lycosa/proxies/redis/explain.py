@@ -1,7 +1,7 @@
 """Explains why a pool on Redis would or would not lease a proxy, from the state that the scripts return.
 
-A target on Redis is refilled when a request finds no free proxy, and in the background after a lease, if more proxies
-may join.
+A target on Redis is refilled when a request finds no free proxy. If more proxies may join, it is also refilled in the
+background after a lease.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reports the outcomes of one process to the pool script, in batches.
 
-The pool script stores only what concerns a proxy on all targets: latency and failed connections.
+The script stores only what concerns a proxy on all targets: latency and failed connections.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ FLUSH_S = 0.2
 """Seconds between two reports. An outcome that blames the proxy is sent at once."""
 
 PROXIES_MAX = 10_000
-"""With unsent outcomes. Outcomes of further proxies are dropped."""
+"""Proxies with unsent outcomes. Outcomes of further proxies are dropped."""
 
 OUTCOMES_MAX = 16
-"""For each proxy, two groups of outcomes are sent, each with at most OUTCOMES_MAX: the latest outcomes, and the latest
-earlier ones with a latency. Only the first request of a connection has a latency, and many requests may follow it."""
+"""Two groups of outcomes are sent for each proxy, each of at most this size: the latest outcomes, and the latest
+earlier ones with a latency. Only the first request of a connection has a latency."""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
 """Unsent outcomes of a proxy, beyond which those in neither group are dropped."""

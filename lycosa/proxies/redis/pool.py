@@ -1,7 +1,7 @@
 """A pool of proxies on Redis, shared by many processes. Each acquire and each release is one call of a script.
 
-A call whose answer was lost is repeated, although the server may have executed it. After a repeated acquire, the first
-lease expires unused. A repeated release gets the same answer as a release that came too late.
+A call whose answer was lost is repeated. If the server had executed an acquire, that lease expires unused. A release
+that was already executed gets the same answer as one that came too late.
 """
 
 from __future__ import annotations

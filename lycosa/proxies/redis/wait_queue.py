@@ -1,5 +1,4 @@
-"""Queues the callers of one process that wait for a proxy of a target on Redis. One call to the server serves many
-callers, in order."""
+"""Queues the callers of one process that wait for a proxy on Redis. One call to the server serves many, in order."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ NEVER = float("inf")
 class RedisWaiter(Waiter):
     """A waiting caller. Times are loop times.
 
-    It waits for a proxy until `wait_until`, but the server is asked at least once, even later. At `give_up_at` it gives
-    up even if the server has not answered.
+    It waits for a proxy until `wait_until`; the server is asked at least once. At `give_up_at` it gives up even if the
+    server has not answered.
     """
 
     wait_until: float
@@ -40,8 +39,8 @@ class RedisWaiter(Waiter):
 
     @property
     def is_plain(self) -> bool:
-        """Whether this caller accepts any single proxy with the queue's tags. If not even it gets a proxy, no later
-        caller can."""
+        """Whether this caller accepts any single proxy with the queue's tags. If it gets none, no later caller can get
+        one."""
         return self.count == 1 and not self.request.avoid
 
     def fail(self, error: Exception) -> None:

@@ -6,7 +6,7 @@
 
 Addresses are compared in canonical form: IPv6 in any spelling, IPv4 mapped into IPv6, with the quotes, brackets and
 ports of Forwarded (RFC 7239 §6). Of IPv6 addresses only the /64 is compared, because machines change their addresses
-within that network (RFC 8981).
+within it (RFC 8981).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Anonymity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """A request as a judge saw it: the address it came from, and its headers, names in lower case."""
+    """A request as a judge saw it. `address`: where it came from. `fields`: headers, names in lower case."""
 
     address: str
     fields: tuple[tuple[str, str], ...] = ()
@@ -76,7 +76,7 @@ def canonical_ip(text: str) -> str:
 
 
 def network_of(text: str) -> IPv4Address | IPv6Network | None:
-    """Return the part of an address that identifies its owner; None if the address is invalid."""
+    """Return what identifies the owner of an address; None if it is invalid."""
     address = _parse_ip(text)
     if isinstance(address, IPv6Address):
         return IPv6Network((int(address), IPV6_NETWORK_BITS), strict=False)
@@ -84,7 +84,7 @@ def network_of(text: str) -> IPv4Address | IPv6Network | None:
 
 
 def addresses_in(values: Iterable[str]) -> Iterator[str]:
-    """Yield everything that looks like an IP address, in canonical form."""
+    """Yield all IP addresses in canonical form."""
     for value in values:
         for found in ADDRESSES.findall(value[:VALUE_MAX]):
             for text in _candidates(found):

@@ -1,8 +1,8 @@
 """Settings of proxy checks (`[proxies.checks]`), the findings of a check, and the outcomes for the pool.
 
 A proxy that cannot be reached, or cannot reach a judge, cools down as after a failed request. A proxy that alters pages
-or is less anonymous than required is dead at once. If a site does not work through a proxy, the proxy is banned for
-that site only, until the next check.
+or is less anonymous than required is dead at once. A proxy that does not serve a site is banned for that site only,
+until the next check.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ UNFIT = "not fit"
 
 @dataclass(frozen=True, slots=True)
 class TargetPage:
-    """A page that shows whether a proxy serves a target: it has one of `statuses`, all texts of `contains`, none of
-    `lacks`."""
+    """A page that shows whether a proxy serves a target.
+
+    It must have one of `statuses`, and contain all texts of `contains` and none of `lacks`.
+    """
 
     target: Annotated[str, Meta(min_length=1, max_length=255)]
     url: Text
@@ -58,8 +60,7 @@ class TargetPage:
 
 
 class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "timeout", "dead_kept_s": "dead_kept"}):
-    """How to check proxies. `own_addresses`: our addresses, besides the one that judges see. `may_alter`: permitted
-    changes.
+    """How to check proxies. `own_addresses`: further addresses of ours. `may_alter`: permitted changes.
 
     A proxy that has been dead for `dead_kept_s` is forgotten (0: never). `other_kinds`: whether to try other schemes if
     a proxy does not answer to its own.
@@ -82,9 +83,9 @@ class Finding:
     """The result of a check of one proxy.
 
     `protocols`: what the proxy forwards, "http" and "https" (by CONNECT, or through SOCKS); if nothing, `problem` says
-    why. `kinds`: the other schemes that it answers to, if they were tried. `changes`: as in `tampering`. `latency_s`:
-    time to connect to the proxy and, if it forwards HTTPS, through it to the judge. `exit_ip`: "" if it changes.
-    `sites`: the problem of each target; "" for none.
+    why. `kinds`: other schemes that it answers to. `changes`: as in `tampering`. `latency_s`: time to connect to the
+    proxy and, if it forwards HTTPS, through it to the judge. `exit_ip`: "" if it changes. `sites`: the problem of each
+    target, or "".
     """
 
     proxy: Proxy

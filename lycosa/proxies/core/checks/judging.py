@@ -4,11 +4,10 @@
     GET /page/NONCE/TAG   an HTML page that both sides derive from the key and nonce    to check that it is unchanged
 
 Judge and client share a key. TAG proves that the client has the key; the judge answers no other clients. The signature
-(HMAC, RFC 2104) proves that the judge wrote the answer for this nonce. Each request has a new random nonce, so an old
-answer cannot be replayed.
+(HMAC, RFC 2104) proves that the judge wrote the answer. A new random nonce for each request prevents replays.
 
-The address of a judge is one string: judge://KEY@HOST:PORT/?tls=PORT&pin=PIN. The pin is the SHA-256 of the public key
-of its certificate, in base64url: no certificate authority is trusted.
+The address of a judge is judge://KEY@HOST:PORT/?tls=PORT&pin=PIN. The pin is the SHA-256 of the public key of its
+certificate, in base64url: no certificate authority is trusted.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ANSWER_MAX = 64_000
 
 FIELDS_MAX = 100
 VALUE_MAX = 2_000
-"""Limits for an answer: headers, and characters of each value."""
+"""Maximum number of headers in an answer, and of characters of each value."""
 
 WRITE = "write judge://KEY@HOST:PORT/?tls=PORT&pin=PIN, as `lycosa proxies judge` prints it"
 

@@ -1,5 +1,8 @@
 """A schedule of many items. An item is due again after an interval if it succeeded, or after a pause if it failed. The
-pause grows with each failure in a row. Both are random, so that items drift apart (`pool.backoff`)."""
+pause grows with each failure in a row.
+
+Intervals and pauses are random, so that items drift apart (`pool.backoff`).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class ScheduledItem:
 class Schedule:
     """Items by name. `retry_s`: the maximum pause after a first failure; `retry_max_s`: after any failure.
 
-    A running item is not due until it is finished.
+    A running item is not due.
     """
 
     def __init__(self, retry_s: float, retry_max_s: float) -> None:

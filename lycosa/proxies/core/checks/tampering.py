@@ -1,8 +1,7 @@
 """What a proxy has changed: the page, the certificate, headers of the request or of the response.
 
 Headers that proxies may add (Via, Age, X-Cache, ...) or drop (hop-by-hop headers, RFC 9110 §7.6) do not count. The same
-change always has the same text, so that changes can be counted: "page", "certificate", "request adds cookie", "answer
-adds set-cookie", ...
+change always has the same text, so that changes can be counted: "page", "request adds cookie", ...
 """
 
 from __future__ import annotations

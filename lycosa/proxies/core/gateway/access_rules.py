@@ -1,6 +1,6 @@
 """The destinations to which clients of the gateway may connect: allowed ports, no private addresses.
 
-An upstream proxy resolves names itself, and may get other addresses than the gateway: hence `NamePolicy`.
+A proxy resolves names itself, and may get other addresses than the gateway: hence `NamePolicy`.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ SWEEP_S = 1.0
 """Interval at which timeouts are checked, which is also their precision."""
 
 LINGER_S = 2.0
-"""Time for the client to read the response on a connection that we close. Further bytes from the client are
-discarded."""
+"""Time for the client to read the response on a connection that we close. Bytes from the client are discarded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Login(NamedTuple):
 
 
 def read_methods(data: bytes) -> tuple[bytes, int] | None:
-    """Read the greeting: the authentication methods that the client supports."""
+    """Read the authentication methods that the client supports."""
     if len(data) < 2 or len(data) < 2 + data[1]:
         return None
     return bytes(data[2 : 2 + data[1]]), 2 + data[1]
@@ -65,7 +65,7 @@ def read_request(data: bytes) -> tuple[tuple[int, Destination], int] | None:
         return None
     address, port = bytes(data[start:end]), int.from_bytes(data[end : end + 2])
     if kind == IPV4:
-        address = str(IPv4Address(address)).encode()  # one parser, for text, checks all destinations
+        address = str(IPv4Address(address)).encode()  # as text: one parser checks all destinations
     elif kind == IPV6:
         address = f"[{IPv6Address(address)}]".encode()
     return (data[1], parse_authority(address + b":%d" % port)), end + 2

@@ -60,10 +60,10 @@ class GatewayUser:
 
 
 def parse_username(text: str, accounts: Collection[str] | None = None) -> GatewayUser:
-    """Parse a user name. Raises `Forbidden` (407) with a message that says what to write instead.
+    """Parse a user name. Raises `Forbidden` (407).
 
-    The account is the longest name in `accounts` that the text starts with. If `accounts` is None, the account is the
-    text up to the first single dash.
+    The account is the longest name in `accounts` that the text starts with; without `accounts`, the text up to the
+    first single dash.
     """
     if len(text) > USERNAME_MAX or not text.isprintable():
         raise Forbidden(

@@ -9,8 +9,8 @@
     PROXY     no connection to the proxy, 407                         the proxy cools down everywhere
     UNFIT     a check found that it alters pages or reveals us        the proxy is dead until a check finds it working
 
-A page that fails behind a proxy counts only as a miss: a site that is slow, down, or has a bad certificate must not
-make its proxies unusable for other sites. After a few misses in a row, the proxy is banned for this site only.
+A failure behind a proxy is only a miss: a site that is slow, down, or has a bad certificate must not make its proxies
+unusable for other sites. After a few misses in a row, the proxy is banned for this site.
 
 `OutcomeRule` is for sites that use a status in an unusual way, such as 200 for a block page. The first rule that
 matches a response decides.
@@ -60,7 +60,7 @@ CAPTCHAS = (
     b"captcha-delivery.com", b"px-captcha", b"_incapsula_resource", b"awswafcaptcha", b"arkoselabs.com",
     b"geo.captcha", b"/sorry/index",
 )  # fmt: skip
-"""Parts of common challenge pages, in lower case. Ordinary forms have them too, so they count only with
+"""Parts of common challenge pages, in lower case. Ordinary forms have them too: they count only with
 CHALLENGE_STATUSES."""
 
 CHALLENGE_STATUSES = frozenset({401, 403, 405, 429, 503})
@@ -81,8 +81,8 @@ class Blame(StrEnum):
 class Outcome:
     """The result of one use of a proxy.
 
-    `reason`: a short text, always the same for the same cause. `rest_s`: the Retry-After in seconds. `latency_s`: the
-    seconds of the TCP and TLS handshakes, without the transfer.
+    `reason`: always the same for the same cause. `rest_s`: the Retry-After in seconds. `latency_s`: the seconds of the
+    TCP and TLS handshakes, without the transfer.
     """
 
     blame: Blame = Blame.NONE

@@ -42,7 +42,7 @@ class ClientReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_report(body: bytes) -> ClientReport:
-    """Decode a report. Raises `BadMessage` with a message that says what to write instead."""
+    """Decode a report. Raises `BadMessage`."""
     try:
         report = msgspec.json.decode(body, type=ClientReport)
     except msgspec.DecodeError as error:

@@ -1,6 +1,6 @@
 """The duration of a cool-down: exponential with full jitter, so proxies that failed together do not return together.
 
-(Exponential Backoff And Jitter, M. Brooker 2015: the wait is drawn from zero to the whole interval.)
+(Exponential Backoff And Jitter, M. Brooker 2015.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The latest leases of each target, in the memory of one process: which proxy was chosen and why, or why none was."""
+"""The latest leases of each target, for one process: which proxy was chosen and why, or why none was."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ WAIT_SHOWN_S = 0.05
 
 @dataclass(slots=True)
 class LeaseChoice:
-    """A lease, or a request that got none. `proxy`: the name of the proxy, "" for none.
+    """A lease, or a request that got none. `proxy`: its name, or "".
 
-    `drawn_from`, `rebound`: as in `ProxyLease`. `refusal`: why there was no lease. `result`: how the lease ended, ""
-    before its release.
+    `drawn_from`, `rebound`: as in `ProxyLease`. `refusal`: why there was no lease. `result`: "" before the release.
     """
 
     at: float

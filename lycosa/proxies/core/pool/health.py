@@ -14,14 +14,13 @@ UNKNOWN_LATENCY_S = 0.5
 
 DOWN_S = 10.0
 DOWN_MAX_S = 3600.0
-"""The maximum cool-down after a failed connection starts at DOWN_S. It doubles with each failure in a row, up to
-DOWN_MAX_S."""
+"""Maximum cool-down after a first failed connection, and after many in a row: it doubles with each failure."""
 
 DOWNS_MAX = 5
 """After this number of failures in a row a proxy is dead, until a check revives it.
 
-If no proxy was reached since the previous failure, our own network is probably down. The count then stops at DOWNS_MAX
-- 1. Otherwise an outage of our network would mark all proxies as dead, for good if there are no checks."""
+If no proxy was reached since the previous failure, our own network is probably down. The count then stays below
+DOWNS_MAX. Otherwise an outage of our network would mark all proxies as dead, for good if there are no checks."""
 
 UNCHECKED = "not checked yet"
 """The reason why a new proxy is dead if it must be checked before use."""

@@ -40,7 +40,7 @@ class SessionEntry(NamedTuple):
 class LeaseTable:
     """Leases by token. A token is the time in microseconds, or the last token plus one if that is greater.
 
-    Tokens are never used twice, even after leases were lost in a crash: a late release never ends a newer lease.
+    Tokens are never used twice, even after a crash: a late release never ends a newer lease.
     """
 
     def __init__(self, first_token: int = 0) -> None:
@@ -61,7 +61,7 @@ class LeaseTable:
             self._add(entry)
 
     def start(self, key: str, deadline: float, session: str, now: float) -> int:
-        """Return the token."""
+        """Start a lease and return its token."""
         self.token = max(self.token + 1, int(now * TOKENS_PER_S))
         self._add(LeaseEntry(self.token, key, deadline, session))
         return self.token

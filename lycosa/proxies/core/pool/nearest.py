@@ -1,6 +1,7 @@
 """Keeps the proxies of the global pool sorted by latency, which changes often.
 
-A change of one sorted list moves half of its entries on average, too slow with a million proxies: hence the chunks.
+Each change of a sorted list moves half of its entries on average. With a million proxies this is slow, so the list is
+split into chunks.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ member back by its cost. In the long run a proxy that is worth twice as much is 
 starved. A new member, or one whose cool-down has ended, starts at the virtual time (the highest rank leased so far).
 Starting at zero, it would take all the load until it had caught up.
 
-The proxy to lease is drawn at random from the front of the order, which varies the order of use. The front is the first
-quarter of the ready members, but at least one and at most DRAW_MAX members.
+To vary the order, the proxy to lease is drawn at random from the front: the first quarter of the ready members, at
+least one and at most DRAW_MAX.
 
-A proxy on trial whose uses have all failed comes after all other proxies of its tier: it is tried again only when no
-better proxy is free. Cheaper tiers come first: a dearer tier is used only when no cheaper proxy is usable.
+A proxy on trial whose uses have all failed comes last in its tier: it is tried again only when no better proxy is free.
+A dearer tier is used only when no cheaper proxy is usable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAST = 1e12
 """Added to the rank of a member that comes after all others. It exceeds any rank."""
 
 WAITING_FACTOR = 4
-"""The heap is rebuilt when it has more entries per member. Removed members leave stale entries there."""
+"""The heap is rebuilt when it has more than this many entries per member. Removed members leave stale entries there."""
 
 Members = Mapping[str, ProxyTargetState]
 

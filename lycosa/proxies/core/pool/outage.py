@@ -1,13 +1,10 @@
 """How long to wait for a proxy, and when a crawl must end because no proxy works. Times in unix seconds.
 
-`WaitQueueStats` says for each target how long to wait. If proxies were leased recently, a proxy will be free soon: a
-request waits and keeps its slot in the crawl. Otherwise the request retries from time to time, and other targets use
-the slot. At most as many requests wait as the target gets leases in QUEUE_S: targets with free proxies make better use
-of the other slots.
+If a target got leases recently, a proxy will be free soon: a request waits and keeps its slot in the crawl. Otherwise
+it retries from time to time, and other targets use the slot. `WaitQueueStats` decides this, and how many may wait.
 
 `Outage` measures how long no working proxy has been available for any target. An outage is reported once; if it lasts
-too long, the crawl ends. A lease does not end an outage, because the leased proxy may be dead too. Only a response
-through a proxy does.
+too long, the crawl ends. Only a response through a proxy ends an outage: a leased proxy may be dead too.
 """
 
 from __future__ import annotations
@@ -27,13 +24,13 @@ RECENT_WAIT_S = 10.0
 """Seconds to wait for a proxy if the last lease of the target is at most this many seconds old."""
 
 IDLE_WAIT_S = 1.0
-"""Seconds to wait otherwise."""
+"""Seconds to wait if that lease is older."""
 
 QUEUE_S = 0.1
 """At most as many requests wait for a target as it gets leases in this time. Further ones retry after half of it."""
 
 QUEUE_MIN = 8
-"""So many may always wait for one target, because a pool on a server takes a while to respond."""
+"""This many may always wait for one target, because a pool on a server takes a while to respond."""
 
 RATE_S = 1.0
 """The window in which the leases of a target are counted."""
@@ -123,7 +120,7 @@ class OutageStatus(NamedTuple):
 class Outage:
     """The outage of all targets, if there is one. `max_s`: its maximum duration in seconds; None: unlimited.
 
-    `since`: when the first request that got no proxy began to wait, 0 for none. `worked_at`: when a proxy last worked.
+    `since`: when the first request without a proxy began to wait, 0 for none. `worked_at`: when a proxy last worked.
     """
 
     max_s: float | None

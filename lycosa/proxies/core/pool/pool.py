@@ -1,7 +1,6 @@
 """The proxy pool: a global pool of all proxies, sorted by latency, from which the pool of each target is filled.
 
-A proxy may be leased for many targets at once. The results of one target do not affect other targets, with one
-exception: whether the proxy can be reached at all.
+A proxy may be leased for many targets at once. Only whether it can be reached matters to all of them.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts
 from lycosa.proxies.core.proxy import Proxy
 
 TARGETS_MAX = 10_000
-"""Beyond this number a new target replaces the least recently used target without leases. If all have leases, it is
-added nevertheless."""
+"""Beyond it a new target replaces the least recently used one without leases, if there is any."""
 
 PROXIES_MAX = 1_000_000
 FORGOTTEN_MAX = 500
@@ -49,7 +47,7 @@ class GlobalPool:
     `journal` is called with a packed record of each change, before the caller gets the result. If it raises, the pool
     has changed nevertheless: the whole pool must be stored before further records are written.
 
-    `token`: the highest lease token of all forgotten targets. `reached_at`: when any proxy was last reached.
+    `token`: the highest of all forgotten targets. `reached_at`: when any proxy was last reached.
     """
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
@@ -64,8 +62,10 @@ class GlobalPool:
         self._prices: list[tuple[float, float]] = []
 
     def add(self, proxies: Iterable[Proxy], now: float, *, unchecked: bool = False) -> int:
-        """Add proxies, or update tags and prices. Return how many are new. With `unchecked`, new ones are dead until a
-        check."""
+        """Add proxies, or update tags and prices. Return how many are new.
+
+        With `unchecked`, new proxies are dead until a check succeeds.
+        """
         if self.journal is None:
             return self._add(proxies, now, unchecked=unchecked)
         added = 0
@@ -284,7 +284,7 @@ class GlobalPool:
             self._log(journal.FillRecord(now, name, sorted(request.kind), joined[start : start + RECORD_MAX]))
 
     def _joined(self, target: str, key: str, now: float) -> TargetPool:
-        """Return the pool of a target, of which the proxy becomes a member."""
+        """Make a proxy a member of a target. Return the target's pool."""
         pool = self.target(target, now)
         if key not in pool.members:
             pool.learn(key, self.facts(key), now)

@@ -2,12 +2,12 @@
 
 Normally the proxies of a target are used as fast as requests arrive, one lease at a time, and the guard measures how
 fast each was used recently. When a proxy is lost (a ban, no connection), that rate becomes the limit of the others: the
-whole target slows down by the share of the lost proxy. While more proxies are lost, the limit does not change. The
-target may be slower by then, but only because requests wait for proxies that do not respond. This slowness says nothing
-about the rate that the site accepts. A proxy that never worked for this target had no load, so its loss sets no limit.
+target slows down by the share of the lost proxy. Further losses do not change the limit. The target may be slower by
+then, but only because requests wait for proxies that do not respond. A proxy that never worked for this target had no
+load, so its loss sets no limit.
 
 After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the minimum interval is
-halved every FADE_S, until it has no effect.
+halved every FADE_S.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dataclasses import dataclass
 
 BAN_HOLD_S = 600.0
 DOWN_HOLD_S = 60.0
-"""Shorter than BAN_HOLD_S: a proxy that cannot be reached says nothing about the tolerance of the site."""
+"""Shorter: a proxy that cannot be reached says nothing about the tolerance of the site."""
 
 FADE_S = 60.0
 WINDOW_S, WINDOW_MIN = 2.0, 16
-"""Minimum duration of a measurement in seconds, and its minimum number of leases. A shorter burst shows no rate."""
+"""Minimum seconds and leases of a measurement. A shorter burst shows no rate."""
 
 SLOWDOWN = 1.05
-"""Maximum factor by which the measured interval grows per window: a single slow window must not hide the rate."""
+"""Maximum growth of the measured interval per window: a single slow window must not hide the rate."""
 
 INTERVAL_MAX_S = 5.0
-"""Maximum interval that the guard sets: a crawl that started slowly must be able to speed up."""
+"""A limit for the guard: a crawl that started slowly must be able to speed up."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,6 @@
 """The pool of one target: grants leases with a token, ends them with their outcomes, lets proxies cool down.
 
-This is the reference for all back ends: tests compare their results with it. Time and randomness are arguments: `now`
-in unix seconds, `draw` from 0 to 1.
+This is the reference for all back ends: tests compare their results with it. `now`: unix seconds; `draw`: from 0 to 1.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Wait(NamedTuple):
 class TargetPool:
     """The pool of one target. `leaked` counts the leases not released in time, `stale` the releases that came too late.
 
-    `filled`: the kinds of requests for which no further proxies of the global pool need to join.
+    `filled`: the kinds of requests for which no further proxies need to join.
     """
 
     def __init__(self, policy: TargetPolicy, first_token: int = 0) -> None:
@@ -89,7 +88,7 @@ class TargetPool:
         self._exits: dict[str, set[str]] = {}
 
     def learn(self, key: str, facts: ProxyFacts, now: float) -> None:
-        """Update what holds for all targets. A new proxy joins this target."""
+        """Update the facts about a proxy that hold for all targets. A new proxy becomes a member."""
         member = self.members.get(key)
         lost, exit_before = False, "" if member is None else member.facts.exit_ip
         if member is None:
@@ -363,8 +362,8 @@ def _choose(
 ) -> tuple[list[ProxyTargetState], int]:
     """Return one ready member for each draw, or none at all, and the number of members that each was drawn from.
 
-    The members belong to the cheapest tier with usable proxies. If this tier has fewer usable proxies than needed, its
-    ready ones are chosen, and the next tier supplies the others.
+    The cheapest tier with usable proxies comes first. If it has fewer than needed, its ready ones are chosen, and the
+    next tier supplies the others.
     """
     accepts = request.fits if request.avoid else request.has_tags
     fits = accepts if request.tags or request.avoid else None

@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 DECAY = 0.95
-"""Each new response multiplies the weight of older ones by this, so about 20 responses determine the success rate."""
+"""Each response multiplies the weight of older ones by this: about 20 responses determine the success rate."""
 
 LATENCY_REFERENCE_S = 1.0
-"""A proxy with this latency is worth half as much as a proxy with zero latency."""
+"""With this latency, a proxy is worth half as much as without latency."""
 
 WORTH_MIN = 0.02
-"""Minimum worth of a proxy: even the worst proxy is tried now and then, because it may have improved."""
+"""Even the worst proxy is tried now and then: it may have improved."""
 
 SMOOTHING = 0.2
 SAME_EXIT = ", at the same exit"
-"""Appended to the reason of a cool-down that was caused by another proxy at the same exit address."""
+"""Appended to the reason of a cool-down that another proxy at the same exit address caused."""
 
 
 class ProxyState(StrEnum):
@@ -61,10 +61,9 @@ class ProxyFacts:
 class ProxyTargetState:
     """A proxy as a member of the pool of a target. Times in unix seconds.
 
-    `rank`: its position in the order of use (`UseOrder`). `paced_until`: no lease before this time, because of the
-    target's delay. `half_open`: it cools down until `rests_until`, or has not yet worked again since then. `bans`,
-    `misses`: the number of bans and of misses in a row. `queued`: whether it is in the order of ready proxies.
-    `waiting`: whether it is among those that become ready at their `eligible_at`.
+    `rank`: its position in the order of use. `paced_until`: no lease before this time, because of the target's delay.
+    `half_open`: it cools down until `rests_until`, or has not yet worked again since then. `bans`, `misses`: in a row.
+    `queued`: it is in the order of ready proxies. `waiting`: it becomes ready at its `eligible_at`.
     """
 
     key: str
@@ -119,7 +118,7 @@ class ProxyTargetState:
         return self.half_open and 0 < self.bad >= self.uses
 
     def cool_down(self, until: float) -> bool:
-        """Allow no lease until this time, and then one at a time until the proxy works. Return whether it was usable
+        """Allow no lease until this time, then one at a time until the proxy works. Return whether it was usable
         before."""
         was_usable = self.usable
         self.half_open = True
@@ -144,10 +143,10 @@ class ProxyTargetState:
         return 1 / max(WORTH_MIN, success * success * nearness)
 
     def count_response(self, success: bool | None) -> None:
-        """Count a response, and reduce the weight of older responses.
+        """Count a response, and reduce the weight of older ones.
 
-        `success` is None if the response says nothing about the site, such as the end of a tunnel. It still shows that
-        the proxy passed data on, so older failures lose weight.
+        `success` is None if the response says nothing about the site, such as the end of a tunnel. The proxy passed
+        data on, so older failures lose weight.
         """
         self.failures = self.failures * DECAY + (success is False)
         if success is None:
@@ -162,9 +161,9 @@ class ProxyTargetState:
 
 
 def cool_down_like(member: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
-    """Cool a proxy down like the banned proxies in `others`, which have the same exit address.
+    """Cool a proxy down as long as the banned proxies in `others`, which share its exit address.
 
-    The cool-down ends with the latest of theirs. Return whether the proxy was usable before.
+    Return whether the proxy was usable before.
     """
     banned = [other for other in others if other is not member and other.bans and other.rests_until > now]
     if not banned:

@@ -1,8 +1,8 @@
 """The entries of an array in a JSON text, one at a time, each with its line.
 
 A hostile text must not fill the memory: 64 MB of `[[],[],[],` become 2 GB when decoded at once. The text is therefore
-first validated, without building values. Then the array is located; everything before it is skipped without decoding.
-Each entry is decoded when it is needed.
+first validated, without building values. Everything before the array is skipped without decoding, and each entry is
+decoded when it is needed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ArrayEntry(NamedTuple):
 
 
 def read_array(text: str, path: Sequence[Step] | None = None, where: str = "") -> Iterator[ArrayEntry]:
-    """Return an iterator over the entries of the array at a path.
+    """Iterate over the entries of the array at a path.
 
     Without a path the array is the whole text, or an array near its top (NEAR). `where` is the path in messages. Raises
     `BadProxy`: at once if the text is not JSON or has no such array, during the iteration if an entry is too long.
@@ -141,7 +141,7 @@ class _Scanner:
 
 
 def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
-    """Yield the entries of the array that starts at `at`. Each is decoded from a window, which limits its length."""
+    """Each entry is decoded from a window, which limits its length."""
     line, counted = 1, 0
     start, window = 0, ""
     at = _skip_blanks(text, at + 1)

@@ -1,8 +1,8 @@
-"""The ledger of sources: which source lists which proxy, and when a proxy that is no longer listed must be removed.
+"""Records which source lists which proxy, and when a proxy that is no longer listed must be removed.
 
 A source that fails changes nothing. The grace period of a proxy (`keep_s`) starts with the first complete list that
 lacks it. At its end the proxy is removed, unless another source lists it or its grace period at another source still
-runs. Proxies added by hand are not in the ledger, and stay.
+runs. Proxies added by hand are not recorded, and stay.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lycosa.proxies.core.proxy import Proxy
 class _SourceEntry:
     """The proxies of one source by key. `missing`: when a proxy was first missing from the list, by key.
 
-    The other fields are sets of keys. `recalled`: listed in an earlier run; emptied by the first complete list of this
-    run. `not_added`: to be added to the pool with the next list. `forgotten`: forgotten by the pool as dead.
+    `recalled`: keys listed in an earlier run, until the first complete list of this run. `not_added`: keys to be added
+    to the pool with the next list. `forgotten`: keys that the pool has forgotten as dead.
     """
 
     proxies: dict[str, Proxy] = field(default_factory=dict)
@@ -65,8 +65,7 @@ class Ledger:
     def update(self, name: str, proxies: Iterable[Proxy], now: float, *, complete: bool = True) -> list[Proxy]:
         """Record the list of a source. Return the proxies to add to the pool: new, or with new tags or prices.
 
-        A list is not `complete` if a part of it could not be read. The proxies that it lacks then do not count as
-        missing.
+        A list is not `complete` if a part of it could not be read. Proxies that it lacks then do not count as missing.
         """
         source, listed = self._sources[name], {each.key: each for each in proxies}
         before = source.proxies

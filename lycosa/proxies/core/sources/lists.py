@@ -5,9 +5,9 @@
     socks5h://ann:secret@proxy.example:1080   country=de provider=acme price_gb=4.5
     http://user-{session}:secret@gate.example:8000   sessions=50 rotating=no
 
-`key=value` after the address is a tag, unless the key is a price or `sessions`. `sessions=N` turns the line into N
-proxies, with s1 to sN in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds
-such an array. Objects may use providers' usual names for host, port, login, scheme and country.
+`key=value` is a tag, unless the key is a price or `sessions`. `sessions=N` turns the line into N proxies, with s1 to sN
+in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds such an array. Objects may
+use providers' usual names for host, port, login, scheme and country.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
 
 
 def _complete(address: str, found: Mapping[str, str], scheme: str) -> str:
-    """Add a missing scheme or login from the JSON object of an address."""
+    """Add a scheme or login from the JSON object (`found`) to an address that lacks one."""
     kind, _, place = address.rpartition("://")
     has_login = "@" in place or COLONS.fullmatch(place)
     login = "" if has_login else Proxy("", "", 0, found["user"], found["password"]).login
@@ -174,7 +174,7 @@ def _address(found: Mapping[str, str], scheme: str) -> str:
 
 
 def _port_of(entry: Mapping[str, Any]) -> str:
-    """Return the port as text. An address with an invalid port is refused later."""
+    """Return the port as text. It is validated later."""
     value = next((entry[key] for key in KEYS["port"] if entry.get(key) not in (None, "")), "")
     return str(value[0] if isinstance(value, list) and value else value)[:PORT_SHOWN]
 

@@ -148,8 +148,7 @@ class RefreshResult(NamedTuple):
     """The result of refreshing one source.
 
     `listed`, `added` and `removed` count proxies: in the list, new to the pool, and removed because no source had
-    listed them for `keep_s`. `faults` holds the first of `fault_count` faults. `problem`: why there is no list; "" if
-    there is.
+    listed them for `keep_s`. `faults` holds the first of `fault_count` faults. `problem`: why there is no list, or "".
     """
 
     source: str
