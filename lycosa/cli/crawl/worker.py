@@ -32,7 +32,7 @@ def command(
     """Run one worker of a crawl that any number of workers share, on this machine or others.
 
     A worker ends when the whole crawl is done; with --keep-alive it waits for more URLs. Each worker needs its own
-    output and its own --state. -O and --processes are refused.
+    output and its own --state. A worker refuses -O and --processes.
 
     \b
     lycosa worker quotes --frontier redis://host:6379/0 -o quotes-1.jsonl --state worker-1
