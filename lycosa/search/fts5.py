@@ -251,8 +251,6 @@ def _marks(count: int) -> str:
 
 
 class _Matching:
-    """The SQL of a request: the source, the condition with its values, and the expression for the score."""
-
     def __init__(self, schema: Schema, request: SearchRequest) -> None:
         self._schema = schema
         self.source, self.score, self.has_words = "entries e", "0.0", False

@@ -35,9 +35,9 @@ MARKER, LOCK, POSITIONS = "lycosa-index.json", "writer.lock", "positions.json"
 UNFINISHED = {LOCK, f"{MARKER}.new"}
 """Files that an unfinished creation of an index leaves."""
 ERASED = ".erased"
-"""Suffix of a folder whose files are being removed. A killed process may leave the folder behind."""
+"""Suffix of a folder whose files are being removed; a killed process may leave it behind."""
 _SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')
-"""The message in an error of tantivy, such as: IoError { io_error: Os { ..., message: "..." }, ... }."""
+"""The message in an error of tantivy: IoError { io_error: Os { ..., message: "..." }, ... }."""
 
 
 class Marker(msgspec.Struct, omit_defaults=True):
@@ -136,7 +136,7 @@ class IndexFolder:
 
 
 def marker_of(path: Path) -> Marker | None:
-    """Return the marker of the index in this folder; None if there is none."""
+    """Return the marker of an index, or None."""
     try:
         return msgspec.json.decode((path / MARKER).read_bytes(), type=Marker)
     except (OSError, msgspec.MsgspecError):
@@ -154,7 +154,7 @@ def is_outdated(marker: Marker, wanted: Marker) -> bool:
 
 
 def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
-    """Return `marker`. Raises `IndexFailure` if it describes another kind of index than `wanted`, or a newer one."""
+    """Return `marker`. Raises `IndexFailure` if it describes a newer index or another kind than `wanted`."""
     if marker.version > VERSION:
         raise IndexFailure(
             f"the index {place} has version {marker.version}, this Lycosa reads {VERSION}: update Lycosa"
@@ -188,7 +188,7 @@ def only_writer(path: Path) -> Iterator[None]:
 
 
 def erase(path: Path) -> None:
-    """Empty the index in this folder, whatever its version, so that it can be built again. Raises `IndexFailure`."""
+    """Empty an index of any version, so that it can be built again. Raises `IndexFailure`."""
     lock = _claim(path, None)
     try:
         with failures(path, "cannot be erased"):
@@ -216,9 +216,9 @@ def _remove_folders(folders: Sequence[Path]) -> None:
 
 
 def _claim(path: Path, new: Marker | None) -> int:
-    """Lock the index in this folder for writing.
+    """Lock an index for writing.
 
-    With `new`, create an index with this marker if the folder is new or empty. Without `new`, accept any index.
+    With `new`, create an index with this marker in a new or empty folder. Without `new`, accept any index.
     """
     with failures(path, "cannot be created"):
         path.mkdir(parents=True, exist_ok=True)

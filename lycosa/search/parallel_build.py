@@ -25,14 +25,14 @@ from lycosa.search.word_list import sampled_words
 from lycosa.storage.ports import RecordStore
 
 SLICE_IDS = 4_000
-"""Number of ids that a process reads at once. Their records are in memory."""
+"""Number of ids that a process reads at once."""
 WORDS_KEPT = 1_000_000
-"""Maximum number of different words that a process counts. Beyond it, the process forgets the rarer half."""
+"""Maximum number of different words that a process counts; above it, the rarer half is forgotten."""
 OpenStore = Callable[[], AbstractAsyncContextManager[RecordStore]]
 
 
 class Filled(NamedTuple):
-    """The number of torrents that the processes added, and the frequencies of the listed words."""
+    """The torrents added, and the frequencies of the listed words."""
 
     torrents: int
     words: Counter[str]

@@ -50,9 +50,8 @@ class Index(Protocol):
         """Return whether any document matches. Faster than `find`."""
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
-        """Return the values of some keywords, each with its number of matches, the most frequent first.
-
-        `limits` maps keywords (`Schema.counted`) to the maximum number of values.
+        """Return the values of some keywords, the most frequent first. `limits` maps keywords (`Schema.counted`) to the
+        maximum number of values.
         """
 
     def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
@@ -71,7 +70,7 @@ class Index(Protocol):
 
 
 class NewIndex(Protocol):
-    """An index that is being filled to replace another one. See `Index` for its methods."""
+    """An index that is filled to replace another one. See `Index` for its methods."""
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None: ...
 

@@ -52,7 +52,7 @@ class TaskProgress(msgspec.Struct):
 
 
 class RebuildRequests:
-    """The rebuild requests for the index in a folder. Raises `IndexFailure` if the file cannot be written."""
+    """Rebuild requests for an index. Raises `IndexFailure` if the file cannot be written."""
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.time) -> None:
         self._path, self._now = folder / FILE, now
@@ -77,8 +77,7 @@ class RebuildRequests:
 
     @asynccontextmanager
     async def noted(self, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
-        """Write the progress and the end of the rebuild in the block. A `LycosaError` of the block is written and
-        logged."""
+        """Write the progress and end of the rebuild in the block. Its `LycosaError` is written and logged."""
         progress = TaskProgress(total, started=self._now())
         self._write(progress)
         ticking = asyncio.ensure_future(self._tick(progress, done))

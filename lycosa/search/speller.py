@@ -10,13 +10,13 @@ from lycosa.search.core.spelling import respell
 from lycosa.search.word_list import WordList
 
 FEW = 3
-"""Other spellings are tried only for a query with at most this many results."""
+"""Maximum number of results of a query for which other spellings are tried."""
 TRIES = 4
-"""Maximum number of spellings that are searched."""
+"""Maximum number of spellings searched."""
 CHECKED = 5
-"""Maximum number of words of a query that are looked up."""
+"""Maximum number of words looked up."""
 RARER = 10
-"""A listed word is replaced only by one that is at least this many times as frequent."""
+"""A replacement must be at least this many times as frequent."""
 
 
 class Speller:

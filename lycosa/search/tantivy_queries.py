@@ -29,7 +29,7 @@ FREQUENT = 16
 FREQUENT_MAX = 2
 """Maximum number of frequent words not searched as unions: each doubles the alternatives."""
 ALTERNATIVES_MAX = 32
-"""Maximum number of alternatives in the query for the rarer words of a loose query."""
+"""Maximum number of alternatives for the rarer words of a loose query."""
 _TIE_BREAKER = 0.2
 
 Clause = tuple[Term, ...]
@@ -55,7 +55,7 @@ class TantivyQueries:
         return Query.boolean_query(parts)
 
     def filter(self, wanted: ValueFilter) -> Query:
-        """Return the query of a filter, which has no influence on the order of results."""
+        """Return the query of a filter, which does not affect the order of results."""
         if wanted.values:
             found = Query.term_set_query(self._fields, wanted.field, list(wanted.values))
         else:
@@ -121,7 +121,7 @@ class TantivyQueries:
         return Query.boolean_query(parts)
 
     def _with_rare(self, rare: list[Term], frequent: list[Term], needed: int) -> Iterator[Query]:
-        """Yield alternatives that find documents with at least `needed` of the words, one of them rare."""
+        """Yield alternatives for at least `needed` words, one of them rare."""
         most = min(needed, len(rare))
         for count in range(most, max(needed - len(frequent), 1) - 1, -1):
             some = Query.boolean_query([(Occur.Should, self._term(term)) for term in rare], count)

@@ -15,7 +15,7 @@ from tantivy import Occur, Query
 FIELD = "slice"
 SLICE_KEYS = 1 << 14
 COUNTED_MAX = 50_000
-"""A request that cannot match more documents than this is answered from all documents."""
+"""If at most this many documents can match, all documents are searched."""
 SAMPLE = 4_000
 """Number of matches expected in the slices that are searched first."""
 SAMPLE_MIN = 500
@@ -23,7 +23,7 @@ SAMPLE_MIN = 500
 few percent, and by more if older slices differ.
 """
 FEW = 20
-"""If the slices have fewer matches, the request is answered from all documents."""
+"""If the slices have fewer matches, all documents are searched."""
 
 
 class Part(NamedTuple):
@@ -47,9 +47,8 @@ class Part(NamedTuple):
         return Query.boolean_query([(Occur.Must, query), *others])
 
     def has_enough(self, matches: int) -> bool:
-        """Return whether this part has enough matches to answer the request: independent of the page, so that all pages
-        come from the same part.
-        """
+        """Return whether this part can answer the request, whichever page is requested: all pages come from the same
+        part."""
         return self.is_all or matches >= SAMPLE_MIN
 
     def total(self, count: int) -> int:
@@ -66,7 +65,7 @@ class Slices:
         self._documents = sum(count for _, count in self._newest)
 
     def first(self, most: int) -> Part:
-        """Return the documents to search first for a request with at most `most` matches."""
+        """Return the documents to search first if at most `most` match."""
         return self._newest_part(SAMPLE / most) if most > COUNTED_MAX else Part()
 
     def more(self, part: Part, matches: int) -> Part:

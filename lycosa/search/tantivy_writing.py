@@ -26,7 +26,7 @@ PART = "part."
 
 
 class Rebuilt:
-    """A new generation of an index, in the folder `data`, to be filled and then adopted."""
+    """A new generation, in the folder `data`, to be filled and then adopted."""
 
     def __init__(self, schema: Schema, index: Path, data: Path, generation: int) -> None:
         self.schema, self.generation = schema, generation

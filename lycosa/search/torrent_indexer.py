@@ -27,15 +27,15 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 BATCH = 2_000
-"""Number of rows read at once. Their records are in memory."""
+"""Number of rows read at once."""
 COMMIT_ROWS = 100_000
-"""Number of rows between two commits while an index is filled for the first time."""
+"""Number of rows between two commits of the first fill."""
 POLL_S = 1.0
-"""Pause before the next query to a store without changes."""
+"""Pause if the store has no changes."""
 RETRY_S = 5.0
-"""Pause before the next attempt if a search server does not answer."""
+"""Pause if a search server does not answer."""
 SCANNED = "torrents"
-"""The name of the position in the index: while the index is being filled, the id of the last row."""
+"""The name of the position in the index: the id of the last row, until the index is filled."""
 COMPLETE = 2**62
 """The position of a filled index."""
 
@@ -182,7 +182,7 @@ class TorrentIndexer:
                 scanned, rows = [], 0
 
     async def _follow(self, rebuilt: NewIndex | None = None, scanned_id: int = 0) -> list[Change]:
-        """Index and commit one batch of changes. `rebuilt` gets only changes of rows up to `scanned_id`."""
+        """Index and commit one batch of changes. `rebuilt` gets those of rows up to `scanned_id`."""
         changes = await self._store.changes(BATCH)
         if changes:
             words = self._words if rebuilt is None else None

@@ -32,12 +32,12 @@ COUNTED = {"type": 10, "language": 12}
 FILES_READ_MAX = 200
 """Maximum number of files read per result: reading thousands takes longer than the search."""
 REMOVED_MAX = 1000
-"""Maximum number of removed torrents that a search excludes because the index may still have them. Beyond it, totals
-are approximate, and there are no completions and other spellings.
+"""Maximum number of removed torrents that a search excludes, since the index may still have them. Beyond it, totals are
+approximate, and there are no completions and other spellings.
 """
 COMPLETION_MIN = 2
 COMPLETIONS_TRIED = 3
-"""Number of listed words searched for each completion: words of removed torrents are still listed."""
+"""Listed words searched per completion: words of removed torrents are still listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class TorrentSearch:
         return None
 
     async def completions(self, text: str, limit: int = 8) -> list[str]:
-        """Return variants of the text, whose last word is completed to a word from the names of torrents."""
+        """Return the text with its last word completed to words from the names of torrents."""
         head, _, prefix = text.rpartition(" ")
         folded = fold(normalize(prefix)).strip()
         if self._speller is None or len(folded) < COMPLETION_MIN or " " in folded:
@@ -146,7 +146,7 @@ class TorrentSearch:
         return parsed._replace(query=analysis_of(self._index.analysis).query(parsed.query))
 
     def _words_shown(self, prefix: str, removed: tuple[int, ...], limit: int) -> list[str]:
-        """Return words with this prefix. Words of removed torrents are listed, too, so each word is searched."""
+        """Complete a prefix. The list still has words of removed torrents, so each word is searched."""
         if self._speller is None or len(removed) >= REMOVED_MAX:
             return []
         analysis = analysis_of(self._index.analysis)

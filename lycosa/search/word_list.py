@@ -23,7 +23,7 @@ from lycosa.search.ports import Index
 
 FOLDER, FILE = "words", "words.sqlite"
 WORDS_MAX = 300_000
-"""When the list has a quarter more words than this, rare words are removed until at most this many are left."""
+"""When the list has a quarter more words, rare words are removed until at most this many are left."""
 PENDING_MAX = 200_000
 WORD_MIN, WORD_MAX = 2, 24
 CODE_MIN = 9
@@ -74,7 +74,7 @@ class WordList:
         return nearest(word, listed)
 
     def divided(self, word: str) -> str:
-        """Return the two listed words of which this one consists, with a space between them; "" if there are none."""
+        """Return two listed words that make up this one, with a space between them; "" if there are none."""
         pairs = list(two_words(word))
         known = self.frequencies({part for pair in pairs for part in pair})
         frequency, divided = max(((min(known.get(part, 0) for part in pair), pair) for pair in pairs), default=(0, ()))
@@ -143,7 +143,7 @@ class WordCounter:
             self._database.execute("INSERT INTO counted VALUES (?)", [self._counted])
 
     def restart(self) -> None:
-        """Start a new list beside the old one for a rebuild of the index."""
+        """Start a new list beside the old one. `adopt` replaces the old list; `abandon` continues it."""
         self.commit()
         self._table, self._counted, self._counted_before = "words_rebuilt", 0, self._counted
         with self._failures("cannot be rebuilt"):
@@ -151,7 +151,6 @@ class WordCounter:
             self._database.execute(f"CREATE TABLE words_rebuilt {_COLUMNS}")
 
     def adopt(self) -> None:
-        """Replace the old list with the new one."""
         self.commit()
         self._table = "words"
         with self._failures("cannot be replaced"), transaction(self._database):
@@ -159,7 +158,6 @@ class WordCounter:
             self._database.execute("ALTER TABLE words_rebuilt RENAME TO words")
 
     def abandon(self) -> None:
-        """Continue the old list after a failed rebuild."""
         self._pending.clear()
         self._table, self._counted = "words", max(self._counted, self._counted_before)
 

@@ -110,7 +110,7 @@ def is_unspaced(word: str) -> bool:
 
 
 class _Folded(dict[int, str]):
-    """A `str.translate` table filled on demand: at most one entry per Unicode character."""
+    """A `str.translate` table, filled on demand."""
 
     def __missing__(self, code: int) -> str:
         folded = self[code] = _fold_char(chr(code))

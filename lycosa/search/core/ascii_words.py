@@ -35,7 +35,7 @@ def ascii_words(text: str) -> list[str]:
 
 @cache
 def _rules() -> dict[str, tuple[str, frozenset[str]]]:
-    """Map each listed word to its one spelling, and to the following words that `one_spelling` may join to it."""
+    """Map each listed word to its spelling, and to the following words that `one_spelling` may join to it."""
     short = [f"{number:0{digits}}" for digits in (1, 2) for number in range(10**digits)]
     numbers = [*short, *(f"{number:03}" for number in range(1000))]
     alone = [f"{kind}{number}" for kind in ("e", "ep", "episode") for number in numbers]

@@ -12,7 +12,7 @@ import xxhash
 from lycosa.search.core.results import Document
 
 PARTS = ("title", "text", "headings", "url", "lang", "date", "key")
-"""The parts of a document that the user can map to fields of an item."""
+"""The parts of a document that the user can map to fields."""
 DEPTH_MAX = 20
 
 _KNOWN = frozenset(

@@ -70,12 +70,12 @@ class Highlighter:
         return _mark(_one_line(title), self._title, self._fold)
 
     def adds(self, title: str, other: str) -> bool:
-        """Return whether the other text matches a term of the query that the title lacks."""
+        """Return whether `other` matches a term of the query that `title` lacks."""
         folded, other_folded = self._fold(normalize(title)), self._fold(normalize(other))
         return any(_spans(other_folded, [each]) and not _spans(folded, [each]) for each in self._title)
 
     def snippet(self, text: str) -> str:
-        """Return the part of the text with the most query terms, as HTML; the beginning if there are none."""
+        """Return the part of the text with the most query terms, as HTML."""
         text = normalize(text[:SNIPPET_TEXT_MAX])
         start, end = self._best_part(text)
         start, end = _at_words(text, start, end)
@@ -83,7 +83,6 @@ class Highlighter:
         return f"{'… ' if start > 0 else ''}{shown}{' …' if end < len(text) else ''}"
 
     def _best_part(self, text: str) -> tuple[int, int]:
-        """Search the beginning of the text. Search the whole text if the beginning has at most half of the terms."""
         shown, start, end = self._look(text[:_FIRST_SEARCH_CHARS])
         if len(text) > _FIRST_SEARCH_CHARS and shown <= len(self._text) // 2:
             _, start, end = self._look(text)
@@ -131,7 +130,7 @@ def _matches(folded: str, pattern: _Pattern) -> Iterator[tuple[int, int]]:
 
 
 def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
-    """Return the window with the most different terms (then the most spans): number of terms, start, end."""
+    """Return the number of terms, start and end of the window with the most different terms (then the most spans)."""
     if not spans:
         return 0, 0, width
     best, best_at = (0, 0), (spans[0].start, spans[0].end)
@@ -153,7 +152,7 @@ def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
 
 
 def _at_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """Move the ends of the window to the nearest spaces, so that no word is cut."""
+    """Move the ends of the window to the nearest spaces."""
     if start > 0:
         space = text.find(" ", start - 1, start + _WORD_EDGE_CHARS)
         start = space + 1 if space >= 0 else start

@@ -57,11 +57,10 @@ class SearchQuery(NamedTuple):
         return tuple(word for (term,) in self.clauses if term.where == "any" for word in term.words)
 
     def loosened(self) -> LooseQuery | None:
-        """Return a looser query to try if no document matches; None if the query cannot be loosened.
+        """Return a looser query to try if no document matches; None if there is none.
 
         Quoted phrases, `title:`, `site:`, OR and exclusions are kept. Half of the other words are enough. A run of
-        characters of an unspaced script may be a whole sentence. Its pairs of adjacent characters replace it, and two
-        in five are enough.
+        characters of an unspaced script may be a sentence: two in five of its pairs of adjacent characters are enough.
         """
         required = [clause for clause in self.clauses if len(clause) > 1 or _is_strict(clause[0])]
         optional = [piece for clause in self.clauses if clause not in required for piece in _pieces(clause[0].words)]
@@ -127,7 +126,7 @@ def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[
 
 
 def site_names(url: str) -> list[str]:
-    """Return the names by which `site:` finds a URL: its host, the domains above it, and each of them with the port."""
+    """Return the names by which `site:` finds a URL: its host, the domains above it, and each with the port."""
     host, port = _host_and_port(url)
     if not host:
         return []
@@ -197,7 +196,7 @@ def _is_strict(term: Term) -> bool:
 
 
 def _host_and_port(url: str) -> tuple[str, str]:
-    """Split a URL, or the text after `site:`. The port is "" if it is missing."""
+    """Split a URL, or the text after `site:`. A missing port is ""."""
     rest = url.partition("://")[2] if "://" in url else url
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2].lower()
     if authority.startswith("["):

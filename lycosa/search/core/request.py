@@ -22,8 +22,8 @@ class ValueFilter(NamedTuple):
 class SearchRequest(NamedTuple):
     """Requests a page of the matches of a query; without a query, of all documents.
 
-    `sort` is the name of a number; "" is relevance. Documents without the number come last in either direction. Without
-    query and `sort`, the order is undefined.
+    `sort` names a number; "" is relevance. Documents without the number come last in either direction. Without query
+    and `sort`, the order is undefined.
     """
 
     query: SearchQuery | LooseQuery | None = None
@@ -39,7 +39,7 @@ class SearchRequest(NamedTuple):
 
 
 class IndexMatch(NamedTuple):
-    """A matching document: its key, its score, and the data stored with it."""
+    """A matching document, with the data stored with it."""
 
     key: str | int
     score: float
@@ -47,7 +47,7 @@ class IndexMatch(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """The total number of matches, and one page of them. If `exact` is False, the total is an estimate."""
+    """The total number of matches (an estimate, unless `exact`), and one page of them."""
 
     total: int
     page: list[IndexMatch]
@@ -55,7 +55,7 @@ class Matches(NamedTuple):
 
 
 class ValueCounts(NamedTuple):
-    """The number of matches for each value of each keyword. If `exact` is False, the numbers are estimates."""
+    """The number of matches for each value of each keyword: estimates, unless `exact`."""
 
     values: dict[str, dict[str, int]]
     exact: bool = True

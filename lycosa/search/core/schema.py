@@ -1,7 +1,7 @@
 """The kinds of documents in an index, and the form in which they are added.
 
-The caller analyzes the texts: a text consists of normalized words, separated by spaces. So every back end finds the
-same documents.
+The caller analyzes the texts into normalized words, separated by spaces, so that every back end finds the same
+documents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Schema:
     near: tuple[str, ...]
     """The texts in which adjacent query words raise the score."""
     listed: tuple[str, ...]
-    """The texts whose words are in the word list for suggestions and completions."""
+    """The texts whose words are suggested and completed."""
     numbers: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
@@ -37,13 +37,13 @@ class Schema:
     numeric_keys: bool = False
     """Whether the keys are ids of rows in another store. Then the index stores only keys."""
     analysis: tuple[str, ...] = ()
-    """The optional steps of text analysis in an index built with this schema (`search.core.analysis`)."""
+    """The optional steps of text analysis (`search.core.analysis`)."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For each part of a document, the fields of items that may hold it (`search.core.documents`)."""
+    """Maps parts of a document to the fields of items that may hold them (`search.core.documents`)."""
 
 
 class IndexEntry(NamedTuple):
-    """A document in the form that an index takes. It replaces the document with the same key."""
+    """A document to add to an index. It replaces the document with the same key."""
 
     key: str | int
     texts: Mapping[str, str]

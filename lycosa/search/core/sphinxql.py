@@ -26,7 +26,7 @@ TOKEN_MAX = 40
 """Maximum characters of a token; the server cuts at 42. A hash replaces the end of a longer word."""
 MISSING = -1
 DOUBLED_MAX = 4
-"""Maximum number of words that count more than once in a loosened query. Further repeated words count once."""
+"""Maximum number of words that count more than once in a loosened query."""
 _TOO_LONG = re.compile(rf"[^ ]{{{TOKEN_MAX + 1},}}")
 _TOO_HIGH = re.compile("[\U00030000-\U0010ffff]")
 _NOT_SPACED = re.compile("[^\x00-\x7f]")
@@ -66,7 +66,7 @@ def pairs(texts: Iterable[str]) -> str:
 
 
 def keyword_token(field: str, value: str) -> str:
-    """Return the token of a keyword."""
+    """Return the token for a keyword."""
     return "k" + _hex(f"{field}={value}")
 
 
@@ -85,7 +85,7 @@ def value_of(code: int) -> str:
 
 
 def row(entry: IndexEntry, schema: Schema, stored: str) -> str:
-    """Return the values of a document, in the order of `columns`."""
+    """Return the values of a document, ordered as `columns`."""
     texts = [fed(entry.texts.get(name, "")) for name in schema.texts]
     tokens = [keyword_token(field, value) for field, values in entry.keywords.items() for value in values]
     values = [str(document_id(entry.key)), *map(quoted, texts), quoted(pairs(texts)), f"'{' '.join(tokens)}'"]
@@ -97,7 +97,7 @@ def row(entry: IndexEntry, schema: Schema, stored: str) -> str:
 
 
 def columns(schema: Schema) -> list[str]:
-    """Return the names of fields and attributes. Attributes have a prefix, since some names are reserved words."""
+    """Return the names of fields and attributes. Attributes have a prefix: some names are reserved words."""
     numbers, counted = [f"n_{name}" for name in schema.numbers], [f"v_{name}" for name in schema.counted]
     stored = [] if schema.numeric_keys else ["stored"]
     return ["id", *schema.texts, "pairs", "keywords", "length", *numbers, *counted, *stored]
@@ -121,7 +121,7 @@ def condition(request: SearchRequest, schema: Schema) -> str:
 
 
 def order(request: SearchRequest) -> tuple[str, str]:
-    """Return further columns and the ORDER BY terms. Documents without the sort number come last."""
+    """Return further columns and the ORDER BY terms."""
     if not request.sort:
         return "", "w DESC, id ASC"
     way = "ASC" if request.ascending else "DESC"

@@ -19,12 +19,12 @@ PATHS_MAX = 200
 PATHS_AT_ONCE = 8
 """Number of paths split into words together, which is faster. Often the first group fills the text."""
 TITLE_WORDS_MAX = 4
-"""Number of title words taken from a name without a season, resolution or year."""
+"""Number of title words taken from a name without season, resolution and year."""
 _AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
 
 
 def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
-    """Return the words of the name and those of the files, separated by spaces."""
+    """Return the words of the name and those of the files."""
     named, left = _within(_units(name[:NAME_MAX]), TEXT_MAX_BYTES)
     known, counters = set(named), list[str]()
     listed, left = _within([season for unit in named if (season := season_of(unit))], left)
@@ -47,7 +47,7 @@ def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
 
 
 def torrent_words(text: str) -> list[str]:
-    """Return the words of a name or of a part of a query."""
+    """Split a name, or a part of a query."""
     return words(one_spelling(text))
 
 

@@ -49,10 +49,7 @@ _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u
 
 
 class Result(NamedTuple):
-    """A hit with the texts that the page shows. `href` is "" if the URL must not be a link.
-
-    `title` is HTML: the title of the hit, else its URL, else "Untitled".
-    """
+    """A hit as the page shows it. `href` is "" if the URL must not be a link. `title` is HTML."""
 
     hit: Hit
     href: str
@@ -83,7 +80,7 @@ def build_site(index: DocumentIndex, *, title: str = "Lycosa") -> Starlette:
 
 
 class _Site:
-    """The pages. Calls to the index block, so these methods are not coroutines: the server runs them in threads."""
+    """The pages. Calls to the index block, so the server runs these methods in threads."""
 
     def __init__(self, index: DocumentIndex, title: str) -> None:
         self._index = index
@@ -179,7 +176,7 @@ class _Site:
 
 
 def page_numbers(number: int, last: int) -> list[int]:
-    """Return the page numbers to show, the current one in the middle if possible."""
+    """Return the page numbers to show."""
     first = max(1, min(number - PAGES_SHOWN // 2, last - PAGES_SHOWN + 1))
     return list(range(first, min(last, first + PAGES_SHOWN - 1) + 1))
 

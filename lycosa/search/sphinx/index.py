@@ -34,10 +34,10 @@ MARKER_ROW, POSITIONS_ROW = 1, 2
 WAITING_MAX = 20_000
 WAITING_MAX_BYTES = 32_000_000
 STATEMENT_BYTES = 4_000_000
-"""A statement ends with the first row that makes it larger than this."""
+"""A statement ends with the row that makes it larger than this."""
 REMOVED_AT_ONCE = 2_000
 STORED_MAX = 4_000_000
-"""Maximum size of the compressed data stored with a document: the server's limit for an attribute."""
+"""Maximum size of compressed stored data: the server's limit for an attribute."""
 MATCHES_MAX = 1000
 RANKER = "expr('sum((lcs*10+(min_hit_pos==1))*(user_weight-1))*100+bm25+10000/(20+length)')"
 """Ranks by adjacent words, then words at the beginning of a text, then rare words, then short documents. Keywords and
@@ -140,7 +140,7 @@ class SphinxIndex:
         return int(self._search("SELECT COUNT(*) AS c FROM", "").rows[0][0])
 
     def size_bytes(self) -> int:
-        """Return the size of the index in memory and on the disk of the server."""
+        """Return the size in memory and on the disk of the server."""
         facts = dict(self.ask(f"SHOW INDEX {self._name}_{self._marker.generation} STATUS").rows)
         return int(facts["ram_bytes"]) + int(facts["disk_bytes"])
 
@@ -166,7 +166,7 @@ class SphinxIndex:
         return self._server.ask(statement)
 
     def check_writer(self) -> None:
-        """Raise `IndexFailure` if this process is not, or no longer, the writer of the index."""
+        """Raise `IndexFailure` if this process is not, or no longer, the writer."""
         at = self._server.address
         if not self._writer:
             raise IndexFailure(f"the index {at} is not open for writing")
@@ -255,7 +255,7 @@ class Feed:
 
 
 def sphinx_marker(address: SphinxAddress) -> Marker | None:
-    """Return the marker of an index; None if the index is empty. Raises `IndexFailure`."""
+    """Return the marker; None if the index is empty. Raises `IndexFailure`."""
     with closing(SphinxServer(address, SEARCH_MAX_S)) as server:
         rows = server.ask(f"SELECT body FROM {address.name}_state WHERE id = {MARKER_ROW}").rows
         return msgspec.json.decode(rows[0][0], type=Marker) if rows else None

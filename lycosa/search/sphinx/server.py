@@ -20,7 +20,7 @@ SEARCH_MAX_S = 30
 
 
 class SphinxAnswer(NamedTuple):
-    """The rows of an answer, and the total number of matches if it was requested."""
+    """The rows of an answer; `total` is the number of matches, if requested."""
 
     rows: list[tuple[Any, ...]]
     total: int

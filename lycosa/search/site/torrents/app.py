@@ -1,16 +1,7 @@
 """The torrent site over a `TorrentSearch`. It stores nothing about its visitors, and works without JavaScript.
 
-    /                        the search box, the types, the newest torrents
-    /search                  q, filters, sort, order, page: results; also /search.rss .atom .json .csv
-    /torrent/{infohash}      the details of a torrent; 410 if it was taken down; also .json
-    /browse, /statistics     torrents by type and day; counts
-    /api                     documentation; /api/openapi.json; /api/search, /api/counts, /api/suggest
-    /torznab/api             for Prowlarr, Sonarr and Radarr
-    /opensearch.xml, /suggest   the search box of a browser
-    /takedown, /admin        takedown requests; administration with a login
-    /healthz                 {"ok": true, "documents": n}, or 503
-
-Every torrent on a page is read from the store for each request, so a takedown holds from the next request on.
+docs/torrent-search.md describes its paths. /healthz returns {"ok": true, "documents": n}, or 503. Every torrent on a
+page is read from the store for each request, so a takedown holds from the next request on.
 """
 
 from __future__ import annotations

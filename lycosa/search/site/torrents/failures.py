@@ -50,7 +50,7 @@ class Failures:
         return self._answer(request, 429, {"retry-after": str(seconds), "cache-control": "no-store"}, seconds=seconds)
 
     def log(self, error: Exception) -> None:
-        """Log why the search fails: the same reason at most once in LOGGED_EVERY_S."""
+        """Log a failure; the same one at most once in LOGGED_EVERY_S."""
         text, now = str(error), time.monotonic()
         if text != self._logged or now >= self._logged_at + LOGGED_EVERY_S:
             self._logged, self._logged_at = text, now

@@ -35,7 +35,7 @@ _FORMULA = re.compile(r"[=+\-@\t\r]")
 
 
 class TorrentFeeds:
-    """Serves search results in each of FORMS, and what browsers need for their search box."""
+    """Serves search results in each of FORMS, and the search box of browsers."""
 
     def __init__(self, search: TorrentSearch, title: str) -> None:
         self._search, self._title = search, title
@@ -82,22 +82,22 @@ XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
 def xml_text(text: str) -> str:
-    """Return the content of an element: escaped, without characters that XML forbids."""
+    """Escape text, and remove characters that XML forbids."""
     return escape(_NOT_XML.sub("", text))
 
 
 def xml_attribute(text: str) -> str:
-    """Return the value of an attribute in quotation marks, without characters that XML forbids."""
+    """Quote and escape an attribute, and remove characters that XML forbids."""
     return quoteattr(_NOT_XML.sub("", text))
 
 
 def base_url(request: Request) -> str:
-    """Return the URL of the site as seen by the client, without a slash at the end."""
+    """Return the URL of the site as the client sees it, without a slash at the end."""
     return f"{request.url.scheme}://{request.url.netloc}{request.scope.get('root_path', '')}"
 
 
 def torrent_json(torrent: StoredTorrent, *, files: bool = False) -> dict[str, object]:
-    """Return a torrent as an object of JSON. Unknown numbers are null."""
+    """Return a torrent as JSON. Unknown numbers are null."""
     record, facts = torrent.record, facts_of_torrent(torrent)
     counted = torrent.counted is not None
     told: dict[str, object] = {
@@ -122,7 +122,7 @@ def torrent_json(torrent: StoredTorrent, *, files: bool = False) -> dict[str, ob
 
 
 def search_json(text: str, found: FoundTorrents) -> dict[str, object]:
-    """Return a page of results as an object of JSON."""
+    """Return a page of results as JSON."""
     return {
         "query": text,
         "total": found.total,

@@ -22,14 +22,13 @@ TIME_MAX = 253_402_300_799  # the end of the year 9999
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language: its code, its own name, and the translations of English texts."""
+    """A language, its own name, and translations of English texts."""
 
     code: str
     name: str
     texts: Mapping[str, str]
 
     def text(self, english: str, **values: object) -> str:
-        """Translate a text of a page, and fill in the values."""
         found = self.texts.get(english, english)
         return found.format(**values) if values else found
 

@@ -17,12 +17,10 @@ IPV6_PREFIX = 64
 """Prefix length of a customer's network. All of its addresses count as one client."""
 
 LOOPBACKS = {"127.0.0.1", "::/64"}
-"""The clients on this machine. If a reverse proxy here does not forward client addresses, all of its visitors count as
-one of these clients.
-"""
+"""The clients on this machine. All visitors of a reverse proxy here may count as one of them."""
 
 TooMany = Callable[[Request, float], Response]
-"""Responds to a request over the limit. The float is the number of seconds until the next request is allowed."""
+"""Responds to a request over the limit. The float is the seconds to wait."""
 
 
 class RequestLimit:
@@ -33,7 +31,7 @@ class RequestLimit:
         self._now = now
 
     def wait_s(self, client: str) -> float:
-        """Count a request. Return 0 if it is allowed, else the seconds until the next one is allowed."""
+        """Count a request. Return 0 if it is allowed, else the seconds to wait."""
         now = self._now()
         return 0.0 if self._limit.allow(client, now) else max(self._limit.ready_at(client, now) - now, 0.001)
 

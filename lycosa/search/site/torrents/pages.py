@@ -85,7 +85,7 @@ LABELS = {
 
 
 class FacetLink(NamedTuple):
-    """A value of a keyword, the number of results that have it, and the query that selects them."""
+    """A value of a keyword, and the query that selects it."""
 
     label: str
     matches: int
@@ -197,7 +197,7 @@ class TorrentPages:
         return self.page(request, "torrent_message.html", status, heading=heading, text=text, values=values)
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
-        """Return a page in the language of the visitor."""
+        """Render a page in the visitor's language."""
         language = language_of(request)
         text = self._templates.get_template(template).render(values, language=language, t=language.text)
         headers = {"content-language": language.code, "vary": "Accept-Language, Cookie"}
@@ -211,7 +211,6 @@ class TorrentPages:
         return RedirectResponse(self.path(path), status)
 
     async def choose_language(self, request: Request) -> Response:
-        """Store the chosen language in a cookie."""
         code = request.path_params["code"]
         if code not in LANGUAGES_OF_SITE:
             return self.message(request, 404, "This page does not exist", "Try the search box.")

@@ -15,7 +15,7 @@ from lycosa.search.torrents import SORTS, TorrentRequest
 PAGE_SIZE = 20
 PAGE_MAX = OFFSET_MAX // PAGE_SIZE
 FIELDS = ("type", "lang", "size", "files", "seeders", "age", "date", "year")
-"""The filters in forms, links and the API, named as in the query language."""
+"""The filters of forms, links and the API, named as in the query language."""
 VALUE_MAX = 100
 API_LIMIT_MAX = 100
 ORDERS = ("", "asc", "desc")
@@ -47,7 +47,7 @@ class SearchParams(NamedTuple):
 
 
 def search_params(values: QueryParams) -> SearchParams:
-    """Read the parameters of a search. Raises `BadQuery` if one is invalid."""
+    """Read the parameters. Raises `BadQuery` if one is invalid."""
     fields = {name: _short(name, values[name].strip()) for name in FIELDS if values.get(name, "").strip()}
     sort = values.get("sort", "")
     if sort not in {"", *SORTS}:
@@ -59,7 +59,7 @@ def search_params(values: QueryParams) -> SearchParams:
 
 
 def number(values: QueryParams, name: str, default: int, most: int) -> int:
-    """Return a parameter as a whole number of at most `most`. Raises `BadQuery` for other values."""
+    """Read a whole number of at most `most`. Raises `BadQuery`."""
     text = values.get(name, "") or str(default)
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
         raise BadQuery(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")
@@ -67,7 +67,7 @@ def number(values: QueryParams, name: str, default: int, most: int) -> int:
 
 
 def infohash_of(text: str) -> bytes | None:
-    """Parse 40 or 64 hexadecimal digits as an infohash; return None for any other text."""
+    """Parse 40 or 64 hexadecimal digits; None for other texts."""
     if len(text) not in INFOHASH_DIGITS or not text.isascii():
         return None
     try:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from lycosa.search.torrents import TorrentSearch
 
 COUNT_EVERY_S = 60.0
-"""A request starts a new count if the numbers are older than this."""
+"""Age of the numbers above which a request starts a new count."""
 AGE_MAX_S = 600.0
-"""Maximum age of the numbers shown. If they are older, the visitor waits for new ones."""
+"""Maximum age of the numbers shown; if they are older, the visitor waits."""
 DAY_S = 86_400
 DAYS = 30
 SIZE_BOUNDS = (0, 10**6, 10**7, 10**8, 10**9, 4 * 10**9, 20 * 10**9, 10**11, 10**18)
@@ -60,7 +60,6 @@ class Statistics:
         self._counting: asyncio.Future[Numbers] | None = None
 
     async def get(self) -> Numbers:
-        """Return numbers that are at most AGE_MAX_S old, and normally not much older than COUNT_EVERY_S."""
         kept = self._kept
         age_s = self._now() - kept.counted_at if kept else math.inf
         if age_s > COUNT_EVERY_S and (self._counting is None or self._counting.done()):

@@ -1,9 +1,5 @@
 """Torznab for Prowlarr, Sonarr and Radarr. An empty search returns the newest torrents. A search in a category includes
 its subcategories.
-
-t=caps                          the supported searches
-t=search    q cat limit offset
-t=tvsearch  + season ep         t=movie  + year
 """
 
 from __future__ import annotations

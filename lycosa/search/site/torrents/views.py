@@ -18,7 +18,7 @@ from lycosa.storage.core.torrent_record import StoredFile, StoredTorrent
 
 FILES_SHOWN_MAX = 1000
 FOLDERS_DEEP_MAX = 12
-"""Maximum depth of folders in the tree. Deeper folders are joined into one name."""
+"""Maximum depth of the tree. Deeper folders are joined into one name."""
 MATCHING_FILES = 3
 NAME_SHOWN_MAX = 400
 
@@ -39,7 +39,7 @@ class TorrentView(NamedTuple):
     type: str
     languages: tuple[str, ...]
     matching: list[str]
-    """Names of files, as HTML, that match a term of the query which the name of the torrent lacks."""
+    """Names of files, as HTML, that match a term of the query which `name` lacks."""
 
 
 @dataclass(slots=True)

@@ -33,9 +33,9 @@ ALL_FAILURES_PER_MINUTE, ALL_FAILURES_AT_ONCE = 40, 100
 """Limits for failed logins of all clients. Beyond them, each login is delayed."""
 DELAY_MAX_S = 2.0
 HASHED_AT_ONCE = 2
-"""Maximum number of passwords checked at the same time: each check takes 64 MB and processor time."""
+"""Maximum number of passwords checked at the same time: each check takes 64 MB."""
 LOGINS_MAX = 200
-"""Maximum number of logins in progress. Further logins get 429 with `Retry-After: 1`."""
+"""Maximum number of logins in progress; above it, the answer is 429 with `Retry-After: 1`."""
 ALL_CLIENTS = "all"
 Page = Callable[[Request, AdminSession], Awaitable[Response]]
 

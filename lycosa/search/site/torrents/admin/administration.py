@@ -1,13 +1,4 @@
-"""Takedown requests and the pages of administrators, by path.
-
-/takedown                       the public form for takedown requests
-/admin                          the requests; /admin/takedowns stores a decision
-/admin/login, /admin/logout     the session
-/admin/deny                     the deny-list, with a dry run
-/admin/rules                    rules about names, with a dry run
-/admin/users, /admin/keys       administrators; keys for programs
-/admin/index                    rebuilds the index
-"""
+"""The paths of takedown requests and of administration."""
 
 from __future__ import annotations
 
@@ -52,5 +43,5 @@ class Administration:
         }
 
     async def accepts(self, request: Request) -> bool:
-        """Return whether a program may search: it needs a key if the site has keys."""
+        """Return whether a program may search: if the site has keys, it needs one."""
         return await asyncio.to_thread(self._site.accepts_key, request.query_params.get("apikey", "")[:200])

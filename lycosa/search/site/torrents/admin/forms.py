@@ -18,7 +18,7 @@ from lycosa.search.site.torrents.params import infohash_of
 BODY_MAX_BYTES = 64 * 1024
 FIELDS_MAX = 20
 FORM_MAX_S = 30.0
-"""Maximum seconds that a client may take to send a form: slow clients must not block the requests of others."""
+"""Maximum seconds to send a form: slow clients must not block others."""
 _INFOHASH = re.compile(
     r"(?<![0-9a-zA-Z])(?:(?:1220)?([0-9a-fA-F]{64})|([0-9a-fA-F]{40})|(?<=btih:)([a-zA-Z2-7]{32}))(?![0-9a-zA-Z])"
 )
@@ -26,7 +26,7 @@ _INFOHASH = re.compile(
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form. They are kept in `request.state`, since the body can be read only once."""
+    """Return the fields of a form, kept in `request.state`: the body can be read only once."""
     if not hasattr(request.state, "form"):
         body, fields = b"", dict[str, list[str]]()
         try:

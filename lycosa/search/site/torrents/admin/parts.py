@@ -29,7 +29,7 @@ class RuleDraft(NamedTuple):
 
 
 class InstalledRule(NamedTuple):
-    """An installed rule file: its name, its reasons, and its number of words."""
+    """An installed rule file."""
 
     name: str
     reasons: tuple[str, ...]
@@ -38,7 +38,7 @@ class InstalledRule(NamedTuple):
 
 @dataclass(slots=True)
 class RuleTrial:
-    """A dry run of a rule on the stored torrents. If `applied`, the refused torrents are removed."""
+    """A dry run of a rule. If `applied`, the refused torrents are removed."""
 
     draft: RuleDraft
     progress: TaskProgress
@@ -104,4 +104,4 @@ SAID: Mapping[str, str] = {
     "rule-removed": "The rule was removed. The torrents that it removed stay on the deny-list.",
     "rule-discarded": "The rule was discarded.",
 }
-"""Messages that a page shows after a change, by the value of the URL parameter `said`."""
+"""Messages shown after a change, by the URL parameter `said`."""

@@ -27,7 +27,7 @@ FORMAT = int.from_bytes(b"LySi")
 VERSION = 1
 SESSION_S = 12 * 3600
 PRIVATE = 0o600
-"""Mode of the file: only the system user that runs the site can read it."""
+"""Only the system user that runs the site can read the file."""
 WAITING_MAX = 1000
 """Maximum number of undecided takedown requests. Further requests are refused."""
 DECIDED_SHOWN = 50
@@ -151,7 +151,7 @@ class SiteStore:
         return [Takedown(row[0], row[1], tuple(row[2].split()), *row[3:]) for row in [*waiting, *decided]]
 
     def takedown(self, number: int) -> Takedown | None:
-        """Return the undecided request with this number, or None."""
+        """Return this undecided request, or None."""
         return next((each for each in self.takedowns() if each.id == number and not each.decision), None)
 
     def decide(self, number: int, decision: str, now: float) -> None:
@@ -160,7 +160,6 @@ class SiteStore:
         self._run(query, [decision, int(now), number])
 
     def forget_decided(self, before: float) -> None:
-        """Delete the requests that were decided before this time."""
         if self._run("DELETE FROM takedowns WHERE decision != '' AND decided < ? RETURNING 1", [before]):
             self._run("PRAGMA wal_checkpoint(TRUNCATE)")  # the WAL still has the deleted texts
 
@@ -176,7 +175,7 @@ class SiteStore:
             raise self._error(error) from error
 
     def _end_sessions(self, name: str, statement: str, values: Sequence[Any]) -> bool:
-        """Change an administrator, and end the sessions. Return whether the statement returned a row."""
+        """Change an administrator, and end the sessions. Return whether a row was changed."""
         try:
             with self._turn, transaction(self._database):
                 changed = bool(self._database.execute(statement, values).fetchall())

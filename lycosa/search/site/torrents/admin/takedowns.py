@@ -22,11 +22,11 @@ REASON_MAX, CONTACT_MAX = 4000, 200
 TAKEDOWNS_PER_MINUTE, TAKEDOWNS_AT_ONCE = 0.2, 5
 ALL_CLIENTS = "all"
 ALL_FACTOR = 20
-"""The limit of all clients together, as a multiple of the limit of one client."""
+"""Limit of all clients together, as a multiple of the limit of one."""
 
 
 class DenyPreview(NamedTuple):
-    """The effect of denying some infohashes: the stored torrents, and the number that are already denied."""
+    """The effect of denying infohashes: the stored torrents, and how many are denied already."""
 
     infohashes: list[str]
     stored: list[tuple[str, str]]
@@ -85,7 +85,6 @@ class Takedowns:
         return self._pages.redirect(f"/admin?said={decision}")
 
     async def deny(self, request: Request, session: AdminSession) -> Response:
-        """Show the form of the deny-list, preview a change, or make it."""
         if request.method != "POST":
             return self._deny_page(request, session, SAID.get(request.query_params.get("said", ""), ""))
         form = await form_of(request)
