@@ -86,7 +86,7 @@ class MetadataFetch:
         self._result: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def add_peer(self, endpoint: bytes) -> None:
-        """Add a peer to try. Known peers, and peers beyond PEERS_MAX, are ignored."""
+        """Known peers, and peers beyond PEERS_MAX, are ignored."""
         if self._result.done() or endpoint in self._seen or len(self._seen) >= PEERS_MAX:
             return
         self._seen.add(endpoint)
@@ -191,7 +191,7 @@ class PeerConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self, failure: PeerFailure | None) -> None:
-        """Close the connection at once. `failure` is None if the connection is no longer needed."""
+        """`failure` is None if the connection is no longer needed."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -204,7 +204,7 @@ class PeerConnection(asyncio.Protocol):
         self._owner.receive_closed(self, failure)
 
     def keep_time(self) -> None:
-        """Set the timer. A timer that fires too early only sets the next timer."""
+        """A timer that fires too early only sets the next timer."""
         at = self.conversation.next_timer()
         if self._timer is None or self._timer.when() > at:
             if self._timer is not None:
@@ -350,7 +350,7 @@ class MetadataFetcher:
             connection.close(PeerFailure.LOCAL if error.errno in LOCAL_ERRORS else PeerFailure.UNREACHABLE)
 
     def receive_closed(self, connection: PeerConnection, failure: PeerFailure | None) -> None:
-        """Handle a closed connection. Fetches that waited for its host, place or bytes continue."""
+        """Fetches that waited for the host, the place or the bytes of the connection continue."""
         fetch, endpoint = connection.fetch, connection.endpoint
         self.connection_count -= 1
         self._gate.close(endpoint, failure, asyncio.get_running_loop().time())
@@ -371,7 +371,7 @@ class MetadataFetcher:
     # --- pieces
 
     def receive_event(self, connection: PeerConnection, event: PeerEvent) -> None:
-        """Handle an event of a conversation. Raises `PeerError` if the connection is no longer useful."""
+        """Raises `PeerError` if the connection is no longer useful."""
         fetch = connection.fetch
         if fetch.is_done:
             return
@@ -416,7 +416,7 @@ class MetadataFetcher:
         return max(0, free_bytes // PIECE_BYTES) if self._first_for_bytes is fetch else 0
 
     def _count_bytes(self, fetch: MetadataFetch) -> None:
-        """Update `in_flight_bytes`. If the fetch released bytes, waiting fetches continue."""
+        """If the fetch released bytes, waiting fetches continue."""
         held_bytes = fetch.held_bytes if fetch.is_done else fetch.assembly.held_bytes
         change = held_bytes - fetch.counted_bytes
         fetch.counted_bytes = held_bytes

@@ -92,7 +92,7 @@ class DhtSession:
         """Whether the nodes answer no queries (BEP 43)."""
 
     def add(self, shell: DatagramShell) -> None:
-        """Add a node that has not been started yet."""
+        """The node must not have been started."""
         self._joining.add(len(self.shells))
         for sibling in self.shells:
             sibling.siblings.append(shell)
@@ -213,7 +213,7 @@ class DhtSession:
         return AnnounceResult(asked, confirmed)
 
     async def ping(self, endpoint: bytes) -> QueryFinished:
-        """Ping a node. The result has the id of the node, or the reason for the failure."""
+        """The result has the id of the node, or the reason for the failure."""
         event = await self._ask(endpoint, lambda node, now: node.ping(endpoint, now))
         assert isinstance(event, QueryFinished)
         return event
@@ -228,12 +228,12 @@ class DhtSession:
         return event
 
     async def ask_peers(self, contact: Contact, infohash: bytes) -> PeersNamed | None:
-        """Ask one node for the peers of a torrent. Return None if it does not answer in time."""
+        """Return None if the node does not answer in time."""
         event = await self._ask(contact.endpoint, lambda node, now: node.get_peers(infohash, now, only=contact))
         return event if isinstance(event, PeersNamed) else None
 
     def start_ping(self, endpoint: bytes) -> None:
-        """Ping a node without waiting for the answer. If it answers, it may enter the table."""
+        """If the node answers, it may enter the table."""
         number = self._number_for(endpoint)
         if number is not None:
             shell = self.shells[number]

@@ -94,12 +94,12 @@ class DatagramShell:
         return self._loop.time()
 
     def start(self) -> None:
-        """Begin to read. Call it after `node.start`."""
+        """Call it after `node.start`."""
         self._loop.add_reader(self._socket, self._read)
         self.flush()
 
     def close(self) -> None:
-        """Stop reading and close the socket. Unsent datagrams are dropped."""
+        """Unsent datagrams are dropped."""
         self._is_closed = True
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)

@@ -192,7 +192,7 @@ class DhtNode:
         return self._operations.ping(endpoint, now)
 
     def cancel(self, operation_id: int, now: float) -> None:
-        """Cancel an operation. It sends no event."""
+        """A cancelled operation sends no event."""
         self._operations.cancel(operation_id)
 
     def save(self, now: float) -> SavedTable:
@@ -385,7 +385,7 @@ class ExternalAddress:
         return self._votes.address
 
     def vote(self, own_endpoint: bytes, source: bytes) -> bool:
-        """Count the address that a node reports as ours. Return whether this changes our address."""
+        """Return whether the address that a node reports changes ours."""
         return bool(own_endpoint) and self._votes.vote(own_endpoint, source)
 
     def new_id(self) -> bytes:

@@ -111,7 +111,7 @@ class LookupOperation:
         self._following_in_flight = 0
 
     def begin(self, sources: Iterable[bytes], now: float) -> None:
-        """Query the first nodes. `sources` are endpoints of nodes whose id is unknown."""
+        """`sources` are endpoints of nodes whose id is unknown."""
         for endpoint in sources:
             self._sources[endpoint] = False
             self._send(OutgoingQuery(self.method, self._arguments, endpoint, None, self), now)
@@ -477,7 +477,6 @@ class Operations:
         return operation.operation_id
 
     def _sources(self, lookup: Lookup, now: float) -> list[bytes]:
-        """Return the bootstrap nodes to query, if the table has too few contacts."""
         if self._table.is_populated(now):
             return []
         return [endpoint for endpoint in self.bootstrap if not lookup.knows(endpoint)]

@@ -99,7 +99,7 @@ class PeerStore:
         return len(self._swarms)
 
     def announce(self, infohash: bytes, endpoint: bytes, now: float, *, seed: bool) -> bool:
-        """Store a peer. Return whether there was room for it."""
+        """Return whether there was room for the peer."""
         self.expire(now)
         address = endpoint[:-2]
         swarm = self._swarms.get(infohash)

@@ -26,7 +26,6 @@ class ScrapeFilter:
         return self._bits.to_bytes(FILTER_BYTES, "little")
 
     def insert(self, ip: bytes) -> None:
-        """Add a packed IPv4 or IPv6 address."""
         self._bits |= _bits_of(ip)
 
     def __contains__(self, ip: bytes) -> bool:
@@ -34,7 +33,7 @@ class ScrapeFilter:
         return self._bits & bits == bits
 
     def unite(self, data: bytes) -> None:
-        """Add all addresses of another node's filter."""
+        """`data` is another node's filter."""
         self._bits |= int.from_bytes(data, "little")
 
     def estimate(self) -> float:

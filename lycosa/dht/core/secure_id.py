@@ -89,7 +89,7 @@ class ExternalAddressVotes:
         self._votes: RecentDict[bytes, bytes] = RecentDict(VOTES_MAX)
 
     def vote(self, own_endpoint: bytes, voter: bytes) -> bool:
-        """Count the vote of the node at endpoint `voter`. Return whether our address has changed."""
+        """`voter` is the endpoint of a node. Return whether our address has changed."""
         ip = own_endpoint[:4] if len(own_endpoint) in {4, 6} else own_endpoint[:16]
         if len(ip) != len(voter) - 2 or is_exempt(ip):
             return False  # a neighbour behind the same router sees our private address

@@ -121,7 +121,7 @@ class Transactions:
         return len(self._queries)
 
     def open(self, query: OutgoingQuery, now: float) -> bytes | None:
-        """Return a transaction id for a query that is sent now; None if too many queries are outstanding."""
+        """Return a transaction id; None if too many queries are outstanding."""
         if len(self._queries) >= self._outstanding_max:
             return None
         transaction_id = self._random_bytes(TRANSACTION_ID_BYTES)
@@ -166,7 +166,6 @@ class Transactions:
         return passed
 
     def next_timer(self) -> float:
-        """Return when the next query is overdue."""
         while self._stalling and self._stalling[0][1] not in self._queries:
             heapq.heappop(self._stalling)
         while self._failing and self._queries.get(self._failing[0].key) is not self._failing[0]:

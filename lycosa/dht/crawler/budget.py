@@ -45,5 +45,4 @@ class Budget:
         return True
 
     def put_back(self) -> None:
-        """Give back an operation that was not used."""
         self._bucket.put_back(1)

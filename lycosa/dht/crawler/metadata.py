@@ -34,7 +34,7 @@ class MetadataStage:
         )
 
     async def deliver(self, lease: Lease, fetch: MetadataFetch, metadata: bytes) -> None:
-        """Parse the metadata and pass the record on. An infohash whose metadata is invalid is never tried again."""
+        """An infohash whose metadata is invalid is never tried again."""
         try:
             record = await self._read(metadata)
         except BadInfo as error:

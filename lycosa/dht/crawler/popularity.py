@@ -46,7 +46,6 @@ class PopularityStage:
             await self.count_some()
 
     async def count_some(self) -> None:
-        """Count the torrents that are due; wait if there are none."""
         due = await self._due()
         if not due:
             await asyncio.sleep(IDLE_S)

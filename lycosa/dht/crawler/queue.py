@@ -37,7 +37,7 @@ class HashQueue:
         return self._known.unknown(infohashes)
 
     async def push(self, infohashes: Collection[bytes], priority: int) -> int:
-        """Queue the new infohashes. Return their number."""
+        """Return the number of new infohashes."""
         now = self.now()
         records = [to_record(each, priority, now) for each in infohashes]
         added = await self._frontier.push(records)
@@ -69,7 +69,6 @@ class HashQueue:
         self._changed.set()
 
     async def wait(self) -> None:
-        """Wait until something may be leased."""
         try:
             async with asyncio.timeout(POLL_S):
                 await self._changed.wait()
@@ -102,7 +101,7 @@ class CrawlQueue:
         self._operations, self._now = operations, now
 
     async def push(self, infohashes: Collection[bytes], priority: int) -> int:
-        """Queue the new infohashes. Return their number."""
+        """Return the number of new infohashes."""
         return await self._operations.push([to_record(each, priority, self._now()) for each in infohashes])
 
     async def save(self) -> None:

@@ -38,7 +38,7 @@ class SamplerQueries:
         self._asks = asyncio.Semaphore(ASKS_MAX)
 
     def least_busy(self, samplers: Iterable[Contact]) -> list[Contact]:
-        """Return the samplers, those with the fewest queries to their host first."""
+        """Sort the samplers by the number of queries to their host."""
         return sorted(samplers, key=self._waiting_for)
 
     def _waiting_for(self, sampler: Contact) -> int:

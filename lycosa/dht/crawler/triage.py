@@ -36,7 +36,7 @@ class Triage:
         sampler: Contact | None = None,
         peer: bytes | None = None,
     ) -> int:
-        """Queue the new infohashes and return their number. `sampler` or `peer` is where they came from, if known."""
+        """Return the number of new infohashes. `sampler` or `peer` is where they came from, if known."""
         found = list(infohashes)
         self._funnel.count(source, len(found))
         if sampler is not None and not self._hints.trust.trusts(sampler.endpoint, self._queue.now()):

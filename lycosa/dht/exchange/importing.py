@@ -85,7 +85,7 @@ class RecordImporter:
         self._store, self._policy, self._inspect, self._now = store, policy, inspect, now
 
     async def take(self, entries: Sequence[Entry]) -> BatchResult:
-        """Store a batch. Raises `StateError`; the batch can then be repeated."""
+        """Raises `StateError`; the batch can then be repeated."""
         counts, problems, now = ImportCounts(), list[Problem](), self._now()
         read: list[tuple[Entry, ImportedTorrent]] = []
         unlisted: list[Entry] = []
@@ -147,7 +147,7 @@ class InfohashQueue(Protocol):
     """The queue of a crawl."""
 
     async def push(self, infohashes: Collection[bytes], priority: int) -> int:
-        """Queue the new infohashes. Return their number."""
+        """Return the number of new infohashes."""
 
     async def save(self) -> None:
         """Make the queued infohashes durable."""
@@ -243,7 +243,7 @@ def read_entry(entry: Entry, now: int) -> ImportedTorrent:
 
 
 def _record_of_torrent_file(data: bytes, now: int) -> TorrentRecord:
-    """Return the record with comment and creation date, without trackers and all other fields."""
+    """Trackers and most other fields are left out."""
     torrent = read_torrent_file(data)
     fields = dict(torrent.fields)
     comment = fields.get(b"comment.utf-8") or fields.get(b"comment")
@@ -258,7 +258,6 @@ def _record_of_torrent_file(data: bytes, now: int) -> TorrentRecord:
 
 
 def _refusal(found: set[Standing]) -> str:
-    """Return why a torrent with these standings may not be stored, "" if it may."""
     return DENIED if Standing.DENIED in found else EVICTED if Standing.EVICTED in found else ""
 
 

@@ -316,7 +316,6 @@ def _facts_end(data: bytes, at: int) -> int:
 
 @lru_cache(FACTS_KEPT)
 def _facts(data: bytes) -> ContentFacts:
-    """Read a bit mask of the facts that are not 0, then these facts."""
     present, at = _varint(data, 0)
     facts = [0] * FACT_NUMBERS
     for place in range(FACT_NUMBERS):

@@ -52,6 +52,6 @@ class DeniedTable(DatabaseThread):
         self._insert("torrent_denied", rows)
 
     def _others(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the other key of each denied or evicted key of a hybrid torrent."""
+        """Map each denied or evicted key of a hybrid torrent to its other key."""
         rows = self._select("SELECT hash, other FROM torrent_denied WHERE other IS NOT NULL AND", "hash", keys)
         return {bytes(key): bytes(other) for key, other in rows}

@@ -105,7 +105,7 @@ def _prepared_dictionary() -> int:
 
 
 class _Context:
-    """The objects that zstd needs to decompress. Each thread has its own."""
+    """Each thread has its own."""
 
     def __init__(self, library: Any) -> None:
         self._free, self._read = library.ZSTD_freeDCtx, library.ZSTD_decompress_usingDDict

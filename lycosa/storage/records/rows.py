@@ -101,8 +101,6 @@ def _searched(row: Row, read: ContentReader) -> SearchedTorrent:
 
 
 class _Paths:
-    """Paths that are decoded when they are read."""
-
     def __init__(self, read: ContentReader, number: int) -> None:
         self._read, self._number = read, number
 

@@ -49,7 +49,7 @@ def not_open_error(where: str) -> StateError:
 
 
 def _encode_with_surrogates(item: Any) -> bytes:
-    """Encode an item that may contain surrogates. Several times slower than `_ENCODER`."""
+    """Several times slower than `_ENCODER`."""
     return _ENCODER.encode(_without_surrogates(msgspec.to_builtins(item, str_keys=True, enc_hook=_convert)))
 
 

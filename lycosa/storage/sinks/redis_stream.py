@@ -200,7 +200,6 @@ class RedisStreamSink:
         self._report(f"{self._address.text}: the server has lost its last {had - written:,} items; they are sent again")
 
     def _refusal(self, status: str, committed: int, more: Any = 0) -> StateError:
-        """Return the error for a script's status and the value beside it."""
         stream = self._address.text
         match status:
             case "lost":

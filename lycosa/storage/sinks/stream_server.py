@@ -30,7 +30,7 @@ class StreamServer(RedisServer):
         self._client: Any = None
 
     def connect(self, *, sync: bool) -> None:
-        """Connect, and refuse a server that may lose entries."""
+        """Refuses a server that may lose entries."""
         redis_package()
         sync_option = "--sync" if sync else ""
         self._client = self.retry_blocking(

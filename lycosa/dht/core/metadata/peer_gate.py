@@ -71,7 +71,7 @@ class PeerGate:
         return None
 
     def close(self, endpoint: bytes, failure: PeerFailure | None, now: float) -> None:
-        """Record that a connection was closed. `failure` is None if it was no longer needed."""
+        """`failure` is None if the connection was no longer needed."""
         self._connected.discard(site_of(endpoint))
         if failure in BLAMES_HOST:
             self._banned[site_of(endpoint)] = now + BAN_S

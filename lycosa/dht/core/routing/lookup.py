@@ -208,7 +208,7 @@ class Lookup:
         return self._counted_networks.get(network_key(endpoint), 0) < NETWORK_COUNTED_MAX
 
     def _counts(self, contact: Contact) -> bool:
-        """Return whether the answer of this contact counts; if so, count it."""
+        """If the answer of this contact counts, count it."""
         endpoint = contact.endpoint
         if not self._is_secure(contact) or not self._may_count(endpoint):
             return False

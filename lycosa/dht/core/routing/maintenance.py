@@ -85,16 +85,15 @@ class Maintenance:
         self.next_timer = min(self.next_timer, self._join_at)
 
     def moved(self, now: float) -> None:
-        """Our own id has changed: search for the new neighbours."""
         self._searched.clear()
         self._join_at = self.next_timer = now
 
     def first_contact(self, now: float) -> None:
-        """The table is no longer empty: search for our own id (BEP 5)."""
+        """Search for our own id (BEP 5)."""
         self._join_at = self.next_timer = now
 
     def chores(self, table: RoutingTable, now: float, *, reachable: bool, online: bool) -> list[Chore]:
-        """Return the chores that are due. `online`: a datagram arrived recently."""
+        """`online`: a datagram arrived recently."""
         found: list[Chore] = []
         if now >= self._refresh_at:
             found += self._refresh(table, now, reachable=reachable)

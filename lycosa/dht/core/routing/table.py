@@ -198,7 +198,7 @@ class RoutingTable:
     # Messages of contacts.
 
     def queried(self, contact: Contact, now: float) -> bool:
-        """Record a query of this contact. Return whether it is in the table."""
+        """Return whether the contact is in the table."""
         entry = self._index.by_id.get(contact[0])
         if entry is None or entry.contact.endpoint != contact[1]:
             return False
@@ -221,7 +221,6 @@ class RoutingTable:
         return None
 
     def failed(self, contact: Contact, now: float) -> Contact | None:
-        """Record that this contact did not answer a query."""
         entry = self._index.known(contact)
         if entry is None:
             return None

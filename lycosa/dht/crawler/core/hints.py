@@ -48,9 +48,8 @@ class Hints:
         self._hints[infohash] = Hint(samplers, peers)
 
     def take(self, infohash: bytes) -> Hint:
-        """Remove and return the hint of an infohash."""
         return self._hints.pop(infohash, None) or Hint()
 
     def keep(self, infohash: bytes) -> None:
-        """Collect hints for this infohash from now on, because it will be tried again."""
+        """Collect hints from now on, because the infohash will be tried again."""
         self._hints.setdefault(infohash, Hint())

@@ -37,7 +37,6 @@ class KnownHashes:
         self._bytes = 0
 
     def unknown(self, infohashes: Iterable[bytes]) -> list[bytes]:
-        """Return the infohashes that are not found, each once."""
         lists, missing, new_digest = self._lists, [], EMPTY_DIGEST.copy
         for infohash in dict.fromkeys(infohashes):
             digest = new_digest()
@@ -52,7 +51,7 @@ class KnownHashes:
         return missing
 
     def add(self, fingerprints: Iterable[int]) -> None:
-        """Add queued fingerprints. Those of a part that is not in memory are skipped: they are read with the part."""
+        """Fingerprints of a part that is not in memory are skipped: they are read with the part."""
         for fingerprint in fingerprints:
             number = fingerprint >> SHIFT
             known = self._lists[number]
@@ -62,7 +61,6 @@ class KnownHashes:
                 self._bytes += REST_BYTES
 
     def _load(self, number: int) -> bytes:
-        """Read the part of this list. Return the list."""
         part = number // LISTS
         first = part * LISTS
         rests: list[list[bytes]] = [[] for _ in range(LISTS)]

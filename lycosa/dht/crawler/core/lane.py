@@ -43,7 +43,6 @@ class SweepLane:
 
     @property
     def is_done(self) -> bool:
-        """Whether the end is reached and nothing is pending."""
         return self.position >= self.end and not (self.ahead or self.passing or self.is_searching)
 
     @property
@@ -56,7 +55,7 @@ class SweepLane:
         return min([self.position, *self.passing.values()])
 
     def add(self, key: int, contact: Contact, spacing: int) -> None:
-        """Add a node, unless it is more than BEHIND_NODES mean distances (`spacing`) behind."""
+        """Nodes more than BEHIND_NODES mean distances (`spacing`) behind are dropped."""
         if key < self.position - BEHIND_NODES * spacing or contact.endpoint in self._ahead_endpoints:
             return
         heappush(self.ahead, (key, contact))

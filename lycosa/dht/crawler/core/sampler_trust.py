@@ -32,7 +32,6 @@ class SamplerTrust:
         self._hosts: RecentDict[bytes, SamplerRecord] = RecentDict(HOSTS_MAX)
 
     def tried(self, endpoint: bytes, now: float, *, fetched: bool) -> None:
-        """Count a try of an infohash that the node at `endpoint` returned."""
         site = site_of(endpoint)
         record = self._hosts.get(site)
         if record is None or now >= record.since + DISTRUST_S:
@@ -40,7 +39,6 @@ class SamplerTrust:
         self._hosts[site] = SamplerRecord(record.tried + 1, record.fetched + fetched, record.since)
 
     def trusts(self, endpoint: bytes, now: float) -> bool:
-        """Whether infohashes of this node are worth a try."""
         record = self._hosts.get(site_of(endpoint))
         if record is None or record.tried < TRIED_MIN or now >= record.since + DISTRUST_S:
             return True

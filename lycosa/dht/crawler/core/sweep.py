@@ -176,7 +176,7 @@ class Sweep:
     def answered(
         self, ask: Ask, closer: Iterable[Contact], now: float, *, interval_s: float, num: int, sampled: int, new: int
     ) -> None:
-        """Take a response: the node has `num` infohashes and sent `sampled` of them, of which `new` are new."""
+        """The node has `num` infohashes and sent `sampled` of them, of which `new` are new."""
         contact = ask.contact
         interval_s = min(max(interval_s, AGAIN_MIN_S), SWEEP_MAX_S)
         self._end(ask, closer)
@@ -213,7 +213,7 @@ class Sweep:
         self.add(found)
 
     def add(self, contacts: Iterable[Contact]) -> None:
-        """Add nodes to their lanes. Nodes far behind are left for the next sweep."""
+        """Nodes far behind are left for the next sweep."""
         for contact in contacts:
             key = int.from_bytes(contact.id)
             lane, known = self._lane_of(key), self._nodes.get(contact.endpoint)
@@ -363,7 +363,6 @@ class WaitingNodes:
             self._of_site[site] += 1
 
     def pop(self, now: float) -> Contact | None:
-        """Remove and return the first node that may be queried."""
         if not self._heap or self._heap[0][0] > now:
             return None
         _, contact = heappop(self._heap)
@@ -378,5 +377,4 @@ class WaitingNodes:
         return [contact for _, contact in self._heap]
 
     def next_at(self) -> float:
-        """When the first node may be queried."""
         return self._heap[0][0] if self._heap else float("inf")

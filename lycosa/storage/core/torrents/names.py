@@ -120,7 +120,6 @@ def _fitting(files: Sequence[StoredFile]) -> int:
 
 
 def _cut(text: str, length: int) -> str:
-    """Cut a name that is too long, but keep its extension."""
     stem, dot, suffix = text.rpartition(".")
     tail = f".{suffix}" if dot and stem and 0 < len(suffix) <= SUFFIX_MAX and " " not in suffix else ""
     return text[: length - len(CUT) - len(tail)].rstrip() + CUT + tail
