@@ -47,7 +47,7 @@ class SavedNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NodeState:
-    """The folder. It is locked, because two nodes with the same id would disturb each other."""
+    """A locked folder, because two nodes with the same id would disturb each other."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -67,7 +67,7 @@ class NodeState:
                     each.rmdir()
 
     def load(self, families: Sequence[int]) -> list[SavedTable | None]:
-        """Return the saved table of each node: the n-th node of a family gets the n-th saved table of that family.
+        """Return the saved tables: the n-th node of a family gets the n-th saved table of that family.
 
         Raises `StateError` for a damaged file, and for a file of another version.
         """

@@ -67,7 +67,7 @@ class FetchLimits:
 
 
 class MetadataFetch:
-    """The fetch of one infohash (20 bytes, or 32 of version 2). `failures` counts why peers did not deliver."""
+    """`infohash` has 20 bytes, or 32 of version 2. `failures` counts why peers did not deliver."""
 
     def __init__(self, infohash: bytes, fetcher: MetadataFetcher, *, peers_max: int, holds: bool) -> None:
         self.infohash = infohash
@@ -222,11 +222,8 @@ class PeerConnection(asyncio.Protocol):
 
 
 class MetadataFetcher:
-    """All fetches of one process.
-
-    `dht_port` is the port of our DHT node, which is sent to peers. `on_dht_node` gets the endpoint of each DHT node
-    that a peer reports.
-    """
+    """`dht_port` is the port of our DHT node, which is sent to peers. `on_dht_node` gets the endpoint of each DHT node
+    that a peer reports."""
 
     def __init__(
         self,

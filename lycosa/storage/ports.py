@@ -76,15 +76,15 @@ class KeyStore(Protocol):
 class RecordStore(Protocol):
     """Stores the metadata of torrents. Several processes may write to one store.
 
-    Infohashes have 20 or 32 bytes; only the first 20 are compared. Changes are durable when a call returns. A call that
-    raises leaves no half-written record, and may be repeated. Raises `StorageError`, `StorageFull`.
+    Only the first 20 bytes of infohashes are compared. Changes are durable when a call returns. A call that raises
+    leaves no half-written record, and may be repeated. Raises `StorageError`, `StorageFull`.
     """
 
     async def open(self) -> None:
         """Open the store; create it if it does not exist. Raises `StateError` if Lycosa did not create it."""
 
     async def standing(self, infohashes: Sequence[bytes], now: float) -> dict[bytes, Standing]:
-        """Return which of these infohashes are stored or must not be stored. Their metadata need not be requested."""
+        """Return which of these infohashes are stored or must not be stored."""
 
     async def refusal(self, infohash: bytes, now: float) -> Refusal | None:
         """Return why an infohash may not be stored; None if it may."""
@@ -105,7 +105,7 @@ class RecordStore(Protocol):
         """Note that these torrents were seen now. Infohashes that are not stored are ignored."""
 
     async def set_popularity(self, counts: Sequence[Popularity]) -> None:
-        """Store peer counts. Counts of unknown torrents, and counts older than the stored one, are ignored."""
+        """Store peer counts, except those of unknown torrents and those older than the stored one."""
 
     async def set_content(self, facts: Mapping[int, ContentFacts]) -> int:
         """Replace the content facts of stored torrents, by id. Return how many torrents have changed."""
@@ -127,7 +127,7 @@ class RecordStore(Protocol):
         """Forget these changes. A row that changed again in the meantime stays."""
 
     async def torrents(self, after_id: int, limit: int) -> list[StoredTorrent]:
-        """Return the next torrents after this id, in order of id."""
+        """Return the next torrents, in order of id."""
 
     async def by_id(self, ids: Sequence[int], files_max: int | None = None) -> list[StoredTorrent]:
         """Return those torrents of these ids that are stored, in any order, with `files_max` files each at most."""
@@ -151,7 +151,7 @@ class RecordStore(Protocol):
         """Forget that torrents up to this id, which `mark_listed` returned, are new. Their later changes stay."""
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
-        """Return the next ids after this one with their infohashes, 20 bytes each."""
+        """Return the next ids with their infohashes, 20 bytes each."""
 
     async def deny(
         self,
@@ -179,11 +179,10 @@ class RecordStore(Protocol):
         """
 
     async def lapsed(self, now: float, limit: int) -> list[bytes]:
-        """Return infohashes, 20 bytes each, whose eviction has expired. They are returned until `forget_lapsed` gets
-        them."""
+        """Return infohashes, 20 bytes each, whose eviction has expired, until `forget_lapsed` gets them."""
 
     async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
-        """Forget that these were evicted. Infohashes that were denied or evicted again in the meantime stay so."""
+        """Forget these evictions. Infohashes that were denied or evicted again in the meantime stay so."""
 
     async def used_bytes(self) -> int:
         """Return the disk space that the store takes, including its log."""

@@ -57,7 +57,7 @@ class InfohashesSampled:
 
 @dataclass(frozen=True, slots=True)
 class PeersNamed:
-    """An answer of one node to get_peers. `closer`: the node's contacts that are closest to the infohash."""
+    """An answer of one node to get_peers. `closer` are its contacts closest to the infohash."""
 
     operation_id: int
     contact: Contact
@@ -94,14 +94,14 @@ class PeersWanted:
 
 @dataclass(frozen=True, slots=True)
 class JoinFinished:
-    """A search for our own id has ended. Without good contacts, the node tries again later."""
+    """A search for our own id has ended."""
 
     good_contacts: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalAddressChanged:
-    """Enough nodes agree that this is our IP address. `node_id` is our id from now on."""
+    """Enough nodes agree that this is our IP address. `node_id` is our new id."""
 
     ip: bytes
     node_id: bytes

@@ -85,7 +85,7 @@ class Query(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """A reply (BEP 5: response). Missing and invalid fields are empty; incomplete elements of lists are dropped."""
+    """Missing and invalid fields are empty; incomplete elements of lists are dropped."""
 
     transaction: bytes
     id: bytes
@@ -125,7 +125,7 @@ INTERVAL_S_MAX = 21_600
 
 
 def decode_message(data: bytes) -> Message:
-    """Return the message in a datagram. Raises `KrpcError` if there is none."""
+    """Return the message in a datagram. Raises `KrpcError`."""
     if not RECEIVED_BYTES_MIN <= len(data) <= RECEIVED_BYTES_MAX:
         raise KrpcError(f"{len(data)} bytes: not a KRPC message")
     if data[:1] != b"d":
@@ -367,10 +367,9 @@ def encode_reply(
     before_id: bytes = b"",
     version: bytes = VERSION,
 ) -> bytes:
-    """Return a reply packet.
+    """Return a reply packet. `transaction` is encoded. `requester` is the endpoint that sent the query (BEP 42).
 
-    `transaction` is encoded. `requester` is the endpoint that sent the query (BEP 42). `values` are encoded, sorted,
-    and follow `id`. `before_id` has the encoded filters of BEP 33, which come before `id`.
+    `values` are encoded, sorted, and follow `id`. `before_id` has the encoded filters of BEP 33.
     """
     return b"d2:ip%d:%b1:rd%b2:id20:%b%be1:t%b1:v%d:%b1:y1:re" % (
         len(requester),

@@ -1,7 +1,7 @@
 """Limits what a node sends: messages per host, bytes, and newly contacted addresses.
 
 libtorrent bans a host for 5 minutes after 50 messages in 10 seconds. Home routers drop connections when a node contacts
-too many addresses at once. All tables are bounded, and a check takes about a microsecond.
+too many addresses at once. All tables are bounded.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class QueryLimit(StrEnum):
 
 
 class NodeLimits:
-    """The limits of all nodes of a process together: they share one internet connection and one router."""
+    """The limits of all nodes of a process together: they share one internet connection."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ ASKED_ENDPOINTS_MAX = 4096
 
 
 class DhtNode:
-    """One node. `endpoint` is the local address. The nodes of a process share a `Neighbourhood`."""
+    """`endpoint` is the local address. The nodes of a process share a `Neighbourhood`."""
 
     def __init__(
         self,
@@ -397,7 +397,7 @@ class ExternalAddress:
 
 
 def report_infohash(events: deque[Event], event: PeerAnnounced | PeersWanted) -> None:
-    """Report an announce or a request of another node, unless too many events wait."""
+    """Report an event of another node, unless too many wait."""
     if len(events) < STRANGERS_EVENTS_MAX:
         events.append(event)
 

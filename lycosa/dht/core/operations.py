@@ -94,7 +94,7 @@ class SingleQuery:
 
 
 class LookupOperation:
-    """A lookup, its queries, and its follow-up queries: find_node here, get_peers in subclasses."""
+    """A lookup with its queries and follow-up queries: find_node here, get_peers in subclasses."""
 
     method = FIND_NODE
 
@@ -192,7 +192,7 @@ class LookupOperation:
 
 
 class JoinOperation(LookupOperation):
-    """A search for our own id. It also requests contacts of the other family, for our node of that family (BEP 32)."""
+    """A search for our own id, which also requests contacts for our node of the other family (BEP 32)."""
 
     def __init__(
         self, lookup: Lookup, reading: AnswerReader, send: Send, emit: Emit, offer: Callable[[Contact, float], None]
@@ -210,7 +210,7 @@ class JoinOperation(LookupOperation):
 
 
 class GetPeersOperation(LookupOperation):
-    """A search for peers, optionally followed by a scrape of the closest nodes."""
+    """A search for peers, optionally with a scrape of the closest nodes."""
 
     method = GET_PEERS
 
@@ -257,7 +257,7 @@ class GetPeersOperation(LookupOperation):
 
 
 class AnnounceOperation(LookupOperation):
-    """A search for peers, followed by announces to the closest nodes that gave a token."""
+    """A search for peers, then announces to the closest nodes that gave a token."""
 
     method = GET_PEERS
 
@@ -322,7 +322,7 @@ def sample_finished(
 def peers_named(
     operation_id: int, reading: AnswerReader, query: OutgoingQuery, reply: Reply, now: float
 ) -> OperationEvent:
-    """Return the event of an answer to get_peers that belongs to no lookup."""
+    """Return the event of an answer to get_peers without a lookup."""
     peers, closer = tuple(reading.peers(reply)), tuple(reading.contacts(reply, now))
     return PeersNamed(operation_id, Contact(reply.id, query.endpoint), peers, closer)
 

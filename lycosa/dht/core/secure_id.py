@@ -53,7 +53,7 @@ def crc32c(data: bytes) -> int:
 
 
 def secure_id(ip: bytes, random: bytes) -> bytes:
-    """Return a node id for a packed IP address. The remaining bits come from 20 random bytes."""
+    """Return a node id for a packed IP address, completed from 20 random bytes."""
     prefix = _prefix(ip, random[-1])
     return (prefix | int.from_bytes(random) & (1 << 139) - 1).to_bytes(ID_BYTES)
 
@@ -64,7 +64,7 @@ def is_secure(node_id: bytes, ip: bytes) -> bool:
 
 
 def is_exempt(ip: bytes) -> bool:
-    """Return whether the address is on a local network, where ids are not checked."""
+    """Return whether the address is on a local network."""
     number = int.from_bytes(ip)
     return any(len(ip) == size and number & mask == start for size, start, mask in EXEMPT)
 

@@ -1,6 +1,6 @@
-"""Stage 7: counts the seeders and leechers of stored torrents (BEP 33), with a separate budget.
+"""Stage 7: counts the seeders and leechers of stored torrents (BEP 33), those with no or the oldest count first.
 
-Torrents that were never counted go first, then those with the oldest count. Peers are not stored.
+Peers are not stored.
 """
 
 from __future__ import annotations

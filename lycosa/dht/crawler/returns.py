@@ -1,7 +1,7 @@
 """Stage 8: queues evicted torrents again when they may be stored again.
 
 The store forgets an eviction only when the torrent is durable in the queue. After a crash in between, the torrent is
-queued a second time, which changes nothing.
+queued twice, which changes nothing.
 """
 
 from __future__ import annotations

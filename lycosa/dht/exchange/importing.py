@@ -201,8 +201,8 @@ async def import_source(
 ) -> None:
     """Import a source, with `concurrency` batches at a time. `report` gets each result, and the progress in the source.
 
-    Raises `UsageError` if the source is not of the format that `find_source` recognised, `StateError` if the store
-    fails. If the rest of a source cannot be read, that counts as one problem.
+    Raises `UsageError` if the source has another format than `find_source` recognised, `StateError` if the store fails.
+    If the rest of a source cannot be read, that counts as one problem.
     """
     running: deque[tuple[asyncio.Task[BatchResult], int]] = deque()
 

@@ -33,7 +33,7 @@ class ContentType(IntEnum):
 
 
 class ContentFacts(NamedTuple):
-    """Facts found in names. `category` is Newznab's number, `resolution` the number of lines. An unknown number is 0.
+    """Facts found in names. `category` is Newznab's number, `resolution` the number of lines; 0 if unknown.
 
     A whole season has no episode. A range of episodes is stored as its first episode.
     """
@@ -57,7 +57,7 @@ FACT_NUMBERS = len(ContentFacts().to_numbers())
 
 
 def facts_of(numbers: Sequence[int]) -> ContentFacts:
-    """Return the facts that `to_numbers` turned into these numbers. Raises `ValueError`."""
+    """Undo `to_numbers`. Raises `ValueError`."""
     kind, category, resolution, year, season, episode, mask = numbers
     places = [each - 1 if each else None for each in (season, episode)]
     return ContentFacts(ContentType(kind), category, resolution, year, places[0], places[1], _languages(mask))

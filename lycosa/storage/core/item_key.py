@@ -8,8 +8,8 @@ from typing import NamedTuple
 class ItemKey(NamedTuple):
     """Item `number` (from 0) of a page. A page that is fetched again yields the same keys.
 
-    `fingerprint` has the 64 bits of the page's request; `segment` is the page's part of the crawl. A `repeatable` page
-    (dont_filter) is fetched on every request, and its items count as new each time.
+    `fingerprint` is the 64-bit fingerprint of the page's request; `segment` is the page's part of the crawl. A
+    `repeatable` page (dont_filter) is fetched on every request, and its items count as new each time.
     """
 
     url: str

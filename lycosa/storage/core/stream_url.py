@@ -13,9 +13,9 @@ RESERVED_PREFIX = "lycosa:"
 
 
 class StreamAddress(NamedTuple):
-    """`text` is the address without secrets and options. It names the stream in messages and in the state.
+    """`text` is the address without secrets and options, for messages and the state.
 
-    `maxlen` is the maximum number of entries that the stream keeps; 0 for no limit.
+    The stream keeps at most `maxlen` entries; 0 for no limit.
     """
 
     text: str

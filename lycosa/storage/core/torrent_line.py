@@ -145,14 +145,14 @@ def csv_row(torrent: StoredTorrent) -> tuple[str | int | None, ...]:
 
 
 def magnet_link(record: TorrentRecord) -> str:
-    """Return the magnet link, without trackers: peers come from the DHT."""
+    """Return the magnet link, without trackers."""
     v1, v2 = _hexadecimal(record)
     topics = [f"xt=urn:btih:{v1}" if v1 else "", f"xt=urn:btmh:1220{v2}" if v2 else ""]
     return f"magnet:?{'&'.join(filter(None, topics))}&dn={quote(record.name, safe='')}&xl={record.size_bytes}"
 
 
 def plausible_date(value: object) -> int | None:
-    """Return a date that can be shown; None for any other value, such as the 0 of a client without a clock."""
+    """Return a date that can be shown; None for others, such as the 0 of a client without a clock."""
     return value if isinstance(value, int) and 0 < value <= TIME_MAX else None
 
 

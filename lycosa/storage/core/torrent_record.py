@@ -90,8 +90,8 @@ NO_FILES = StoredFiles(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class StoredTorrent:
-    """A stored record, possibly with the first files only. `id` is never reused. `counted` is None until the peers are
-    counted."""
+    """A stored record, possibly with the first files only. `id` is never reused. `counted` is None before the first
+    count."""
 
     id: int
     record: TorrentRecord
@@ -114,8 +114,8 @@ class StoredTorrent:
 class SearchedTorrent(NamedTuple):
     """What an index needs of a stored torrent.
 
-    `paths` are decoded when they are read. Their letters may have the other case, and spaces may replace dots and
-    underscores, but the words are the same.
+    `paths` are decoded when they are read. Letters may have the other case, and spaces may replace dots and
+    underscores.
     """
 
     id: int
@@ -154,7 +154,7 @@ class Change(NamedTuple):
 
 
 class PutResult(NamedTuple):
-    """How many records of a batch were new, known (perhaps completed or merged), and refused by policy or deny-list."""
+    """How many records of a batch were new, known (perhaps completed or merged), and refused."""
 
     new: int = 0
     known: int = 0
@@ -188,7 +188,7 @@ def searched(torrent: StoredTorrent) -> SearchedTorrent:
 
 
 def key_of(infohash: bytes) -> bytes:
-    """Return the 20 bytes that identify an infohash of either version in the DHT and in the store."""
+    """Return the 20 bytes that identify an infohash in the DHT and in the store."""
     return infohash[:HASH_BYTES]
 
 

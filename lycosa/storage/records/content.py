@@ -52,7 +52,7 @@ _SWAPS = {DOTS: bytes.maketrans(b". ", b" ."), UNDERSCORES: bytes.maketrans(b"_ 
 
 
 class EncodedText(NamedTuple):
-    """The text that zstd compresses, with the flags and lengths that are needed to read it."""
+    """The text that zstd compresses, and what is needed to read it."""
 
     flags: int
     lengths: list[int]
@@ -100,7 +100,7 @@ def encode_text(record: TorrentRecord) -> EncodedText:
 
 
 class ContentReader:
-    """Reads what `encode_content` wrote. The name and the paths can be read after `open`, which gets the text.
+    """Reads what `encode_content` wrote. `open` gets the text; only then can the name and the paths be read.
 
     Paths and sizes are decoded on request. Raises `ValueError`, `IndexError` or `FrameError` if the blob is damaged.
     """
@@ -219,7 +219,7 @@ def read_contents(contents: Sequence[bytes]) -> list[ContentReader]:
 
 @contextmanager
 def damage(of: str) -> Iterator[None]:
-    """Translate the exceptions that a damaged blob causes into `StorageError`. `of` names the torrent."""
+    """Translate the exceptions of a damaged blob into `StorageError`. `of` names the torrent."""
     try:
         yield
     except (ValueError, IndexError, FrameError) as error:

@@ -30,7 +30,7 @@ _SLOTS = re.compile(rb"[0-9]{1,9}|\x01")
 
 
 def to_columns(paths: list[bytes]) -> bytes:
-    """Return the columns: the lengths of the shared beginnings, the lengths of the shared ends, and the middles."""
+    """Return the lengths of the shared beginnings, the lengths of the shared ends, and the middles."""
     starts, ends, middles = bytearray(), bytearray(), []
     last, following = b"", NEXT  # no path contains NEXT, so it never follows
     # In an encoded path, the first `head` bytes end with NEXT, and `tail` bytes follow. Without NEXT, `head` is 0, and

@@ -130,7 +130,7 @@ def counted(at: int, leechers: int) -> int:
 
 
 def read_counted(column: int) -> tuple[int | None, int]:
-    """Return when the peers were counted (None: never), and the number of leechers."""
+    """Return when the peers were counted, and the number of leechers."""
     at, leechers = divmod(column + OFFSET, 1 << 16)
     return at - 1 if at else None, leechers
 

@@ -65,7 +65,7 @@ class InstalledRules:
 
 
 def install_rules(path: Path, state: Path) -> Path:
-    """Copy a rule file and its word lists to a state folder. Return their new folder. Raises `StateError`."""
+    """Copy a rule file and its word lists to a state folder. Return their folder. Raises `StateError`."""
     folder = state / RULES / path.stem
     try:
         make_folder(folder)
@@ -93,7 +93,7 @@ def mark_applied(name: str, state: Path) -> None:
 
 
 def unapplied_rules(state: Path) -> list[str]:
-    """Return the names of the unapplied rules in a state folder."""
+    """Return the names of the unapplied rules."""
     return sorted(path.parent.name for path in (state / RULES).glob(f"*/{UNAPPLIED}"))
 
 
@@ -109,7 +109,7 @@ def remove_rules(name: str, state: Path) -> None:
 
 
 def rule_files(state: Path) -> dict[str, RuleFile | None]:
-    """Return the rules in a state folder by name; None for a file that cannot be read."""
+    """Return the rules by name; None for a file that cannot be read."""
     found: dict[str, RuleFile | None] = {}
     for path in sorted((state / RULES).glob("*/*.toml")):
         try:

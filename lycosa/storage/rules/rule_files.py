@@ -29,7 +29,7 @@ PACKAGE = Path(__file__).with_name("rule_sets")
 
 
 def make_inspector(paths: Iterable[Path] = ()) -> Inspector:
-    """Return an inspector with the built-in rules, then those of these files. Raises `UsageError`."""
+    """Return an inspector with the built-in rules and those of these files. Raises `UsageError`."""
     added: list[tuple[RuleFile, CompilePattern]] = []
     for path in paths:
         inspector_of(path)  # reports mistakes with the name of the file

@@ -55,7 +55,7 @@ class EntryBatch(NamedTuple):
 class RedisStreamSink:
     """The stream at an address, for one crawl. With `sync`, the server must store every flush on its disk.
 
-    `report` is called with a message when the sink waits for the server. Raises `UsageError` for a bad address.
+    `report` gets a message when the sink waits for the server. Raises `UsageError` for a bad address.
     """
 
     def __init__(self, address: str, crawl: str, report: Report, *, sync: bool = False) -> None:

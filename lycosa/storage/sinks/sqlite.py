@@ -51,7 +51,7 @@ OWN_COLUMNS = ("_key", "_position", "_by")
 
 
 class SqliteSink:
-    """A database of items; `crawl` is part of their keys. With `sync`, every flush reaches the disk."""
+    """`crawl` is part of the keys of the items. With `sync`, every flush reaches the disk."""
 
     def __init__(self, path: str | Path, crawl: str, *, sync: bool = False) -> None:
         self.path = Path(os.path.realpath(path))

@@ -22,7 +22,7 @@ FIELDS = 4
 
 
 class StreamServer(RedisServer):
-    """The server of one stream. Raises `UsageError`, `StorageFull` or `StorageError`."""
+    """Raises `UsageError`, `StorageFull` or `StorageError`."""
 
     def __init__(self, address: StreamAddress, report: Report) -> None:
         super().__init__(address.server, report, subject="a stream", option="stream=", text=address.text)

@@ -100,7 +100,7 @@ class MessageReader:
 
 
 def frame(message_id: int, payload: bytes) -> bytes:
-    """Return a message in its frame. Every message that is sent is built here; only SENT_IDS are allowed."""
+    """Return a message in its frame. Every sent message is built here; only SENT_IDS are allowed."""
     assert message_id in SENT_IDS
     return b"%b%c%b" % ((1 + len(payload)).to_bytes(4), message_id, payload)
 
@@ -154,7 +154,7 @@ class MetadataMessage(NamedTuple):
 
 
 def encode_metadata_message(metadata_id: int, kind: int, piece: int) -> bytes:
-    """Return a request or a reject. `metadata_id` is the id that the peer chose for metadata messages."""
+    """Return a request or a reject. The peer chose `metadata_id`."""
     return frame(EXTENDED, b"%cd8:msg_typei%de5:piecei%dee" % (metadata_id, kind, piece))
 
 

@@ -1,6 +1,6 @@
 """Remembers the samplers of each infohash (the nodes that returned it in a sample) and the peers that announced it.
 
-Before a lookup, the samplers are queried for peers. Hints are in memory only.
+Hints are in memory only.
 """
 
 from __future__ import annotations

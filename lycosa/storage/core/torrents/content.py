@@ -67,7 +67,7 @@ class _Found(NamedTuple):
 
 
 class ContentRules:
-    """The content rules of rule files. Categories of later files take precedence. Raises `UsageError`."""
+    """Categories of later files take precedence. Raises `UsageError`."""
 
     def __init__(self, files: Sequence[tuple[RuleFile, CompilePattern]]) -> None:
         self._rules: list[ContentSection] = []

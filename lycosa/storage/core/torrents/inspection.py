@@ -27,7 +27,7 @@ class Inspection(NamedTuple):
 
 
 class Inspector:
-    """Applies the rules of rule files, each with the function that compiles its patterns. Raises `UsageError`."""
+    """Applies rule files, each with the function that compiles its patterns. Raises `UsageError`."""
 
     def __init__(self, files: Sequence[tuple[RuleFile, CompilePattern]]) -> None:
         self._deny = DenyRules(files)

@@ -101,8 +101,8 @@ def _is_plain(text: str) -> bool:
 
 
 def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-    """Return at most FILES_MAX files, whose paths have at most PATHS_BYTES_MAX bytes together. The last entry stands
-    for all further files, and has their total size."""
+    """Return at most FILES_MAX files, whose paths have at most PATHS_BYTES_MAX bytes. The last entry stands for all
+    further files, and has their total size."""
     count = min(_fitting(files), len(files) if len(files) <= FILES_MAX else FILES_MAX - 1)
     if count == len(files):
         return tuple(files)

@@ -73,7 +73,7 @@ class ContentSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class CategorySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The category of a type with all of these tags and, unless `resolutions` is empty, one of the resolutions."""
+    """The category of a type with all of these tags and one of the resolutions, if there are any."""
 
     number: int
     type: str
