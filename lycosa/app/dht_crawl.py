@@ -222,7 +222,7 @@ class _Deliveries:
         self._last_id = 0
 
     async def send(self, store: RecordStore, records: Sequence[TorrentRecord]) -> None:
-        """Pass on the records that were new in the store. Wait until the caller has taken them."""
+        """Pass on records that were new in the store. Wait until the caller has taken them."""
         for record in records:
             found = await store.get(record.keys[0])
             # Ids ascend. A torrent that was stored before has an earlier discovery time.

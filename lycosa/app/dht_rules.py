@@ -67,7 +67,7 @@ async def apply_rules(
     """Remove and deny the stored torrents that the rules in `path` refuse; install the file in the state folder, if
     any.
 
-    Without `path`, apply the installed rules. Stored content facts are replaced if those under all rules differ.
+    Without `path`, apply the installed rules. Outdated content facts are replaced.
     `report` gets each refused torrent and the reason, `show` the numbers of torrents refused and read so far. With
     `dry_run` nothing changes. Raises `UsageError`, `StateError`.
     """
@@ -137,7 +137,7 @@ class RuleScan:
             self._show(self.refused, self.read)
 
     def _inspect(self, record: TorrentRecord) -> tuple[str, ContentFacts | None]:
-        """Return why a record is refused ("" if it is not), and its new content facts (None if not needed)."""
+        """Return why a record is refused, or "", and its new content facts (None if not needed)."""
         reason = self._refusal(record)
         return reason, None if reason or self._facts is None else self._facts(record)
 

@@ -98,7 +98,7 @@ class ScopeOptions(Protocol):
 
 
 def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], options: ScopeOptions) -> Scope:
-    """Return the scope of a crawl around its seeds, or of a spider (`kind` "") around its allowed domains."""
+    """Return the scope around the seeds, or around the allowed domains of a spider (`kind` "")."""
     exact = not kind
     if not kind:
         kind, seeds = ("domain", domains) if domains else ("any", ())

@@ -96,7 +96,7 @@ def erase_index(place: IndexPlace) -> None:
 
 
 def sphinx_configuration(address: SphinxAddress, folder: Path, memory: str, *, pages: bool, manticore: bool) -> str:
-    """Return the configuration with which the searchd of Sphinx, or of Manticore, serves this index from a folder."""
+    """Return the configuration with which Sphinx's or Manticore's searchd serves this index."""
     schema = PAGES if pages else TORRENTS
     indexes = index_config(address.name, schema, folder, memory, manticore=manticore)
     return indexes + searchd_config(address, folder)

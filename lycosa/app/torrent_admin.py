@@ -96,7 +96,7 @@ class StoredNameRules:
         self._task = self.trial = None
 
     async def close(self) -> None:
-        """Stop the running task. `resume` continues it."""
+        """`resume` continues the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -182,7 +182,7 @@ class IndexProcess:
         return progress
 
     async def close(self) -> None:
-        """End the process. The next process that writes the index restarts an unfinished rebuild."""
+        """The next process that writes the index restarts an unfinished rebuild."""
         if self._process is not None and self._process.is_alive():
             self._process.terminate()
             await asyncio.to_thread(self._process.join)

@@ -78,7 +78,7 @@ async def _forget_requests(site: SiteStore, kept_s: float) -> None:
 
 
 def open_site_store(folder: Path) -> SiteStore:
-    """Open the database of the site, which is next to the index folder."""
+    """Open the database of the site, next to the index folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     return SiteStore(folder.parent / SITE_FILE)
 

@@ -13,9 +13,9 @@ ROUNDING_S = 1e-6
 class RateLimit(Generic[Key]):
     """Allow each key `burst` events at once, and `per_s` events a second on average.
 
-    A key's entry is the time at which its full burst is available again (GCRA), and then expires. The older of two
-    generations of entries is dropped when all its entries have expired. With `refuse_when_full` a full table refuses
-    unknown keys, so the limit always holds. Otherwise it drops the older generation early, so a flood of forged
+    A key's entry is the time at which its full burst is available again (GCRA); then the entry expires. The older of
+    two generations of entries is dropped when all its entries have expired. With `refuse_when_full` a full table
+    refuses unknown keys, so the limit always holds. Otherwise it drops the older generation early, so a flood of forged
     addresses does not lock out other clients.
     """
 

@@ -20,7 +20,6 @@ class OwnThread:
         self.is_busy = False
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Run the function in a new thread."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
 

@@ -19,7 +19,7 @@ FAST_TIMEOUT_S = 0.7
 
 
 class ShutdownDeadline:
-    """The shutdown deadline of one run."""
+    """The deadline of one run."""
 
     def __init__(self) -> None:
         self.abandoned: dict[str, str] = {}
@@ -39,7 +39,7 @@ class ShutdownDeadline:
             call.reschedule(asyncio.get_running_loop().time() + FAST_TIMEOUT_S)
 
     def abandon(self, server: str, why: str) -> None:
-        """Stop calling a server. Only the first reason is kept."""
+        """Only the first reason is kept."""
         self.abandoned.setdefault(server, why)
 
     def begin_call(self, server: str) -> asyncio.Timeout:

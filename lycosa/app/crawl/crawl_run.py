@@ -58,8 +58,7 @@ Observer = Callable[[Snapshot], None]
 
 @dataclass(frozen=True, slots=True)
 class RunHooks:
-    """Parts that start and end with a run: the `process_start` methods of each spider's middlewares, outputs, worker
-    processes."""
+    """Parts that start and end with a run."""
 
     process_starts: Mapping[str, Sequence[Method]]
     feeds: Feeds
@@ -127,7 +126,7 @@ class CrawlRun:
         return self._segments.first
 
     async def push_seeds(self, seeds: list[UrlRecord]) -> None:
-        """Queue start requests durably. Waits while disk space is short."""
+        """Waits while disk space is short."""
         await self._engine.wait_for_space()
         await self._dispatcher.push(self._frontier, seeds)
         await self._committer.commit()
@@ -161,7 +160,7 @@ class CrawlRun:
         self._stats.note(f"{problem}: {later}give another --segment, or start afresh with -O")
 
     async def run(self, observe: Observer | None = None, *, signals: bool = True) -> bool:
-        """Crawl until no work is left or a signal arrives. Return False if the crawl was finished already."""
+        """Return False if the crawl was finished already."""
         if await self._is_finished():
             await self._committer.finish()
             return False
@@ -211,7 +210,7 @@ class CrawlRun:
         await self._crawl.close_spiders(reason)
 
     async def _set_final_stats(self, *, server_lost: bool) -> None:
-        """Set the stats that the collector does not count. A lost server has none."""
+        """Set the stats that the collector does not count. Skip those of a frontier whose server is lost."""
         if self._close_monitor is not None:
             self._close_monitor.measure_memory()
         if server_lost:
@@ -231,7 +230,7 @@ class CrawlRun:
                 self._collector.set_value(name, count)
 
     async def after_close(self) -> None:
-        """Send `engine_stopped`, and log the stats. Call it after all parts of the run are closed."""
+        """Send `engine_stopped`, and log the stats. Call it when all parts of the run are closed."""
         if not self._hooks.feeds.begun:
             return
         await self._crawl.send(engine_stopped)
@@ -314,7 +313,6 @@ class CrawlRun:
         )
 
     def interrupt(self) -> None:
-        """Stop the crawl; on the second call, at once."""
         if not self._interrupted and self._engine.active_count:
             log.warning(
                 "stopping: requests in progress have %g s to finish; interrupt again to stop at once", STOP_GRACE_S
@@ -322,7 +320,7 @@ class CrawlRun:
         self.stop()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Stop leasing. With `at_once`, or on the second call, also abandon the visits in progress."""
+        """With `at_once`, or on the second call, also abandon the visits in progress."""
         self._interrupted = True
         self._engine.stop()
         if at_once:
@@ -344,7 +342,7 @@ class CrawlRun:
                     await task
 
     async def _queue_more(self, now: float) -> int:
-        """Queue more URLs of the previous segment. Return their number, but at least 1 until all seeds are queued."""
+        """Return the number of queued URLs, but at least 1 until all seeds are queued."""
         return await self._segments.take_over(now) or int(not self._seeder.is_done)
 
     async def _observe(self, observe: Observer) -> None:
@@ -358,7 +356,7 @@ class CrawlRun:
 
 @contextmanager
 def _handle_signals(handler: Callable[[], None]) -> Iterator[None]:
-    """Call `handler` on the event loop for SIGINT and SIGTERM within the block.
+    """Call `handler` on the event loop for SIGINT and SIGTERM.
 
     If the loop is blocked, the second signal raises `KeyboardInterrupt` in the code that blocks it.
     """

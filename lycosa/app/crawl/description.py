@@ -20,7 +20,7 @@ log = logging.getLogger(ENABLED)
 def remember_seeds(state: StateDir, crawl: CrawlSpec) -> list[str]:
     """Store the description of this run. Return the seeds of all runs, which define the scope.
 
-    Raises `ForeignState` if the state is from other spiders, or has other fingerprint rules.
+    Raises `ForeignState` for other spiders or fingerprint rules.
     """
     refuse_other_crawl(state.description, str(state.path), crawl, "another --state, or -O to start afresh")
     seeds = list(dict.fromkeys([*state.description.seeds, *crawl.target.seeds]))
@@ -50,7 +50,7 @@ def description_of(crawl: CrawlSpec, seeds: list[str]) -> Description:
 
 
 def log_start(crawl: CrawlSpec, state: StateDir) -> None:
-    """Log what is enabled. Middlewares are logged where they are made."""
+    """Log what is enabled, except the middlewares."""
     settings, names = crawl.settings, [spec.spider.name for spec in crawl.spiders if not spec.target.generic]
     parts = [
         "a worker of a shared crawl" if settings.frontier else "a crawl on this machine",

@@ -74,12 +74,11 @@ class OpenFrontier:
         return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:
-        """Return a wrapper that reports the starts of a fetcher's transfers to a shared frontier."""
         shared = self.shared
         return lambda fetcher: StartReportingFetcher(fetcher, shared, clock) if shared is not None else fetcher
 
     def set_reporter(self, reporter: WorkerReporter) -> None:
-        """Set the source of the reports that a worker of a shared crawl sends: regularly, and when it leaves."""
+        """Send the reports of a worker of a shared crawl: regularly, and when it leaves."""
         if self.shared is not None:
             self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
 
@@ -89,7 +88,6 @@ class OpenFrontier:
         return (lambda: shared.progress(reporter.encode())) if shared is not None else None
 
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
-        """Return the totals of all workers of a shared crawl; {} if the server is lost."""
         if self.shared is not None:
             with suppress(StateError):  # missing totals must not fail the crawl
                 return await self.shared.totals(reporter.encode())
@@ -183,14 +181,14 @@ async def _leave(frontier: Frontier) -> None:
 
 
 def _kind_of(crawl: CrawlSpec) -> str:
-    """All workers of a shared crawl must have the same text."""
+    """Return a text that all workers of a shared crawl must have in common."""
     names, rules = crawl.spider_names.replace("+", ", "), crawl.target.key
     kind = f"spider {names}" if names else "start URLs"
     return f"{kind} (--fingerprint-rules {' --fingerprint-rules '.join(rules)})" if rules else kind
 
 
 async def _describe(shared: SharedCrawl, place: str, crawl: CrawlSpec) -> list[str]:
-    """Store the description of the crawl. Return the start URLs of all workers, which define the scope.
+    """Return the start URLs of all workers, which define the scope.
 
     Raises `ForeignState` if the crawl of this name has other spiders or fingerprint rules.
     """

@@ -152,7 +152,6 @@ class Crawl:
     async def _crawl_once(
         self, crawl: CrawlSpec, folder: Path | None, memory: Sink | None, channel: ItemChannel | None, *, rejoins: bool
     ) -> None:
-        """Crawl in the temporary `folder`, or if it is None, with the setting `state`."""
         settings = crawl.settings
         async with AsyncExitStack() as stack:
             state = StateDir(folder / "state" if folder is not None else state_of(settings, crawl.target))

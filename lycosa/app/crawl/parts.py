@@ -104,7 +104,7 @@ def make_shell_spider(spider_class: type[Any] | None) -> Any:
 
 
 def state_of(settings: Settings, target: Target) -> Path:
-    """Return the state folder: the setting `state`, or a folder in `home` with the name of the crawl."""
+    """Return the setting `state`, or a folder in `home` with the name of the crawl."""
     if settings.state:
         return Path(settings.state)
     has_own_name = settings.frontier and settings.crawl_name
@@ -200,7 +200,7 @@ def _sink_of(output: OutputTarget, settings: Settings, spool_folder: Path, crawl
 
 
 def written_paths(settings: Settings, state: StateDir) -> list[Path]:
-    """Return the places on the disk that the crawl writes to."""
+    """Return the paths that the crawl writes to."""
     index = None if "://" in (settings.index or "") else settings.index
     places = (state.path, *(each.path for each in parse_outputs(settings.output)), index)
     return [Path(place).absolute() for place in places if place]
@@ -213,7 +213,7 @@ def indexer_of(settings: Settings, spool_file: Path, index: DocumentIndex) -> In
 
 
 def index_listener(indexer: Indexer | None) -> Callable[[Mapping[str, int]], None]:
-    """Return a listener that passes the committed position of the items file to the indexer."""
+    """Return a listener that passes committed positions of the items file to the indexer."""
     reported: list[Exception] = []
 
     def on_commit(positions: Mapping[str, int]) -> None:

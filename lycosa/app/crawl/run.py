@@ -124,7 +124,7 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
 
 
 async def _check_outputs(settings: Settings, state: StateDir) -> None:
-    """Raise `LycosaError` for an unwritable output or index before the worker joins the crawl."""
+    """Check outputs and index before the worker joins the crawl. Raises `LycosaError`."""
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()
     if settings.index:
@@ -138,7 +138,7 @@ async def _metrics(run: CrawlRun) -> bytes:
 
 
 def _check_classes(crawl: CrawlSpec) -> None:
-    """Import the classes that the settings name, before the state is deleted. Raises `BadSetting`."""
+    """Check the settings before the state is deleted. Raises `BadSetting`."""
     for spec in crawl.spiders:
         for name in ("pipelines", "downloader_middlewares", "spider_middlewares", "extensions"):
             for part, order in getattr(spec.settings, name).items():
@@ -163,7 +163,7 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
 
 
 def _forget_indexed(settings: Settings, state: StateDir, place: IndexPlace) -> None:
-    """Reset the indexed position of the items file to 0. Empty the index if it has no other source."""
+    """Read the items file from its start again. Empty the index if it has no other source."""
     from lycosa.app.search import erase_index, open_index  # slow to import, and seldom needed
 
     with closing(open_index(place, write=True)) as index:

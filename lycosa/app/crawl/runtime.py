@@ -71,8 +71,8 @@ CACHE_FOLDER = "httpcache"
 class CrawlContext:
     """The parts that the spiders of a crawl share.
 
-    `state` is the path of the state folder, which keeps the cached responses of crawls apart. `report_starts` wraps a
-    fetcher to report when its transfers start.
+    `state`, the path of the state folder, keeps the cached responses of crawls apart. `report_starts` wraps a fetcher
+    to report when its transfers start.
     """
 
     known: Callable[[str, Sequence[int]], AbstractSet[int]]
@@ -97,7 +97,7 @@ class CrawlContext:
 
 
 async def open_leaser(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
-    """Open the proxy pool of a crawl, if any. Imports the pool's code only then."""
+    """Open the proxy pool of a crawl, if any."""
     if not settings.proxy_pool:
         return None
     from lycosa.app.crawl.proxies import open_pool_leaser
@@ -129,7 +129,7 @@ async def open_runtime(
     seeds: Sequence[str],
     context: CrawlContext,
 ) -> SpiderRuntime:
-    """Make the parts of one spider. The stack closes them."""
+    """The stack closes the parts."""
     settings, crawler, saver = spec.settings, spec.target.crawler, context.state_saver
     crawler.records = saver.store
     crawler.signals.bugs = context.stats.bugs

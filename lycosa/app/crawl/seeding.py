@@ -31,16 +31,14 @@ class SeedQueue(Protocol):
     """The part of a run that accepts start requests."""
 
     async def segment_for(self, spec: SpiderSpec, first: Request) -> str:
-        """Return the segment of the run, by the first start request of a spider."""
+        """Return the segment of the run. `first` is the first start request of a spider."""
         ...
 
-    async def push_seeds(self, seeds: list[UrlRecord]) -> None:
-        """Queue start requests."""
-        ...
+    async def push_seeds(self, seeds: list[UrlRecord]) -> None: ...
 
 
 class Seeder:
-    """Queues the requests that each spider's `start` yields. With `required`, a spider that yields none is an error."""
+    """Queues the requests of each spider's `start`. With `required`, a spider without any is an error."""
 
     def __init__(
         self, crawl: CrawlSpec, process_starts: Mapping[str, Sequence[Method]], queue: SeedQueue, *, required: bool
@@ -58,7 +56,6 @@ class Seeder:
 
     @property
     def is_done(self) -> bool:
-        """Whether all start requests are queued."""
         return self._task is not None and self._task.done()
 
     async def start(self) -> None:
@@ -96,7 +93,7 @@ class Seeder:
         self._task.add_done_callback(finish)
 
     async def stop(self) -> None:
-        """Stop reading. The next run reads requests that were not queued again."""
+        """Stop reading. The next run reads the remaining requests."""
         tasks = [task for task in (self._task, self._flush_task) if task is not None]
         for task in tasks:
             task.cancel()

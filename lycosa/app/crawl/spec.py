@@ -70,17 +70,16 @@ class CrawlSpec:
 
     @property
     def spider_names(self) -> str:
-        """The names of the spiders, joined with "+"; "" for a crawl without a user's spider."""
+        """Names joined with "+"; "" for a crawl without a user's spider."""
         return "+".join(sorted(spec.spider.name for spec in self.spiders if not spec.target.generic))
 
     async def send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:
-        """Send a signal to the receivers of all spiders; with `of_spider`, also pass each its `spider`."""
+        """With `of_spider`, each receiver also gets its `spider`."""
         for spec in self.spiders:
             sender = {"spider": spec.spider} if of_spider else {}
             await spec.target.crawler.signals.send(signal, **sender, **values)
 
     async def settle_signals(self) -> None:
-        """Wait for the receivers that are still running."""
         for spec in self.spiders:
             await spec.target.crawler.signals.settle()
 
@@ -128,7 +127,7 @@ def crawl_spec(
 
 
 def _with_own_records(target: Target) -> Target:
-    """Each spider fetches a URL that two spiders request, so its name is part of fingerprints."""
+    """Add the spider to fingerprints, so that each spider fetches a URL that two spiders request."""
     fingerprint = spider_fingerprint(target.naming.fingerprint, target.spider.name)
     return replace(target, naming=target.naming._replace(fingerprint=fingerprint, spider=target.spider.name))
 

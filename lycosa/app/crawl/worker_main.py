@@ -152,7 +152,7 @@ async def _visit_pages(process: WorkerProcess) -> None:
 async def _build(
     stack: AsyncExitStack, process: WorkerProcess, crawl: CrawlSpec, counts: WorkerCounts
 ) -> Callable[[], None]:
-    """Build the visitors of all spiders. Return a function that starts the visits."""
+    """Return a function that starts the visits."""
     frontier, clock = process.frontier, process.clock
     context = _context(process, crawl, await open_leaser(stack, crawl.settings, clock))
     stack.push_async_callback(context.state_saver.close)

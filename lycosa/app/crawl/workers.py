@@ -114,7 +114,7 @@ class WorkerProcesses:
         self._crawl.engine = engine
 
     async def start(self, segment: str, run_at: float) -> None:
-        """Start the workers for a run of this segment, and wait until all are ready. Raises the error of a worker."""
+        """Start the workers, and wait until all are ready. Raises the error of a worker."""
         self._task = self._task._replace(segment=segment, run_at=run_at)
         self._supervisors = [asyncio.create_task(self._supervise()) for _ in range(self._count)]
         ready = asyncio.create_task(self.pool.wait_ready(self._count))
@@ -140,7 +140,7 @@ class WorkerProcesses:
             self._failure.result()
 
     async def fail(self, reason: str) -> None:
-        """End the workers after the crawl has failed. They have END_TIMEOUT_S to close what they opened."""
+        """The workers have END_TIMEOUT_S to close what they opened."""
         with suppress(Exception):  # the caller raises the error that made the crawl fail
             async with asyncio.timeout(END_TIMEOUT_S):
                 await self.end(reason)

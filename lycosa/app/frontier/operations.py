@@ -74,7 +74,7 @@ class OpenState:
         return [(each.name, await _look_up(self, url, own_fingerprint, each)) for each, own_fingerprint in own]
 
     async def expire_unreachable_robots(self, requeued: Selection, now: float) -> None:
-        """For the hosts of dead URLs in the selection, expire each robots.txt that could not be fetched."""
+        """Expire each unreachable robots.txt of a host with dead URLs in the selection."""
         await expire_unreachable_robots(self.operations, requeued, now)
 
     def with_spider(self, record: UrlRecord) -> UrlRecord:
@@ -141,7 +141,7 @@ def create_state(path: Path) -> bool:
 
 
 def bounds_of(description: Description, options: Description | SpiderDescription) -> CrawlBounds:
-    """Return the rules that limit the described crawl. `options` are those of the crawl or of one of its spiders."""
+    """Return the limits of the described crawl, with `options` of the crawl or of one of its spiders."""
     known = description.spider or description.scope
     scope = scope_of(description.scope, description.seeds, options.domains, options) if known else None
     return CrawlBounds(

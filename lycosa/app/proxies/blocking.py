@@ -109,7 +109,7 @@ class PoolOpening:
 
 
 class LoopThread:
-    """An event loop in a daemon thread, which runs coroutines for other threads."""
+    """Runs coroutines for other threads, in an event loop in a daemon thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -119,7 +119,7 @@ class LoopThread:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine, and return its result. It is cancelled if the caller is interrupted.
+        """Run a coroutine. It is cancelled if the caller is interrupted.
 
         Raises `StateError` if the loop is closed before or during the call.
         """

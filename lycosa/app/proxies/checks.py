@@ -34,12 +34,12 @@ TRANSFERS_PER_CHECK = 2
 
 
 def project_checks(folder: Path) -> Checks:
-    """Return `[proxies.checks]` of the project that `folder` is in. Raises `BadSetting`."""
+    """Return `[proxies.checks]` of `folder`'s project. Raises `BadSetting`."""
     return read_project(folder, lambda table: checks_from(table.get("checks", {})))
 
 
 def project_sources(folder: Path, environ: Mapping[str, str] = os.environ) -> tuple[ProxySource, ...]:
-    """Return the `[[proxies.sources]]` of the project that `folder` is in. Raises `BadSetting`."""
+    """Return the `[[proxies.sources]]` of `folder`'s project. Raises `BadSetting`."""
     return read_project(folder, lambda table: sources_from(table.get("sources", []), environ))
 
 

@@ -91,5 +91,5 @@ def trusted_tls_context(authorities: Path) -> ssl.SSLContext:
 
 
 def raise_open_files_limit(limits: Limits) -> None:
-    """Raise the limit of open files to allow two connections per client, up to the system's hard limit."""
+    """Allow two open connections per client, up to the system's hard limit."""
     open_files.raise_open_files_limit(2 * limits.clients + 1_024)

@@ -78,12 +78,10 @@ class LeasedProxy:
 
     @property
     def name(self) -> str:
-        """The address without the login."""
         return self.lease.proxy.name
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """The tags of the proxy, such as country and provider."""
         return self.lease.proxy.tags
 
     @property
@@ -92,7 +90,6 @@ class LeasedProxy:
 
     @property
     def rebound(self) -> bool:
-        """Whether the session had another proxy before."""
         return self.lease.rebound
 
     def report(
@@ -210,7 +207,7 @@ class Pool:
         return await self.port.unban(target, key)
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Return all proxies, or those of a target, ordered by latency (lowest first)."""
+        """Lowest latency first; with `target`, only its proxies."""
         return await self.port.proxies(target)
 
     async def targets(self) -> list[TargetView]:

@@ -64,7 +64,7 @@ async def open_pool(
 async def open_for_leasing(
     address: str | Path, policies: Policies | None, folder: Path, report: Callable[[str], None] = log.warning
 ) -> ProxyPool:
-    """Open a pool to lease from, for the project that `folder` is in. Raises what `open_pool` raises.
+    """Open a pool to lease from, for `folder`'s project. Raises what `open_pool` raises.
 
     Also raises `UsageError` for an empty pool, unless it is in memory, or the project has sources to fill it.
     """
@@ -77,7 +77,7 @@ async def open_for_leasing(
 
 
 def read_project(folder: Path, read: Callable[[Mapping[str, object]], T]) -> T:
-    """Read the table `proxies` of the project that `folder` is in. Raises `BadSetting`, which names the file."""
+    """Read the table `proxies` of `folder`'s project. Raises `BadSetting`, which names the file."""
     place, table = read_proxies(folder)
     try:
         return read(table)
@@ -86,12 +86,12 @@ def read_project(folder: Path, read: Callable[[Mapping[str, object]], T]) -> T:
 
 
 def has_sources(folder: Path) -> bool:
-    """Return whether the project that `folder` is in has sources of proxies. Raises `BadSetting`."""
+    """Return whether `folder`'s project has sources of proxies. Raises `BadSetting`."""
     return bool(read_proxies(folder)[1].get("sources"))
 
 
 def project_policies(folder: Path) -> Policies:
-    """Return the policies of the project that `folder` is in. Raises `BadSetting`."""
+    """Return the policies of `folder`'s project. Raises `BadSetting`."""
     return read_project(folder, read_policies)
 
 

@@ -40,8 +40,8 @@ def command(address: str | None, judges: Sequence[str]) -> int:
     """Refresh a pool from its sources and check its proxies, until Ctrl-C.
 
     Sources are set in [[proxies.sources]] of lycosa.toml, judges in [proxies.checks]. At least one source or judge is
-    required. Only changes are reported: new and removed proxies, and other results of sources and checks. With sources,
-    a missing pool is created.
+    required. Only changes are reported: new and removed proxies, and changed results of sources and checks. With
+    sources, a missing pool is created.
 
     \b
     lycosa proxies keep --pool redis://localhost:6379/0

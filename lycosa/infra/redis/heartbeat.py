@@ -30,7 +30,6 @@ class Heartbeat:
         self._stopped.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` for a beat in progress."""
         if self._thread is not current_thread():
             self._thread.join(timeout_s)
 

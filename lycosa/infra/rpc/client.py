@@ -78,7 +78,6 @@ class RpcClient:
 
     @property
     def owner(self) -> str:
-        """The name of the server in messages."""
         pid = str(self.pid or self._find_owner())
         return f"process {pid}" if pid.isdecimal() else "the owner"
 

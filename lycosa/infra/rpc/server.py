@@ -42,7 +42,6 @@ class RpcServer:
 
     @property
     def clients(self) -> list[Connection]:
-        """The connected clients."""
         return [each for each in self._connections if not each.is_lost]
 
     async def start(self) -> None:

@@ -19,7 +19,6 @@ class LineChart(NamedTuple):
 
     @property
     def area(self) -> str:
-        """The points of the area under the first line."""
         return f"0,{HEIGHT:g} {self.lines[0]} {WIDTH:g},{HEIGHT:g}" if self.lines and self.lines[0] else ""
 
 

@@ -58,7 +58,6 @@ class HttpServer:
             self._open.discard(task)
 
     async def stop(self) -> None:
-        """Abort the requests in progress."""
         under_way = [task for task in self._open if task is not None]
         for task in under_way:
             task.cancel()
