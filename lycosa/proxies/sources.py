@@ -81,7 +81,7 @@ class Reader:
         self._threads: dict[str, OwnThread] = {}
 
     async def read(self, source: ProxySource) -> tuple[ReadResult, str]:
-        """Return the proxies of a source, and the first problem with one of its addresses ("" for none).
+        """Return the proxies of a source, and the first problem with one of its addresses, or "".
 
         Raises `BadProxy` if the source has no proxies.
         """
@@ -186,12 +186,12 @@ class Refresher:
         self._ledger.forgotten(keys)
 
     async def refresh(self) -> list[RefreshResult]:
-        """Read all sources once. Return their results in order. Raises `StateError` if the pool fails."""
+        """Read all sources once. Return the results in order. Raises `StateError` if the pool fails."""
         await self._recall()
         return await asyncio.gather(*map(self._refresh, self._sources.values()))
 
     async def run(self) -> None:
-        """Refresh until cancelled. If the pool is unreachable, retry after the same pauses as for a failed source."""
+        """Refresh until cancelled. If the pool is unreachable, retry after growing pauses."""
         for name in self._sources:
             self._schedule.add(name, self._now())
         running: set[asyncio.Task[None]] = set()
@@ -238,7 +238,7 @@ class Refresher:
         return RefreshResult(source.name, len(read.proxies), added, removed, read.faults, read.fault_count, problem)
 
     async def _add(self, name: str, changed: Sequence[Proxy]) -> int:
-        """Add proxies, unchecked if the pool may have forgotten them as dead. Return how many are new to the pool."""
+        """Add proxies, unchecked if the pool may have forgotten them as dead. Return how many are new."""
         may_be_back = self._had_proxies and name not in self._listed
         back = [each for each in changed if may_be_back or self._ledger.was_forgotten(name, each.key)]
         back_keys = {each.key for each in back}
@@ -280,7 +280,7 @@ class Refresher:
 
 
 def _call_python(source: ProxySource) -> ReadResult:
-    """Call the user's function: it may return an iterable or async iterator, or be a coroutine function."""
+    """Call the user's function. It may return an iterable or async iterator, or be a coroutine function."""
     module, _, name = source.location.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)()

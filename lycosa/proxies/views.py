@@ -39,7 +39,7 @@ def from_stored(stored: Mapping[str, Any]) -> Proxy:
 
 
 def facts_of(answer: Mapping[str, Mapping[str, Any]]) -> dict[str, ProxyFacts]:
-    """Return facts by proxy key from the answer of a Lua script, which sends an empty table as a list."""
+    """Return facts by proxy key from the answer of a Lua script. It sends an empty table as a list."""
     return {
         key: ProxyFacts(**{"latency_s": None, **each, "tags": dict(each["tags"] or {})})
         for key, each in dict(answer).items()
@@ -64,7 +64,7 @@ def view_everywhere(proxy: Proxy, health: Mapping[str, Any], counts: tuple[int, 
 def why_none(
     target: str, count: int, members: int, wait_s: float, counts: Mapping[ProxyState, int], *, is_empty: bool
 ) -> str:
-    """Say why a request for `count` proxies got none. `members`: the maximum number of proxies in the target."""
+    """Say why a request for `count` proxies got none. `members`: the maximum for the target."""
     if is_empty:
         return "the pool has no proxies: lycosa proxies add FILE"
     states = ", ".join(f"{counts[state]:,} {state}" for state in ProxyState if counts.get(state))

@@ -81,7 +81,7 @@ RulesOf = Callable[[str], Sequence[OutcomeRule]]
 
 
 class Api:
-    """The request handlers. `rules_of(target)` returns the outcome rules of a target; `now` returns unix seconds."""
+    """The request handlers. `rules_of(target)` returns outcome rules; `now` returns unix seconds."""
 
     def __init__(self, cache: SnapshotCache, rules_of: RulesOf, now: Callable[[], float], choices: Choices) -> None:
         self._pool = cache.pool
@@ -249,7 +249,7 @@ def parse_list(body: bytes, scheme: str) -> tuple[list[Proxy], list[Fault]]:
 
 
 def format_utc(at: float) -> str:
-    """Format unix seconds as a time in UTC; "never" if they are out of range for a date."""
+    """Format unix seconds as UTC; "never" if out of range."""
     try:
         return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):

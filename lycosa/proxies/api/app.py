@@ -115,7 +115,7 @@ def _with_timeout(handler: Handler, method: str = "GET") -> Handler:
 
 
 def status_and_text(error: Exception) -> tuple[int, str]:
-    """Return the status and the text of an error."""
+    """Return the status and text for an error."""
     if isinstance(error, HTTPException):
         return error.status_code, str(error.detail)
     # Other errors may contain secrets, so their text is not sent.

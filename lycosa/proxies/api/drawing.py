@@ -33,7 +33,7 @@ class BarPart(NamedTuple):
 
 
 def sparkline(values: Sequence[float | None]) -> Sparkline | None:
-    """Return a sparkline with a gap at each None, or None if no value is known."""
+    """Return a sparkline with a gap at each None; None if no value is known."""
     known = [value for value in values if value is not None]
     if not known:
         return None

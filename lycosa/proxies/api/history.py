@@ -1,4 +1,4 @@
-"""Samples the latencies of a pool while somebody views its pages, for the sparklines.
+"""Samples the latencies of a pool for the sparklines, while somebody views its pages.
 
 Sampling stops IDLE_AFTER_S after the last view. It takes at most the share LOAD_MAX of the time, so a slow pool is
 sampled less often.

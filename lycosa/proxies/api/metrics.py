@@ -1,4 +1,4 @@
-"""The metrics of a proxy pool. Only the TARGETS_MAX targets with the most leases have labels, to bound their number."""
+"""The metrics of a proxy pool. Only TARGETS_MAX targets have labels, those with the most leases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TARGETS_MAX = 200
 
 
 def pool_metrics(stats: PoolStats, targets: Sequence[TargetView], api_leases: int) -> list[Metric]:
-    """Return the metrics. `api_leases`: the number of unreleased leases of this server."""
+    """Return the metrics. `api_leases`: unreleased leases of this server."""
     shown = sorted(targets, key=lambda view: -view.granted)[:TARGETS_MAX]
     median_s = stats.latency_median_s
     latency: Samples = [] if median_s is None else [({}, median_s)]

@@ -116,7 +116,7 @@ def proxy_request_params(request: Request) -> ProxyRequest:
 async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
     """Run `work`, and cancel it if the client disconnects. Return the result, and whether the client has disconnected.
 
-    There is a result nevertheless if the work ends at the same moment.
+    Both may happen at once: then there is a result that nobody receives.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(request))
     try:
@@ -138,6 +138,6 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """Return the message of a msgspec error in the style of our own: one line, in lower case."""
+    """Put a message of msgspec into the style of our own: one line, lower case."""
     text = " ".join(str(error).split())
     return (text if text[1:2].isupper() else text[:1].lower() + text[1:])[:300]

@@ -101,7 +101,7 @@ class TargetSnapshot:
 def explain(
     snapshot: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], request: ProxyRequest, now: float
 ) -> list[ProxyVerdict]:
-    """Return a verdict for each proxy, leasable ones first. `nearest`: proxies of the global pool, by latency."""
+    """Return verdicts, leasable proxies first. `nearest`: proxies of the global pool, by latency."""
     target = _copy_of(snapshot, now)
     joining, spare = _fill(target, snapshot, nearest, request, now)
     draw = _draw(target, snapshot, request, now)
@@ -111,7 +111,7 @@ def explain(
 
 
 def explain_pool(pool: GlobalPool, target: str, request: ProxyRequest, now: float) -> list[ProxyVerdict]:
-    """Explain what a pool in memory would do. An unknown target is not added."""
+    """Explain for a pool in memory. An unknown target is not added."""
     found = pool.targets.get(target) or TargetPool(pool.policy_of(target))
     found.expire(now)
     bound = found.session_key(request.session, now) if request.session else None
@@ -124,12 +124,12 @@ def explain_pool(pool: GlobalPool, target: str, request: ProxyRequest, now: floa
 
 
 def lacks_reason(verdict: ProxyVerdict) -> bool:
-    """Return whether the reason is stored in the global pool, because the obstacle affects all targets."""
+    """Return whether the reason is in the global pool, because the obstacle affects all targets."""
     return verdict.why is Why.DEAD or (verdict.why is Why.COOLING and not verdict.reason)
 
 
 def with_reason(verdict: ProxyVerdict, reasons: Mapping[str, str]) -> ProxyVerdict:
-    """Add a missing reason. `reasons`: the reasons in the global pool, by proxy key."""
+    """Add a missing reason. `reasons`: by proxy key."""
     return verdict._replace(reason=reasons.get(verdict.key, "")) if lacks_reason(verdict) else verdict
 
 
@@ -211,7 +211,7 @@ def _fill(
     request: ProxyRequest,
     now: float,
 ) -> tuple[set[str], list[tuple[str, ProxyFacts]]]:
-    """Let proxies join as `GlobalPool.acquire` does. Return their keys, and the proxies that did not join."""
+    """Let proxies join as `GlobalPool.acquire` does. Return their keys, and the other proxies."""
     joining, spare = set[str](), []
     usable = sum(member.usable and request.has_tags(member) for member in target.members.values())
     missing = 0 if snapshot.is_filled else snapshot.policy.members - usable

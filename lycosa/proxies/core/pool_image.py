@@ -52,7 +52,7 @@ decode = msgspec.msgpack.Decoder(Image).decode
 
 
 def image_of(pool: GlobalPool, at: float = 0.0) -> Image:
-    """Return the image of a pool. It shares objects with the pool: encode it before the pool changes."""
+    """Return the image of a pool. They share objects: encode the image before the pool changes."""
     return Image(
         list(pool.proxies.values()),
         [pool.health[key] for key in pool.proxies],
@@ -65,7 +65,7 @@ def image_of(pool: GlobalPool, at: float = 0.0) -> Image:
 
 
 def pool_of(image: Image, policy_of: Callable[[str], TargetPolicy]) -> GlobalPool:
-    """Return the pool of an image, without a journal. Its targets keep their stored policies."""
+    """Return the pool of an image, without a journal. Targets keep their stored policies."""
     pool = GlobalPool(policy_of)
     pool.restore(image.proxies, image.health, image.prices)
     pool.token, pool.reached_at = image.token, image.reached_at

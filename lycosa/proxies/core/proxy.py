@@ -109,8 +109,8 @@ class Proxy:
 def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
     """Parse the address of a proxy. Raises `BadProxy`, whose message does not contain the login.
 
-    `[scheme://][user[:password]@]host[:port]`, or `[scheme://]host:port:user:password`; IPv6 in brackets. `scheme` is
-    the default scheme. An address without a scheme must have a port.
+    `[scheme://][user[:password]@]host[:port]`, or `[scheme://]host:port:user:password`; IPv6 in brackets. Without a
+    scheme, `scheme` applies, and there must be a port.
     """
     if SURROGATE.search(text):
         raise BadProxy("the address is not UTF-8: write it in UTF-8")

@@ -56,7 +56,7 @@ def read_table(values: object, kind: type[T], place: str, *, secret: bool = Fals
 
 
 def refuse_unknown(keys: Collection[object], known: Collection[str], place: str) -> None:
-    """Raise `BadSetting` for the first unknown key. The message suggests the most similar known key, or all of them."""
+    """Raise `BadSetting` for the first unknown key, with the most similar known key or all of them."""
     unknown = next((str(key) for key in keys if key not in known), None)
     if unknown is not None:
         near = get_close_matches(unknown, known, n=1)
@@ -71,7 +71,7 @@ def shown(value: object) -> str:
 
 
 def _prepared(value: object, node: inspect.Type, place: str, parsers: Parsers) -> object:
-    """Return a value in the form that msgspec accepts. Raises `BadSetting` for unknown keys and errors of `parsers`."""
+    """Return a value in the form that msgspec accepts. Raises `BadSetting`."""
     if isinstance(node, inspect.Metadata):
         seconds = parse_duration(value) if node.extra == DURATION and isinstance(value, str) else None
         return _prepared(value, node.type, place, parsers) if seconds is None else seconds

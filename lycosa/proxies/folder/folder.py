@@ -170,7 +170,7 @@ class PoolFolder:
 
 
 def pool_exists(path: Path) -> bool:
-    """Return whether the folder contains a pool, even an incomplete one. A folder that cannot be read counts as one."""
+    """Return whether the folder contains a pool, even an incomplete one, or cannot be read."""
     try:
         return (path / IMAGE).is_file() or (path / LOCK).is_file()
     except OSError:
@@ -178,12 +178,12 @@ def pool_exists(path: Path) -> bool:
 
 
 def owner_of(path: Path) -> str:
-    """Return the id of the process that owns the pool in this folder, or of its last owner."""
+    """Return the id of the process that owns the pool, or of its last owner."""
     return lock_owner(path / LOCK)
 
 
 def damaged(path: Path, why: object) -> StorageError:
-    """Return the error for a file with a correct checksum that cannot be decoded."""
+    """Return the error for a file that cannot be decoded despite a correct checksum."""
     return StorageError(f"{path} cannot be read ({why}): {REPAIR}")
 
 

@@ -211,7 +211,7 @@ class EmbeddedPool(PoolMethods):
             return pool
 
     async def _join(self) -> None:
-        """Own the folder, or connect to its owner. While an owner starts or ends, both fail: repeat until one works."""
+        """Own the folder, or connect to its owner. While an owner starts or ends, both fail: repeat."""
         started, pause_s, is_reported = time.monotonic(), RETRY_S, False
         while True:
             try:
@@ -264,7 +264,7 @@ async def embedded_pool(
     now: Callable[[], float] | None = None,
     draw: Callable[[], float] = clock.chance,
 ) -> EmbeddedPool:
-    """Open or create the pool in a folder. `report` gets a message if the opening waits for another process.
+    """Open or create the pool in a folder. `report` gets a message if this waits for another process.
 
     Raises `ForeignState`, `NewerState` or `StorageError` if the folder cannot be used, and `StateLocked` if its owner
     does not answer.

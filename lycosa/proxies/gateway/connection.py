@@ -107,10 +107,10 @@ class BufferedConnection(asyncio.BufferedProtocol):
         other.resume()
 
     def on_data(self, data: bytes) -> None:
-        """Called with received bytes, unless the connection belongs to a tunnel."""
+        """Called with received bytes, unless there is a tunnel."""
 
     def on_close(self, how: str) -> None:
         """Called at the end of the connection. `how` is "lost" or "closed"."""
 
     def on_writable(self, *, is_writable: bool) -> None:
-        """Called when the write buffer is full and when it has drained, unless the connection belongs to a tunnel."""
+        """Called when the write buffer is full and when it has drained, unless there is a tunnel."""

@@ -50,7 +50,7 @@ ClientSession = tuple[str, str, str]
 
 @dataclass(slots=True, eq=False)
 class GatewayLease:
-    """A lease. `id`: the value of X-Proxy-Lease. `use_count`: the number of requests and tunnels that use it now.
+    """A lease. `id`: the value of X-Proxy-Lease. `use_count`: requests and tunnels that use it now.
 
     `on_end`: called if the lease ends while it is in use.
     """

@@ -1,4 +1,4 @@
-"""The context that all clients of a gateway share, the route to a destination, and attempts through several proxies."""
+"""What all clients of a gateway share, the route to a destination, and attempts through several proxies."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lycosa.proxies.gateway.upstream import Dialer, IdleConnections
 
 @dataclass(frozen=True)
 class GatewayContext:
-    """What all clients of a gateway share. `target_of(host)` returns the target if the user name has no `site`.
+    """`target_of(host)` returns the target if the user name has no `site`. `rules_of(target)` returns outcome rules.
 
-    `rules_of(target)` returns outcome rules. `now` returns unix seconds, from the pool's clock.
+    `now` returns unix seconds, from the pool's clock.
     """
 
     limits: Limits

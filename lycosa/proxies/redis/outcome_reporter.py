@@ -33,7 +33,7 @@ PROXY = Blame.PROXY
 
 
 class OutcomeReporter:
-    """Collects outcomes. `send` sends reports by proxy key; `draw` returns a random number (0 to 1) for each report."""
+    """Collects outcomes. `send` sends reports by proxy key; `draw` returns a random number (0 to 1)."""
 
     def __init__(self, send: Callable[[Mapping[str, Any]], Awaitable[None]], draw: Callable[[], float]) -> None:
         self._send = send

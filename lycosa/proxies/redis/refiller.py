@@ -1,4 +1,4 @@
-"""Fills targets on Redis with proxies of the pool, when a request finds that a target is not full."""
+"""Fills targets on Redis with proxies of the pool."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ REFRESH_S = 1.0
 
 
 class Refiller:
-    """Refills targets. A target may be filled again once `version` has changed since its last fill.
+    """Refills targets. A target may be filled again once `version` has changed.
 
-    `on_changed` is called when the tags or the price of a proxy may have changed, or a proxy may have been removed.
+    `on_changed` is called when tags or prices may have changed, or a proxy may have been removed.
     """
 
     def __init__(

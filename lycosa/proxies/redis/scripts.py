@@ -78,7 +78,7 @@ def pool_prefix(pool_name: str) -> str:
 
 
 def target_prefix(pool_name: str, target_name: str) -> str:
-    """Return the prefix of the keys of a target. Each target has its own hash tag, so a cluster spreads the targets."""
+    """Each target has its own hash tag, so a cluster spreads the targets."""
     return f"lycosa:proxies:{{{pool_name}/{quote(target_name, safe='/:')}}}:"
 
 

@@ -127,24 +127,24 @@ def script_of(policy: TargetPolicy) -> TargetScript:
 
 
 def kind_of(request: ProxyRequest) -> str:
-    """Return the tags of a request as text. A target is filled for each kind of request separately."""
+    """Return the tags of a request as text. A target is filled for each kind separately."""
     if not request.tags:
         return ""
     return "\0".join(f"{name}={value}" for name, value in sorted(request.tags.items()))
 
 
 def encode_calls(calls: Sequence[TargetCall]) -> bytes:
-    """Return calls in the format of the script: one packed list, which is the fastest to pack and unpack."""
+    """Return calls as one packed list, which is the fastest to pack and unpack."""
     return PACKER.encode([part for call in calls for part in call[:2]])
 
 
 def decode_answers(answers: bytes) -> list[Any]:
-    """Return the answers of one run of the script, one for each call."""
+    """Return one answer for each call."""
     return list(UNPACKER.decode(answers))
 
 
 def read_grants(answer: Any) -> tuple[list[Grant] | Wait, bool]:
-    """Return the grants in the answer to `acquire`, and whether the target is filled for this kind of request."""
+    """Return the answer to `acquire`, and whether the target is filled for this kind of request."""
     grants, retry_at, is_filled = answer
     if grants is False:
         return Wait(None if retry_at is False else float(retry_at)), bool(is_filled)
@@ -154,7 +154,7 @@ def read_grants(answer: Any) -> tuple[list[Grant] | Wait, bool]:
 
 
 def read_explanation(answer: Any, policy: TargetPolicy) -> TargetSnapshot:
-    """Return the snapshot in the answer to `explain`."""
+    """Decode the answer to `explain`."""
     state, ends, bound, is_filled = answer
     members, counters, _, interval_s = read_state(state)
     deadlines: dict[str, float] = {}
@@ -165,7 +165,7 @@ def read_explanation(answer: Any, policy: TargetPolicy) -> TargetSnapshot:
 
 
 def read_state(answer: Any) -> TargetState:
-    """Return the state in the answer to `state`."""
+    """Decode the answer to `state`."""
     members, counters, leases, interval_s = answer
     return TargetState(
         {key: _member(key, fields) for key, fields in dict(members).items()}, counters, leases, float(interval_s)

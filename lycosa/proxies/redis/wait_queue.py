@@ -58,10 +58,10 @@ class AcquireAnswers(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class RedisWaitQueue:
-    """The callers with the same target, tags and session.
+    """The callers with the same target, tags and session. `now` returns unix seconds.
 
-    `acquire` asks the server for proxies for some of the callers. `refill` adds proxies to the target. `give_back`
-    releases grants whose caller has given up. `on_empty` is called once no caller waits. `now` returns unix seconds.
+    `acquire` asks the server for proxies for some callers. `refill` adds proxies to the target. `give_back` releases
+    grants whose caller has given up. `on_empty` is called once no caller waits.
     """
 
     acquire: Callable[[Sequence[RedisWaiter]], Awaitable[AcquireAnswers]]
@@ -145,7 +145,7 @@ class RedisWaitQueue:
             await self._pause(waits)
 
     def _next(self) -> list[RedisWaiter]:
-        """Take the callers for the next call: after a call that found no free proxy, about one for each proxy released
+        """Take the callers for the next call. If the last one found no free proxy, about one for each proxy released
         since."""
         free = min(max(1, self._released), REQUESTS_MAX) if self._none_free else REQUESTS_MAX
         self._released = 0

@@ -54,7 +54,7 @@ class SeenRequest:
 
 
 def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ()) -> Anonymity:
-    """Return the anonymity of a request. `direct`: a request without a proxy; `own`: further addresses of ours."""
+    """Return the anonymity of a request. `direct`: one without a proxy; `own`: further addresses of ours."""
     ours = {network for text in (direct.address, *own) if (network := network_of(text)) is not None}
     values = [value for name, value in seen.fields if name != "host"]  # Host has the address of the judge
     if any(network_of(each) in ours for each in (seen.address, *addresses_in(values))):
@@ -70,7 +70,7 @@ def reveals_proxy(name: str) -> bool:
 
 
 def canonical_ip(text: str) -> str:
-    """Return an IP address in canonical form, as IPv4 if it was mapped into IPv6; "" if it is invalid."""
+    """Return an IP address in canonical form, IPv4 instead of IPv4 mapped into IPv6; "" if it is invalid."""
     address = _parse_ip(text)
     return "" if address is None else str(address)
 
@@ -93,7 +93,7 @@ def addresses_in(values: Iterable[str]) -> Iterator[str]:
 
 
 def exit_ip(*seen: SeenRequest) -> str:
-    """Return the exit address of a proxy; "" if its requests had different addresses."""
+    """Return the exit address; "" if the requests had different ones."""
     found = {canonical_ip(each.address) for each in seen}
     return found.pop() if len(found) == 1 else ""
 

@@ -132,7 +132,7 @@ def encode_answer(key: str, nonce: str, seen: SeenRequest) -> bytes:
 
 
 def decode_answer(body: bytes, key: str, nonce: str) -> SeenRequest | None:
-    """Return the request as the judge saw it; None if the signature is invalid or for another nonce."""
+    """Return the request as the judge saw it; None for an invalid signature or another nonce."""
     try:
         answer = msgspec.json.decode(body[:ANSWER_MAX], type=_SignedAnswer)
         if not hmac.compare_digest(_hmac(key, f"answer {answer.seen}").encode(), answer.signature.encode()):
@@ -144,7 +144,7 @@ def decode_answer(body: bytes, key: str, nonce: str) -> SeenRequest | None:
 
 
 def make_page(key: str, nonce: str) -> bytes:
-    """Return the page for a nonce: a form, a script and text, which proxies that alter pages often change."""
+    """Return the page for a nonce: a form, a script and text, which proxies often alter."""
     words = shake_256(f"{key} page {nonce}".encode()).hexdigest(512)
     return (
         f"<!doctype html><html><head><title>{words[:24]}</title><script>var page = '{words[24:64]}'</script></head>"

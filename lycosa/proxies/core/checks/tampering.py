@@ -29,12 +29,12 @@ HOPS = frozenset({
 
 
 def request_changes(seen: SeenRequest, direct: SeenRequest) -> list[str]:
-    """Return the changes to the headers of a request, compared with a request without a proxy."""
+    """Return the changes to the headers of a request, compared with one without a proxy."""
     return _sorted(_differences("request", dict(direct.fields), dict(seen.fields)))
 
 
 def answer_changes(headers: Headers, sent: Mapping[str, str]) -> list[str]:
-    """Return the changes to the headers of a response. `sent`: the original headers, by lower-case name."""
+    """Return the changes to the headers of a response. `sent`: by lower-case name."""
     return _sorted(_differences("answer", sent, dict(headers.items())))
 
 

@@ -28,7 +28,7 @@ LOGIN_MISSING = "send a user name and a password"
 
 
 class Accounts:
-    """Passwords by account name. Without accounts, every client is accepted, with any password."""
+    """Passwords by account name. Without accounts, every client is accepted."""
 
     def __init__(self, passwords: Mapping[str, str] | None = None) -> None:
         self._passwords = passwords or {}
@@ -50,7 +50,7 @@ class Accounts:
         return user
 
     def log_in_basic(self, values: list[bytes]) -> GatewayUser:
-        """Check the Proxy-Authorization fields of a request. Raises `Forbidden` (407)."""
+        """Check Proxy-Authorization fields. Raises `Forbidden` (407)."""
         if len(values) > 1 or (not values and self._passwords):
             raise Forbidden(LOGIN_MISSING, LOGIN_STATUS)
         return self._parse_cached(values[0]) if values else GatewayUser()

@@ -65,7 +65,7 @@ def handshake_for(proxy: Proxy, to: Destination) -> Handshake:
 
 
 class ConnectHandshake(Handshake):
-    """CONNECT. The login is sent at once, without waiting for a challenge."""
+    """The login is sent at once, without waiting for a challenge."""
 
     def __init__(self, to: Destination, login: bytes) -> None:
         authority = to.authority.encode()
@@ -91,7 +91,7 @@ class ConnectHandshake(Handshake):
 
 
 class Socks4Handshake(Handshake):
-    """SOCKS 4, and 4a for host names. The user name has no password: proxies may verify it with an ident server."""
+    """SOCKS 4, and 4a for host names. There is no password: proxies may verify the user name with an ident server."""
 
     def __init__(self, to: Destination, user: str) -> None:
         address, name = SOCKS4A_ADDRESS, b""

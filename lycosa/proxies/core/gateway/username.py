@@ -110,7 +110,7 @@ def _parse_sticky(text: str) -> float:
 
 
 class StickySessions:
-    """Sessions with a maximum duration. After that time a session gets a new name in the pool."""
+    """Sessions with a maximum duration, after which a session gets a new name in the pool."""
 
     def __init__(self, sessions_max: int = SESSIONS_MAX) -> None:
         self._started: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
@@ -120,7 +120,7 @@ class StickySessions:
         return len(self._started)
 
     def session(self, user: GatewayUser, now: float) -> str:
-        """Return the session's name in the pool; "" for none. Accounts do not share sessions. `now` in seconds."""
+        """Return the session's name in the pool, "" for none. `now` in seconds."""
         if not user.session or not user.sticky_s:
             return f"{user.account}/{user.session}" if user.session else ""
         key = (user.account, user.session)

@@ -61,7 +61,7 @@ def outcome_of_response(
     now: float = 0.0,
     latency_s: float | None = None,
 ) -> Outcome:
-    """Return the outcome of a response of any client, or of a bare status. Raises `UsageError` for anything else."""
+    """Return the outcome of a response of any client, or of a bare status. Raises `UsageError`."""
     status = _status(response)
     headers = getattr(response, "headers", None)
     fields = {str(name).lower(): str(value) for name, value in _items(headers)}
@@ -87,7 +87,7 @@ def latency_of(response: Any) -> float | None:
 
 
 def outcome_of_error(error: BaseException, latency_s: float | None = None) -> Outcome | None:
-    """Return the outcome of an exception; None if it says nothing about the proxy, like an error in the user's code."""
+    """Return the outcome of an exception; None if it says nothing about the proxy."""
     for each in _causes(error):
         if isinstance(each, FetchError):
             return judge_error(each, latency_s)

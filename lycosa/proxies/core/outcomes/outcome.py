@@ -143,10 +143,7 @@ def judge(
     now: float = 0.0,
     latency_s: float | None = None,
 ) -> Outcome:
-    """Return the outcome of a response. `headers`: by lower-case name.
-
-    `locations`: the URL of the response, and the URL to which it redirects.
-    """
+    """Return the outcome of a response. `headers`: by lower-case name. `locations`: its URL, and where it redirects."""
     rest_s = parse_retry_after(headers.get("retry-after", ""), now)
     for rule in rules:
         if rule.matches(status, body, locations):
@@ -173,7 +170,7 @@ def measured(outcomes: Sequence[Outcome], held_s: float) -> list[Outcome]:
 
 
 def judge_error(error: FetchError, latency_s: float | None = None) -> Outcome:
-    """Return the outcome of a failed transfer. `latency_s` is used unless the error has its own."""
+    """Return the outcome of a failed transfer. `latency_s` applies unless the error has its own."""
     latency_s = error.latency_s if error.latency_s is not None else latency_s
     return Outcome(_blame_of(error), str(error), None, latency_s)
 

@@ -70,7 +70,7 @@ class Choices:
         self._targets: RecentDict[str, deque[LeaseChoice]] = RecentDict(TARGETS_MAX)
 
     def add(self, target: str, request: ProxyRequest, began: float, client: str = "", **fields: Any) -> LeaseChoice:
-        """Record the result of a request that began to wait at `began`. `fields`: other fields of `LeaseChoice`."""
+        """Record a request that began to wait at `began`. `fields`: other fields of `LeaseChoice`."""
         now = self._now()
         choice = LeaseChoice(now, client, request, now - began, **fields)
         choices = self._targets[target] = self._targets.get(target) or deque(maxlen=CHOICES_MAX)

@@ -44,7 +44,7 @@ def proves_reached(outcome: Outcome) -> bool:
 class ProxyHealth:
     """The health of a proxy. Times in unix seconds. `downs`: failed connections in a row, the last one at `down_at`.
 
-    `exit_ip`: "" if it is unknown or changes. `dead_at`: 0 if the proxy is not dead.
+    `exit_ip`: "" if unknown or changing. `dead_at`: 0 if the proxy is not dead.
     """
 
     latency_s: float | None = None

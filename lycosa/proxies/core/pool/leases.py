@@ -91,7 +91,7 @@ class LeaseTable:
         return keys
 
     def deadlines(self) -> dict[str, float]:
-        """Return the earliest deadline of each leased proxy, by its key."""
+        """Return the earliest deadline of each leased proxy."""
         first: dict[str, float] = {}
         for entry in self._entries.values():
             first[entry.key] = min(entry.deadline, first.get(entry.key, entry.deadline))
@@ -114,7 +114,7 @@ class LeaseTable:
 
 
 class Sessions:
-    """The proxy of each session. A session that is not used for `sticky_s` seconds loses its proxy."""
+    """The proxy of each session, which loses it after `sticky_s` seconds without use."""
 
     def __init__(self, sticky_s: float) -> None:
         self.sticky_s = sticky_s

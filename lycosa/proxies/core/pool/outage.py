@@ -100,7 +100,7 @@ class WaitQueueStats:
                 del waiting[which]
 
     def retry_s(self, target: str, began: float, now: float) -> float:
-        """Return in how many seconds to retry after a failed wait that began at `began`."""
+        """Return in how many seconds to retry after a wait since `began` failed."""
         return min(max((now - self._of(target, began).since) / 4, RETRY_MIN_S), RETRY_MAX_S)
 
     def _of(self, target: str, now: float) -> TargetWaitStats:
@@ -129,7 +129,7 @@ class Outage:
     reported: bool = False
 
     def extend(self, began: float, now: float) -> OutageStatus:
-        """Record that a request has waited since `began` and got no proxy."""
+        """Record that a request has waited in vain since `began`."""
         if not self.since:
             self.since = max(began, self.worked_at)
         new = not self.reported and self.worked_at <= began  # False if other requests got working proxies meanwhile
@@ -138,7 +138,7 @@ class Outage:
         return OutageStatus(for_s, None if self.max_s is None else max(0.0, self.max_s - for_s), new)
 
     def end(self, now: float) -> float:
-        """Record a response through a proxy. Return the duration of the outage in seconds; 0 if it was not reported."""
+        """Record a response through a proxy. Return the seconds of the outage; 0 if it was not reported."""
         lasted_s = now - self.since if self.reported else 0.0
         self.since, self.worked_at, self.reported = 0.0, now, False
         return lasted_s

@@ -47,7 +47,7 @@ class GlobalPool:
     `journal` is called with a packed record of each change, before the caller gets the result. If it raises, the pool
     has changed nevertheless: the whole pool must be stored before further records are written.
 
-    `token`: the highest of all forgotten targets. `reached_at`: when any proxy was last reached.
+    `token`: the highest lease token of all forgotten targets. `reached_at`: when any proxy was last reached.
     """
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:

@@ -71,7 +71,7 @@ class Wait(NamedTuple):
 
 
 class TargetPool:
-    """The pool of one target. `leaked` counts the leases not released in time, `stale` the releases that came too late.
+    """The pool of one target. `leaked` counts leases not released in time, `stale` releases that came too late.
 
     `filled`: the kinds of requests for which no further proxies need to join.
     """

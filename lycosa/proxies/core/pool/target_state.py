@@ -46,7 +46,7 @@ class ProxyState(StrEnum):
 class ProxyFacts:
     """What the global pool knows about a proxy and passes on to its targets. Times in unix seconds.
 
-    `tier`: 0 is the cheapest. `exit_ip`: "" if it is unknown or changes.
+    `tier`: 0 is the cheapest. `exit_ip`: "" if unknown or changing.
     """
 
     latency_s: float | None = None
@@ -114,7 +114,7 @@ class ProxyTargetState:
 
     @property
     def only_failed(self) -> bool:
-        """Whether the proxy is on trial and all its uses have failed. All others are then used first."""
+        """Whether the proxy is on trial and all its uses have failed: others are used first."""
         return self.half_open and 0 < self.bad >= self.uses
 
     def cool_down(self, until: float) -> bool:

@@ -81,7 +81,7 @@ class _Scanner:
     def find_near(self) -> int | None:
         """Return the top value if it is not an object, otherwise the first array within NEAR nested objects.
 
-        In each object only the first member that is an array or an object is searched. Return None if there is none.
+        In each object only the first member that is an array or an object is searched.
         """
         at: int | None = _skip_blanks(self._text, 0)
         for _ in range(NEAR):

@@ -69,7 +69,7 @@ class Fault(NamedTuple):
 
 
 def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
-    """Yield the proxies and faults of a list in order. Raises `BadProxy` if it is not a list at all."""
+    """Yield the proxies and faults of a list in order. Raises `BadProxy` if it is not a list."""
     if len(text) > LIST_MAX:
         raise BadProxy(f"the list has {len(text):,} characters: at most {LIST_MAX:,} are allowed")
     text = text.removeprefix("\ufeff")
@@ -82,7 +82,7 @@ def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
 
 
 def parse_line(line: str, scheme: str = "http") -> list[Proxy]:
-    """Return the proxies of a line that is neither empty nor a comment. Raises `BadProxy`."""
+    """Return the proxies of a line that is not empty or a comment. Raises `BadProxy`."""
     if len(line) > LINE_MAX:
         raise BadProxy(f"the line has {len(line):,} characters: write at most {LINE_MAX:,}")
     address, *fields = line.split()
@@ -93,7 +93,7 @@ def parse_line(line: str, scheme: str = "http") -> list[Proxy]:
 
 
 def parse_entry(entry: object, scheme: str = "http") -> list[Proxy]:
-    """Return the proxies of an entry of a JSON array: an address or an object. Raises `BadProxy`."""
+    """Return the proxies of an entry of a JSON array. Raises `BadProxy`."""
     if isinstance(entry, str) and entry.strip():
         return parse_line(entry, scheme)
     if isinstance(entry, dict):
@@ -160,7 +160,7 @@ def _kind(found: Mapping[str, str], scheme: str) -> str:
 
 
 def _first_protocol(protocols: object) -> str:
-    """Return the first protocol, http for https: in public lists, https means that an HTTP proxy accepts CONNECT."""
+    """Return the first protocol. In public lists, https means an HTTP proxy that accepts CONNECT."""
     first = protocols[0] if isinstance(protocols, list) and protocols else protocols
     first = first.lower() if isinstance(first, str) else ""
     return "http" if first == "https" else first

@@ -8,13 +8,12 @@
     template   address, variables, sessions                         a provider's gateway: the login selects the exit
     python     iterator = "module:function"                         yields addresses, lines, objects or proxies
 
-In a URL or an address, `{country}` is replaced by each value of `variables.country` in turn; the value becomes a tag of
-the resulting proxies. `{session}` is replaced by s1, s2, ... up to the number `sessions`. `${NAME}` is replaced by an
-environment variable, so the file needs no secrets.
+In a URL or an address, `{country}` is replaced by each value of `variables.country` in turn, which becomes a tag of the
+proxies. `{session}` is replaced by s1, s2, ... up to the number `sessions`, `${NAME}` by an environment variable: the
+file needs no secrets.
 
 `items` is the path of the array in a JSON answer ("data.proxies", "result[0].list"). `fields` maps the parts of a proxy
-to their paths in an entry ({ host = "addr.ip" }). `line` is the format of each line of a text answer
-("{host};{port};{_}").
+to their paths in an entry ({ host = "addr.ip" }). `line` is the format of each line of a text ("{host};{port};{_}").
 """
 
 from __future__ import annotations
@@ -96,8 +95,8 @@ KINDS_OF_KEY = {key: {kind for kind, name in LOCATION.items() if name == key} fo
 class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "keep"}):
     """A source; its fields are the keys in TOML. `headers` and the location may contain secrets; `name` is public.
 
-    `every_s` is the time between two refreshes. A proxy that is no longer listed is kept for `keep_s`. `tags`,
-    `price_gb` and `price_request` are the defaults for the proxies of the source.
+    `every_s`: between two refreshes. `keep_s`: how long a proxy that is no longer listed is kept. `tags`, `price_gb`,
+    `price_request`: defaults for its proxies.
     """
 
     name: Annotated[str, Meta(pattern=rf"^{NAME.pattern}\Z", description="a name of a-z, 0-9, - and _")]
@@ -130,7 +129,7 @@ class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "ke
 
 
 class SourceAddress(NamedTuple):
-    """A location of a source with values in place of its variables, and the tags that these values become."""
+    """A location with values in place of its variables, and the tags that these values become."""
 
     location: str
     tags: Mapping[str, str]
@@ -174,7 +173,7 @@ def sources_from(
 
 
 def source_addresses(source: ProxySource) -> Iterator[SourceAddress]:
-    """Yield the addresses of a source, one for each combination of its variables."""
+    """Yield an address for each combination of a source's variables."""
     names = _variables(source.location) if source.kind in KINDS_OF_KEY["variables"] else []
     for values in product(*(source.variables[name] for name in names)):
         chosen = dict(zip(names, values, strict=True))
@@ -201,7 +200,7 @@ def read_entries(source: ProxySource, entries: Iterable[object]) -> ReadResult:
 
 
 def read_template(source: ProxySource) -> ReadResult:
-    """Return the proxies of a template, for all combinations of its variables."""
+    """Return the proxies for all combinations of a template's variables."""
     addresses = source_addresses(source)
     return merge_results(_collect(source, _parsed(source, [each.location]), each.tags) for each in addresses)
 
@@ -274,7 +273,7 @@ def _steps(path: str) -> list[Step]:
 
 
 def _from_parts(source: ProxySource, parts: Mapping[str, Any], number: int) -> Iterator[Proxy | Fault]:
-    """Yield the proxies of an entry. The keys of `parts` are our names; names that are not in PARTS become tags."""
+    """Yield the proxies of an entry. Names that are not in PARTS become tags."""
     tags = {name: str(value) for name, value in parts.items() if name not in PARTS and name != "_"}
     entry = {"scheme" if name == "kind" else name: value for name, value in parts.items() if name in PARTS}
     try:
@@ -301,7 +300,7 @@ def _value_at(data: object, path: str) -> object:
 
 
 def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
-    """Return the pattern for a format such as `{host}:{port}`, and the names of its groups, in order.
+    """Return the pattern for a format such as `{host}:{port}`, and the names of its groups.
 
     A part cannot contain the first character of the text after it, so the pattern never backtracks.
     """
