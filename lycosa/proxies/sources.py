@@ -56,7 +56,6 @@ READ_MAX_S = 120.0
 
 FETCH_MAX_S = 60.0
 CONCURRENCY = 8
-"""Sources read at the same time."""
 
 REDIRECTS_MAX = 5
 RETRY_S, RETRY_MAX_S = 30.0, 3600.0
@@ -64,7 +63,6 @@ RETRY_S, RETRY_MAX_S = 30.0, 3600.0
 
 IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
 ERROR_MAX = 200
-"""Characters of an error message of user code."""
 
 LOGINS = re.compile(r"//[^\s/@]*@")
 QUERIES = re.compile(r"(?<=\?)[^\s'\")]+")

@@ -13,7 +13,6 @@ from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.ports import ProxyView
 
 COUNT_MAX = 1_000
-"""Proxies in one request."""
 
 HEALTH_FIELDS = ("rests_until", "dead", "latency_s", "reason", "exit_ip")
 

@@ -28,7 +28,6 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool
 
 KINDS = ("http", "socks5h", "socks4a", "https")
-"""Schemes to try if a proxy does not answer to its own."""
 
 ATTEMPTS_MAX = 3
 """Maximum number of checks of one proxy, if the judge fails during each."""

@@ -39,7 +39,6 @@ from lycosa.proxies.core.checks.judging import (
 
 ACCESS = Access(True, "", "its key")
 HEAD_MAX = 16_384
-"""Bytes of a request line and its header fields."""
 
 CONNECTIONS_MAX = 1000
 KEY_BYTES = 24

@@ -23,7 +23,6 @@ from lycosa.core.errors import BadProxy
 
 Scheme = Literal["http", "https", "socks4", "socks4a", "socks5", "socks5h"]
 PORTS = {"http": 80, "https": 443, "socks4": 1080, "socks4a": 1080, "socks5": 1080, "socks5h": 1080}
-"""Default ports."""
 
 ADDRESS_MAX = 1024
 """In characters."""
@@ -35,7 +34,7 @@ LOGIN_MAX = 255
 SHOWN_MAX = 60
 IPV4 = re.compile(r"(?:\d+\.){3}\d+")
 NAME = re.compile(r"(?=.{1,254}$)(?:[^.]{1,63}\.)*[^.]{1,63}\.?")
-"""A host name (RFC 1035, section 2.3.4)."""
+"""RFC 1035, section 2.3.4."""
 
 COLONS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?P<host>[^\s:@/\\\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})"

@@ -24,7 +24,6 @@ from lycosa.core.units import parse_duration
 T = TypeVar("T")
 
 SHOWN_MAX = 60
-"""Characters of a wrong value that an error quotes."""
 
 Text = Annotated[str, Meta(max_length=4096)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]

@@ -20,7 +20,6 @@ from lycosa.proxies.gateway.socks_protocol import SocksProtocol
 from lycosa.proxies.gateway.tunnel import Tunnel
 
 UNSUPPORTED = {4: "SOCKS 4", 0x16: "TLS"}
-"""First bytes of refused protocols."""
 
 
 class ClientOwner(Protocol):

@@ -17,7 +17,6 @@ from lycosa.proxies.gateway.routing import GatewayContext, Route, destination_fo
 from lycosa.proxies.gateway.upstream import Upstream
 
 HALF_CLOSED_IDLE_S = 60.0
-"""Maximum idle time, in seconds, of a tunnel with one closed side."""
 
 
 class Tunnel:

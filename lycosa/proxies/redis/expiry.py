@@ -14,7 +14,6 @@ from lycosa.proxies.redis.calls import PoolCalls
 from lycosa.proxies.redis.target_script import TargetScript
 
 SCAN_START = SCAN_END = "0"
-"""The first and the last cursor of a scan."""
 
 PROXIES_PER_CALL = 500
 

@@ -15,7 +15,6 @@ from lycosa.proxies.core.pool.target import Grant, Wait
 from lycosa.proxies.memory.wait_queue import WAITING_MAX, Waiter
 
 REQUESTS_MAX = 32
-"""Callers in one call to the server."""
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
 """Seconds until the next call after the server had no free proxy: other processes may release some meanwhile."""

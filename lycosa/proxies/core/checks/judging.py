@@ -34,7 +34,7 @@ PIN_BYTES = 32
 
 PAGE_TYPE = "text/html; charset=utf-8"
 PAGE_FIELDS = {"content-type": PAGE_TYPE, "cache-control": "no-store, no-transform"}
-"""The headers of the page, by lower-case name. (no-transform: RFC 9111 §5.2.2.6)"""
+"""no-transform: RFC 9111 §5.2.2.6."""
 
 ANSWER_MAX = 64_000
 """In bytes."""

@@ -15,7 +15,6 @@ PAGE = "page"
 CERTIFICATE = "certificate"
 
 FOUND_MAX = 20
-"""Changes reported for one message."""
 
 NAME_MAX = 40
 

@@ -15,7 +15,6 @@ from lycosa.proxies.core.gateway.username import LOGIN_FAILED, LOGIN_STATUS, Gat
 
 ACCOUNTS_MAX = 10_000
 LOGINS_MAX = 1_024
-"""Proxy-Authorization values whose login is cached."""
 
 PASSWORD_MAX = 255
 """In bytes: the limit of SOCKS (RFC 1929)."""

@@ -21,7 +21,7 @@ REASONS = {
     1: "general failure", 2: "not allowed", 3: "network unreachable", 4: "host unreachable", 5: "connection refused",
     6: "TTL expired", 7: "command not supported", 8: "address type not supported",
 }  # fmt: skip
-"""The failure codes of a reply (RFC 1928 §6)."""
+"""RFC 1928 §6."""
 
 
 class Login(NamedTuple):

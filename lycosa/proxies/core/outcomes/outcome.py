@@ -45,7 +45,6 @@ MEASURED_MAX_S = 60.0
 """Maximum latency that is derived from the duration of a lease."""
 
 RULES_MAX = 100
-"""For one site."""
 
 RuleText = Annotated[str, Meta(min_length=1, max_length=1_000)]
 

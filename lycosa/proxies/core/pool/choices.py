@@ -12,7 +12,6 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool.target import ProxyRequest
 
 CHOICES_MAX = 20
-"""For each target."""
 
 TARGETS_MAX = 1_000
 """Beyond it the least recently used target is forgotten."""

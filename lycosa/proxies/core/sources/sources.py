@@ -50,7 +50,6 @@ FAULTS_MAX = 100
 """Faults that are reported for one answer. Further ones are only counted."""
 
 DEPTH_MAX = 20
-"""Steps in a path into JSON."""
 
 SOURCE = "source"
 """The tag that names the source of a proxy."""
