@@ -170,7 +170,7 @@ class PoolFolder:
 
 
 def pool_exists(path: Path) -> bool:
-    """Return whether the folder contains a pool, even an incomplete one, or cannot be read."""
+    """Return whether the folder contains a pool, even an incomplete one; True if it cannot be read."""
     try:
         return (path / IMAGE).is_file() or (path / LOCK).is_file()
     except OSError:
@@ -209,7 +209,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
-    """Yield the records of a journal. Only the last one may be incomplete."""
+    """Yield the records of a journal. An incomplete last record is ignored; any other invalid frame is an error."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

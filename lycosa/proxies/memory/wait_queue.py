@@ -26,7 +26,7 @@ class Waiter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether this caller accepts any single proxy. If it gets none, no later caller can get one."""
+        """Whether this caller accepts any single proxy. If it gets none, later callers get none."""
         return self.count == 1 and not (self.request.tags or self.request.session or self.request.avoid)
 
     def grants(self) -> list[Grant]:

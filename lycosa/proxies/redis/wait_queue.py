@@ -17,7 +17,8 @@ from lycosa.proxies.memory.wait_queue import WAITING_MAX, Waiter
 REQUESTS_MAX = 32
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
-"""Seconds until the next call after the server had no free proxy: other processes may release some meanwhile."""
+"""Bounds, in seconds, of the delay until the next call after the server had no free proxy. Other processes may release
+proxies meanwhile."""
 
 CHECK_SHARE = 20
 """The search for timed-out callers takes at most 1/CHECK_SHARE of the time, however many callers wait."""
@@ -38,8 +39,8 @@ class RedisWaiter(Waiter):
 
     @property
     def is_plain(self) -> bool:
-        """Whether this caller accepts any single proxy with the queue's tags. If it gets none, no later caller can get
-        one."""
+        """Whether this caller accepts any single proxy with the queue's tags. If it gets none, later callers get
+        none."""
         return self.count == 1 and not self.request.avoid
 
     def fail(self, error: Exception) -> None:
@@ -144,8 +145,10 @@ class RedisWaitQueue:
             await self._pause(waits)
 
     def _next(self) -> list[RedisWaiter]:
-        """Take the callers for the next call. If the last one found no free proxy, about one for each proxy released
-        since."""
+        """Take the callers for the next call.
+
+        After a call that found no free proxy, take about one caller for each proxy released since then.
+        """
         free = min(max(1, self._released), REQUESTS_MAX) if self._none_free else REQUESTS_MAX
         self._released = 0
         self._wakeup.clear()

@@ -72,7 +72,7 @@ class Schedule:
         return started
 
     def finish(self, name: str, now: float, draw: float, interval_s: float, *, success: bool) -> None:
-        """End a running item, and schedule it again, after a success in `interval_s`."""
+        """End a running item, and schedule it again. `interval_s` applies after a success."""
         item = self._items.get(name)
         if item is None:
             return

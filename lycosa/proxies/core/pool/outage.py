@@ -1,7 +1,8 @@
 """How long to wait for a proxy, and when a crawl must end because no proxy works. Times in unix seconds.
 
 If a target got leases recently, a proxy will be free soon: a request waits and keeps its slot in the crawl. Otherwise
-it retries from time to time, and other targets use the slot. `WaitQueueStats` decides this, and how many may wait.
+it retries from time to time, and other targets use the slot. `WaitQueueStats` decides this, and how many requests may
+wait.
 
 `Outage` measures how long no working proxy has been available for any target. An outage is reported once; if it lasts
 too long, the crawl ends. Only a response through a proxy ends an outage: a leased proxy may be dead too.
@@ -27,10 +28,11 @@ IDLE_WAIT_S = 1.0
 """Seconds to wait if that lease is older."""
 
 QUEUE_S = 0.1
-"""At most as many requests wait for a target as it gets leases in this time. Further ones retry after half of it."""
+"""At most as many requests wait for a target as it gets leases in this many seconds. Further requests retry after half
+of it."""
 
 QUEUE_MIN = 8
-"""This many may always wait for one target, because a pool on a server takes a while to respond."""
+"""This many requests may always wait for one target: a pool on a server takes a while to respond."""
 
 RATE_S = 1.0
 """The window in which the leases of a target are counted."""

@@ -2,9 +2,9 @@
 
 Normally the proxies of a target are used as fast as requests arrive, one lease at a time, and the guard measures how
 fast each was used recently. When a proxy is lost (a ban, no connection), that rate becomes the limit of the others: the
-target slows down by the share of the lost proxy. Further losses do not change the limit. The target may be slower by
-then, but only because requests wait for proxies that do not respond. A proxy that never worked for this target had no
-load, so its loss sets no limit.
+target slows down by the share of the lost proxy. Further losses do not change the limit. Requests then wait for proxies
+that do not respond, so the measured rate says nothing about the rate that the site accepts. A proxy that never worked
+for this target had no load, so its loss sets no limit.
 
 After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the minimum interval is
 halved every FADE_S.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 BAN_HOLD_S = 600.0
 DOWN_HOLD_S = 60.0
-"""Shorter: a proxy that cannot be reached says nothing about the tolerance of the site."""
+"""Shorter than BAN_HOLD_S: a proxy that cannot be reached says nothing about the tolerance of the site."""
 
 FADE_S = 60.0
 WINDOW_S, WINDOW_MIN = 2.0, 16
@@ -26,7 +26,7 @@ SLOWDOWN = 1.05
 """Maximum growth of the measured interval per window: a single slow window must not hide the rate."""
 
 INTERVAL_MAX_S = 5.0
-"""A limit for the guard: a crawl that started slowly must be able to speed up."""
+"""Maximum interval that the guard sets: a crawl that started slowly must be able to speed up."""
 
 
 @dataclass(slots=True)
