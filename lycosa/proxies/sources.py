@@ -105,9 +105,7 @@ class Reader:
         for address in source_addresses(source):
             try:
                 text = await self._download(source, address)
-                results.append(
-                    await thread.call(partial(read_answer, source, text, address))
-                )  # in a thread: lists may be long
+                results.append(await thread.call(partial(read_answer, source, text, address)))  # lists may be long
             except (FetchError, BadProxy) as error:
                 tags = " ".join(address.tags.values())
                 problems.append(f"{tags}: {error}" if tags else str(error))

@@ -120,7 +120,7 @@ class StickySessions:
         return len(self._started)
 
     def session(self, user: GatewayUser, now: float) -> str:
-        """Return the session's name in the pool, "" for none. `now` in seconds."""
+        """Return the session's name in the pool, "" for none. Accounts do not share sessions. `now` in seconds."""
         if not user.session or not user.sticky_s:
             return f"{user.account}/{user.session}" if user.session else ""
         key = (user.account, user.session)

@@ -22,7 +22,7 @@ WAIT_SHOWN_S = 0.05
 
 @dataclass(slots=True)
 class LeaseChoice:
-    """A lease, or a request that got none. `proxy`: its name, or "".
+    """A lease, or a request that got none. `proxy`: the name of the proxy, or "".
 
     `drawn_from`, `rebound`: as in `ProxyLease`. `refusal`: why there was no lease. `result`: "" before the release.
     """

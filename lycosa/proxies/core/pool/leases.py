@@ -114,7 +114,7 @@ class LeaseTable:
 
 
 class Sessions:
-    """The proxy of each session, which loses it after `sticky_s` seconds without use."""
+    """The proxy of each session. A session loses its proxy after `sticky_s` seconds without use."""
 
     def __init__(self, sticky_s: float) -> None:
         self.sticky_s = sticky_s

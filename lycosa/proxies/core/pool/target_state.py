@@ -118,8 +118,7 @@ class ProxyTargetState:
         return self.half_open and 0 < self.bad >= self.uses
 
     def cool_down(self, until: float) -> bool:
-        """Allow no lease until this time, then one at a time until the proxy works. Return whether it was usable
-        before."""
+        """Allow no lease until this time, then one at a time until the proxy works. Return whether it was usable."""
         was_usable = self.usable
         self.half_open = True
         self.rests_until = max(self.rests_until, until)

@@ -40,7 +40,7 @@ from lycosa.proxies.core.tables import DURATION, Text, TextTable, read_table
 SOURCES_MAX = 1000
 PRICE_MAX = 1e9
 REQUESTS_MAX = 100
-"""Per refresh of a source: one request per combination of its variables."""
+"""Per refresh of a source: there is one request per combination of its variables."""
 
 FROM_TEMPLATE_MAX = 10_000
 PROXIES_MAX = 1_000_000
@@ -81,7 +81,7 @@ LOCATION = {
     SourceKind.FILE: "path", SourceKind.URL: "url", SourceKind.API: "url", SourceKind.TEMPLATE: "address",
     SourceKind.PYTHON: "iterator",
 }  # fmt: skip
-"""The key of the location."""
+"""The key that holds the location."""
 
 KINDS_OF_KEY = {key: {kind for kind, name in LOCATION.items() if name == key} for key in LOCATION.values()} | {
     "variables": {SourceKind.API, SourceKind.TEMPLATE}, "sessions": {SourceKind.API, SourceKind.TEMPLATE},
