@@ -1,7 +1,7 @@
 """Compact endpoints and contacts (BEP 5, BEP 32): the only form of an address inside the node.
 
 An endpoint is the IP address and the port in network byte order: 6 bytes for IPv4, 18 for IPv6. A contact is a node id
-with an endpoint: 26 or 38 bytes.
+and an endpoint.
 """
 
 from __future__ import annotations

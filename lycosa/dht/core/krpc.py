@@ -1,7 +1,7 @@
 """KRPC messages as values, and their encoding (BEP 5, with 32, 33, 42, 43 and 51).
 
-`decode_message` reads what real nodes send: keys in any order, odd values, packets of older drafts. The encoders write
-every packet strictly. They take transactions in encoded form, so that an answer echoes the bytes of the query.
+`decode_message` reads what real nodes send: keys in any order, odd values, packets of older drafts. The encoders are
+strict, and take transactions in encoded form, so that an answer echoes the bytes of the query.
 """
 
 from __future__ import annotations

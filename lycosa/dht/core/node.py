@@ -350,7 +350,7 @@ class DhtNode:
 
 
 class ReachabilityTest:
-    """Nodes that we have not contacted can reach us if their queries arrive."""
+    """We are reachable if queries arrive from nodes that we have not contacted."""
 
     def __init__(self) -> None:
         self._asked_at: RecentDict[bytes, float] = RecentDict(ASKED_ENDPOINTS_MAX)

@@ -1,7 +1,7 @@
 """The operations of a node: lookups, announces, scrapes, samples, pings. Each ends with one event.
 
-Follow-up queries may go to the closest nodes that a get_peers lookup found: announce_peer with their tokens, or
-get_peers with `scrape`, which many nodes answer without peers (BEP 33).
+Follow-up queries may go to the closest nodes of a get_peers lookup: announce_peer with their tokens, or get_peers with
+`scrape`, which many nodes answer without peers (BEP 33).
 """
 
 from __future__ import annotations

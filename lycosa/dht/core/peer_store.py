@@ -1,7 +1,7 @@
 """Stores the peers that were announced to us, by infohash, for one address family (BEP 32). In memory only.
 
-There is one entry per infohash and IP address (BEP 33). A new announce renews the entry, its port and its seed flag. If
-the store is full, the oldest entry is dropped.
+There is one entry per infohash and IP address (BEP 33), which a new announce renews. If the store is full, the oldest
+entry is dropped.
 """
 
 from __future__ import annotations

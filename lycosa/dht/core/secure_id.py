@@ -1,7 +1,7 @@
 """Node ids that fit the IP address of their node, and how a node learns its own address (BEP 42).
 
-The first 21 bits of a secure id are a hash of the IP address and of three bits of the id's last byte. The address is
-masked, so that a subscriber with many addresses gets few ids.
+The first 21 bits of a secure id are a hash of the masked IP address and of three bits of the id's last byte. The mask
+gives a subscriber with many addresses few ids.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class OutgoingQuery:
 
 
 class QueryListener(Protocol):
-    """Is notified when one of its queries is answered or has failed, and before that if the query is stalled."""
+    """Is notified when one of its queries is answered, stalled or has failed."""
 
     is_over: bool
 
@@ -80,7 +80,7 @@ class QueryListener(Protocol):
 class SilentEndpoints:
     """Endpoints that did not answer several queries in a row.
 
-    Other nodes return them long after they have left. Up to four fifths of the queries would go to them (mldht).
+    Other nodes return them for a long time. Up to four fifths of the queries would go to them (mldht).
     """
 
     def __init__(self) -> None:

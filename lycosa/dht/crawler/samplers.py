@@ -1,7 +1,7 @@
 """Requests the peers of an infohash from its samplers: the nodes that returned it in a sample.
 
-Up to twenty queries, one for each infohash of a sample, wait for a host. It gets one at a time. If it does not answer
-in time, the others are dropped.
+A host gets one query at a time. Up to twenty queries, one for each infohash of a sample, wait for it. If the host does
+not answer in time, they are dropped.
 """
 
 from __future__ import annotations

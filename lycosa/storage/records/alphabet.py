@@ -1,7 +1,7 @@
 """Encodes a text with one byte for each character. Its characters that are not ASCII, at most 128, are its alphabet.
 
-UTF-8 takes 2 to 4 bytes for such a character, and zstd leaves about half of them. The alphabet is stored with the text,
-so it pays only if its characters occur often enough.
+UTF-8 takes 2 to 4 bytes for such a character, and zstd leaves about half of them. The stored alphabet pays only if its
+characters occur often enough.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Writes items as one JSON array, exactly once. A run collects items in a spool, and writes the whole file at its end.
+"""Writes items as one JSON array, exactly once: collects them in a spool, and writes the whole file at the end of a
+run.
 
 The spool is a file of JSON lines in the state. After a kill, the end of the next run writes the array. Only one process
 at a time writes a file (an advisory lock).

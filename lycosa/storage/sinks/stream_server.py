@@ -1,7 +1,6 @@
 """The server of a Redis stream: its connection and its scripts.
 
-Calls block, and are retried for a limited time while the server is down or full: the scripts recognise a call that they
-have already answered.
+Calls block. They are repeated for a limited time while the server is down or full: the scripts recognise repetitions.
 """
 
 from __future__ import annotations

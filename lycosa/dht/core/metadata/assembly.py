@@ -157,7 +157,7 @@ class Assembly:
 def has_infohash(metadata: bytes, infohash: bytes) -> bool:
     """Return whether an info dict has this infohash.
 
-    20 bytes are its SHA-1 (version 1), or the beginning of its SHA-256 (version 2, BEP 52).
+    20 bytes are its SHA-1 (version 1), or the beginning of its SHA-256 (version 2, BEP 52). 32 bytes are its SHA-256.
     """
     if hashlib.sha256(metadata).digest()[: len(infohash)] == infohash:
         return True

@@ -1,7 +1,7 @@
 """The info dict of a torrent: version 1 (BEP 3), version 2 (BEP 52), or both (hybrid).
 
-Names and paths stay bytes: a torrent may use any encoding. The fields name.utf-8 and path.utf-8 are preferred. The
-infohashes are computed from the received bytes, not from an encoded copy.
+Names and paths stay bytes: a torrent may use any encoding. name.utf-8 and path.utf-8 are preferred. The infohashes are
+computed from the received bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A lane of a sweep: a part of the key space that the sweep goes through from the first id to the last.
 
-Each response has contacts a little ahead of the queried node. If no node is known nearby, and no pending response can
-return one, the lane needs a lookup.
+If no node is known nearby, and no pending response can return one, the lane needs a lookup.
 """
 
 from __future__ import annotations

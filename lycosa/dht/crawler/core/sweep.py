@@ -96,7 +96,7 @@ Step: TypeAlias = Ask | Search | Rest
 
 
 class SampledNode(NamedTuple):
-    """A queried node. `barren` queries in a row have returned nothing new."""
+    """A queried node. `barren`: how many queries in a row have returned nothing new."""
 
     sweep: int
     again_at: float
