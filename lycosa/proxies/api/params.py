@@ -116,7 +116,7 @@ def proxy_request_params(request: Request) -> ProxyRequest:
 async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:
     """Run `work`, and cancel it if the client disconnects. Return the result, and whether the client has disconnected.
 
-    Both may happen at once: then there is a result that nobody receives.
+    The client may disconnect just as the work ends: then there is a result that nobody receives.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(request))
     try:

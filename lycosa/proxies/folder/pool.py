@@ -1,9 +1,9 @@
 """A pool of proxies in a folder. It outlives its processes, and the processes of one machine share it.
 
 The first process that opens the folder owns it (`folder`) and has the pool in memory. The others lease through its
-socket (`remote`). When the owner ends or is killed, another process takes over with its next call, and repeats calls
-whose answer was lost. If the previous owner had executed an acquire, that lease expires unused. A release that was
-already executed is refused like a late release.
+socket (`remote`). When the owner ends or is killed, another process takes over with its next call. Calls in progress
+are repeated, even if the previous owner has executed them: the first lease of a repeated acquire expires unused, and a
+repeated release is refused like a late release.
 """
 
 from __future__ import annotations
@@ -199,8 +199,10 @@ class EmbeddedPool(PoolMethods):
                     self._remote = None
 
     async def join(self) -> ProxyPool:
-        """Return the pool in this process if it owns the folder, else a connection to its owner. Raises
-        `StateError`."""
+        """Return the pool in this process if it owns the folder, else a connection to its owner.
+
+        Raises `StateError`.
+        """
         async with self._join_lock:
             if self._is_closed:
                 raise NoProxy(CLOSED)

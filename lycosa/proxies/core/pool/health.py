@@ -62,7 +62,7 @@ class ProxyHealth:
         return UNKNOWN_LATENCY_S if self.latency_s is None else self.latency_s
 
     def record(self, outcome: Outcome, now: float, draw: float, reached_at: float = 0.0) -> bool:
-        """Record an outcome. Return whether the proxy's targets must be updated. `reached_at`: when any proxy was last
+        """Record an outcome. Return whether the targets must be updated. `reached_at`: when any proxy was last
         reached."""
         if outcome.latency_s is not None:
             self.latency_s = smoothed(self.latency_s, outcome.latency_s)
