@@ -102,7 +102,7 @@ class TorrentImport:
 
 
 class ImportWorkers:
-    """The worker processes. They start with the first batch, and end with this process, even if it is killed."""
+    """Worker processes. They start with the first batch, and end with this process, even if it is killed."""
 
     def __init__(self, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path], processes: int) -> None:
         context, arguments = multiprocessing.get_context("spawn"), (location, policy, rules)

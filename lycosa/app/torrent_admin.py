@@ -27,8 +27,8 @@ from lycosa.storage.rules.installed import install_text, mark_applied, remove_ru
 from lycosa.storage.rules.rule_files import compile_pattern
 
 WRITER_WAIT_S = 60
-"""Maximum seconds that a rebuild waits for the process that has locked the index, which takes over the rebuild or
-releases the lock."""
+"""Maximum seconds that a rebuild waits for the process that has locked the index. That process takes over the rebuild,
+or releases the lock."""
 STALLED_S = 600.0
 """Seconds without progress after which a rebuild by another process counts as failed."""
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class StoredNameRules:
-    """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given, whose crawls obey them.
+    """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given, for its crawls.
 
     After torrents were removed, `update` starts to update the index.
     """

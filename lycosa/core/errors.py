@@ -302,8 +302,8 @@ class DontCloseSpider(LycosaError):
 class StopDownload(IgnoreRequest):
     """Stop reading the body."""
 
-    # With `fail` the errback gets this exception, otherwise the callback gets `response`. Its body is the part that was
-    # read.
+    # `response` has the part of the body that was read. With `fail` the errback gets this exception, otherwise the
+    # callback gets `response`.
 
     response: Any = None
 

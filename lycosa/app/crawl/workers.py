@@ -51,8 +51,8 @@ RESTART_DELAY_S = 0.1
 """The n-th restart in a row waits this many seconds times 2**n."""
 
 END_TIMEOUT_S = 5.0
-"""Maximum seconds from the time when a worker closes its socket until it exits, and for all workers to exit after a
-failed crawl."""
+"""Maximum seconds for a worker to exit after it has closed its socket, and for all workers to exit after a failed
+crawl."""
 
 GC_THRESHOLD = 20_000
 """Number of newly allocated objects after which the garbage collector looks for cycles."""
@@ -303,7 +303,7 @@ def _module_files(crawlable: Crawlable) -> list[ModuleFile]:
 
 
 def _start_process(handle: int) -> subprocess.Popen[bytes]:
-    """Start a worker with its end of the socket pair. In its own process group, it does not get Ctrl-C."""
+    """Start a worker with its end of the socket pair. In a process group of its own, it does not get Ctrl-C."""
     command = [sys.executable, "-P", "-c", CODE, str(handle), str(os.getpid()), *sys.path]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[handle], process_group=0)  # noqa: S603  ours
 

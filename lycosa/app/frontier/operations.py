@@ -223,7 +223,7 @@ def _state_option(path: Path) -> str:
 
 
 async def delete_shared(url: str, name: str, report: Callable[[str], None], *, force: bool = False) -> int:
-    """Delete a shared crawl; with `force`, even if it has workers or unfetched URLs. Return how many URLs it knew.
+    """Delete a shared crawl; with `force`, even if it has workers or unfetched URLs. Return the number of its URLs.
 
     Raises `LycosaError`.
     """

@@ -57,9 +57,9 @@ def command(
 ) -> int:
     """Add proxies to a pool. Known proxies get the new tags and prices. A missing pool is created.
 
-    A source is a file, - for standard input, the URL of a list, or the address of a proxy. A list has one proxy per
-    line (host:port, scheme://user:password@host:port or host:port:user:password), and tags such as country=de after
-    it, or is the JSON of a provider. Invalid lines are reported and skipped; the exit code is then 2.
+    A source is a file, - for standard input, the URL of a list, or the address of a proxy. A list is the JSON of a
+    provider, or has one proxy per line (host:port, scheme://user:password@host:port or host:port:user:password), with
+    tags such as country=de after it. Invalid lines are reported and skipped; the exit code is then 2.
 
     \b
     lycosa proxies add proxies.txt --pool pool --tag provider=acme

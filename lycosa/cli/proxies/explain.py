@@ -45,8 +45,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Explain whether each proxy would be leased for a target now: show its place in the order, or why it
-    cannot be leased.
+    """Show the place of each proxy in the order of leases for a target, or why it cannot be leased now.
 
     A proxy is given by its key, the start of its key, its name or its address.
 
