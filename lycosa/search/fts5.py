@@ -48,7 +48,7 @@ class Fts5Index:
             self._folder.remove_others()
             data.mkdir(exist_ok=True)
         elif not (data / FILE).exists():
-            raise IndexFailure(f"the index {self.path} is still empty: fill it with `lycosa index`")
+            raise IndexFailure(f"the index {self.path} is still empty: fill it with `{self.schema.filled_by}`")
         with self._failures("cannot be opened"):
             self._writer = _Writer(data / FILE, self.schema) if self._write else None
             self._reader = _connect(data / FILE, self.schema)

@@ -57,7 +57,7 @@ class TantivyIndex:
 
     def _open_for_reading(self) -> tantivy.Index:
         if not (self._folder.data / META).exists():
-            raise IndexFailure(f"the index {self.path} is still empty: fill it with `lycosa index`")
+            raise IndexFailure(f"the index {self.path} is still empty: fill it with `{self.schema.filled_by}`")
         return tantivy.Index.open(str(self._folder.data))
 
     def _load(self) -> None:

@@ -36,6 +36,8 @@ class Schema:
     """The keywords whose values can be counted."""
     numeric_keys: bool = False
     """Whether the keys are ids of rows in another store. Then the index stores only keys."""
+    filled_by: str = "lycosa index build"
+    """The command that fills an index."""
     analysis: tuple[str, ...] = ()
     """The optional steps of text analysis (`search.core.analysis`)."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -81,4 +83,5 @@ TORRENTS = Schema(
     keywords=("type", "language", "category"),
     counted=("type", "language"),
     numeric_keys=True,
+    filled_by="lycosa index",
 )

@@ -65,7 +65,7 @@ class SphinxIndex:
     def _open(self) -> None:
         marker = self._read_marker()
         if marker is None and not self._writer:
-            raise IndexFailure(f"the index {self._server.address} is still empty: fill it with `lycosa index`")
+            raise self._unfilled("is still empty")
         if marker is None:
             erase_sphinx(self._server.address)
             marker = self._new
@@ -173,6 +173,9 @@ class SphinxIndex:
         if self._state(MARKER_ROW)[1:] != (self._writer,):
             raise IndexFailure(f"the index {at} was opened or emptied by another process: only one may write it")
 
+    def _unfilled(self, state: str) -> IndexFailure:
+        return IndexFailure(f"the index {self._server.address} {state}: fill it with `{self.schema.filled_by}`")
+
     def _new_feed(self, generation: int) -> Feed:
         return Feed(self, f"{self._name}_{generation}", generation)
 
@@ -198,7 +201,7 @@ class SphinxIndex:
             answer = self._server.ask(f"{select} {self._name}_{searched.generation}{rest}", counted=counted)
             marker = self._read_marker()
             if marker is None:
-                raise IndexFailure(f"the index {self._server.address} was emptied: fill it with `lycosa index`")
+                raise self._unfilled("was emptied")
             if marker.generation == searched.generation:
                 return answer
             self._marker = marker

@@ -198,6 +198,9 @@ def test_a_reader_cannot_write_and_needs_an_index(server, torrents) -> None:
             reader.count()
     with pytest.raises(IndexFailure, match="is still empty: fill it with `lycosa index`"):
         SphinxIndex(server.address("torrents"), TORRENTS)
+    erase_sphinx(server.address("pages"))
+    with pytest.raises(IndexFailure, match="is still empty: fill it with `lycosa index build`"):
+        SphinxIndex(server.address("pages"), PAGES)
 
 
 def test_an_index_that_the_server_does_not_have_is_named(server) -> None:

@@ -315,7 +315,7 @@ def test_reader_needs_an_index(tmp_path):
     with pytest.raises(IndexFailure, match="does not exist"):
         open_index(tmp_path / "nowhere")
     marker(tmp_path / "new")
-    with pytest.raises(IndexFailure, match="still empty"):
+    with pytest.raises(IndexFailure, match="still empty: fill it with `lycosa index build`"):
         open_index(tmp_path / "new")
 
 
