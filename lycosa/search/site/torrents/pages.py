@@ -149,7 +149,7 @@ class TorrentPages:
         if not params.is_empty:
             return await self._search.count_values(params.request())
         numbers = await self._statistics.get()  # cached: counting all torrents is slow
-        return ValueCounts({"type": numbers.types, "language": numbers.languages})
+        return ValueCounts({"type": numbers.types, "language": numbers.languages}, exact=False)
 
     async def torrent(self, request: Request) -> Response:
         """Show the details of a torrent; 410 if it was taken down."""

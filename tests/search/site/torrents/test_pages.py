@@ -79,6 +79,8 @@ def test_types_and_languages_are_counted_and_linked(site):
     page = search(site, "great OR common OR 英雄")
     facets = page.partition('<nav class="facets" aria-label="Type">')[2].partition("</nav>")[0]
     assert re.sub("<[^>]+>", " ", facets).split() == ["Type", "Audio", "45", "Video", "3"]
+    of_all = search(site, "").partition('<nav class="facets" aria-label="Type">')[2].partition("</nav>")[0]
+    assert re.sub("<[^>]+>", " ", of_all).split()[:2] == ["Type", "(about)"], "the numbers may be minutes old"
     chosen = search(site, "great OR common OR 英雄", type="video")
     assert '<a href="/search?q=great+OR+common+OR+%E8%8B%B1%E9%9B%84" class="chosen" aria-current="true">' in chosen
 
