@@ -38,6 +38,8 @@ SCANNED = "torrents"
 """The name of the position in the index: the id of the last row, until the index is filled."""
 COMPLETE = 2**62
 """The position of a filled index."""
+LISTED = "listed"
+"""The name of another position: the largest id of a finished build, until the store has its acknowledgement."""
 
 
 class TorrentIndexer:
@@ -71,6 +73,7 @@ class TorrentIndexer:
     async def catch_up(self) -> int:
         """Index all changes of the store. Return the number of rows."""
         before = self.indexed
+        await self._acknowledge_listed()  # of a build that was killed in between
         if self._index.outdated:
             await self.rebuild()
         elif self._requests and self._requests.is_wanted():
@@ -94,9 +97,8 @@ class TorrentIndexer:
             await self._call(self._index.adopt, rebuilt)
             if self._words:
                 await self._call(self._words.adopt)
-            await self._call(self._index.commit, {SCANNED: COMPLETE})
-            if last_id:
-                await self._store.acknowledge_until(last_id)
+            await self._call(self._index.commit, {SCANNED: COMPLETE, LISTED: last_id})
+            await self._acknowledge_listed()
         except LycosaError:
             if self._words:
                 await self._call(self._words.abandon)
@@ -156,6 +158,11 @@ class TorrentIndexer:
         if self._words:
             await self._call(self._words.add_counts, filled.words, last_id)
         return last_id
+
+    async def _acknowledge_listed(self) -> None:
+        if last_id := self._index.positions().get(LISTED, 0):
+            await self._store.acknowledge_until(last_id)
+            await self._call(self._index.commit, {LISTED: 0})
 
     async def _is_large(self) -> bool:
         return self._workers is not None and await self._store.count() >= self._workers.torrents_min

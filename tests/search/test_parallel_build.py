@@ -150,6 +150,37 @@ def test_changes_while_processes_fill_an_index_are_in_the_new_and_the_old_one(fi
     asyncio.run(main())
 
 
+def test_a_kill_before_a_finished_index_is_acknowledged_does_not_index_again(filled, tmp_path, monkeypatch):
+    copy(filled, tmp_path)
+
+    async def killed(_store: RecordStore, _last_id: int) -> None:
+        raise RuntimeError("killed")
+
+    async def build(store: RecordStore) -> int:
+        index = TantivyIndex(tmp_path / "index", TORRENTS, write=True)
+        indexer = TorrentIndexer(index, store, None, None, workers(partial(opened, tmp_path)))
+        try:
+            return await indexer.catch_up()
+        finally:
+            await indexer.close()
+
+    async def main() -> None:
+        async with opened(tmp_path) as store:
+            with monkeypatch.context() as patch:
+                patch.setattr(SqliteRecordStore, "acknowledge_until", killed)
+                with pytest.raises(RuntimeError, match="killed"):
+                    await build(store)
+            await store.set_popularity([Popularity(torrent(5, 2).infohash_v1, 900, 1, int(NOW))])
+            await store.put([torrent(COUNT, 2)], NOW)
+            assert await build(store) == 2
+            assert await store.changes(10) == []
+
+    asyncio.run(main())
+    with closing(TantivyIndex(tmp_path / "index", TORRENTS)) as index:
+        assert index.count() == COUNT + 1
+        assert index.find(SearchRequest(sort="seeders", limit=1)).page[0].key == 6
+
+
 @pytest.mark.parametrize(
     ("broken", "message"),
     [(dying, "was killed: run the same command again"), (one_dying, "was killed"), (failing, "is not available")],
