@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -96,6 +97,10 @@ def _fill_part(
         results.send(asyncio.run(_fill(index, number, workers, last_id, taken)))
     except LycosaError as error:
         results.send(str(error))
+    except Exception as error:  # noqa: BLE001  the indexer reports it
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        results.send(f"a process that fills the index failed: {reason}")
 
 
 async def _fill(index: DividedIndex, number: int, workers: Workers, last_id: int, taken: Synchronized[int]) -> Filled:

@@ -50,6 +50,12 @@ async def failing(path: Path) -> AsyncIterator[RecordStore]:
 
 
 @asynccontextmanager
+async def bugged(path: Path) -> AsyncIterator[RecordStore]:
+    raise ValueError(f"no column in\n{path.name}")
+    yield
+
+
+@asynccontextmanager
 async def one_dying(path: Path) -> AsyncIterator[RecordStore]:
     """The first process is killed, and the other one never ends."""
     try:
@@ -183,7 +189,12 @@ def test_a_kill_before_a_finished_index_is_acknowledged_does_not_index_again(fil
 
 @pytest.mark.parametrize(
     ("broken", "message"),
-    [(dying, "was killed: run the same command again"), (one_dying, "was killed"), (failing, "is not available")],
+    [
+        (dying, "was killed: run the same command again"),
+        (one_dying, "was killed"),
+        (failing, "is not available"),
+        (bugged, r"^a process that fills the index failed: ValueError: no column in$"),
+    ],
 )
 def test_a_process_that_fails_is_an_error_and_the_next_attempt_succeeds(filled, tmp_path, broken, message):
     copy(filled, tmp_path)
