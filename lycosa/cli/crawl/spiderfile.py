@@ -18,7 +18,7 @@ MODULE_PREFIX = "lycosa_spider_"
 
 
 def load_spider(location: str) -> type[Spider]:
-    """Run a `FILE` or `FILE:ClassName`, and return its spider class. Raises `BadSpider`."""
+    """Return the spider class of `FILE` or `FILE:ClassName`. Runs the file. Raises `BadSpider`."""
     path, class_name = _split(location)
     if path.is_dir():
         raise BadSpider(f"{path} is a folder: give the spider's file inside it")

@@ -201,7 +201,7 @@ def _find(text: str, proxies: Sequence[Proxy]) -> Proxy:
 
 
 def report_limit(shown: int, total: int) -> None:
-    """Report on standard error that not all rows are shown, if so."""
+    """Report hidden rows on standard error."""
     if shown < total:
         progress.write([f"only the first {shown:,} of {total:,} are shown: --limit 0 shows all"])
 
