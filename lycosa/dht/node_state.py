@@ -82,7 +82,7 @@ class NodeState:
         return tables
 
     def save(self, tables: Sequence[SavedTable]) -> None:
-        """Replace the file with one table for each loaded family. Raises `StateError` if writing fails.
+        """Replace the file with one table for each loaded family. Raises `StateError`.
 
         A table without contacts keeps the old ones: after hours offline they are the only way to join. Saved nodes that
         do not run this time stay in the file.

@@ -126,7 +126,7 @@ class MetadataFetch:
         self._fetcher.end(self)
 
     def release(self) -> None:
-        """Stop counting the metadata as in flight. Call it when the metadata has been used."""
+        """The metadata has been used: stop counting it as in flight."""
         self.held_bytes = 0
         self._fetcher.end(self)
 
@@ -267,16 +267,13 @@ class MetadataFetcher:
         await self._tasks.__aexit__(None, None, None)  # the caller's error is not wrapped into a group
 
     def start(self, infohash: bytes, *, peers_max: int = PEERS_MAX, holds: bool = False) -> MetadataFetch:
-        """Start to fetch the metadata of an infohash, from at most `peers_max` peers.
-
-        With `holds`, the metadata counts as in flight until `release`.
-        """
+        """Connect to at most `peers_max` peers. With `holds`, the metadata counts as in flight until `release`."""
         fetch = MetadataFetch(infohash, self, peers_max=peers_max, holds=holds)
         self._fetches.add(fetch)
         return fetch
 
     async def fetch(self, infohash: bytes, endpoints: Iterable[bytes]) -> bytes:
-        """Return the info dict of an infohash from one of these peers. Raises `NoMetadata`."""
+        """Return the info dict from one of these peers. Raises `NoMetadata`."""
         fetch = self.start(infohash)
         for endpoint in endpoints:
             fetch.add_peer(endpoint)

@@ -121,7 +121,7 @@ class DhtSession:
         return found if target is None else sorted(found, key=lambda contact: distance(contact.id, target))
 
     async def lookup(self, infohash: bytes) -> AsyncIterator[PeerAddress]:
-        """Yield each peer of a torrent once, as soon as a node returns it. Peers are unverified and may be false."""
+        """Yield each peer once, as soon as a node returns it. Peers are unverified and may be false."""
         async for endpoint in self.peer_endpoints(infohash):
             yield PeerAddress(*unpack(endpoint))
 
@@ -161,7 +161,7 @@ class DhtSession:
     async def scrape_swarms(
         self, infohashes: Iterable[bytes], on_peer: Callable[[bytes], object] = bool
     ) -> SwarmEstimate:
-        """Scrape all swarms of one torrent at the same time. A hybrid torrent has two.
+        """Scrape all swarms of one torrent. A hybrid torrent has two.
 
         Returns the maximum of each estimate, because most clients are in both swarms.
         """
@@ -181,7 +181,7 @@ class DhtSession:
         )
 
     async def metadata(self, infohash: bytes, peers: Iterable[bytes] = ()) -> bytes:
-        """Return the info dict of a torrent, fetched from the peers that the DHT finds and from `peers`.
+        """Return the info dict of a torrent, from the peers that the DHT finds and from `peers`.
 
         `infohash` has 20 bytes, or 32 for version 2. Raises `NoMetadata`.
         """
@@ -241,7 +241,7 @@ class DhtSession:
             shell.flush()
 
     async def _ask(self, endpoint: bytes, start: Callable[[DhtNode, float], int]) -> Event:
-        """Send one query with our node of the same address family, and return its event. Raises `UsageError`."""
+        """Send one query with our node of the same address family. Raises `UsageError`."""
         number = self._number_for(endpoint)
         if number is None:
             raise UsageError(f"{text(endpoint)}: this node has no address of that IP version: add one with --bind")

@@ -108,7 +108,7 @@ class DatagramShell:
         self._socket.close()
 
     def flush(self) -> None:
-        """Send the node's datagrams, report its events, and set its timer. Call this after every call to the node."""
+        """Send datagrams, report events, and set the timer. Call this after every call to the node."""
         if self._is_closed:
             return
         self._send()

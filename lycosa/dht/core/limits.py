@@ -50,7 +50,7 @@ class TokenBucket:
         self._filled_at: float | None = None
 
     def take(self, amount: float, now: float, *, reserve: float = 0.0) -> bool:
-        """Take an amount if at least `reserve` is left after that. Return whether the amount was taken.
+        """Take an amount if at least `reserve` is left after that. Return whether it was taken.
 
         If `amount` plus `reserve` exceeds the burst, a full bucket is enough.
         """
@@ -103,7 +103,7 @@ class NewAddressCap:
         return len(self._recent) + len(self._older)
 
     def allow(self, endpoint: bytes, now: float) -> bool:
-        """Return whether this endpoint may be contacted. If so, it counts as known for one to two minutes."""
+        """An allowed endpoint counts as known for one to two minutes."""
         if endpoint in self._recent and now - self._started < 60:
             return True
         if now - self._started >= 60 or len(self._recent) >= self._addresses_max:
@@ -150,15 +150,15 @@ class NodeLimits:
         self._connections = TokenBucket(connections / 60, max(1.0, connections * NEW_ADDRESSES_BURST_S / 60))
 
     def admits(self, source: bytes, now: float) -> bool:
-        """Return whether a query from this endpoint may be answered; if so, count the query."""
+        """Whether a query from this endpoint may be answered; if so, count it."""
         return self._answers.allow(site_of(source), now)
 
     def may_send(self, size_bytes: int, now: float) -> bool:
-        """Return whether there is bandwidth for an answer; if so, count its bytes."""
+        """Whether there is bandwidth for an answer; if so, count its bytes."""
         return self._bandwidth.take(size_bytes, now, reserve=self._reserve_bytes)
 
     def may_connect(self, endpoint: bytes, now: float) -> bool:
-        """Return whether a TCP connection may be opened. If so, count its address as a new one, as for UDP.
+        """Whether a TCP connection may be opened. If so, count its address as a new one, as for UDP.
 
         Without a rate limit of their own, connections would use up the new addresses that queries need.
         """
@@ -170,7 +170,7 @@ class NodeLimits:
         return allowed
 
     def query_wait_s(self, endpoint: bytes, now: float) -> float:
-        """Return how long a query to this endpoint must wait. If it is 0, count the query."""
+        """Return how long a query must wait. If it is 0, count the query."""
         host = site_of(endpoint)
         host_at, bytes_at = self._queries.ready_at(host, now), self._bandwidth.ready_at(QUERY_BYTES, now)
         if max(host_at, bytes_at) > now:

@@ -112,7 +112,7 @@ class DhtNode:
     def start(
         self, saved: SavedTable | None, bootstrap: Sequence[bytes], now: float, *, routers: Sequence[bytes] = ()
     ) -> None:
-        """Join the network. `routers` are queried like `bootstrap` nodes, but never enter the table or a file."""
+        """`routers` are queried like `bootstrap` nodes, but never enter the table or a file."""
         own_id = saved.node_id if saved is not None and self._address.suits(saved.node_id) else self.node_id
         self.table.rebase(own_id, now)
         self._routers = frozenset(routers)
@@ -145,7 +145,7 @@ class DhtNode:
             self._receive_error(message, source, now)
 
     def datagrams_to_send(self) -> list[tuple[bytes, bytes]]:
-        """Return the datagrams to send now with their destinations, each only once."""
+        """Return the datagrams with their destinations, each only once."""
         outbox, self._outbox = self._outbox, []
         return outbox
 
@@ -172,11 +172,11 @@ class DhtNode:
     # Operations. Each method returns the `operation_id` of its events.
 
     def find_node(self, target: bytes, now: float) -> int:
-        """Search for the nodes closest to an id. Event: LookupFinished."""
+        """Event: LookupFinished."""
         return self._operations.find_node(target, now)
 
     def get_peers(self, infohash: bytes, now: float, **options: Unpack[PeersOptions]) -> int:
-        """Search for peers. Events: LookupProgress for new peers, then LookupFinished. See `PeersOptions`."""
+        """Events: LookupProgress for new peers, then LookupFinished. See `PeersOptions`."""
         return self._operations.get_peers(infohash, now, **options)
 
     def announce(self, infohash: bytes, port: int | None, now: float, *, seed: bool = False) -> int:
@@ -184,11 +184,11 @@ class DhtNode:
         return self._operations.announce(infohash, port, port_of(self.endpoint), now, seed=seed)
 
     def sample_infohashes(self, contact: Contact, target: bytes, now: float) -> int:
-        """Ask a node which infohashes it stores (BEP 51). Event: InfohashesSampled, or QueryFinished with the error."""
+        """BEP 51. Event: InfohashesSampled, or QueryFinished with the error."""
         return self._operations.sample_infohashes(contact, target, now)
 
     def ping(self, endpoint: bytes, now: float) -> int:
-        """Ping a node. If it answers, it may enter the table. Event: QueryFinished."""
+        """If the node answers, it may enter the table. Event: QueryFinished."""
         return self._operations.ping(endpoint, now)
 
     def cancel(self, operation_id: int, now: float) -> None:

@@ -129,7 +129,7 @@ class PeerStore:
     def peers(
         self, infohash: bytes, count: int, chance: int, now: float, *, without_seeds: bool = False
     ) -> list[bytes]:
-        """Return up to `count` endpoints. If there are more, the integer `chance` determines which."""
+        """If there are more than `count` peers, the integer `chance` determines which are returned."""
         self.expire(now)
         swarm = self._swarms.get(infohash)
         if swarm is None:

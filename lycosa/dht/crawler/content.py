@@ -27,7 +27,7 @@ class ContentStage:
         self._inspect, self._records, self._queue, self._taker, self._funnel = inspect, records, queue, taker, funnel
 
     async def put(self, torrent: FetchedTorrent) -> None:
-        """Pass a torrent on, or deny it. Waits while the next stage is full."""
+        """Waits while the next stage is full."""
         if torrent.metadata_bytes <= INLINE_BYTES_MAX:
             inspected = self._inspect(torrent.record)
         else:

@@ -86,7 +86,7 @@ class TorrentCrawl:
         self._sweep: Sweep | None = None
 
     async def run(self) -> None:
-        """Crawl until cancelled. On cancellation, store all fetched torrents and make the queue durable."""
+        """On cancellation, store all fetched torrents and make the queue durable."""
         position = await self._queue.sweep_position()
         self._sweep = sweep = Sweep(asyncio.get_running_loop().time(), position)
         sweeping = SweepStage(self._session, sweep, self._triage, self._queue, self._profile)

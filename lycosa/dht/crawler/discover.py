@@ -146,6 +146,6 @@ class HarvestStage:
         self._waiting.put_nowait(event)
 
     def _is_wanted(self, infohash: bytes) -> bool:
-        """Count a request. Return whether the count has just reached WANTED_MIN."""
+        """Whether the number of requests has just reached WANTED_MIN."""
         times = self._wanted[infohash] = min(self._wanted.get(infohash, 0) + 1, WANTED_MIN + 1)
         return times == WANTED_MIN

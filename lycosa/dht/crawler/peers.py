@@ -85,7 +85,7 @@ class PeersStage:
                     await self._queue.wait()
 
     async def _without_settled(self, leases: list[Lease]) -> list[Lease]:
-        """Return the leases whose infohash is neither stored nor forbidden. End the others."""
+        """End the leases whose infohash is stored or forbidden. Return the others."""
         if not leases:
             return []
         standing = await self._store.standing([infohash_of(each.record) for each in leases], self._queue.now())
@@ -125,13 +125,13 @@ class PeersStage:
         await self._queue.failed(lease, outcome)
 
     def _update_trust(self, lease: Lease, hint: Hint, *, fetched: bool) -> None:
-        """Update the trust in the samplers. Only the first try of an infohash counts."""
+        """Only the first try of an infohash counts."""
         if not lease.record.attempts:
             for sampler in hint.samplers:
                 self._hints.trust.tried(sampler.endpoint, self._queue.now(), fetched=fetched)
 
     async def _fetch(self, infohash: bytes, hint: Hint) -> tuple[MetadataFetch, bytes]:
-        """Return a finished fetch and its metadata, which still counts as in flight. Raises `TryFailed`."""
+        """The returned metadata still counts as in flight. Raises `TryFailed`."""
         known_peers = dict.fromkeys(hint.peers)
         closer: dict[Contact, None] = {}
         for sampler in self._samplers.least_busy(hint.samplers)[:SAMPLERS_ASKED_MAX]:

@@ -47,7 +47,7 @@ class HashQueue:
         return added
 
     async def push_again(self, infohashes: Collection[bytes]) -> None:
-        """Queue infohashes, even if they were done before. They are durable when this returns."""
+        """The infohashes may have been done before. They are durable when this returns."""
         await self._frontier.requeue([fingerprint(each) for each in infohashes])
         await self.push(infohashes, SAMPLED)  # adds those that were never queued, and drops the others
         await self.save()

@@ -27,7 +27,7 @@ class ReturnsStage:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def queue_some(self) -> int:
-        """Queue torrents that are due, at most a minute's share. Return their number."""
+        """Return the number of queued torrents: at most a minute's share."""
         now = self._queue.now()
         lapsed = await self._store.lapsed(now, self._per_minute)
         if lapsed:

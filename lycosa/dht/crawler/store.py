@@ -75,7 +75,7 @@ class StoreStage:
             await self._store_batch([await self._waiting.get()])
 
     async def finish(self) -> None:
-        """Store the waiting records, after `run` has ended. If the database is gone, the queue still has them."""
+        """Call it after `run` has ended. If the database is gone, the queue still has the waiting records."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_MAX_S):
                 while not self._waiting.empty():

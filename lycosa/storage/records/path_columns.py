@@ -99,7 +99,7 @@ def _filled(slot: bytes, last: bytes) -> bytes:
 
 @lru_cache(1 << 10)
 def _following(number: bytes) -> bytes:
-    """Return the number plus one, in at least as many digits; b"" if that has more than 9 digits."""
+    """Return the number plus one, in at least as many digits; b"" if it has more than 9 digits."""
     following = b"%0*d" % (len(number), int(number) + 1) if number else b""
     return following if len(following) <= DIGITS_MAX else b""
 

@@ -38,7 +38,7 @@ class PopularityTable(DatabaseThread):
         self._update(changed)
 
     def _set_counts(self, latest: dict[int, Popularity]) -> list[int]:
-        """Store these counts unless newer ones are stored. Return the ids of the changed torrents."""
+        """Store the counts that are newer than the stored ones. Return the ids of the changed torrents."""
         changed = []
         for number, column, counts in list(self._popularity(latest)):
             new = latest[number]

@@ -60,7 +60,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         pass
 
     async def _make_room(self, content_bytes: int, now: float) -> None:
-        """Evict torrents until `content_bytes` more bytes of content can be stored, if the size is limited."""
+        """Evict torrents for `content_bytes` more bytes of content, if the size is limited."""
         return
 
     # ------------------------------------------------------------------------------------------------------ the port

@@ -34,7 +34,7 @@ class Codec(NamedTuple):
     feed: Callable[[Any, bytes], bytes]
 
     def beginning(self, data: bytes) -> bytes:
-        """Decompress the first bytes of a file; `data` may end within a frame. Raises ValueError."""
+        """Decompress the first bytes of a file, which may end within a frame. Raises ValueError."""
         if not self.suffix:
             return data
         try:

@@ -120,7 +120,7 @@ class FileSink:
     def _check_frames(self, start: int, end: int) -> None:
         """Raise `StorageError` if a compressed file, read from `start`, does not end with a complete frame.
 
-        The writer of an incomplete frame was killed, or did not compress. Readers would not find data appended to it.
+        Readers would not find data appended to an incomplete frame.
         """
 
         def pieces() -> Iterator[bytes]:

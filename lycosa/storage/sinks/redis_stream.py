@@ -188,7 +188,7 @@ class RedisStreamSink:
                 self._sent_bytes -= self._sent.popleft().size_bytes
 
     def _requeue_lost(self, written: int) -> None:
-        """Queue lost batches again: the server has `written` entries. Raises `StorageError` if some are missing."""
+        """The server has `written` entries: queue the lost batches again. Raises `StorageError` if some are missing."""
         had = self._unsent[0].start
         while self._sent and self._unsent[0].start > written:
             batch = self._sent.pop()

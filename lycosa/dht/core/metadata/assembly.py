@@ -36,7 +36,7 @@ class _Candidate:
         self.discard()
 
     def discard(self) -> None:
-        """Discard all pieces. `missing` is in reverse order: pieces are taken from its end."""
+        """`missing` is in reverse order: pieces are taken from its end."""
         self.pieces.clear()
         self.sources.clear()
         self.asked.clear()
@@ -71,7 +71,7 @@ class Assembly:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the received and requested pieces, rounded up to whole pieces."""
+        """Received and requested pieces, rounded up to whole pieces."""
         each = self._candidates.values()
         return PIECE_BYTES * sum(len(candidate.pieces) + len(candidate.asked) for candidate in each)
 
@@ -117,7 +117,7 @@ class Assembly:
         return None
 
     def reject(self, peer: Peer, piece: int) -> None:
-        """Record that a peer refused a piece. Raises `PeerError` if the peer is no longer useful."""
+        """Raises `PeerError` if the peer is no longer useful."""
         offer = self._offers[peer]
         candidate = offer.candidate
         if candidate.asked.get(piece) == peer:

@@ -154,7 +154,7 @@ class Conversation:
         return REQUESTS_MAX - len(self._requested)
 
     def request(self, piece: int, now: float) -> None:
-        """Request a piece. Allowed only in the stage PIECES and while `requests_free` is positive."""
+        """Allowed only in the stage PIECES and while `requests_free` is positive."""
         assert self.stage is Stage.PIECES
         assert self.requests_free > 0
         if not self._requested:
@@ -271,7 +271,7 @@ class Conversation:
             self._events.append(PieceReceived(message.piece, message.data))
 
     def _reject(self, piece: int) -> None:
-        """Reject a request: BEP 9 demands this of a peer without the metadata."""
+        """BEP 9 demands this of a peer without the metadata."""
         if self._rejects_left and self._metadata_id:
             self._rejects_left -= 1
             self._to_send += encode_metadata_message(self._metadata_id, REJECT, piece)

@@ -110,7 +110,7 @@ class Lookup:
         return any(each.contact.endpoint == endpoint for each in self._candidates)
 
     def to_ask(self) -> list[Contact]:
-        """Return the contacts to query now. They count as queried from now on."""
+        """Return the contacts to query. They count as queried from now on."""
         found = []
         for candidate in self._undecided()[0]:
             if self._in_flight >= ALPHA or self.asked >= ASKED_MAX:

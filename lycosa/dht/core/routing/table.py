@@ -79,7 +79,7 @@ class Bucket:
         return min(entries, key=lambda entry: entry.heard_at, default=None)
 
     def wait(self, newcomer: Contact, now: float) -> Contact | None:
-        """Keep a newcomer while a questionable contact is checked. Return the contact to ping, or None."""
+        """Keep a newcomer while a questionable contact is checked. Return the contact to ping."""
         if all(entry.is_good(now) for entry in self.entries):
             return None
         self.replacements.pop(newcomer.id, None)
@@ -311,7 +311,7 @@ class RoutingTable:
         return [bucket.changed_at for bucket in self._buckets]
 
     def target_in(self, index: int, random: bytes) -> bytes:
-        """Return a random id in the range of a bucket, from 20 random bytes."""
+        """Return a random id in the range of a bucket."""
         free_bits = ID_BITS - index
         value = (self._own >> free_bits << free_bits) | (int.from_bytes(random) & ((1 << free_bits) - 1))
         if index < len(self._buckets) - 1:

@@ -76,10 +76,7 @@ class SweepLane:
         return target if target < head else None
 
     def searched(self, target: int, found: list[int], spacing: int) -> None:
-        """Record the keys that a lookup found.
-
-        A lookup finds every node that is closer to the target than the farthest of these keys.
-        """
+        """A lookup finds every node that is closer to the target than the farthest of the keys `found`."""
         self.is_searching = False
         distance = max([key ^ target for key in found]) if len(found) >= K else KEY_SPACE
         known = 1 << max(distance.bit_length() - 1, (GAP_NODES * spacing).bit_length() - 1)
@@ -94,7 +91,7 @@ class SweepLane:
         return bool(self.passing) and now < self._asked_at + PATIENCE_S
 
     def pop(self) -> tuple[int, Contact] | None:
-        """Move to the next node and return it. Without a node ahead, move to the end."""
+        """Move to the next node; without one, move to the end."""
         if not self.ahead:
             self.position = self.end
             return None

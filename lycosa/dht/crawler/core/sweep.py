@@ -163,7 +163,7 @@ class Sweep:
         return share if self.sweeps else share * self.coverage
 
     def next_step(self, now: float) -> Step:
-        """Return the next step. After a `Rest`, call it again at `until` or after a response."""
+        """After a `Rest`, call it again at `until` or after a response."""
         step = self._ask_again(now) if self._again_turn else None
         self._again_turn = step is None
         if step is not None:
