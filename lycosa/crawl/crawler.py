@@ -1,7 +1,4 @@
-"""The `Crawler`, through which middlewares, pipelines and extensions access the crawl.
-
-They receive it in `from_crawler(cls, crawler)`.
-"""
+"""The `Crawler`: how middlewares, pipelines and extensions access the crawl, from `from_crawler(cls, crawler)`."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 class Crawler:
-    """The settings, stats and signals of a crawl, and its spider.
+    """The settings, stats and signals of a crawl, and its spider (None until it is created).
 
-    `settings` is a read-only mapping with Lycosa's and Scrapy's names. `spider` is None until it is created.
+    `settings` is a read-only mapping with Lycosa's and Scrapy's names.
     """
 
     def __init__(self, settings: Any, stats: StatsCollector, spider: Any = None) -> None:
@@ -32,18 +29,18 @@ class Crawler:
         self.download: Any = None
         """Fetches a request inline: `await crawler.download(request)`. None while no crawl is running."""
         self.records: Any = None
-        """The key store of the crawl, in which middlewares, pipelines and extensions keep their state."""
+        """The key store in which middlewares, pipelines and extensions keep their state."""
         self.push: Callable[[Any], Awaitable[bool]] | None = None
         """Queues a request. None while no crawl is running."""
         self._stop: Callable[[str], None] | None = None
 
     def stop(self, reason: str = "cancelled") -> None:
-        """End the crawl. Visits in progress finish; queued URLs stay queued for the next run."""
+        """End the crawl. Running visits finish; queued URLs stay queued for the next run."""
         if self._stop is not None:
             self._stop(reason)
 
     async def crawl(self, request: Any) -> bool:
-        """Queue a request like a start request, from any part of the crawl. Return whether it is new.
+        """Queue a request like a start request. Return whether it is new.
 
         Raises `BadUrl`, or `BadSpider` if the request cannot be stored or no crawl is running.
         """
@@ -52,15 +49,15 @@ class Crawler:
         return await self.push(request)
 
     def set_stop(self, stop: Callable[[str], None]) -> None:
-        """Set the function that `stop` calls. Before that, `stop` does nothing."""
+        """Set the function that `stop` calls."""
         self._stop = stop
 
 
 def build_part(what: str, part: Any, crawler: Crawler | None) -> Any:
     """Create a part from its class: with `from_crawler`, `from_settings`, or without arguments.
 
-    If `part` is not a class, return it unchanged. Return None if the class raises `NotConfigured`. `what` names the
-    kind of part in messages. Raises `BadSpider` for any other error.
+    Returns `part` unchanged if it is not a class, and None if the class raises `NotConfigured`. `what` names the kind
+    of part in messages. Raises `BadSpider` for any other error.
     """
     if not isinstance(part, type):
         return part

@@ -1,4 +1,4 @@
-"""The ports of HTTP: a resolver of host names, a fetcher, and the store of an HTTP cache."""
+"""The ports of HTTP."""
 
 from __future__ import annotations
 
@@ -66,8 +66,6 @@ class HttpCacheStore(Protocol):
     async def put(self, key: str, stored: StoredResponse) -> None:
         """Store the response, replacing the previous one. A response that is too large is not stored."""
 
-    async def delete(self, key: str) -> None:
-        """Remove the response."""
+    async def delete(self, key: str) -> None: ...
 
-    async def close(self) -> None:
-        """Close the store."""
+    async def close(self) -> None: ...

@@ -1,7 +1,7 @@
 """The public suffix list (publicsuffix.org): domains under which anybody can register, so cookies must not cover them.
 
-The list comes with the library and takes 20 ms to load, so it is loaded on first use. Names are looked up as Unicode:
-the conversion of the list to ASCII would take twice as long as loading it.
+The list takes 20 ms to load, so it is loaded on first use. Names are looked up as Unicode: the conversion of the list
+to ASCII would take twice as long as loading it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
 
 ANSWERS_MAX = 16_384
-"""Maximum number of domains in each cache."""
 
 
 @lru_cache(ANSWERS_MAX)
 def is_suffix(domain: str) -> bool:
-    """Return whether a domain, as in a canonical URL, is a public suffix such as `com`, `co.uk` or `github.io`."""
+    """Whether a domain, as in a canonical URL, is a public suffix such as `com`, `co.uk` or `github.io`."""
     name = domain.removesuffix(".")
     if "xn--" in name:
         name = ada_url.idna_to_unicode(name)

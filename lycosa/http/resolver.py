@@ -1,8 +1,8 @@
 """Resolve host names to IP addresses: `SystemResolver` asks the operating system.
 
 A name is the host of a canonical URL: ASCII, with internationalised names as `xn--...` and IPv6 addresses in brackets.
-Numeric names need no look-up. Addresses are sorted: first those of the family that the system prefers, in ascending
-order within each family. So the order stays the same if a name server rotates the addresses.
+Addresses are sorted: first those of the family that the system prefers, in ascending order within each family. So the
+order stays the same if a name server rotates the addresses.
 
 The system returns no TTL, so answers are cached for `TTL_S`, and failures for `FAILURE_TTL_S`, or for
 `UNANSWERED_TTL_S` if no name server answered. Look-ups run in daemon threads, because the loop's `getaddrinfo` shares a
@@ -28,17 +28,16 @@ TTL_S = 300.0
 FAILURE_TTL_S = 30.0
 UNANSWERED_TTL_S = 1.0
 NUMERIC_TTL_S = 86_400.0
-"""TTL of a numeric name, in seconds."""
 
 TIMEOUT_S = 10.0
 ANSWERS_MAX = 10_000
-"""Maximum number of names in the cache; the least recently used is evicted first."""
+"""Maximum names in the cache; the least recently used is evicted first."""
 
 THREADS_MAX = 32
-"""Maximum number of concurrent look-ups. A look-up that hangs occupies its thread until the system gives up."""
+"""Maximum concurrent look-ups. A look-up that hangs occupies its thread until the system gives up."""
 
 LOOKUPS_MAX = 10_000
-"""Maximum number of look-ups that are running or waiting for a thread."""
+"""Maximum look-ups that are running or waiting for a thread."""
 
 NAME = re.compile(r"(?=.{1,254}\Z)(?:[\w-]{1,63}\.)*[\w-]{1,63}\.?", re.ASCII)
 NOT_FOUND = "host not found"
@@ -128,7 +127,7 @@ def numeric_address(name: str) -> str:
 
 
 def sort_addresses(addresses: Iterable[str]) -> list[str]:
-    """Return the distinct addresses. The family of the first address comes first. Each family is in ascending order."""
+    """Return the distinct addresses, those of the first one's family first. Each family is in ascending order."""
     # An address with a zone ("%") is link-local and cannot be crawled.
     found = [ip_address(address) for address in addresses if "%" not in address]
     return [

@@ -1,8 +1,7 @@
-"""Logs each bug in the user's code once, and counts its repeats.
+"""Logs each bug in the user's code once, and counts its repeats: a callback may fail on every page.
 
-A bug is a class of exception raised at one line of the user's code. The first occurrence is logged with a traceback
-that begins at the user's code. Repeats are counted, and their number is logged at most every REPEAT_EVERY_S. The
-summary of the crawl lists all bugs. This way a callback that fails on every page does not flood the log.
+A bug is an exception class raised at one line of the user's code. Its first occurrence is logged with a traceback that
+begins at the user's code. The number of repeats is logged at most every REPEAT_EVERY_S.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from lycosa.crawl.diagnostics.tracebacks import user_frame, user_line, user_trac
 log = logging.getLogger(__name__)
 
 BUGS_MAX = 100
-"""Maximum number of bugs that are counted separately; further bugs are counted together."""
+"""Further bugs are counted together."""
 
 REPEAT_EVERY_S = 30.0
-"""Minimum seconds between two log lines about the repeats of a bug."""
+"""Minimum seconds between two log lines about one bug."""
 
 DETAIL_MAX = 200
-"""Maximum number of characters of the message of a bug, and of its URL. The rest is cut off."""
+"""Maximum characters of the message of a bug, and of its URL."""
 
 TRACE_MAX = 20_000
-"""Maximum number of characters of a traceback that a worker process sends."""
+"""Maximum characters of a traceback that a worker process sends."""
 
 FURTHER = "further bugs"
 
@@ -37,10 +36,9 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 @dataclass(slots=True)
 class Bug:
-    """`function` failed `count` times at `place` (`quotes.py:12`, "" if no line of the user's code is involved).
+    """`function` failed `count` times at `place` (`quotes.py:12`, "" if no user code is involved).
 
-    `detail` and `url` ("" if there is none) belong to the first failure. `key` identifies the bug, and is the same in
-    all processes.
+    `detail` and `url` ("" if there is none) belong to the first failure. `key` is the same in all processes.
     """
 
     key: str
@@ -50,9 +48,9 @@ class Bug:
     url: str = ""
     count: int = 1
     reason: str = ""
-    """The stored reason for which the page of the first failure is dead; "" if the page is not dead."""
+    """Why the page of the first failure is dead; "" if it is not."""
     trace: str = ""
-    """The formatted traceback. Set only while a worker process sends the bug to the owner of the crawl."""
+    """The formatted traceback, only while a worker process sends the bug to the owner."""
 
     def __str__(self) -> str:
         times = "once" if self.count == 1 else f"{self.count:,} times"
@@ -63,14 +61,14 @@ class Bug:
 
 @dataclass(slots=True)
 class _Repeats:
-    """The repeats of a bug since its last log line."""
+    """The repeats since the last log line."""
 
     next_line_at: float
     count: int = 0
 
 
 class BugLog:
-    """The bugs of one run. `now` returns the seconds of a monotonic clock."""
+    """The bugs of one run. `now`: seconds of a monotonic clock."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -89,22 +87,21 @@ class BugLog:
     ) -> None:
         """Log or count an exception that `function` raised.
 
-        `url` is the page on which the function failed, and `reason` why this page is dead; both are "" if no page is
-        involved. `detail` is the text to log. If it explains the mistake, pass `with_traceback=False`.
+        `url` is the page on which it failed, `reason` why this page is dead ("" for no page). `detail` is the text to
+        log; if it explains the mistake, pass `with_traceback=False`.
         """
         bug = Bug(_key_of(error, function), function, detail, user_line(error), url, reason=reason)
         self._add(bug, _exc_info(error) if with_traceback else None)
 
     def merge(self, bug: Bug) -> None:
-        """Log or count a bug that a worker process returned from `take`."""
+        """Log or count a bug from the `take` of a worker process."""
         self._add(bug, None)
 
     def take(self) -> list[Bug]:
-        """Return the bugs that the owner of the crawl must merge: none, because this class has logged them."""
+        """Return the bugs that the owner must merge: none, this class has logged them."""
         return []
 
     def most_frequent(self) -> list[Bug]:
-        """Return the bugs, the most frequent first."""
         return sorted(self._bugs.values(), key=lambda bug: -bug.count)
 
     def _add(self, bug: Bug, exc_info: ExcInfo | None) -> None:
@@ -136,14 +133,14 @@ class BugLog:
 
 
 class WorkerBugLog(BugLog):
-    """The bugs of a worker process. Logs nothing: the owner of the crawl merges the bugs that `take` returns."""
+    """The bugs of a worker process. Logs nothing: the owner of the crawl merges what `take` returns."""
 
     def __init__(self) -> None:
         super().__init__()
         self._pending: dict[str, Bug] = {}
 
     def take(self) -> list[Bug]:
-        """Return the bugs since the last call. Only the first occurrence has a traceback."""
+        """Return the bugs since the last call. Only a first occurrence has a traceback."""
         taken, self._pending = list(self._pending.values()), {}
         return taken
 
@@ -161,9 +158,9 @@ def _exc_info(error: BaseException) -> ExcInfo:
 
 
 def _key_of(error: BaseException, function: str) -> str:
-    """Return the key of a bug: the exception class, and the innermost line of the user's code in the traceback.
+    """Return the exception class with the innermost line of user code in the traceback.
 
-    Without user code in the traceback, the key is the class, the innermost line and `function`.
+    Without user code: the class, the innermost line and `function`.
     """
     kind, place = type(error).__name__, user_frame(error)
     if place is not None:
@@ -173,6 +170,6 @@ def _key_of(error: BaseException, function: str) -> str:
 
 
 def _sendable(bug: Bug) -> Bug:
-    """Return the bug without lone surrogates, which cannot be sent."""
+    """Replace lone surrogates, which cannot be sent."""
     texts = {name: getattr(bug, name) for name in ("key", "function", "detail", "place", "url", "reason", "trace")}
     return replace(bug, **{name: text.encode("utf-8", "replace").decode() for name, text in texts.items()})

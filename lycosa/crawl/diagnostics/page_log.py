@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def is_enabled() -> bool:
-    """Whether these lines are logged."""
+    """Whether level DEBUG is logged."""
     return log.isEnabledFor(logging.DEBUG)
 
 
@@ -61,7 +61,7 @@ def log_failed(spider: str, record: UrlRecord, reason: str, *, is_retried: bool)
 
 
 def log_ignored(spider: str, record: UrlRecord, reason: str) -> None:
-    """Log a request that is done without a page."""
+    """Log a request that ends without a page."""
     _log(spider, record.url, f"Ignored {_shown(record)}: {reason}", reason=reason)
 
 

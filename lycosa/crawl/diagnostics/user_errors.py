@@ -1,8 +1,7 @@
-"""Explains mistakes in the user's code, one line each: what is wrong, where, and what to write instead.
+"""Explains mistakes in the user's code in one line: what is wrong, where, and what to write instead.
 
-Each `check_*` returns such a line, or "" if it finds no mistake. The caller decides whether the line is an error or a
-warning. For example, a callback that cannot be found is an error, and a generator that returns a value is a warning.
-The checks run after a failure or once at the start, never for each page.
+Each `check_*` returns such a line, or "" if it finds no mistake. The checks run after a failure or once at the start,
+never for each page.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 SHOWN_MAX = 60
-"""Maximum number of characters shown of a wrong value."""
+"""Maximum characters shown of a wrong value."""
 
 DEPTH_MAX = 50
-"""Maximum depth at which nested lists and dicts are searched for a value that cannot be stored."""
+"""Maximum depth of lists and dicts in the search for a value that cannot be stored."""
 
 SIMILARITY_MIN = 0.8
-"""A name counts as a misspelling of a known name if their similarity (`difflib`, 0 to 1) is at least this."""
+"""Names with this `difflib` similarity (0 to 1) or more count as a misspelling of each other."""
 
 AWAITED = "await it"
 FETCHABLE = re.compile(r"(?:https?:)?//?\S+", re.IGNORECASE)
@@ -46,14 +45,14 @@ RETURNS = {
     "process_results": "the Results",
     "process_item": "the item, or raise DropItem",
 }
-"""The valid return values of each method of a middleware or pipeline."""
+"""The valid return values of methods of middlewares and pipelines."""
 
 MISPLACED_METHODS = {
     "process_item": "it is a method of pipelines: put the class into pipelines",
     "process_start_requests": "write async def process_start(self, start)",
     "process_spider_output_async": "process_spider_output may be an async generator itself",
 }
-"""Methods of other components or of old Scrapy versions, and what to write instead if a middleware defines one."""
+"""Methods that middlewares define by mistake, and what to write instead."""
 
 FORMER_ATTRIBUTES = {
     "download_delay": "DOWNLOAD_DELAY",
@@ -62,7 +61,7 @@ FORMER_ATTRIBUTES = {
     "max_concurrent_requests": "CONCURRENT_REQUESTS_PER_DOMAIN",
     "user_agent": "USER_AGENT",
 }
-"""Spider attributes that Scrapy used to read as settings, and the settings to use instead."""
+"""Spider attributes that Scrapy used to read as settings, and these settings."""
 
 
 def check_callback(value: object, spider: object, what: str = "callback") -> str:
@@ -82,13 +81,13 @@ def check_callback(value: object, spider: object, what: str = "callback") -> str
     name = getattr(value, "__name__", "")
     if callable(getattr(spider, name, None)):
         return ""
-    # A request is stored with the name of its callback, so a function that is not an attribute is lost on a restart.
+    # A callback is stored by name, so a function that is not an attribute would be lost on a restart.
     named = "a lambda" if name == "<lambda>" else f"{name or _kind(value)}, which is not a method of {owner}"
     return f"the {what} is {named}: it could not be found again after a restart, so make it a method of {owner}"
 
 
 def check_arguments(function: Callable[..., Any], cb_kwargs: Mapping[str, Any]) -> str:
-    """Check that a callback (a bound method) takes a response, and that `cb_kwargs` match its other arguments."""
+    """Check that a callback (a bound method) takes a response and the `cb_kwargs`."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -111,7 +110,7 @@ def check_arguments(function: Callable[..., Any], cb_kwargs: Mapping[str, Any]) 
 
 
 def usual_cause(error: BaseException) -> str:
-    """Return a hint at the usual cause of an exception, to append to its text; "" if no hint is known."""
+    """Return a hint at the usual cause of an exception, to append to its text, or ""."""
     if isinstance(error, (AttributeError, TypeError)) and str(error).startswith("'coroutine' object"):
         return ": await async calls, such as self.fetch(...)"
     if isinstance(error, AttributeError) and str(error) == "'str' object has no attribute 'decode'":
@@ -120,7 +119,7 @@ def usual_cause(error: BaseException) -> str:
 
 
 def check_storable(where: str, value: object) -> str:
-    """Check that `value` can be stored. `where` is its name in messages: "meta" or "cb_kwargs"."""
+    """Check that `value` can be stored. `where`: "meta" or "cb_kwargs"."""
     found = _unstorable(where, value, 0)
     if found is None:
         return ""
@@ -129,12 +128,12 @@ def check_storable(where: str, value: object) -> str:
 
 
 def check_result(value: object, name: str) -> str:
-    """Explain a value yielded by the callback `name` that is neither an item nor a request."""
+    """Explain a value that is neither an item nor a request, yielded by the callback `name`."""
     return f"{name} yielded {_shown(value)}: {_yield_advice(value)}"
 
 
 def check_lost_return(function: Callable[..., Any]) -> str:
-    """Check that a generator does not return a value, because the value would be lost."""
+    """Check that a generator returns no value: it would be lost."""
     function = inspect.unwrap(function)
     if not inspect.isgeneratorfunction(function):
         return ""
@@ -174,7 +173,7 @@ def _is_delegated_to(owner: type, name: str) -> bool:
 
 
 def check_missing_method(spider: object, name: str, advice: str = "write it") -> str:
-    """Explain that the spider lacks a method. Suggest a method of the user's code that may be a misspelling of it."""
+    """Explain that the spider lacks a method, with a probable misspelling of it in the user's code."""
     owner = type(spider)
     methods = {method for each in _user_classes(owner) for method, value in vars(each).items() if callable(value)}
     near = _nearest(name, sorted(methods), SIMILARITY_MIN)
@@ -182,7 +181,7 @@ def check_missing_method(spider: object, name: str, advice: str = "write it") ->
 
 
 def check_start(spider: object) -> str:
-    """Check that `start` is an async generator, and that there is no `start_requests` without a `start`."""
+    """Check that `start` is an async generator, and that no `start_requests` lacks a `start`."""
     owner = type(spider)
     if never_called := check_start_requests(spider):
         return never_called
@@ -194,13 +193,9 @@ def check_start(spider: object) -> str:
 
 
 def check_start_requests(spider: object) -> str:
-    """Check that `start_requests` is not defined without `start`.
-
-    `start_requests` is never called, so a login in it would be skipped.
-    """
+    """Check that `start_requests`, which is never called, is not defined without `start`."""
     owner = type(spider)
-    # Look only at the first class in the MRO that defines `start` or `start_requests`: its `start` overrides an
-    # inherited `start_requests`.
+    # The first class in the MRO with either method decides: its `start` overrides an inherited `start_requests`.
     defined: Mapping[str, Any] = next(
         (vars(each) for each in owner.__mro__ if {"start", "start_requests"} & set(vars(each))), {}
     )
@@ -210,7 +205,7 @@ def check_start_requests(spider: object) -> str:
 
 
 def check_start_urls(urls: object, owner: str) -> str:
-    """Check that `start_urls` is a list of URLs. `owner` is the name of the spider's class."""
+    """Check that `start_urls` is a list of URLs. `owner`: the name of the spider's class."""
     if isinstance(urls, str):
         return f"start_urls of {owner} is a string: write a list, [{urls!r}]"
     if not isinstance(urls, Iterable):
@@ -224,7 +219,7 @@ def check_start_urls(urls: object, owner: str) -> str:
 
 
 def check_allowed_domains(domains: object, owner: str) -> str:
-    """Check that `allowed_domains` is a list of domains. `owner` is the name of the spider's class."""
+    """Check that `allowed_domains` is a list of domains. `owner`: the name of the spider's class."""
     if isinstance(domains, str):
         return f"allowed_domains of {owner} is a string: write a list, [{domains!r}]"
     if not isinstance(domains, Iterable):
@@ -244,7 +239,7 @@ def check_allowed_domains(domains: object, owner: str) -> str:
 
 
 def check_attributes(spider: object) -> str:
-    """Find an attribute with no effect: a misspelled or former option that the spider's code itself never uses."""
+    """Find a misspelled or former option among the attributes, unless the spider's code uses it."""
     known = ("start_urls", "allowed_domains", "custom_settings")
     owner = type(spider)
     for name in vars(owner):
@@ -258,7 +253,7 @@ def check_attributes(spider: object) -> str:
 
 
 def check_methods(part: object, known: Iterable[str]) -> str:
-    """Find a misspelled or former method of a middleware or pipeline, which is never called."""
+    """Find a misspelled or former method of a middleware or pipeline: it is never called."""
     known = list(known)
     owner = part if isinstance(part, type) else type(part)
     for name in dir(owner):
@@ -297,7 +292,7 @@ def _shown(value: object) -> str:
 
 
 def _coroutine_name(value: object) -> str:
-    """Return the name of the function that created this generator or coroutine; "" for any other value."""
+    """Return the function that created this generator or coroutine; "" for any other value."""
     is_running = inspect.isgenerator(value) or inspect.iscoroutine(value) or inspect.isasyncgen(value)
     return str(getattr(value, "__name__", "")) if is_running else ""
 
@@ -311,18 +306,17 @@ def _methods(spider: object) -> list[str]:
 
 
 def _user_classes(owner: type) -> list[type]:
-    """Return the class and its bases, except those of Lycosa and the built-in ones."""
     return [each for each in owner.__mro__ if each.__module__.partition(".")[0] not in {"lycosa", "builtins"}]
 
 
 def _has_own(owner: type, name: str) -> bool:
-    """Return whether the user's classes define this attribute. Instead of `start_urls` they may define `start`."""
+    """Whether the user's classes define this attribute. `start` counts as `start_urls`."""
     accepted = {name, "start"} if name == "start_urls" else {name}
     return any(accepted & vars(each).keys() for each in _user_classes(owner))
 
 
 def _is_used(owner: type, name: str) -> bool:
-    """Return whether the source of the user's classes mentions an attribute again after its definition."""
+    """Whether the source of the user's classes mentions the attribute more than once."""
     mentions = 0
     for each in _user_classes(owner):
         with suppress(OSError, TypeError):  # no source: created by a call, or typed into a shell
@@ -335,12 +329,12 @@ def _is_variadic(parameter: inspect.Parameter) -> bool:
 
 
 def _unstorable(path: str, value: object, depth: int) -> tuple[str, object] | None:
-    """Return the path to the innermost value that cannot be stored, and the value; None if all can be stored."""
+    """Return the path to the innermost value that cannot be stored, and this value; None if there is none."""
     try:
         msgspec.msgpack.encode(value)
     except Exception as error:  # noqa: BLE001  any failure means that it cannot be stored
-        # A RecursionError means that the value contains itself, so a search in it would not end. At the top level the
-        # search goes on, to find the path to that value.
+        # A RecursionError means that the value contains itself: searching it would not end. At the top level the search
+        # goes on, to find the path to that value.
         endless = depth and isinstance(error, RecursionError)
         for key, inner in _children(value) if depth < DEPTH_MAX and not endless else ():
             found = _unstorable(f"{path}[{key!r}]", inner, depth + 1)
@@ -357,7 +351,6 @@ def _children(value: object) -> Iterable[tuple[object, object]]:
 
 
 def _storage_advice(value: object) -> str:
-    """Return what to store instead of a value."""
     if isinstance(value, Response):
         return "keep what you need from it, response.url or response.text"
     if _is_selector(value):
@@ -378,7 +371,6 @@ def _storage_advice(value: object) -> str:
 
 
 def _yield_advice(value: object) -> str:
-    """Return what to yield instead of a value."""
     if isinstance(value, str):
         follow = f"yield response.follow({value[:SHOWN_MAX]!r}) to fetch it, or "
         return (follow if FETCHABLE.fullmatch(value) else "") + "yield an item, {'text': ...}"
@@ -408,7 +400,7 @@ def _is_selector(value: object) -> bool:
 
 
 def _own_nodes(function: ast.FunctionDef) -> Iterable[ast.AST]:
-    """Yield the nodes of a function, except those inside nested functions and classes."""
+    """Yield the nodes of a function, without nested functions and classes."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop(0)

@@ -1,13 +1,13 @@
 """Finds code that blocks the event loop: a call in a callback, middleware or pipeline that waits without `await`.
 
-The loop records the time every BEAT_S or more often, and a thread checks it. After `blocked_after_s` without a new
-record, the thread inspects the stack of the loop's thread and reports the innermost line of the user's code:
+The loop records the time at least every BEAT_S. After `blocked_after_s` without a record, a thread inspects the stack
+of the loop's thread and reports the innermost line of the user's code:
 
     Quotes.parse has blocked the crawl for 1.1 s at quotes.py:12 (time.sleep): use await asyncio.sleep(...)
 
 Each line of code is reported once, and again with its duration when the call has ended. A call that holds the
-interpreter lock (such as a regular expression that backtracks) is reported only when it ends, with its line or the line
-after it. Works with any event loop.
+interpreter lock (such as a regular expression that backtracks) is reported only when it ends, with its line or the
+next.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 
 BLOCKED_AFTER_S = 1.0
 BEAT_S = 0.2
-"""Maximum seconds until the loop records the time again."""
+"""Maximum seconds between two records of the time."""
 
 WARNINGS_MAX = 20
-"""Maximum number of lines of code that a run reports as blocking the loop."""
+"""Maximum number of lines of code that a run reports."""
 
 CALL_MAX = 60
-"""Maximum number of characters shown of a call."""
+"""Maximum characters shown of a call."""
 
 NETWORK = frozenset({"socket", "ssl", "http", "urllib", "urllib3", "requests", "httpx", "httpcore", "aiohttp"})
 DEBUGGERS = frozenset({"pdb", "bdb", "IPython", "debugpy", "pydevd"})
@@ -45,7 +45,7 @@ USE_THREAD = "run it in a thread, with callback_mode = 'thread'"
 
 
 class CodeLocation(NamedTuple):
-    """The code that a thread runs: function, file, line, the call it waits for (or ""), and advice to the user."""
+    """The code that a thread runs. `call`: what it waits for, or "". `advice`: what to write instead."""
 
     function: str
     file: str
@@ -58,7 +58,7 @@ class CodeLocation(NamedTuple):
 
 
 class Watchdog:
-    """Watches the running loop inside `async with`. Does nothing if `blocked_after_s` is 0.
+    """Watches the running loop inside `async with`, unless `blocked_after_s` is 0.
 
     `blocked_s` is the longest time for which the loop was blocked.
     """
@@ -96,7 +96,7 @@ class Watchdog:
         self._loop_frames.clear()
 
     def _begin(self, loop: asyncio.AbstractEventLoop, beat_s: float, ready: asyncio.Future[None]) -> None:
-        # The frames below this callback run the loop. They are ignored, so that they do not count as user code.
+        # The frames below this callback run the loop: they are not user code.
         self._loop_frames = set(_outwards(sys._getframe(1)))  # noqa: SLF001
         self._record_time(loop, beat_s)
         ready.set_result(None)
@@ -116,7 +116,7 @@ class Watchdog:
                 self._on_unblocked(location, self._beat - beat)
 
     def _warn(self, thread_id: int, blocked_s: float) -> CodeLocation | None:
-        """Log the call that blocks the loop, unless its line was reported before. Return its location if logged."""
+        """Log the call that blocks the loop, once per line. Return its location if logged."""
         stack = self._stack(thread_id)
         location = blocking_location(stack)
         if location is None:
@@ -132,7 +132,7 @@ class Watchdog:
         return location
 
     def _stack(self, thread_id: int) -> list[FrameType]:
-        """Return the frames above those of the loop, innermost first."""
+        """Return the frames above the loop's, innermost first."""
         stack = []
         for frame in _outwards(sys._current_frames().get(thread_id)):  # noqa: SLF001
             if frame in self._loop_frames:
@@ -147,7 +147,7 @@ class Watchdog:
 
 
 def blocking_location(stack: list[FrameType]) -> CodeLocation | None:
-    """Return the innermost location in the user's code, or None. `stack` has the innermost frame first."""
+    """Return the innermost location in the user's code, or None. `stack`: innermost frame first."""
     if _is_debugged(stack):
         return None
     for depth, frame in enumerate(stack):
@@ -162,7 +162,7 @@ def _location_of(frame: FrameType) -> CodeLocation:
 
 
 def _call_at(frame: FrameType) -> str:
-    """Return the function that the frame is calling, as written in the source; "" if it is not calling one."""
+    """Return the function that the frame is calling, as in the source, or ""."""
     line, end_line, column, end_column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     if line is None or end_line is None or column is None or end_column is None:
         return ""
@@ -179,7 +179,7 @@ def _call_at(frame: FrameType) -> str:
 
 
 def _advice(call: str, inner: list[FrameType]) -> str:
-    """Return what to write instead of a call; `inner` are the frames inside the call."""
+    """Return what to write instead of `call`; `inner` are the frames inside it."""
     if call.rpartition(".")[2] == "sleep":
         return "use await asyncio.sleep(...)"
     if not NETWORK.isdisjoint(str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in inner):

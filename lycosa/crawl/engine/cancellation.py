@@ -6,6 +6,6 @@ import asyncio
 
 
 def is_being_cancelled() -> bool:
-    """Return whether the running task itself is being cancelled, rather than a task that it awaits."""
+    """Whether the running task itself is being cancelled, rather than a task that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,11 +1,9 @@
 """The conditions that close a crawl early, and their finish reasons.
 
-`CloseConditions` compares counters with limits; `CloseTracker` keeps the counters of one run; `MemoryMonitor` measures
-the memory of the process. Each run counts from 0. The counters of a shared crawl cover all workers, from the time when
-the first of them joined.
+Each run counts from 0. The counters of a shared crawl cover all workers, from when the first of them joined.
 
-When a condition is met, nothing more is leased and running visits finish. So the crawl may exceed a limit by a few
-items or pages. The next run resumes the crawl.
+When a condition is met, nothing more is leased and running visits finish, so a crawl may exceed a limit by a few items
+or pages. The next run resumes the crawl.
 
 The finish reason is `finish_reason` in the stats, and the `reason` argument of `closed` and `spider_closed`.
 """
@@ -26,7 +24,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 log = logging.getLogger(__name__)
 
 MEMORY_CHECK_S = 60.0
-"""Seconds between memory measurements by default (MEMUSAGE_CHECK_INTERVAL_SECONDS)."""
+"""Default seconds between memory measurements (MEMUSAGE_CHECK_INTERVAL_SECONDS)."""
 
 STATM = Path("/proc/self/statm")
 MIB = 1024 * 1024
@@ -35,10 +33,9 @@ MEMUSAGE_EXCEEDED = "memusage_exceeded"
 
 
 class RunCounts(NamedTuple):
-    """The counters of a run that its close conditions read. `errors` counts failed callbacks; times are unix seconds.
+    """The counters of a run. `errors` counts failed callbacks; times are unix seconds.
 
-    `item_at` and `pages_at_item` are the time and the page count when the last item was scraped. Until the first item,
-    they are the time and the page count at the start of the run.
+    `item_at` and `pages_at_item`: time and page count at the last item. Before the first item, at the start of the run.
     """
 
     items: int
@@ -51,7 +48,7 @@ class RunCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloseConditions:
-    """Limits that close a crawl, named like Scrapy's CLOSESPIDER_ settings. 0 means no limit. Raises `BadSetting`."""
+    """Limits that close a crawl, named like Scrapy's CLOSESPIDER_ settings. 0: no limit. Raises `BadSetting`."""
 
     itemcount: int = 0
     errorcount: int = 0
@@ -71,7 +68,7 @@ class CloseConditions:
         return any(getattr(self, each.name) for each in fields(self))
 
     def reason(self, counts: RunCounts, now: float) -> str:
-        """Return the finish reason of the first condition that is met, or "" if none is."""
+        """Return the finish reason of the first condition that is met, or ""."""
         itemless_pages = counts.pages - counts.pages_at_item
         met = {
             "closespider_itemcount": 0 < self.itemcount <= counts.items,
@@ -83,13 +80,13 @@ class CloseConditions:
         return next((reason for reason, is_met in met.items() if is_met), "")
 
     def next_at(self, counts: RunCounts) -> float | None:
-        """Return the unix time at which a time limit is reached, or None without a time limit."""
+        """Return when a time limit is reached (unix seconds), or None."""
         limits = ((self.timeout, counts.started_at), (self.timeout_no_item, counts.item_at))
         return min((since + limit for limit, since in limits if limit), default=None)
 
 
 class CloseTracker:
-    """Applies the conditions to one run, which starts at `now` (unix seconds). Falsy if there are no conditions."""
+    """Applies the conditions to one run, which starts at `now` (unix seconds). False without conditions."""
 
     def __init__(self, conditions: CloseConditions, now: float) -> None:
         self._conditions = conditions
@@ -106,18 +103,17 @@ class CloseTracker:
         return self._conditions.reason(self._counts, now)
 
     def set(self, counts: RunCounts) -> None:
-        """Replace the counters with the totals of a shared crawl."""
         self._counts = counts
 
     def next_at(self) -> float | None:
-        """Return the unix time at which to check again even if nothing happens, or None."""
+        """Return when to call `check` again even if nothing happens (unix seconds), or None."""
         return self._conditions.next_at(self._counts)
 
 
 class MemoryMonitor:
     """Compares the memory of the process with limits in MiB (0: no limit). Raises `BadSetting` for a negative limit.
 
-    `warn` is called once, when the warning level is reached. `read` returns the memory in bytes.
+    `warn` is called once, at the warning level. `read` returns the memory in bytes.
     """
 
     def __init__(
@@ -152,7 +148,7 @@ class MemoryMonitor:
         return MEMUSAGE_EXCEEDED
 
     def measure(self) -> int:
-        """Measure the memory, record its maximum in the stats, and return it in bytes."""
+        """Measure the memory in bytes, and record its maximum in the stats."""
         used = self._read()
         self._stats.max_value("memusage/max", used)
         return used
@@ -165,7 +161,7 @@ class MemoryMonitor:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes; without /proc, its peak so far."""
+    """Return the resident memory of this process in bytes; without /proc, its peak."""
     try:
         return int(STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

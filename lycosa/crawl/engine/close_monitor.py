@@ -1,4 +1,4 @@
-"""Decides when a run closes early. The engine asks after every page, and whenever a time limit may be reached."""
+"""Decides when a run closes early."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.telemetry import RunProgress
 
 POLL_EVERY_S = 1.0
-"""Seconds between two reads of the counters of the other workers of a shared crawl."""
+"""Seconds between two reads of the counters of a shared crawl."""
 
 ERRORS = "spider_exceptions/count"
 
@@ -30,7 +30,7 @@ class OtherCounts(NamedTuple):
 class CloseMonitor:
     """Checks the conditions of one run and the memory of its process. Times are unix seconds.
 
-    `read_progress` returns the counters of all workers of a shared crawl, including the current counters of this one.
+    `read_progress` returns the counters of all workers of a shared crawl, with the current ones of this worker.
     """
 
     conditions: InitVar[CloseConditions]
@@ -62,7 +62,7 @@ class CloseMonitor:
         return self.stats.items, self.stats.pages, self.collector.get_value(ERRORS, 0)
 
     def check(self, now: float) -> str:
-        """Return the reason to close the crawl, or ""."""
+        """Return the reason to close the crawl, or "". Call it after every page and at `next_at`."""
         reason = ""
         if self._tracker:
             items, pages, errors = (own + others for own, others in zip(self._own_counts(), self._others, strict=True))
@@ -73,12 +73,12 @@ class CloseMonitor:
         return reason
 
     def measure_memory(self) -> None:
-        """Record the memory once more, for the final stats."""
+        """Record the memory for the final stats."""
         if self.memory is not None:
             self.memory.measure()
 
     def next_at(self) -> float | None:
-        """Return the unix time at which to check again even if nothing happens, or None."""
+        """Return when to call `check` again even if nothing happens (unix seconds), or None."""
         at = self._tracker.next_at()
         if self.memory is None:
             return at

@@ -1,8 +1,8 @@
 """Group commit: many pages become durable in one step, items first.
 
 The sinks flush and return their positions; the frontier commits its changes together with these positions. A crash
-between the two steps leaves items after the committed position. The sink cuts them off when it is opened again. Their
-pages are fetched again, because their acks were not committed. This way every item is in the output exactly once.
+between these two steps leaves items after the committed position. The sink cuts them off when it is opened again, and
+their pages are fetched again, because their acks were not committed. So every item is in the output exactly once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ from lycosa.frontier.ports import Frontier
 from lycosa.storage.ports import Sink
 
 CLEAN = "clean"
-"""A key in the positions: 1 if the crawl ended cleanly, 0 while it runs."""
+"""A key in the positions: 1 after a clean end, 0 while the crawl runs."""
 
 NO_MARKS: Mapping[str, int] = {}
 
 
 class SettleLock:
-    """A shared/exclusive lock: any number of settlers (`async with`), or one `exclusive` holder.
-
-    When the exclusive holder leaves, all waiting settlers enter at once.
-    """
+    """A shared/exclusive lock: any number of settlers (`async with`), or one `exclusive` holder."""
 
     def __init__(self) -> None:
         self._inside = 0
@@ -36,7 +33,6 @@ class SettleLock:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether settlers have to wait."""
         return not self._open.is_set()
 
     async def __aenter__(self) -> None:
@@ -65,7 +61,7 @@ class SettleLock:
 
 @dataclass(eq=False, repr=False)
 class Committer:
-    """Commits `every_s` seconds after a change, or sooner after `acks_max` settled leases.
+    """Commits `every_s` seconds after a change, or after `acks_max` settled leases.
 
     `on_commit` is called with the committed positions.
     """
@@ -82,23 +78,24 @@ class Committer:
         self._full = asyncio.Event()
         self._abandoned = False
         self.save: Callable[[], Awaitable[None]] | None = None
-        """Saves the state that is stored outside the frontier (cookies, spider state), before the frontier commits."""
+        """Saves the state outside the frontier (cookies, spider state), before the frontier commits."""
         self.settle_lock = SettleLock()
-        """Held while a lease is settled, so that ack and items are in one commit; held exclusively by a commit."""
+        """Held while a lease is settled, so that one commit has its ack and its items; a commit holds it exclusively.
+        """
 
     def note_change(self) -> None:
-        """Record that a lease was settled, or that other state changed, since the last commit."""
+        """Record that a lease was settled, or other state changed."""
         self._acks += 1
         self._changed.set()
         if self._acks >= self.acks_max:
             self._full.set()
 
     def abandon(self) -> None:
-        """Stop committing: a lease was settled only in part, so the state of the last commit must be kept."""
+        """Refuse all further commits: a lease was settled only in part."""
         self._abandoned = True
 
     async def run(self) -> None:
-        """Commit until cancelled; sleep while there is nothing to commit."""
+        """Commit until cancelled; sleep while nothing has changed."""
         while True:
             await self._changed.wait()
             with suppress(TimeoutError):
@@ -117,7 +114,8 @@ class Committer:
             self._full.clear()
             if self._abandoned:
                 return False
-            # The frontier commits last. If a crash prevents that, the sinks drop the items and the pages are refetched.
+            # The frontier is last: if a crash prevents its commit, the sinks drop the items and the pages are
+            # refetched.
             positions = {sink.name: await sink.flush() for sink in self.sinks}
             if self.save is not None:
                 await self.save()
@@ -126,17 +124,17 @@ class Committer:
         return True
 
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
-        """Truncate the sinks to their committed positions. Then commit the positions at which they start to write.
-
-        A sink that is new to this crawl starts at the end of its output, or with `afresh` at the beginning. Returns the
+        """Truncate the sinks to their committed positions, then commit where each starts to write. Return these
         positions.
+
+        A sink that is new to this crawl starts at the end of its output, or with `afresh` at the beginning.
         """
         committed = await self.frontier.positions()
         clean = bool(committed.get(CLEAN))
         starts = {}
         for sink in self.sinks:
             position = committed.get(sink.name, 0 if afresh else None)
-            # After a clean end, data after the position is kept: it belongs to another crawl that wrote to this file.
+            # After a clean end, another crawl may have written to this file: its data after the position is kept.
             starts[sink.name] = await sink.open(position, keep=clean)
         await self.frontier.commit({**starts, CLEAN: 0})
         return starts

@@ -1,8 +1,7 @@
-"""Pauses a crawl before a device that it writes to is full. A paused crawl leases no records.
+"""Pauses a crawl (nothing more is leased) before a device that it writes to is full.
 
-The crawl pauses when the free space is less than a minimum, the floor. This space is reserved for the running visits,
-which finish and commit. A check costs a system call per path, so it runs only once per commit, and every
-SHORTAGE_CHECK_S during a shortage.
+The crawl pauses when the free space is below the floor. This reserve lets the running visits finish and commit. A check
+costs a system call per path; it runs once per commit, and every SHORTAGE_CHECK_S during a shortage.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ log = logging.getLogger(__name__)
 
 FLOOR_BYTES = 512 << 20
 FLOOR_SHARE = 0.01
-"""The default floor is this share of the device, but at most FLOOR_BYTES."""
+"""The default floor is this share of the device, at most FLOOR_BYTES."""
 
 FLOOR_MIN = 1 << 20
-"""If the default floor would be below this (bytes), there is none: a floor so low could not hold even one commit."""
+"""A default floor below this (bytes) could not hold one commit: it is replaced by no floor."""
 
 RESUME_FACTOR = 1.1
-"""A shortage ends when this multiple of the floor is free, so that the crawl does not keep pausing and resuming."""
+"""A shortage ends when this multiple of the floor is free, so the crawl does not keep pausing and resuming."""
 
 SHORTAGE_CHECK_S = 3.0
-"""Seconds between checks whether a shortage is over."""
+"""Seconds between checks during a shortage."""
 
 
 class DiskSpace(NamedTuple):
@@ -63,7 +62,7 @@ def disk_space(path: Path) -> DiskSpace:
 class FreeSpace:
     """Watches the devices of `paths`. `floor_bytes`: None for the default floor, 0 for no floor.
 
-    `other_shortage` returns the text of another shortage (a server's memory, for example), or "" if there is none.
+    `other_shortage` describes another shortage (a server's memory, for example), or returns "".
     """
 
     paths: Sequence[Path]
@@ -73,15 +72,12 @@ class FreeSpace:
     shortage: Shortage | str | None = field(init=False, default=None)
 
     def recheck(self) -> None:
-        """Check the devices, but only during a shortage or if `other_shortage` reports one."""
+        """Check the devices if there is a shortage."""
         if self.shortage or self.other_shortage():
             self.check()
 
     async def wait_for_space(self, *, running: bool) -> None:
-        """Wait until there is space.
-
-        Return at once if the crawl is not `running`: only a running engine checks the space.
-        """
+        """Wait until there is space. Return at once if the crawl is not `running`: nothing else updates `shortage`."""
         self.recheck()
         while running and self.shortage:  # noqa: ASYNC110  the engine checks at the same interval
             await asyncio.sleep(SHORTAGE_CHECK_S)
@@ -102,7 +98,7 @@ class FreeSpace:
         try:
             free_bytes, total_bytes = self.space_at(path)
         except OSError:
-            return None  # the next write there will report the error
+            return None  # the next write there reports the error
         floor = self._floor(total_bytes)
         needed = round(floor * RESUME_FACTOR)
         enough = free_bytes >= (needed if isinstance(self.shortage, Shortage) else floor)

@@ -4,9 +4,8 @@
 2. Each lease is visited in a separate task: robots.txt, fetch, callback, pipelines (`visit.py`).
 3. The outcome is settled: ack with children, or nack; then the items go to the sinks (`settle.py`).
 4. The committer makes many settled leases durable in one step, items first (`commit.py`).
-5. While a device is nearly full, nothing new is leased; running visits finish (`disk_guard.py`).
-6. When nothing can be leased, the engine sleeps until a task ends, a record is due, or `wake` is called. It ends when
-   the frontier has nothing left.
+5. While a device is nearly full, nothing new is leased (`disk_guard.py`).
+6. When nothing can be leased, the engine sleeps until a task ends, a record is due, or `wake` is called.
 """
 
 from __future__ import annotations
@@ -36,34 +35,25 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 5.0
-"""Seconds that running visits have to finish after a stop. After that, they are cancelled and their leases released."""
+"""Seconds that running visits have to finish after a stop. Then they are cancelled and their leases released."""
 
 FAST_SHUTDOWN_S = 0.7
 """Seconds that servers have to answer the final calls after a second stop."""
 
 CLOCK_CHECK_S = 60.0
-"""Maximum seconds of one sleep of the engine, which reads the clock after each sleep.
-
-A timer does not notice that the clock was set or the machine was suspended.
-"""
+"""Maximum seconds of one sleep: a timer does not notice that the clock was set or the machine was suspended."""
 
 IDLE_NOTICE_S = 10.0
-"""The progress shows a sleep without running visits if it takes more than this many seconds.
-
-Shorter sleeps are ordinary crawl delays.
-"""
+"""The progress shows an idle sleep longer than this (seconds). Shorter sleeps are ordinary crawl delays."""
 
 LEASE_EXPIRED = "lease expired"
 """The reason of a record whose visit exceeded `lease_max_s`. Frontiers use the same text for expired leases."""
 
 CANCELLED_ITSELF = "the callback, or what it called, cancelled its own task"
-"""The reason of a record whose visit cancelled its own task.
-
-The record is not retried, because a retry would end the same.
-"""
+"""The reason of a record whose visit cancelled its own task. It is not retried: a retry would end the same."""
 
 IDLE_AFTER_S = 60.0
-"""With `exit_when_idle`, the crawl waits for records that are due within this many seconds."""
+"""With `exit_when_idle`, the crawl still waits for records that are due within this many seconds."""
 
 IDLE_AGAIN_S = 5.0
 """If a receiver of `spider_idle` keeps the crawl alive, the signal is sent again after this many seconds.
@@ -82,11 +72,13 @@ class LeaseVisitor(Protocol):
 
 
 QueueMore = Callable[[float], Awaitable[int]]
-"""A function that queues more records, given the time (unix seconds). It returns the number of records."""
+"""Queues more records, given the time (unix seconds), and returns how many."""
 
 
 class IdleStatus(NamedTuple):
-    """Why no visit is running: nothing is due before `until` (unix seconds), or the crawl pauses; `paused` says why."""
+    """Why no visit is running: nothing is due before `until` (unix seconds), or the crawl pauses for the reason
+    `paused`.
+    """
 
     until: float = 0.0
     paused: str = ""
@@ -100,9 +92,9 @@ ACTIVE = IdleStatus()
 class EngineLimits:
     """At most `concurrency` leases at a time, `lease_max_s` seconds per visit, and `max_pages` pages per segment.
 
-    If `max_pages` is None, pages are not limited. `callback_bytes_max` bounds the total size of the bodies of pages
-    whose callbacks are running. `exit_when_idle` ends the run when all remaining records are due later (see
-    `Engine.idle_until`). `shared`: whether other workers fetch pages of the same crawl.
+    `callback_bytes_max` bounds the total size of the bodies of pages whose callbacks are running. `exit_when_idle` ends
+    the run when all remaining records are due later (see `Engine.idle_until`). `shared`: whether other workers fetch
+    pages of the same crawl.
     """
 
     concurrency: int = 64
@@ -148,10 +140,10 @@ class Engine:
         self._running: asyncio.Task[Any] | None = None
         self._steps: list[asyncio.Task[None]] = []
         self._aborting = False
-        self.fast_shutdown = False  # whether `stop` was called twice
+        self.fast_shutdown = False
         self.stopping = False
         self.close_reason = ""
-        """Why a spider or a condition closed the crawl; "" if none did."""
+        """Why a spider or a condition closed the crawl, or ""."""
         self.idle_until = 0.0
         """When the next record is due (unix seconds), if the run ended because it was idle; else 0."""
 
@@ -188,7 +180,7 @@ class Engine:
                 await finishing
 
     def stop(self) -> None:
-        """Stop leasing, and give running visits STOP_GRACE_S to finish. A second call cancels them at once."""
+        """Stop leasing, and give running visits STOP_GRACE_S to finish. A second call cancels them."""
         if self.stopping:
             self._aborting = self.fast_shutdown = True
             for task in (*self._tasks, *self._steps):
@@ -212,7 +204,7 @@ class Engine:
         self._wakeup.set()
 
     def end_transfer(self, lease: Lease, contacted: bool, size: int) -> None:
-        """Let the next request to the host start: the transfer of a page is over, although its callback still runs.
+        """Let the next request to the host start: the transfer is over, although its callback still runs.
 
         Nothing is leased while the bodies of such pages exceed `callback_bytes_max` in total.
         """
@@ -222,7 +214,7 @@ class Engine:
         self.wake()
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue records from outside and wake the engine. Return how many were new."""
+        """Queue records from outside. Return how many were new."""
         pushed = await self._dispatcher.push(self._frontier, records)
         if pushed:
             self._committer.note_change()  # otherwise the records would be durable only after the next settled lease
@@ -230,31 +222,25 @@ class Engine:
         return pushed
 
     async def snapshot(self) -> Snapshot:
-        """Return the state of the crawl."""
         snapshot = self._stats.snapshot(await self._frontier.stats(), self._clock.now())
         return snapshot._replace(waiting_until=self.idle_status.until, paused=self.idle_status.paused)
 
     async def wait_for_activity(self, seen: Snapshot) -> None:
-        """Wait until the idle status of the crawl differs from that in `seen`.
-
-        Return at once if it was active in `seen`.
-        """
+        """Wait until the idle status differs from that in `seen`. Return at once if the crawl was active in `seen`."""
         while self.idle_status == (seen.waiting_until, seen.paused) != ACTIVE:
             self._activity.clear()
             await self._activity.wait()
 
     async def wait_for_space(self) -> None:
-        """Wait while a running crawl is short of disk space; otherwise return at once."""
+        """Wait while a running crawl is short of disk space."""
         await self._space.wait_for_space(running=self._running is not None)
 
     @property
     def active_count(self) -> int:
-        """Number of leases with a running task."""
         return len(self._tasks)
 
     @property
     def quota_reached(self) -> bool:
-        """Whether the crawl has fetched `max_pages` pages."""
         return self._quota.remaining(1) <= 0
 
     async def _pump(self) -> None:
@@ -328,7 +314,7 @@ class Engine:
         times = (due, self._leases.next_renewal(), recheck_at, close_at, idle_at)
         wait_s = min(at for at in times if at is not None) - now
         if wait_s <= 0:
-            await asyncio.sleep(0)  # otherwise other tasks would never run while there is always something to lease
+            await asyncio.sleep(0)  # otherwise other tasks would not run while there is always something to lease
             return
         if not self._tasks:
             self._note_idle(due, now)
@@ -378,8 +364,8 @@ class Engine:
         try:
             return await self._visitor.visit(lease)
         except asyncio.CancelledError:
-            # Possible causes: the run ends, the lease is overdue (cancelled by LeaseRenewer), or the user's code
-            # cancelled its own task. Propagate the cancellation only if the run ends.
+            # The run ends, the lease is overdue (cancelled by LeaseRenewer), or the user's code cancelled its own task.
+            # Propagate the cancellation only if the run ends.
             if self._aborting or self._running is None or self._running.cancelling():
                 await self._frontier.release(lease, self._clock.now())
                 raise
@@ -411,14 +397,14 @@ class Engine:
 
 
 def self_cancelled(stats: RunStats, url: str) -> Failed:
-    """Return the outcome of a visit that cancelled its own task, and record the bug."""
-    error = asyncio.CancelledError()  # without a traceback, since the line that cancelled the task is unknown
+    """Record the bug, and return the outcome of a visit that cancelled its own task."""
+    error = asyncio.CancelledError()  # without a traceback: the line that cancelled the task is unknown
     stats.bugs.record(error, "a callback", CANCELLED_ITSELF, url, CANCELLED_ITSELF, with_traceback=False)
     return Failed(CANCELLED_ITSELF)
 
 
 def shutdown_deadline(engine: Engine) -> asyncio.Timeout:
-    """Return a timeout for the final calls to frontier and sinks: no limit, or FAST_SHUTDOWN_S after a second stop."""
+    """Return a timeout for the final calls to frontier and sinks: FAST_SHUTDOWN_S after a second stop, else none."""
     return asyncio.timeout(FAST_SHUTDOWN_S if engine.fast_shutdown else None)
 
 
@@ -430,7 +416,6 @@ async def _wait_for(task: asyncio.Task[None]) -> None:
 
 
 def _uncancel() -> None:
-    """Withdraw all pending cancellations of the running task."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -1,7 +1,7 @@
 """Renews the leases of running tasks, each when half of its time has passed.
 
-This way a slow callback neither loses its work nor runs twice. The engine calls `renew` right before the frontier's
-`expire`, with the same time. So a lease whose time has passed while the event loop was blocked is still renewed.
+So a slow callback neither loses its work nor runs twice. The engine calls `renew` right before the frontier's `expire`,
+with the same time. So a lease whose time has passed while the event loop was blocked is still renewed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class CallbackPages:
 
     @property
     def is_full(self) -> bool:
-        """Whether the total size of the bodies exceeds `bytes_max`."""
         return self._total > self._bytes_max
 
     def add(self, lease: Lease, size: int) -> None:
@@ -39,7 +38,6 @@ class CallbackPages:
             self._total += size
 
     def remove(self, lease: Lease) -> None:
-        """Forget the body of a page whose callback has ended."""
         self._total -= self._sizes.pop(lease.token, 0)
 
 
@@ -49,25 +47,22 @@ class LeaseRenewer:
     def __init__(self, frontier: Frontier, lease_max_s: float) -> None:
         self._frontier = frontier
         self._lease_max_s = lease_max_s
-        # By lease token. Insertion order is the order of the deadlines, because all tasks have the same time limit.
+        # By lease token, in the order of the deadlines: all tasks have the same time limit.
         self._deadlines: dict[int, float] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._overdue: set[int] = set()
-        # Insertion order is the order of `renew_at`: all leases have the same duration, and a renewed one moves to the
-        # end.
+        # In the order of `renew_at`: all leases have the same duration, and a renewed one moves to the end.
         self._renewals: dict[int, _Renewal] = {}
 
     def add(self, lease: Lease, now: float) -> None:
-        """Renew this lease from now on."""
         self._renewals[lease.token] = _Renewal(lease, (now + lease.expires_at) / 2)
 
     def set_task(self, lease: Lease, task: asyncio.Task[None], now: float) -> None:
-        """Limit the task that works on the lease to `lease_max_s` from now."""
+        """Limit the task of the lease to `lease_max_s` from now."""
         self._deadlines[lease.token] = now + self._lease_max_s
         self._tasks[lease.token] = task
 
     def remove(self, lease: Lease) -> None:
-        """Forget a lease whose task has ended."""
         token = lease.token
         self._renewals.pop(token, None)
         self._deadlines.pop(token, None)
@@ -79,7 +74,7 @@ class LeaseRenewer:
         return lease.token in self._renewals
 
     def next_renewal(self) -> float | None:
-        """Return when `renew` or `cancel_overdue` must be called next; None without leases."""
+        """Return when to call `renew` or `cancel_overdue` next; None without leases."""
         renew_at = next((renewal.renew_at for renewal in self._renewals.values()), None)
         deadline = next(iter(self._deadlines.values()), None)
         return deadline if renew_at is None else renew_at if deadline is None else min(renew_at, deadline)
@@ -99,10 +94,7 @@ class LeaseRenewer:
         return lease.token in self._overdue
 
     async def renew(self, now: float) -> None:
-        """Renew the leases whose `renew_at` has passed.
-
-        A lease that the frontier no longer holds is dropped here; its result will be refused.
-        """
+        """Renew the leases whose `renew_at` has passed. Drop those that the frontier no longer holds."""
         while self._renewals:
             token = next(iter(self._renewals))
             if self._renewals[token].renew_at > now:

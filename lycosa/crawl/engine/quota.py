@@ -1,6 +1,6 @@
 """How many pages a crawl may still fetch. `max_pages` limits the pages of a segment, from all workers and runs.
 
-If each request has its own period, a run has several segments, and the limit applies to all of them together.
+If each request has its own period, the limit applies to all segments of a run together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ POLL_EVERY_S = 1.0
 
 
 class PageQuota:
-    """Compares the pages of a segment with `max_pages` (None for no limit). `stats` counts the pages of this run."""
+    """Compares the pages of a segment with `max_pages` (None: no limit). `stats` counts the pages of this run."""
 
     def __init__(self, max_pages: int | None, stats: RunStats) -> None:
         self._max_pages = max_pages
@@ -30,7 +30,7 @@ class PageQuota:
         views = {view.name: view for view in await operations.segments()}
         reasons = [views[name].reasons for name in segments(views) if name in views]
         pages = sum(count for each in reasons for reason, count in each.items() if _is_page(reason))
-        # The counts of the segments lack our uncommitted pages, so `_others` may be too low, but never too high.
+        # The segments lack our uncommitted pages, so `_others` may be too low, but never too high.
         self._others = max(0, pages - self._ours)
 
     async def poll(self, operations: FrontierOperations, segments: CurrentSegments, wake: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ class PageQuota:
                 wake()
 
     def remaining(self, concurrency: int) -> int:
-        """Return how many more pages may be fetched, or `concurrency` if there is no limit."""
+        """Return how many more pages may be fetched; `concurrency` without a limit."""
         return concurrency if self._max_pages is None else self._max_pages - self._others - self._ours
 
     @property

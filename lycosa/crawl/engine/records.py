@@ -1,7 +1,7 @@
 """Converts a spider's requests to the records that a frontier stores, and back.
 
 A stored record outlives the process: a callback is stored as the name of a method, and `meta` and `cb_kwargs` must be
-plain data. `Naming` determines the fingerprint and the segment of a request.
+plain data.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ NOT_BEFORE_MAX = 1e11
 
 
 class Naming(NamedTuple):
-    """How a crawl fingerprints its requests and names its segments. Default: `core.url.fingerprint`, no segments."""
+    """How a crawl fingerprints its requests and names its segments."""
 
     fingerprint: Fingerprint = fingerprint
     segments: SegmentNaming = NO_SEGMENTS
     spider: str = ""
-    """The name of the spider that makes the requests, in a crawl with several spiders; else ""."""
+    """The spider of the requests in a crawl with several spiders; else ""."""
 
 
 DEFAULT_NAMING = Naming()
@@ -75,7 +75,7 @@ def _inheriting_record(
         extras=extras,
         guarded=guarded,
     )
-    if not _is_simple(request):  # the check is slow: it encodes and decodes the record
+    if not _is_simple(request):  # slow: it encodes and decodes the record
         _check_storable(record)
     return record
 
@@ -108,11 +108,11 @@ def to_request(record: UrlRecord) -> Request:
 def replacement_record(
     record: UrlRecord, request: Request, spider: object, naming: Naming = DEFAULT_NAMING, *, guarded: bool = False
 ) -> UrlRecord:
-    """Return the record of a request that replaces the request of `record`, such as a redirect.
-    The new record has the same depth and segment.
+    """Return the record of a request that replaces that of `record`, such as a redirect. Depth and segment are the
+    same.
 
-    Both records may have the same fingerprint, for example if a site adds a slash or a middleware adds a header. In
-    this case the new record gets `dont_filter`, so that it is fetched. Raises `BadUrl` or `BadSpider`.
+    If the fingerprint is the same too (the site adds a slash, a middleware adds a header), the new record gets
+    `dont_filter`: otherwise it would not be fetched. Raises `BadUrl` or `BadSpider`.
     """
     target = _inheriting_record(request, spider, None, naming, record.segment, guarded=guarded)
     target = _with_segment(target, naming.segments.when_due(record.segment, request.not_before))
@@ -131,7 +131,7 @@ def replacement_record(
 
 
 def resolve_callback(spider: object, callback: Any, default: str = "parse") -> Callable[..., Any]:
-    """Return the spider's method named `callback` or else `default`, or `callback` if it is a function.
+    """Return the spider's method named `callback` or else `default`; a function is returned as it is.
 
     Raises `BadSpider`.
     """
@@ -158,7 +158,7 @@ def _is_simple(request: Request) -> bool:
 
 
 def _check_storable(record: UrlRecord) -> None:
-    """Check that the record can be stored and read back. Raises `BadSpider`."""
+    """Raise `BadSpider` if the record cannot be stored and read back."""
     if type(record.not_before) not in (int, float) or not 0 <= record.not_before <= NOT_BEFORE_MAX:
         raise BadSpider(f"the request for {record.url} has not_before={record.not_before!r:.60}: write unix seconds")
     if not isinstance(record.priority, int):

@@ -1,12 +1,12 @@
 """Requeues records of earlier runs: old records, and in a new time segment the URLs of the previous segment.
 
-Records are requeued in slices, with a commit after each slice. After a kill, the next start requeues the remaining
-records. URLs keep their validators, so an unchanged page costs one conditional request.
+Each slice of records is committed, so after a kill the next start requeues the rest. URLs keep their validators, so an
+unchanged page costs one conditional request.
 
-A new segment takes over every URL of the previous one, even a 404, which may be a page by now. This is necessary: an
-unchanged page is not parsed, so URLs that are linked only there would never be found. If the previous segment is
-unfinished, this takes two passes: one at the start, and one when the frontier has nothing left. If requests have their
-own periods, a run has a segment for each period. Each takes over the URLs of the previous segment of its period.
+A new segment takes over every URL of the previous one, even a 404, which may be a page by now. It cannot rely on links:
+an unchanged page is not parsed, so URLs linked only there would be lost. If the previous segment is unfinished, this
+takes two passes: one at the start, and one when the frontier has nothing left. If requests have their own periods, a
+run has a segment for each period, which takes over the previous segment of the same period.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from lycosa.frontier.core.states import State
 from lycosa.frontier.ports import Frontier, FrontierOperations
 
 SLICE = 1000
-"""Maximum number of rows examined between two commits."""
+"""Maximum rows examined between two commits."""
 
 CARRIED = "carried"
-"""A key in the frontier's positions. Its value is a hash of the name of the latest segment that has taken over all URLs
-of the segment before it. For a segment with a period in its name, the key ends with the period: `carried:3d`.
+"""A key in the frontier's positions: a hash of the name of the latest segment that has taken over all URLs of the
+segment before it. For a segment with a period in its name, the key ends with the period: `carried:3d`.
 """
 
 
@@ -50,8 +50,7 @@ async def refresh(operations: FrontierOperations, segments: Sequence[str], befor
 async def retry_dead(operations: FrontierOperations, segments: Sequence[str], now: float) -> int:
     """Requeue the dead URLs. Return how many.
 
-    If the segments are time segments, only the dead URLs of `segments` are requeued, because `CarryOver` has
-    copied the dead URLs of the previous segments into them.
+    Of time segments, only `segments` are searched: `CarryOver` has copied the dead URLs of the previous ones into them.
     """
     moved = 0
     for segment in segments if any(map(starts_at, segments)) else [None]:
@@ -62,7 +61,7 @@ async def retry_dead(operations: FrontierOperations, segments: Sequence[str], no
 
 
 async def expire_unreachable_robots(operations: FrontierOperations, requeued: Selection, now: float) -> None:
-    """For the hosts of dead URLs that will be requeued, expire the robots.txt whose last fetch failed."""
+    """Expire the robots.txt of hosts with dead URLs in `requeued`, if its last fetch failed."""
     if requeued.states and State.DEAD not in requeued.states:
         return
     dead = replace(requeued, states=(State.DEAD,))
@@ -100,8 +99,7 @@ class CarryOver:
             rows = Selection(states=(State.DONE, State.DEAD, State.ARCHIVED), segment=source.name)
             moved = await _requeue(self._operations, rows, segment, now)
         if source is None or not (source.queued or source.leased or source.delayed):
-            # Commit the mark only if the source is finished. Otherwise a second pass has to take over the URLs that are
-            # still queued.
+            # Until the source is finished, no mark: a second pass has to take over the URLs that are still queued.
             await self._committer.commit({_key(segment): self._marks[segment]})
         return moved
 

@@ -1,8 +1,7 @@
 """Drops the oldest archived segments of a crawl, after exporting them.
 
-`core.segments.expired_segments` decides which segments are dropped. A segment is dropped only after its export is
-complete and on the disk under its final name. After a kill between export and drop, the same URLs are exported again,
-because an archived segment does not change.
+A segment is dropped only after its complete export is on the disk under its final name. After a kill between export and
+drop, the same URLs are exported again, because an archived segment does not change.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from lycosa.frontier.ports import FrontierOperations
 from lycosa.infra.durable_files import make_folder, storage_errors, sync_folder
 
 SLICE = 1000
-"""Number of rows that an export reads at a time."""
+"""Rows that an export reads at a time."""
 
 EXPORT_SUFFIX = ".jsonl"
 
@@ -43,7 +42,7 @@ async def drop_expired(
 
 
 async def _drop(operations: FrontierOperations, view: SegmentView) -> bool:
-    """Drop a segment. Return False if another worker dropped it first: our export may lack URLs in this case."""
+    """Drop a segment. Return False if another worker dropped it first: our export may then lack URLs."""
     try:
         forgotten = await operations.drop(view.name)
     except UsageError:
@@ -53,7 +52,7 @@ async def _drop(operations: FrontierOperations, view: SegmentView) -> bool:
 
 
 async def _export(operations: FrontierOperations, segment: str, folder: Path) -> Path:
-    """Write the URLs of a segment as JSON lines, as `lycosa frontier export` does. Return the file."""
+    """Write the URLs of a segment as JSON lines, like `lycosa frontier export`. Return the file."""
     path = folder / f"{segment}{EXPORT_SUFFIX}"
     draft = folder / f".{path.name}.{os.getpid()}"
     with storage_errors(path):

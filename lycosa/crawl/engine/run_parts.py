@@ -1,4 +1,4 @@
-"""The parts of a run, in groups that the engine and the settler take as arguments."""
+"""The parts of a run, in groups."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ from lycosa.storage.ports import Sink
 
 @dataclass(frozen=True, slots=True)
 class RunStorage:
-    """The storage that a run reads from and writes to.
-
-    The committer makes frontier and sinks durable in one step, items first. `space` pauses the run while a device is
-    nearly full.
-    """
+    """The storage of a run. `space` pauses the run while a device is nearly full."""
 
     frontier: Frontier
     sinks: Sequence[Sink]
@@ -32,7 +28,7 @@ class RunStorage:
 
 @dataclass(frozen=True, slots=True)
 class HostLookups:
-    """Look up the robots.txt and the address of a host, which the frontier needs before it leases the host's pages."""
+    """Look up the robots.txt and the address of a host, before the frontier leases its pages."""
 
     robots: RobotsGate
     addresses: HostAddresses
@@ -40,7 +36,7 @@ class HostLookups:
 
 @dataclass(frozen=True, slots=True)
 class RunMonitor:
-    """Observes a run: its counters, the conditions that close it early (None if there are none), and its signals."""
+    """The counters, close conditions (None if there are none) and signals of a run."""
 
     stats: RunStats
     close_monitor: CloseMonitor | None = None

@@ -17,15 +17,15 @@ from lycosa.frontier.ports import FrontierOperations
 log = logging.getLogger(__name__)
 
 DROP_EVERY_S = 600.0
-"""Seconds after which a running crawl looks again for segments to drop."""
+"""Seconds between two searches for segments to drop."""
 
 
 class SegmentOptions(NamedTuple):
     """What a run does with stored URLs and segments.
 
-    URLs that became done or dead more than `refresh_s` ago are fetched again; with `retry_dead`, dead URLs of any age,
-    too. `has_done`: whether the frontier stores done URLs. `export_to`: the folder to which segments are exported
-    before they are dropped.
+    URLs that became done or dead more than `refresh_s` ago are fetched again; with `retry_dead`, all dead URLs, too.
+    `has_done`: whether the frontier stores done URLs. Segments are exported to the folder `export_to` before they are
+    dropped.
     """
 
     refresh_s: float | None = None
@@ -36,7 +36,7 @@ class SegmentOptions(NamedTuple):
 
 
 class RunSegments:
-    """The segments of a run that began at `began_at`: the segment of its first seed, and one for each period."""
+    """The segments of a run that began at `began_at`: that of its first seed, and one for each period."""
 
     def __init__(
         self,
@@ -53,7 +53,6 @@ class RunSegments:
         self._began_at = began_at
         self._carry = CarryOver(storage.frontier, operations, storage.committer, ())
         self.first = ""
-        """The segment of the first seed."""
         self.has_begun = False
 
     async def begin(self, first: str) -> None:
@@ -79,7 +78,7 @@ class RunSegments:
             )
 
     def current(self, stored: Iterable[str]) -> list[str]:
-        """Return the segments of this run. If requests have periods, there is a segment for each period in `stored`."""
+        """Return the segments of this run. If requests have periods, there is one for each period in `stored`."""
         names = list(stored)
         return list(dict.fromkeys(name for each in self._namings for name in each.current(self.first, names)))
 

@@ -1,4 +1,4 @@
-"""Settles a lease by its outcome: ack with children and items, nack, or release. One commit holds all these changes."""
+"""Settles a lease by its outcome, in one commit: ack with children and items, nack, or release."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class Settler:
     """Settles the leases of one crawl. `close(reason)` ends the crawl.
 
-    `retry_until` (unix seconds): by this time all failed requests are due for their retry, and all hosts are unblocked.
+    By `retry_until` (unix seconds), all failed requests are due for their retry, and all hosts are unblocked.
     """
 
     def __init__(self, storage: RunStorage, monitor: RunMonitor, clock: Clock, close: Callable[[str], None]) -> None:
@@ -35,7 +35,7 @@ class Settler:
     async def settle(self, lease: Lease, outcome: Outcome) -> None:
         """Apply the outcome. If this fails, the committer refuses all further commits, and the exception is raised."""
         if self._committer.settle_lock.is_exclusive and isinstance(outcome, Completed):
-            # End the transfer first, so that the next request to the host need not wait for a commit in progress.
+            # The next request to the host need not wait for a commit in progress.
             self._frontier.end_transfer(lease, self._clock.now(), contacted=outcome.contacted)
         async with self._committer.settle_lock:
             try:
@@ -50,13 +50,13 @@ class Settler:
                     else:
                         await self._frontier.block_host(lease.record.host, outcome.until)
             except BaseException:
-                # The frontier may have the ack without all of its items, or the sinks may have items without the ack.
+                # The frontier may have the ack without all items, or the sinks items without the ack.
                 self._committer.abandon()
                 raise
         self._committer.note_change()
 
     async def look_up(self, lease: Lease, lookups: HostLookups) -> None:
-        """Get the address or the robots.txt of a host. If the look-up is cancelled, the lease is released."""
+        """Get the address or the robots.txt of a host. If cancelled, release the lease."""
         try:
             if lease.record.kind == RecordKind.RESOLVE:
                 await lookups.addresses.resolve(lease)
@@ -79,8 +79,8 @@ class Settler:
     async def _complete(self, lease: Lease, completed: Completed) -> None:
         children = completed.children
         if children and self._dispatcher.has_request_handlers:
-            # Receivers are called for each child, so the children are pushed one by one. The settle lock keeps them in
-            # the same commit as the ack.
+            # Receivers are called for each child, so children are pushed one by one. The settle lock keeps them in the
+            # commit of the ack.
             await self._dispatcher.push(self._frontier, children)
             children = ()
         now = self._clock.now()

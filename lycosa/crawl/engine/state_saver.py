@@ -1,4 +1,4 @@
-"""The state that a crawl stores next to its frontier: cookies and `spider.state`. It is saved before every commit."""
+"""The state that a crawl saves before every commit: cookies and `spider.state`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ class StateSaver:
         await self.store.flush()
 
     async def close(self) -> None:
-        """Call the close hooks, then close the store."""
         for close in (*self.close_hooks, self.store.close):
             await close()
 
 
 class SpiderState:
-    """The dict `spider.state` (as in Scrapy), saved when it has changed. Raises `BadSpider`."""
+    """The dict `spider.state` (as in Scrapy). Raises `BadSpider`."""
 
     def __init__(self, store: KeyStore, spider: Any) -> None:
         self._store = store

@@ -1,7 +1,6 @@
 """Verdicts: how a download ends without a response for the callback.
 
-Built-in downloader middlewares return verdicts. A request or item that a user's middleware returns is converted to one
-of them.
+Downloader middlewares return verdicts. A request or item from a user's middleware is converted to one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
 
 REASON_MAX = 120
-"""Maximum number of characters of a stored reason."""
+"""Maximum characters of a stored reason."""
 
 
 class Failed(NamedTuple):
@@ -34,7 +33,7 @@ class Failed(NamedTuple):
 class Replace(NamedTuple):
     """The record is done for this reason; `request` is fetched instead, at the same depth.
 
-    `status`: the status of the response; 0 if there was none.
+    `status` is that of the response, or 0.
     """
 
     request: Request
@@ -89,7 +88,7 @@ def failed_after(decision: RetryDecision, cause: Any = None) -> Failed:
 
 
 def exception_of(verdict: Verdict) -> Exception:
-    """Return the exception for a request without a response: `fetch` raises it, an errback receives it."""
+    """Return the exception of a request without a response, for `fetch` and errbacks."""
     cause = verdict.cause if isinstance(verdict, (Failed, Ignored)) else None
     if isinstance(cause, Exception):
         return cause
@@ -105,14 +104,14 @@ def exception_of(verdict: Verdict) -> Exception:
 
 
 def without_contact(verdict: Verdict) -> Verdict:
-    """Return the verdict with `contacted` False, so that the next request to the host need not wait."""
+    """Return the verdict with `contacted` False: the next request to the host need not wait."""
     if isinstance(verdict, (Failed, Replace, Ignored, AnsweredWithItem)):
         return verdict._replace(contacted=False)
     return verdict
 
 
 def reason_text(text: str) -> str:
-    """Return the text as a stored reason: its first line, at most REASON_MAX characters, no lone surrogates."""
+    """Return the first line of the text, at most REASON_MAX characters, without lone surrogates."""
     line = text.split("\n", 1)[0]
     shown = line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."
     return shown.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""One visit: from a leased record to its outcome. The engine and the settler then apply the outcome.
+"""One visit: from a leased record to its outcome, which the engine and the settler apply.
 
 The outcome depends on the results of the download (`fetching/download.py`) and of the spider (`spiders/scrape.py`):
 
@@ -69,11 +69,10 @@ from lycosa.http.core.request import Request
 log = logging.getLogger(__name__)
 
 UNCHANGED = "unchanged"
-"""The reason of a page that has not changed since its last fetch."""
 
 
 SLOW_CALLBACK_S = 0.005
-"""If callbacks take longer than this on average, the slot of the host is freed before a callback begins."""
+"""Above this average duration of callbacks, the slot of the host is freed before a callback begins."""
 
 CALLBACKS_AVERAGED = 8
 
@@ -84,9 +83,9 @@ TransferEnd = Callable[[Lease, bool, int], None]
 class Completed(NamedTuple):
     """The record is done for this reason, with these items and children.
 
-    Each item is a sequence with the prepared data for each sink, in the order of the sinks. `page`: whether the record
-    counts as a page. `contacted`: whether the host received a request. `validators` make the next request for the URL
-    conditional. `closing` is the reason if the callback closes the crawl, else "".
+    Each item is a sequence with the data for each sink. `page`: whether the record counts as a page. `contacted`:
+    whether the host received a request. `validators` make the next request for the URL conditional. `closing`: why the
+    callback closes the crawl, or "".
     """
 
     reason: str
@@ -136,7 +135,7 @@ class Visitor:
         self._hinted = False
         self._callback_s = 0.0
         self._is_logging = False
-        """Whether requests are logged. Read from the logger once per visit."""
+        """Whether requests are logged, read from the logger once per visit."""
         self.on_transfer_end: TransferEnd = _ignore_transfer_end
         """Called when the transfer of a page is over while its callback still runs."""
 
@@ -161,7 +160,7 @@ class Visitor:
         return outcome
 
     def _log_outcome(self, record: UrlRecord, outcome: Outcome) -> None:
-        """Log how the request ended, unless its page or the request that replaces it has been logged already."""
+        """Log how the request ended, unless its page or its replacement has been logged."""
         if isinstance(outcome, Failed):
             is_retried = outcome.retry_at is not None
             page_log.log_failed(self.spider.name, record, outcome.reason, is_retried=is_retried)
@@ -171,16 +170,16 @@ class Visitor:
     async def _without_slot(
         self, lease: Lease, request: Request, result: DownloadResult, size: int, *, contacted: bool
     ) -> Outcome:
-        """Run the callback of a result, and return the outcome.
+        """Run the callback of a result, and free the slot of the host.
 
-        If callbacks are slow on average, the slot of the host is freed before the callback begins. Otherwise it is
-        freed when the callback first awaits something, or ends.
+        If callbacks are slow on average, the slot is freed before the callback begins. Otherwise it is freed when the
+        callback first awaits something, or ends.
         """
         transfer = (lease, contacted, size)
         loop = asyncio.get_running_loop()
         started = loop.time()
         if self._callback_s < SLOW_CALLBACK_S:
-            # Runs when the callback awaits something. Most callbacks never do: their slot is freed when they return.
+            # Runs only when the callback awaits something, which most callbacks never do.
             ending = loop.call_soon(self.on_transfer_end, *transfer)
         else:
             ending = None
@@ -304,7 +303,7 @@ class Visitor:
         return children
 
     def _hint_at_follow(self, url: str, parent: UrlRecord) -> None:
-        """Note once that a Request needs an absolute URL. This is a mistake of the spider, not of the page."""
+        """Note once that a Request needs an absolute URL: a mistake of the spider, not of the page."""
         if not self._hinted and not urlsplit(url).scheme:
             self._hinted = True
             self.stats.note(f"Request({url!r:.60}) on {parent.url} is not an absolute URL: write response.follow(...)")
@@ -332,7 +331,6 @@ class Visitor:
         return records
 
     def _by_segment(self, links: Sequence[PageLink], inherited: str) -> Mapping[str, Sequence[PageLink]]:
-        """Group the links by segment."""
         segments = self.naming.segments
         if segments.period is None:
             return {inherited: links}
@@ -399,7 +397,6 @@ class Visitors:
         self._visitors = visitors
 
     async def visit(self, lease: Lease) -> Outcome:
-        """Visit the record with its spider."""
         extras = lease.record.extras
         visitor = self._visitors.get(extras.spider if extras is not None else "")
         if visitor is None:

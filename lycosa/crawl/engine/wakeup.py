@@ -1,4 +1,4 @@
-"""A sleep that another task can end. It is cheap: the timer of an earlier sleep is reused if it fires early enough."""
+"""A sleep that another task can end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import asyncio
 
 
 class Wakeup:
-    """Wakes one sleeper on the running loop.
-
-    If `set` is called while no sleep is running, the next sleep ends at once.
-    """
+    """Wakes one sleeper on the running loop. A `set` without a sleeper ends the next sleep at once."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -17,14 +14,12 @@ class Wakeup:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self) -> None:
-        """End the current sleep, or the next one."""
         self._is_set = True
         sleeper = self._sleeper
         if sleeper is not None and not sleeper.done():
             sleeper.set_result(None)
 
     def clear(self) -> None:
-        """Forget earlier calls of `set`."""
         self._is_set = False
 
     async def sleep(self, wait_s: float) -> None:
@@ -44,7 +39,6 @@ class Wakeup:
             self._sleeper = None
 
     def cancel(self) -> None:
-        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,8 +1,4 @@
-"""Sends the engine's signals to the spiders of a crawl.
-
-Each spider receives signals about its own requests and about the whole crawl. A signal without receivers costs only a
-check.
-"""
+"""Sends the engine's signals to the spiders of a crawl: each gets those about its own requests and the whole crawl."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ class SpiderListener(NamedTuple):
 
     @property
     def has_request_handlers(self) -> bool:
-        """Whether there are receivers of `request_scheduled` or `request_dropped`."""
         return bool(self.signals.on_request_scheduled or self.signals.on_request_dropped)
 
 
@@ -38,12 +33,10 @@ class EventDispatcher:
 
     @property
     def has_request_handlers(self) -> bool:
-        """Whether any spider has receivers of `request_scheduled` or `request_dropped`."""
         return any(each.has_request_handlers for each in self._all)
 
     @property
     def has_idle_handlers(self) -> bool:
-        """Whether any spider has receivers of `spider_idle`."""
         return any(each.signals.on_spider_idle for each in self._all)
 
     async def push(self, frontier: Frontier, records: Sequence[UrlRecord]) -> int:
@@ -57,7 +50,7 @@ class EventDispatcher:
         return pushed
 
     async def send_empty(self) -> None:
-        """Send `scheduler_empty`: the frontier had nothing to lease."""
+        """Report that the frontier had nothing to lease."""
         for each in self._all:
             if each.signals.on_scheduler_empty:
                 await each.signals.send(scheduler_empty)

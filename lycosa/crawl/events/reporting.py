@@ -1,6 +1,6 @@
 """The reports of a worker to the other workers of a shared crawl: counters, state, memory and CPU time.
 
-Making a report only reads state, so any thread can do it, even while a callback blocks the event loop.
+Reports only read state, so any thread can make one while a callback blocks the event loop.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lycosa.frontier.core import telemetry
 log = logging.getLogger(__name__)
 
 WAITING_AFTER_S = 2.5
-"""A worker without running visits is reported as waiting if it has had no new lease for this many seconds."""
+"""A worker without running visits is reported as waiting after this many seconds without a new lease."""
 
 
 class WorkerReporter:
-    """Makes the reports of one run. `concurrency` is its maximum number of leases at a time."""
+    """Makes the reports of one run. `concurrency` is its maximum number of leases."""
 
     def __init__(self, engine: Engine, stats: RunStats, counted: StatsCollector, concurrency: int) -> None:
         self._engine = engine
@@ -36,7 +36,7 @@ class WorkerReporter:
         self._leased, self._leased_at = 0, -WAITING_AFTER_S
 
     def report(self, *, ended: bool = False) -> telemetry.WorkerReport:
-        """Return the current report; with `ended`, the last report of the run."""
+        """Return the current report; with `ended`, the last one of the run."""
         state, why = self._state(ended=ended)
         return telemetry.WorkerReport(
             socket.gethostname(),
@@ -52,7 +52,7 @@ class WorkerReporter:
         )
 
     def encode(self, *, ended: bool = False) -> bytes:
-        """Return the encoded report, or b"" if that fails, because a failure must not stop the worker or its exit."""
+        """Return the encoded report. If that fails, return b"": a failure must not stop the worker or its exit."""
         try:
             return telemetry.encode(self.report(ended=ended))
         except Exception:
@@ -78,7 +78,7 @@ class WorkerReporter:
 
     def _counts(self) -> dict[str, int]:
         stats = self._stats
-        # The stats are copied, because this may run in another thread while callbacks add names.
+        # A copy: this may run in another thread while callbacks add names.
         return {
             "pages": stats.pages,
             "unchanged": stats.unchanged,

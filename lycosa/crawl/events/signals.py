@@ -2,9 +2,9 @@
 
     crawler.signals.connect(self.on_item, signals.item_scraped)
 
-A receiver takes the arguments it needs, by name; `signal` (the event) and `sender` (the crawler) are available too. A
-receiver may be async. If the signal is sent with `send`, the crawl waits for the receiver. With `post`, the receiver
-runs as a separate task, and `settle` waits for it at the end of the crawl.
+A receiver takes the arguments it needs, by name; `signal` (the event) and `sender` (the crawler) are available too. It
+may be async: `send` waits for it, `post` runs it as a separate task, and `settle` waits for these tasks at the end of
+the crawl.
 
     a receiver raises        meaning
     CloseSpider(reason)      close the crawl with this reason; any signal
@@ -12,8 +12,8 @@ runs as a separate task, and `settle` waits for it at the end of the crawl.
     StopDownload             stop this download; `headers_received` and `bytes_received` only
     anything else            a bug: it is logged with the receiver's name, and the crawl continues
 
-Signals keep strong references to receivers until they are disconnected or the crawl ends, so lambdas work, and so do
-methods of objects without other references. A signal without receivers costs only the check of a list:
+Signals keep strong references to receivers until they are disconnected or the crawl ends. So lambdas work, and methods
+of objects without other references. A signal without receivers costs only the check of a list:
 
     if signals.on_item_scraped:
         await signals.send(item_scraped, item=item, response=response, spider=spider)
@@ -36,10 +36,7 @@ from lycosa.crawl.diagnostics.bug_log import BugLog
 log = logging.getLogger(__name__)
 
 TASKS_MAX = 1000
-"""Maximum number of async receivers of `post` that run at a time.
-
-Further calls are dropped. Only the first dropped call is logged.
-"""
+"""Maximum number of running async receivers of `post`. Further calls are dropped, and the first of them is logged."""
 
 SETTLE_GRACE_S = 5.0
 """Maximum seconds that the end of a crawl waits for async receivers."""
@@ -47,7 +44,7 @@ SETTLE_GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signal:
-    """A kind of event: its name, its arguments, and the exceptions (`answers`) that receivers may raise to respond.
+    """A kind of event: its name, its arguments, and the exceptions (`answers`) with which receivers may respond.
 
     Projects may define further signals.
     """
@@ -87,7 +84,6 @@ SIGNALS = {signal.name: signal for signal in list(globals().values()) if isinsta
 """The signals that Lycosa sends, by name."""
 
 COMMON_ARGUMENTS = ("signal", "sender")
-"""Arguments of every signal."""
 
 
 class Hook(NamedTuple):
@@ -103,8 +99,8 @@ Hooks = list[Hook]
 class Signals:
     """The receivers of one crawl. If one raises `CloseSpider`, `close` gets the reason. Receivers get `sender`.
 
-    There is a list `on_<signal>` for each of SIGNALS. It stays the same object for the whole crawl, so callers may keep
-    it. The class declares only the lists that callers check before they create the arguments of a signal.
+    Each of SIGNALS has a list `on_<signal>`, which stays the same object for the whole crawl. Declared here are those
+    that callers check before they create the arguments of a signal.
     """
 
     on_scheduler_empty: Hooks
@@ -178,7 +174,7 @@ class Signals:
         self._answer(answers)
 
     async def settle(self) -> None:
-        """Wait for async receivers that are still running; cancel them after SETTLE_GRACE_S."""
+        """Wait for running async receivers; cancel them after SETTLE_GRACE_S."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=SETTLE_GRACE_S)
@@ -213,7 +209,7 @@ class Signals:
     async def _finish(self, hook: Hook, awaitable: Awaitable[Any], answers: list[Exception], signal: Signal) -> None:
         try:
             await awaitable
-        except Exception as error:  # noqa: BLE001  no error of a receiver may stop the crawl
+        except Exception as error:  # noqa: BLE001
             self._on_error(error, hook, signal, answers)
 
     def _on_error(self, error: Exception, hook: Hook, signal: Signal, answers: list[Exception]) -> None:
@@ -240,7 +236,6 @@ class Signals:
 
 
 def _signal_of(signal: Signal | str) -> Signal:
-    """Return the signal, or the signal of that name. Raises `BadSpider`."""
     if isinstance(signal, Signal):
         return signal
     found = SIGNALS.get(str(signal))
@@ -252,7 +247,7 @@ def _signal_of(signal: Signal | str) -> Signal:
 
 
 def _arguments_taken(receiver: Callable[..., Any], signal: Signal) -> tuple[str, ...]:
-    """Return which arguments of the signal the receiver takes. Raises `BadSpider`."""
+    """Return the arguments of the signal that the receiver takes. Raises `BadSpider`."""
     available = (*signal.arguments, *COMMON_ARGUMENTS)
     try:
         parameters = inspect.signature(receiver).parameters.values()

@@ -1,4 +1,4 @@
-"""The counters of a run, its snapshots while it runs, and its summary at the end."""
+"""The counters of a run, its snapshots and its summary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ ETA_WINDOW_S, ETA_AFTER_S = 30.0, 3.0
 """The remaining time is estimated from the last ETA_WINDOW_S seconds, and only after ETA_AFTER_S seconds."""
 
 NOTES_MAX = 10
-"""Maximum number of hints in a summary."""
 
 
 @public
@@ -30,9 +29,9 @@ class Snapshot(NamedTuple):
 
     `waiting_until`: when the next record is due if the crawl is idle (unix seconds), else 0. `paused`: why the crawl is
     paused, or "". `brake`: why no host with queued URLs can be contacted now, or "". `eta_s`: seconds until the queue
-    is empty if it keeps shrinking as now; 0 if it does not shrink. `least_s`: the minimum time in seconds for the
-    queued URLs, because of the delays and blocks of their hosts. `blocked_s`: the seconds for which all hosts with
-    queued URLs are still blocked. `free_rate`: the rate before the hosts were blocked.
+    is empty if it keeps shrinking as now; 0 if it does not shrink. `least_s`: minimum seconds for the queued URLs,
+    because of the delays and blocks of their hosts. `blocked_s`: seconds for which all hosts with queued URLs are still
+    blocked. `free_rate`: the rate before that block.
     """
 
     pages: int = 0
@@ -69,11 +68,10 @@ class RunStats:
     bytes: int = 0
     retries: int = 0
     failures: int = 0
-    """Failed visits, whether they are retried or not."""
+    """Failed visits, retried or not."""
     leased: int = 0
-    """Pages leased for a visit."""
     known_links: int = 0
-    """Links that were known already. Only links that are found in memory are counted."""
+    """Links that were found in memory to be known already."""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     bugs: BugLog = field(default_factory=BugLog)
@@ -86,12 +84,11 @@ class RunStats:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def note(self, line: str) -> None:
-        """Add a hint to the summary, unless the summary has this hint already, or NOTES_MAX other hints."""
+        """Add a hint to the summary, at most once, and at most NOTES_MAX hints."""
         if line not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(line)
 
     def snapshot(self, frontier: FrontierStats, now: float) -> Snapshot:
-        """Return the state of the crawl at `now`."""
         rate, blocked_s = self._rate(now), max(0.0, frontier.blocked_until - now)
         self._free_rate = self._free_rate if blocked_s else rate
         return Snapshot(
@@ -140,14 +137,14 @@ class Summary:
     """How a run ended, and its counts.
 
     `resumed`: whether the crawl had earlier runs. `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped`
-    the links of this run that were not followed. `dead` lists the first dead URLs with their reasons, `notes` has
-    one-line hints, and `bugs` the failures in the user's code in this run, the most frequent first.
+    the links of this run that were not followed. `dead` lists the first dead URLs with their reasons. `notes` are
+    one-line hints. `bugs` are the failures in the user's code in this run, the most frequent first.
 
-    If the run ended because it was idle, `idle_until` is when the next record is due (unix seconds), else 0. `ended_at`
-    is in unix seconds, too. `overwritten`: whether the run started afresh (-O); the next run with the same options
-    would also start afresh. `closed` says why the segment of the run accepts no more URLs, `closing` why a spider or a
-    condition closed the crawl; both are "" by default. `stats` are the stats of this run under Scrapy's names
-    (`stats_collector.py`), `shared` the counts of all workers of a shared crawl.
+    If the run ended because it was idle, `idle_until` is when the next record is due, else 0. `idle_until` and
+    `ended_at` are unix seconds. `overwritten`: whether the run started afresh (-O), as the next run with the same
+    options would. `closed`: why the segment of the run accepts no more URLs, or "". `closing`: why a spider or a
+    condition closed the crawl, or "". `stats` are those of this run under Scrapy's names (`stats_collector.py`),
+    `shared` the counts of all workers of a shared crawl.
     """
 
     finished: bool

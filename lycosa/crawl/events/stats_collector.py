@@ -1,9 +1,8 @@
 """The stats of one run, under Scrapy's names: `crawler.stats`.
 
-`STAT_NAMES` lists every name that Lycosa sets; spiders, middlewares and pipelines may add their own. A part of a name
-in angle brackets is a placeholder: `retry/reason_count/<reason>`. The stats are for this run only, even if it resumes a
-crawl. The counts of the whole crawl are in `Summary.reasons` and `lycosa frontier status`. Callbacks in threads may
-change stats, too.
+`STAT_NAMES` lists every name that Lycosa sets, with placeholders in angle brackets: `retry/reason_count/<reason>`.
+Spiders, middlewares and pipelines may add their own. A run that resumes a crawl counts from 0: the counts of the whole
+crawl are in `Summary.reasons` and `lycosa frontier status`. Callbacks in threads may change stats, too.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from typing import Any
 from lycosa.core.public import public
 
 NAMES_MAX = 10_000
-"""Maximum number of stats of a run.
+"""Maximum number of stats of a run, because parts of their names come from the network.
 
-Parts of their names come from the network, so the number must be limited. Updates of further stats are dropped, and
-counted as `LEFT_OUT`.
+Updates of further stats are dropped, and counted as `LEFT_OUT`.
 """
 
 LEFT_OUT = "stats/left_out"
@@ -90,12 +88,11 @@ STAT_NAMES = {
     "feedexport/failed_count/<kind>": "outputs that failed",
     LEFT_OUT: f"counts that were dropped because there were {NAMES_MAX} names already",
 }
-"""Every stat that Lycosa sets, and what it means."""
 
 
 @public
 class StatsCollector:
-    """The stats of one run. Every method takes Scrapy's old `spider` argument and ignores it."""
+    """The stats of one run. The argument `spider` of its methods is Scrapy's old one, and ignored."""
 
     __slots__ = ("_stats",)
 
@@ -103,11 +100,9 @@ class StatsCollector:
         self._stats: dict[str, Any] = {}
 
     def get_value(self, key: str, default: Any = None, spider: Any = None) -> Any:
-        """Return the value, or `default` if it is not set."""
         return self._stats.get(key, default)
 
     def set_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Set the value."""
         self._set(key, value)
 
     def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
@@ -118,11 +113,11 @@ class StatsCollector:
             self._set(key, start + count)
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Set the value if it is larger than the current value, or if there is no current value."""
+        """Raise the value to `value`, or set it."""
         self._set(key, max(self._stats.get(key, value), value))
 
     def min_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Set the value if it is smaller than the current value, or if there is no current value."""
+        """Lower the value to `value`, or set it."""
         self._set(key, min(self._stats.get(key, value), value))
 
     def get_stats(self, spider: Any = None) -> dict[str, Any]:
@@ -130,15 +125,13 @@ class StatsCollector:
         return self._stats
 
     def set_stats(self, stats: dict[str, Any], spider: Any = None) -> None:
-        """Replace all stats."""
         self._stats = stats
 
     def clear_stats(self, spider: Any = None) -> None:
-        """Remove all stats."""
         self._stats.clear()
 
     def begin(self, now: float) -> None:
-        """Record the start of the run at `now` (unix seconds)."""
+        """Record the start of the run (unix seconds)."""
         self.set_value("start_time", datetime.fromtimestamp(now, UTC))
 
     def end(self, now: float, reason: str) -> None:

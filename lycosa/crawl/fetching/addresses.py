@@ -1,8 +1,7 @@
 """Looks up the addresses of hosts if the frontier has limits per IP address.
 
-Before the pages of a host, the frontier leases a look-up of its address (`RecordKind.RESOLVE`). The limits of the
-address that is found then apply to the host. The frontier adds the address to each lease, so that the fetcher connects
-only to this address.
+Before the pages of a host, the frontier leases a look-up of its address (`RecordKind.RESOLVE`). The limits of the found
+address then apply to the host. Each lease has this address, and the fetcher connects only to it.
 
 A host that cannot be resolved has no address for UNRESOLVED_S. Its requests fail with the error of the look-up, and the
 retry policy applies as for any unreachable host. The fetcher must not resolve such a host itself: the frontier would
@@ -28,7 +27,7 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 UNRESOLVED_S = 1.0
-"""Seconds after which a failed look-up is repeated. At about that time, the retries of the host's requests are due."""
+"""Seconds after which a failed look-up is repeated. The retries of the host's requests are due at about that time."""
 
 TTL_MIN_S = 10.0
 """Minimum seconds for which an address is used. With a TTL of 0 there would be a look-up before every page."""
@@ -48,7 +47,7 @@ class HostLookup(Protocol):
 
 
 class HostAddresses:
-    """Resolves hosts for the frontier. Implements `HostLookup`."""
+    """Resolves hosts for the frontier."""
 
     def __init__(self, frontier: Frontier, resolver: Resolver, clock: Clock) -> None:
         self._frontier = frontier

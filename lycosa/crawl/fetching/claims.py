@@ -1,4 +1,4 @@
-"""Claims a slot of a host, without polling, for a transfer that has no lease of its own (an inline fetch)."""
+"""Claims a slot of a host for a transfer that has no lease of its own (an inline fetch)."""
 
 from __future__ import annotations
 

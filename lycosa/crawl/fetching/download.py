@@ -5,10 +5,10 @@
     process_exception, in reverse order   for an exception of a process_request or of the fetcher
     process_response, in reverse order    for every Response, whether from the fetcher or a middleware
 
-The result is a `Response` or a verdict (`engine/verdict.py`). An exception that no middleware handles becomes a verdict
-too. After a `Failed` without retry the remaining middlewares are still called, because they may return a replacement.
-`RetryRequest`, `CloseSpider` and `NoProxyYet` are requests to the engine, not failures, so they do not go to
-`process_exception`. `docs/middlewares.md` has the full table.
+The result is a `Response` or a verdict (`engine/verdict.py`), even for an exception that no middleware handles. After a
+`Failed` without retry the remaining middlewares are still called, because they may return a replacement.
+`RetryRequest`, `CloseSpider` and `NoProxyYet` are meant for the engine, so they do not go to `process_exception`.
+`docs/middlewares.md` has the full table.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ BlockHost = Callable[[str, float], Awaitable[None]]
 class Downloader:
     """Downloads the requests of one spider.
 
-    `accept` decides by status and headers whether the fetcher reads the body. `headers` are those that the fetcher
-    sends with every request. `block_host(host, until)` blocks a host in the frontier, for `download_delay` in meta.
+    `accept` decides by status and headers whether the fetcher reads the body. The fetcher sends `headers` with every
+    request. `block_host(host, until)` blocks a host in the frontier, for `download_delay` in meta.
     """
 
     fetcher: Fetcher
@@ -87,7 +87,7 @@ class Downloader:
     _delays: RequestDelays = field(init=False, default_factory=RequestDelays)
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> DownloadResult:
-        """Return the response; if there is none, the verdict on the request. Raises only to end the task or the crawl.
+        """Return the response, or the verdict on the request. Raises only to end the task or the crawl.
 
         `into` receives the body piece by piece; then the body of the response is empty.
         """
@@ -128,7 +128,7 @@ class Downloader:
         return None
 
     async def _on_exception(self, request: Request, error: Exception) -> DownloadResult:
-        """Return the response or verdict of the middlewares for an exception. If no middleware handles it, raise it."""
+        """Return the middlewares' response or verdict for an exception. If none handles it, raise it."""
         failure = None
         for method in self.chain.exceptions:
             found: Any = method(request, error)
@@ -140,7 +140,7 @@ class Downloader:
                     return verdict
         if failure is not None:
             return failure
-        if isinstance(error, FetchError):  # there is no retry middleware, so the failure is final
+        if isinstance(error, FetchError):  # without a retry middleware, the failure is final
             return Failed(reason_text(str(error)), cause=error)
         raise error
 
@@ -185,7 +185,7 @@ class Downloader:
         return response
 
     def _verdict_on(self, request: Request, error: BaseException) -> Verdict:
-        """Return the verdict on an exception. Raises it again if it ends the task or the crawl."""
+        """Return the verdict on an exception. Raise it again if it ends the task or the crawl."""
         if isinstance(error, RetryRequest):
             return self.retrying.on_request(request, error)
         if isinstance(error, CloseSpider):
@@ -194,7 +194,7 @@ class Downloader:
             return Ignored(reason_text(str(error)), cause=error)
         if isinstance(error, NoProxyYet):
             return Deferred(error.until)
-        # If a middleware awaits a task that is cancelled, that is a bug of the middleware, not our cancellation.
+        # A cancelled task that a middleware awaits is a bug of the middleware, not our cancellation.
         is_inner = isinstance(error, asyncio.CancelledError) and not is_being_cancelled()
         if isinstance(error, StateError) or not (is_inner or isinstance(error, (Exception, SystemExit))):
             raise error
@@ -206,12 +206,12 @@ class Downloader:
 
 
 def _is_final(verdict: DownloadResult | None) -> TypeGuard[Failed]:
-    """Return whether this is a failure without retry. Later middlewares may still return a replacement."""
+    """Whether this is a failure without retry. Later middlewares may still return a replacement."""
     return isinstance(verdict, Failed) and verdict.retry_at is None
 
 
 async def _to_verdict(method: Method, request: Request, found: Any) -> DownloadResult | None:
-    """Convert the return value of a middleware to a Response or verdict. Raises `BadMiddleware` if it is invalid."""
+    """Convert the return value of a middleware to a Response or verdict. Raises `BadMiddleware`."""
     if hasattr(found, "__await__"):
         found = await found
     if found is None or isinstance(found, (Response, *VERDICTS)):
@@ -244,5 +244,5 @@ def content_type_filter(types: Sequence[str] | frozenset[str]) -> Accept | None:
 
 
 def looks_like_page(raw: model.HttpResponse) -> bool:
-    """Return whether a response has a Content-Type or, as browsers guess, markup near the start and no NUL bytes."""
+    """Whether a response has a Content-Type or, as browsers guess, markup near the start and no NUL bytes."""
     return "content-type" in raw.headers or (b"<" in raw.body[:512] and b"\x00" not in raw.body[:512])

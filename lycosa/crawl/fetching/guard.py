@@ -17,22 +17,22 @@ from lycosa.frontier.core.model import Lease, UrlRecord
 from lycosa.http.core.private_addresses import AllowedPrivate, is_public_page
 
 ANSWERS_MAX = 4096
-"""Maximum number of entries of each cache: which addresses are public, and which hosts are allowed by name."""
+"""Maximum entries of each cache: public addresses, and hosts allowed by name."""
 
 
 class CurrentWork(msgspec.Struct):  # created for each page; three times as fast as a class with slots
-    """The work of the running task. `lease` is the lease of its page; None for a request that belongs to no page."""
+    """The work of the running task. `lease` is that of its page; None for a request that belongs to no page."""
 
     lease: Lease | None
     guarded: bool = False
 
 
 current_work: ContextVar[CurrentWork | None] = ContextVar("current_work", default=None)
-"""The work of the running task. Tasks inherit it from the task that starts them."""
+"""Tasks inherit it from the task that starts them."""
 
 
 def is_guarded() -> bool:
-    """Return whether the requests of the running task are guarded."""
+    """Whether the requests of the running task are guarded."""
     work = current_work.get()
     return work is not None and work.guarded
 
@@ -52,13 +52,13 @@ class PublicOnlyGuard:
             work.guarded = self.guards_requests_of(record, ip)
 
     def guards_requests_of(self, record: UrlRecord | None, ip: str) -> bool:
-        """Return whether requests that result from the page of this record, read from this address, are guarded."""
+        """Whether requests that result from the page of this record, read from this address, are guarded."""
         if self._allowed.everywhere:
             return False
         return self._is_public(ip, "" if ip or record is None else host_name(record.host))
 
     def public_only(self, record: UrlRecord | None) -> bool:
-        """Return whether the request of this record may go only to public addresses."""
+        """Whether the request of this record may go only to public addresses."""
         return record is not None and record.guarded and not self._is_allowed(record.host)
 
     def _is_allowed_by_name(self, host: str) -> bool:
@@ -66,4 +66,3 @@ class PublicOnlyGuard:
 
 
 NO_GUARD = PublicOnlyGuard(AllowedPrivate(["*"]))
-"""Guards nothing."""

@@ -1,7 +1,7 @@
 """Inline fetches: requests that a callback or pipeline awaits with `await self.fetch(request)`.
 
 They pass the same downloader middlewares as pages, wait for a slot of their host, are retried, and follow redirects.
-The frontier does not store them. After a crash they are repeated with their page.
+They are not stored: after a crash they are repeated with their page.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ A retry that is due later is dropped.
 class BodyWriter(Protocol):
     """Receives the body of a response piece by piece."""
 
-    def __call__(self, piece: bytes, /) -> None:
-        """Write the next piece."""
+    def __call__(self, piece: bytes, /) -> None: ...
 
     def restart(self) -> None:
         """Discard all pieces. Called at the start of each transfer, including the first one."""
@@ -62,8 +61,8 @@ class InlineFetcher:
     async def fetch(self, request: Request | str, into: BodyWriter | None = None) -> Response:
         """Return the response, whatever its status.
 
-        With `into`, the body is passed to it piece by piece, and the body of the response is empty.
-        Raises `FetchError`, `IgnoreRequest`, or the exception of a middleware.
+        With `into`, the body is passed to it piece by piece, and the body of the response is empty. Raises
+        `FetchError`, `IgnoreRequest`, or the exception of a middleware.
         """
         if current_work.get() is not None:
             return await self._follow(self._prepare(request), into)
@@ -106,7 +105,6 @@ class InlineFetcher:
         return copy
 
     async def _fetch_with_retries(self, request: Request, into: BodyWriter | None) -> DownloadResult:
-        """Return the result of the last try."""
         while True:
             try:
                 result = await self._fetch_once(request, into)
@@ -145,7 +143,6 @@ class InlineFetcher:
 
 
 def _lease() -> Lease | None:
-    """Return the lease of the page that the running task works on."""
     work = current_work.get()
     return work.lease if work is not None else None
 

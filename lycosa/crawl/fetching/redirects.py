@@ -7,16 +7,16 @@ from lycosa.http.core.referrer import referrer
 from lycosa.http.core.request import HeaderMap, Request
 
 SECRETS = frozenset({"authorization", "cookie"})
-"""Header fields that another host must not receive. Proxy-Authorization is kept, because only the proxy gets it."""
+"""Header fields that another host must not receive. Only the proxy gets Proxy-Authorization, so it is kept."""
 
 REDIRECT_URLS = "redirect_urls"
 """The key of `meta` for the URLs of the redirects that led to this request, oldest first (as in Scrapy)."""
 
 REDIRECT_REASONS = "redirect_reasons"
-"""The key of `meta` for the status of each of these redirects ("meta refresh" for a meta refresh)."""
+"""The key of `meta` for the statuses of these redirects ("meta refresh" for a meta refresh)."""
 
 REPLACEMENTS_MAX = 20
-"""Maximum number of consecutive replacements of a request by middlewares."""
+"""Maximum consecutive replacements of a request by middlewares."""
 
 
 def replacement_count(request: Request) -> int:
@@ -25,11 +25,11 @@ def replacement_count(request: Request) -> int:
 
 
 def redirect_request(request: Request, target: str, status: int | str) -> Request:
-    """Return the request for the target of a redirect.
+    """Return the request for the target of a redirect, with the same callback.
 
-    It has the same callback. Its method is GET if RFC 9110 §15.4 says so, otherwise the same. `target` is a canonical
-    URL. `status` is "meta refresh" for a meta refresh. A target on another host gets no credentials or cookies, and
-    only the origin of a Referer: a redirect must not reveal what the referrer policy hid.
+    Its method is GET if RFC 9110 §15.4 says so, otherwise the same. `target` is a canonical URL. `status` is "meta
+    refresh" for a meta refresh. A target on another host gets no credentials or cookies, and only the origin of a
+    Referer: a redirect must not reveal what the referrer policy hid.
     """
     keep = request.method in {"GET", "HEAD"} or (status in {301, 302} and request.method != "POST")
     keep = keep or status in {307, 308}
@@ -50,9 +50,8 @@ def redirect_request(request: Request, target: str, status: int | str) -> Reques
 
 
 def _headers_after(request: Request, elsewhere: str, *, body_gone: bool) -> HeaderMap:
-    """Return the header fields without those that the host of `elsewhere` (a URL, or "") must not receive.
-
-    With `body_gone` the fields that describe the body are dropped too.
+    """Drop the fields that the host of `elsewhere` (a URL, or "") must not receive; with `body_gone`, those of the
+    body.
     """
     headers = HeaderMap(
         {

@@ -1,8 +1,8 @@
 """Delays set by single requests (`download_delay` in meta).
 
-A request reserves the delay of its host before its download. Until the delay is over, other requests to the host that
-are leased already are deferred: they go back to the frontier unchanged, and the host is blocked there. A request that
-does not reach the host cancels its reservation.
+A request reserves the delay of its host before its download. Until the delay is over, other leased requests to the host
+are deferred: they go back to the frontier unchanged, and the host is blocked there. A request that does not reach the
+host cancels its reservation.
 """
 
 from __future__ import annotations
@@ -15,13 +15,9 @@ from lycosa.crawl.engine.records import host_of
 from lycosa.http.core.request import Request
 
 DELAY_MAX_S = 86_400.0
-"""Maximum delay of a request, in seconds."""
 
 HOSTS_MAX = 10_000
-"""Maximum number of reservations.
-
-Beyond it, the reservations that end last are dropped. The frontier still blocks their hosts.
-"""
+"""Maximum number of reservations. Beyond it, those that end last are dropped; the frontier still blocks their hosts."""
 
 
 class RequestDelays:
@@ -33,7 +29,7 @@ class RequestDelays:
     def reserve(self, request: Request, now: Callable[[], float]) -> float:
         """Reserve the delay of a request. Return the time until which the request itself is deferred, or 0.
 
-        `now` returns unix seconds; it is called only if delays are in use. Raises `BadSpider` for an invalid delay.
+        `now` (unix seconds) is called only if delays are in use. Raises `BadSpider` for an invalid delay.
         """
         delay = request.get_meta("download_delay")
         if delay is None and not self._until:

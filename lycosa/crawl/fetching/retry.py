@@ -1,4 +1,4 @@
-"""Decides whether and when a request is retried, by the retry policy of the crawl and the `meta` of the request."""
+"""Decides whether and when a request is retried."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ class RetryDecider:
         return self._count(failed_after(decision, response))
 
     def after_error(self, request: Request, error: FetchError) -> Failed:
-        """Return the verdict on a failed transfer."""
         now, attempts = self._clock.now(), attempts_of(request)
         verdict = failed_after(decide_error(self._policy_of(request), attempts, error, now, self._chance()), error)
         return self._count(verdict) if error.retry else verdict
 
     def after_refusal(self, request: Request, reason: str, response: Response) -> Failed:
-        """Return the verdict on a request that its site refused through every proxy that the pool tried."""
+        """Return the verdict on a request that its site refused through every proxy that was tried."""
         return self.after_error(request, FetchError(reason))._replace(cause=response)
 
     def on_request(self, request: Request, raised: RetryRequest) -> Failed:
@@ -67,5 +66,5 @@ class RetryDecider:
 
 
 def attempts_of(request: Request) -> int:
-    """Return the number of failed attempts of the request so far."""
+    """Return the number of failed attempts so far."""
     return request.record.attempts if request.record is not None else 0

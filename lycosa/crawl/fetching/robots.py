@@ -30,30 +30,28 @@ from lycosa.http.ports import Fetcher
 log = logging.getLogger(__name__)
 
 BODY_MAX = 500 * 1024
-"""Maximum number of bytes read of a robots.txt (RFC 9309 §2.5)."""
+"""Maximum bytes read of a robots.txt (RFC 9309 §2.5)."""
 
 REDIRECTS_MAX = 5
 REFETCH_AFTER_ERROR_S = 3600.0
-"""Seconds after which robots.txt is fetched again if the host cannot be reached. Meanwhile the old file stays valid."""
+"""If the host cannot be reached, the old file stays valid for this time. Then it is fetched again."""
 
 REREAD_S = 3600.0
-"""Minimum seconds between two reads of an expired robots.txt from the frontier.
-
-It is read again because another worker may have fetched it.
-"""
+"""Minimum seconds between two reads of an expired robots.txt from the frontier: another worker may have fetched it."""
 
 PARSED_MAX = 2000
-"""Maximum number of parsed robots.txt files that a gate keeps in memory."""
+"""Maximum parsed robots.txt files that a gate keeps in memory."""
 
 NOT_FETCHED = b"# not asked: a public page led there"
-"""A placeholder, stored for a private host whose robots.txt only guarded requests have needed so far: such requests
-(see `guard`) may not contact the host. It allows everything, since they cannot fetch the host's pages either."""
+"""A placeholder for a private host whose robots.txt only guarded requests (see `guard`) have needed so far. Such
+requests may not contact the host. The placeholder allows everything: they cannot fetch the host's pages either.
+"""
 
 UNREACHABLE_REASONS = "cannot fetch *"
 """A glob for the reasons of `RobotsGate.why_unreachable`."""
 
 WithClaim = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
-"""A function that takes a host and `transfer`, waits for a slot of the host, and then awaits `transfer(address)`."""
+"""Takes a host and `transfer`, waits for a slot of the host, and awaits `transfer(address)`."""
 
 
 class HostFactsListener(Protocol):
@@ -82,7 +80,7 @@ class RobotsGate:
     def __post_init__(self) -> None:
         self._parsed: RecentDict[str, tuple[Robots, float]] = RecentDict(PARSED_MAX)
         self.peers: Sequence[HostFactsListener] = ()
-        """Listeners that receive the facts that this gate fetches: for example, gates with other user agents."""
+        """Listeners for the facts that this gate fetches, such as gates with other user agents."""
         self.on_parsed: Callable[[Robots, Request], None] | None = None
         """Called with the rules of every new robots.txt, and its request."""
 
@@ -100,7 +98,7 @@ class RobotsGate:
         return self._parse(host, facts)
 
     async def fetch_if_unknown(self, host: str, with_claim: WithClaim, *, guarded: bool = False) -> None:
-        """Fetch the robots.txt of a host if it is not known yet. The fetch waits for the crawl delay of the host."""
+        """Fetch the robots.txt of a host, after its crawl delay, if it is not known yet."""
         if host in self._parsed or await self.frontier.host_facts(host) is not None:
             return
 
@@ -110,8 +108,7 @@ class RobotsGate:
         await with_claim(host, transfer)
 
     def _one_shot_lease(self, host: str, address: str = "", *, guarded: bool) -> Lease:
-        """Return a lease with which the robots.txt of a host is fetched at once and without retries."""
-        # The record has used up all retries, so a failure is final.
+        """Return a lease to fetch the robots.txt of a host at once and without retries."""
         url, tries = f"{host}/robots.txt", self.retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
@@ -191,13 +188,12 @@ class RobotsGate:
 
     async def store(self, host: str, facts: HostFacts, now: float) -> None:
         """Store new facts about a host, and pass them to the peers."""
-        # All gates share the host, so use the longest Crawl-delay that applies to any of their user agents.
+        # All gates share the host: the longest Crawl-delay for any of their user agents applies.
         delay_s = max(gate.apply(host, facts) for gate in (self, *self.peers))
         known = HostFacts(facts.robots, facts.robots_status, facts.robots_at, delay_s)
         await self.frontier.set_host_facts(host, known, now)
 
     def apply(self, host: str, facts: HostFacts) -> float:
-        """Use new facts about a host. Return the Crawl-delay of its robots.txt, in seconds."""
         rules = self._parse(host, facts)
         if facts.robots != NOT_FETCHED and self.on_parsed is not None:
             self.on_parsed(rules, Request(f"{host}/robots.txt"))
@@ -213,8 +209,8 @@ class RobotsGate:
 
     def _parse(self, host: str, facts: HostFacts) -> Robots:
         rules = robots_from_response(facts.robots, facts.robots_status, self.user_agent)
-        # Do not cache these: an unguarded request may fetch a file that was NOT_FETCHED, and when dead URLs are
-        # requeued, another worker may have fetched a file that was unreachable.
+        # Do not cache these. An unguarded request may fetch a file that was NOT_FETCHED. When dead URLs are requeued,
+        # another worker may have fetched a file that was unreachable.
         if facts.robots == NOT_FETCHED or rules.unreachable:
             self._parsed.pop(host, None)
             return rules

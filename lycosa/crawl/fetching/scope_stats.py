@@ -6,7 +6,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.scope import Scope
 
 DOMAINS_MAX = 10_000
-"""Maximum number of different hosts that `offsite/domains` counts."""
+"""Maximum number of hosts that `offsite/domains` counts."""
 
 
 class CountingScope(Scope):

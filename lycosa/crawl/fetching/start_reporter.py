@@ -1,8 +1,7 @@
 """Reports request starts to a frontier in another process, which counts crawl delays from the reported times.
 
-Each start is reported twice. The first report is sent before the transfer, so that other workers need not wait for the
-end of the transfer. The second report is sent after the transfer. It corrects the first report by the time that libcurl
-measured, because a busy event loop sends requests late.
+Each start is reported before the transfer, so that other workers need not wait for its end. The report after the
+transfer corrects the time by libcurl's measurement, because a busy event loop sends requests late.
 """
 
 from __future__ import annotations
@@ -22,17 +21,14 @@ class OwnerStarts(Protocol):
     """Reports request starts to the frontier of the owner process."""
 
     def is_paced(self, host: str) -> bool:
-        """Return whether the owner needs the starts of requests to this host, because the host has a delay."""
+        """Whether the owner needs the starts of requests to this host, because the host has a delay."""
 
     def report_start(self, host: str, ago_s: float = 0.0, *, is_correction: bool = False) -> None:
         """Report a request to the host that started `ago_s` ago, or correct the previous report."""
 
 
 class StartReportingFetcher(FetcherWrapper):
-    """Reports starts to a frontier shared with other workers.
-
-    Raises `WorkerLost` instead of a transfer if the other workers have removed this one.
-    """
+    """Reports starts to a frontier shared with other workers."""
 
     def __init__(self, fetcher: Fetcher, frontier: SharedFrontier, clock: Clock) -> None:
         super().__init__(fetcher)
@@ -40,7 +36,7 @@ class StartReportingFetcher(FetcherWrapper):
         self._clock = clock
 
     async def fetch(self, request: Request, **options: Any) -> HttpResponse:
-        """Do one transfer. Also raises `WorkerLost`."""
+        """Do one transfer. Raises `WorkerLost` instead if the other workers have removed this one."""
         await self._frontier.check_membership()
         host = host_key(request.url)
         self._frontier.report_start(host, self._clock.now())
@@ -67,6 +63,6 @@ class OwnerReportingFetcher(FetcherWrapper):
 
 
 def _sent_ago_s(response: HttpResponse) -> float:
-    """Return the seconds since the request was sent, which happens when the connection (with TLS) is established."""
+    """Return the seconds since the connection (with TLS) was established, which is when the request was sent."""
     timings = response.timings
     return timings.total_s - max(timings.connect_s, timings.tls_s)

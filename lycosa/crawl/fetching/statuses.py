@@ -14,17 +14,14 @@ from lycosa.http.core.request import Request
 
 @dataclass(frozen=True, slots=True)
 class HandledStatuses:
-    """`listed`: the spider's list, or None. `allowed`: the statuses that the settings allow.
-
-    `all`: whether the settings allow all statuses.
-    """
+    """`listed`: the spider's list, or None. `allowed` and `all`: the statuses that the settings allow."""
 
     listed: Collection[int] | None = None
     allowed: Collection[int] = ()
     all: bool = False
 
     def is_handled(self, request: Request, status: int) -> bool:
-        """Return whether the callback of this request receives responses with this status."""
+        """Whether the callback of this request receives responses with this status."""
         if request.get_meta("handle_httpstatus_all"):
             return True
         own = request.get_meta("handle_httpstatus_list")
@@ -33,7 +30,7 @@ class HandledStatuses:
         return self.all or status in (self.allowed if self.listed is None else self.listed)
 
     def is_kept(self, request: Request, status: int) -> bool:
-        """Return whether a redirect with this status goes to the callback instead of being followed."""
+        """Whether a redirect with this status goes to the callback instead of being followed."""
         if request.get_meta("handle_httpstatus_all"):
             return True
         return status in (self.listed or ()) or status in (request.get_meta("handle_httpstatus_list") or ())

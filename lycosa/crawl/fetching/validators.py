@@ -1,7 +1,6 @@
 """Conditional requests (RFC 9110 §13): reads the validators of a response, and adds them to the next request.
 
-The values come from the network and are sent back, so a value that is too long or is not a plain entity tag or date is
-dropped.
+The values come from the network and are sent back, so only plain entity tags and dates of limited length are used.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from lycosa.http.core.request import Request
 
 
 def make_conditional(request: Request, record: UrlRecord, defaults: Mapping[str, str]) -> Request:
-    """Return the request with conditions made from the record's validators, or the request itself if none apply.
+    """Return the request with conditions from the record's validators, or the request itself if none apply.
 
     `defaults` are the headers sent with every request.
     """
@@ -31,7 +30,7 @@ def make_conditional(request: Request, record: UrlRecord, defaults: Mapping[str,
 
 
 def validators_of(headers: Headers, fetched_at: float) -> Validators | None:
-    """Return the validators of a response, or None if it has none."""
+    """Return the validators of a response, or None."""
     etag, modified = headers.get("etag"), headers.get("last-modified")
     etag = etag if ETAG.fullmatch(etag) else ""
     modified = modified if HTTP_DATE.fullmatch(modified) else ""

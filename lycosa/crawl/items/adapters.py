@@ -1,7 +1,6 @@
-"""Registers two more kinds of items with itemadapter: msgspec structs and `lycosa.Item`.
+"""Registers msgspec structs and `lycosa.Item` with itemadapter, for every `ItemAdapter`.
 
-Importing this module makes them work with every `ItemAdapter`, also in ItemLoader and in pipelines written for Scrapy.
-The import is slow if Scrapy is installed, because itemadapter imports Scrapy: so it is done only when needed.
+Import this module only when needed: itemadapter imports Scrapy if it is installed, which is slow.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["ItemAdapter"]
 
 
 class LycosaItemAdapter(AdapterInterface):
-    """The adapter for `lycosa.Item`, which is a mapping already."""
+    """Adapts `lycosa.Item`, which is a mapping already."""
 
     @classmethod
     def is_item_class(cls, item_class: type) -> bool:
@@ -57,7 +56,7 @@ class LycosaItemAdapter(AdapterInterface):
 
 
 class StructAdapter(AdapterInterface):
-    """The adapter for msgspec structs. A field that is `UNSET` is absent, as in JSON.
+    """Adapts msgspec structs. A field that is `UNSET` is absent, as in JSON.
 
     The metadata of a field is the `extra` of its annotation: `title: Annotated[str, Meta(extra={...})]`.
     """

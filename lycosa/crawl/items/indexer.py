@@ -4,9 +4,8 @@
               0              position                          limit                    size
 
 The thread reads whole lines from the position committed in the index up to the limit, which is the committed position
-of the crawl's output. It commits documents and position in one step, so index and items agree after any crash: lines
-whose documents were not committed are indexed again. After `advance`, a page becomes searchable within
-`COMMIT_S` plus the time that one batch takes.
+of the crawl's output. It commits documents and position in one step, so index and items agree after any crash. After
+`advance`, a page becomes searchable within `COMMIT_S` plus the time that one batch takes.
 
 While a search server does not answer, the thread waits. Any other error ends the thread, not the crawl: `error` is set
 at once, and `close` raises it.
@@ -37,7 +36,7 @@ RETRY_S = 5.0
 BATCH_DOCS = 200
 BATCH_BYTES = 8 * 1024**2
 LINE_MAX = 64 * 1024**2
-"""Maximum size of one item, in bytes; a longer line counts as broken."""
+"""Maximum bytes of one item; a longer line counts as broken."""
 
 
 class Batch(NamedTuple):
@@ -56,8 +55,7 @@ def source_name(path: str | Path) -> str:
 def read_batch(path: Path, position: int, limit_bytes: int, fields: Fields | None = None) -> Batch:
     """Read at most one batch of items between `position` and `limit_bytes`.
 
-    A last line without a newline is read if it is a complete item. Raises `IndexFailure` if `position` is
-    invalid because the file was replaced.
+    A last line without a newline is read if it is a complete item. Raises `IndexFailure` if the file was replaced.
     """
     documents: list[Document] = []
     broken = 0
@@ -84,11 +82,10 @@ class Indexer:
     def __init__(self, index: DocumentIndex, path: Path, source: str) -> None:
         self.source = source
         self.position = 0
-        """Number of bytes of the file that are indexed and committed."""
+        """Bytes of the file that are indexed and committed."""
         self.documents = 0
-        """Number of items indexed by this indexer."""
         self.broken = 0
-        """Number of lines that are not JSON objects."""
+        """Lines that are not JSON objects."""
         self.error: LycosaError | None = None
         """The error that ended the thread."""
         self._index = index
@@ -109,11 +106,10 @@ class Indexer:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the thread is alive and has not reached the limit."""
         return self._thread.is_alive() and self._read < self._limit
 
     def advance(self, limit_bytes: int) -> None:
-        """Raise the limit up to which the file may be read. Never blocks for long."""
+        """Raise the limit up to which the file may be read."""
         with self._changed:
             self._limit = max(self._limit, limit_bytes)
             self._changed.notify()
@@ -157,7 +153,7 @@ class Indexer:
             self._commit()
 
     def _pause(self, failure: IndexUnavailable) -> None:
-        """Wait before the next attempt to reach a search server. Raises the failure if the indexer closes."""
+        """Wait before the next attempt. Raise the failure if the indexer closes."""
         log.warning("%s; trying again every %.0f s", failure, RETRY_S)
         with self._changed:
             if self._closing or self._changed.wait_for(lambda: self._closing, RETRY_S):
@@ -214,7 +210,7 @@ def _skip_line(file: BinaryIO, limit_bytes: int) -> int:
 
 
 def _open_at(path: Path, position: int) -> BinaryIO:
-    """Open the file at `position`. Raises `IndexFailure` if no line ends there: the file was replaced."""
+    """Raises `IndexFailure` if no line ends at `position`: the file was replaced."""
     try:
         file = path.open("rb")
         size = file.seek(0, os.SEEK_END)

@@ -1,8 +1,8 @@
-"""Passes items page by page to a loop: `async for item in crawl.stream()`. A page is done when its items are received.
+"""Passes items page by page to a loop: `async for item in crawl.stream()`.
 
-An item counts as received when the next one is requested, so the crawl is no faster than the loop. If the loop ends in
-the middle of a page, the next run of a durable crawl yields the items of that page again. So each item is delivered at
-least once, and none is lost.
+An item is received when the next one is requested, so the crawl is no faster than the loop. A page is done when all its
+items are received. If the loop ends in the middle of a page, the next run of a durable crawl yields the items of that
+page again: delivery is at least once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Explains in one line what is wrong with an item: `price: expected float, got "n/a" (Book on https://...)`.
 
-`explain` handles validation errors of pydantic, msgspec and attrs, and items that cannot be written. `build_item`
-creates an item from the values of its fields, and raises `BadItem` with such a line.
+It handles validation errors of pydantic, msgspec and attrs, and items that cannot be written.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ import msgspec
 from lycosa.core.errors import BadItem
 
 SHOWN_MAX = 40
-"""Maximum number of characters shown of a value."""
 
 PROBLEMS_MAX = 3
-"""Maximum number of problems listed for one item; the rest are only counted."""
+"""Further problems of an item are only counted."""
 
 QUOTED_TYPE = re.compile(r"`([^`]*)`")
 ITEM_CLASS_AT_END = re.compile(r"(.*) \(([^\W\d][\w.<>]*)\)", re.DOTALL)
@@ -41,7 +39,7 @@ def explain(error: BaseException, url: str = "") -> str | None:
 
 
 def build_item(item_class: Any, values: Mapping[str, Any]) -> Any:
-    """Return an item of the class with these values, validated by the class. Raises `BadItem`."""
+    """Return a validated item of the class with these values. Raises `BadItem` with a line as above."""
     name = getattr(item_class, "__name__", "item")
     try:
         if isinstance(item_class, type) and issubclass(item_class, msgspec.Struct):
@@ -119,7 +117,6 @@ def _attrs_problem(error: Exception) -> str | None:
 
 
 def _argument_problem(text: str) -> str:
-    """Explain a TypeError about missing or unexpected arguments of a class."""
     text = re.sub(r"^\S*__init__\(\) ", "", text)
     name = re.search(r"'([^']*)'", text)
     if name and "unexpected" in text:

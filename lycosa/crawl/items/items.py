@@ -1,8 +1,7 @@
-"""The kinds of items, and one interface for all of them.
+"""The kinds of items: dicts, `lycosa.Item`, msgspec structs, dataclasses, attrs classes, pydantic models, Scrapy's
+items.
 
-Items are dicts, `lycosa.Item`, msgspec structs, dataclasses, attrs classes, pydantic models and Scrapy's items.
-`is_item` imports no library: if a library is not loaded, the object cannot be one of its items. `adapt` returns a
-mutable mapping for any item; `lycosa.ItemAdapter`, the class of itemadapter, has more methods.
+`is_item` imports no library: if a library is not loaded, the object cannot be one of its items.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import msgspec
 from lycosa.core.public import public
 
 CLASS_MARKERS = ("__dataclass_fields__", "__attrs_attrs__")
-"""Class attributes of dataclasses and attrs classes."""
 
 MODELS = (("pydantic", "BaseModel"), ("pydantic.v1", "BaseModel"))
 SCRAPY = ("scrapy.item", "Item")
@@ -86,16 +84,14 @@ class Item(MutableMapping[str, Any]):
         return type(self)(self)
 
     def copy(self) -> Self:
-        """Return a copy with the same values."""
         return copy.copy(self)
 
     def deepcopy(self) -> Self:
-        """Return a copy with copied values."""
         return copy.deepcopy(self)
 
 
 def is_item(value: object) -> bool:
-    """Return whether the value is an item."""
+    """Whether the value is an item."""
     if isinstance(value, (dict, msgspec.Struct, Item)):
         return True
     kind = type(value)
@@ -110,10 +106,7 @@ def is_item(value: object) -> bool:
 
 
 def validates(item_class: Any) -> bool:
-    """Return whether an item of this class needs all values when it is created.
-
-    Items of other classes are created empty.
-    """
+    """Whether an item of this class needs all values when it is created. Other items are created empty."""
     if not isinstance(item_class, type):
         return False
     models = [base for module, name in MODELS if (base := _loaded(module, name))]
@@ -123,7 +116,6 @@ def validates(item_class: Any) -> bool:
 
 
 def _loaded(module: str, name: str) -> Any:
-    """Return a class if its module is loaded, else ()."""
     return getattr(sys.modules.get(module), name, ())
 
 

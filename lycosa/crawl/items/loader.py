@@ -9,9 +9,9 @@
     loader.add_css("title", "h1::text")
     return loader.load_item()
 
-This is a subclass of itemloaders' class with two differences. An item class that validates (msgspec, pydantic, attrs,
-dataclass) gets all values at once in `load_item`, so its fields need no defaults. A validation error becomes a
-`BadItem` that names the field.
+There are two differences to itemloaders. An item class that validates (msgspec, pydantic, attrs, dataclass) gets all
+values at once in `load_item`, so its fields need no defaults. A validation error becomes a `BadItem` that names the
+field.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lycosa.crawl.items.items import validates
 class ItemLoader(itemloaders.ItemLoader):
     """Loads one item from a response, a selector, or values. `item` is an existing item to fill.
 
-    `item_class` is the class that `load_item` instantiates; None if the item already exists (given, or created empty).
+    `item_class` is the class that `load_item` instantiates; None if the item already exists.
     """
 
     default_item_class: Any = dict

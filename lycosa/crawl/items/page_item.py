@@ -1,4 +1,4 @@
-"""The item that a crawl of URLs, without a user's spider, writes for each page."""
+"""The item of each page of a crawl without a user's spider."""
 
 from __future__ import annotations
 

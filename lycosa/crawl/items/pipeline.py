@@ -1,7 +1,7 @@
 """Item pipelines: each takes an item and returns it, changed or not, or raises `DropItem`.
 
-A pipeline is an object with `process_item(item)`, which may take the spider as its second argument. Optional methods
-are `open_spider` and `close_spider`, with or without the spider. Each may be `async`. A class is instantiated by its
+A pipeline is an object with `process_item(item)`, and optionally `open_spider()` and `close_spider()`. Each of these
+methods may take the spider as its last argument, and may be `async`. A class is instantiated by its
 `from_crawler(crawler)` or `from_settings(settings)`, else without arguments; if that raises `NotConfigured`, the
 pipeline is not used.
 
@@ -38,7 +38,7 @@ CONCURRENT_ITEMS = 100
 DROP_LOG_LEVEL = logging.INFO
 
 Hook = Callable[..., Any]
-"""A function `on_dropped(item, response, exception)` or `on_error(item, response, exception)`."""
+"""`on_dropped(item, response, exception)` or `on_error(item, response, exception)`."""
 
 
 class Step(NamedTuple):
@@ -75,7 +75,7 @@ class PageOutcomes:
         self.failed = False
 
     def fail(self, number: int, error: BaseException) -> None:
-        """Set an exception as the outcome. An exception that would end the program or a task ends only the page."""
+        """Set an exception as the outcome. One that would end the program or a task ends only the page."""
         if not isinstance(error, Exception):
             error = BadSpider(f"a pipeline ended with {type(error).__name__}: {error}")
         self.outcomes[number] = error
@@ -85,7 +85,7 @@ class PageOutcomes:
 class Pipelines:
     """The pipelines of a spider. `parts` is a list in order, or maps each part to its order number (None: not used).
 
-    The hooks are called after all items of a page were processed; then `deliver` waits until the kept items are
+    The hooks are called after all items of a page were processed. Then `deliver` waits until the kept items are
     received. Raises `BadSpider` for an object that cannot process items.
     """
 
@@ -113,7 +113,6 @@ class Pipelines:
             import lycosa.crawl.items.adapters  # noqa: F401  adds our items to the user's `itemadapter.ItemAdapter`
 
     def __bool__(self) -> bool:
-        """Return whether items must be processed or delivered at all."""
         return bool(self._steps) or self._deliver is not None
 
     async def open(self) -> None:
@@ -183,7 +182,7 @@ class Pipelines:
         return page.outcomes
 
     def _start(self, page: PageOutcomes, item: Any) -> Coroutine[Any, Any, None] | None:
-        """Process an item up to the first await. Return a coroutine that does the rest; None if the item is done."""
+        """Process an item up to the first await. Return a coroutine for the rest; None if the item is done."""
         page.outcomes.append(item)
         number = len(page.outcomes) - 1
         try:
@@ -207,7 +206,7 @@ class Pipelines:
                 if result is not item:
                     item = _check_item(result, step)
             page.outcomes[number] = item
-        except (Exception, SystemExit) as error:  # noqa: BLE001  as above
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             page.fail(number, error)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
@@ -234,7 +233,7 @@ def _step(part: Any, spider: Any) -> Step:
 
 
 def commits(part: Any) -> bool:
-    """Return whether a pipeline (a class or an object) commits its own database with the crawl."""
+    """Whether a pipeline (a class or an object) commits its own database with the crawl."""
     return getattr(part, "before_commit", None) is not None
 
 
@@ -260,7 +259,7 @@ def _check_arguments(part: Any, name: str, parameters: list[str]) -> None:
 
 
 def _without_spider(part: Any, name: str, parameters: list[str], spider: Any) -> Callable[..., Any]:
-    """Return a method as a function that takes only `parameters`. Raises `BadSpider` if it takes anything else."""
+    """Return a method as a function that takes only `parameters`. Raises `BadSpider` for other arguments."""
     method: Callable[..., Any] = getattr(part, name)
     try:
         signature = inspect.signature(method)

@@ -5,8 +5,7 @@
     resume_from(position)            delete the rows of later positions; called once before the first page
 
 All these pipelines together are one sink of the crawl. The database commits first, then the frontier. After a crash
-between these two commits, the database is one commit ahead. The pages of that commit are fetched again, so
-`resume_from` deletes its rows.
+between these two commits, the pages of the database's last commit are fetched again, so `resume_from` deletes its rows.
 
 The stored position of the sink is one number: the writer in the upper bits, the number of the commit in the lower ones.
 """
@@ -31,8 +30,7 @@ WRITER_BITS = 26
 class CommitPosition(NamedTuple):
     """A commit of a crawl: its number (from 1) and its writer.
 
-    `writer` identifies the state of one crawl, or of one worker of a shared crawl. It stays the same when the crawl
-    resumes.
+    `writer` identifies the state of one crawl, or of one worker of a shared crawl. It stays the same after a resume.
     """
 
     writer: str
@@ -40,7 +38,7 @@ class CommitPosition(NamedTuple):
 
 
 class PipelineCommits:
-    """See `storage.ports.Sink`. Add the pipelines of all spiders, then call `resume` once before the first page."""
+    """Implements `Sink`. Add the pipelines of all spiders, then call `resume` once before the first page."""
 
     name = "pipelines"
 
@@ -77,11 +75,10 @@ class PipelineCommits:
         return self._position
 
     def prepare(self, item: Any) -> Any:
-        """Not used: `prepare_item` is called instead, because the pipelines of an item depend on its spider."""
+        """Not used: the pipelines of an item depend on its spider, so `prepare_item` is called instead."""
         raise NotImplementedError
 
     def prepare_item(self, spider: str, item: Any) -> Any:
-        """Return an item of a spider in the form for `write`."""
         return spider, copy.copy(item) if spider in self._taking_items else None
 
     def write(self, prepared: Any, key: ItemKey) -> None:
@@ -115,5 +112,5 @@ async def _call(name: str, method: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def commit_pipelines(parts: Sequence[Any]) -> bool:
-    """Return whether any of these pipelines (classes or objects) commits its own database with the crawl."""
+    """Whether any of these pipelines (classes or objects) commits its own database with the crawl."""
     return any(commits(part) for part in parts)

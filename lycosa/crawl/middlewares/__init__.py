@@ -1,1 +1,1 @@
-"""The built-in middlewares, one file each. `app/crawl/middlewares.py` creates them as the settings say."""
+"""The built-in middlewares. `app/crawl/middlewares.py` creates them as the settings say."""

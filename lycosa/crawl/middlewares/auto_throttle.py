@@ -1,7 +1,7 @@
 """Auto-throttle: adapts the crawl delay of each host to its latency and errors (`frontier.core.auto_throttle`).
 
-The delay is never shorter than the host's Crawl-delay. Responses that did not come from the host (from the cache or a
-middleware) are ignored, and so are requests with `autothrottle_dont_adjust_delay` in their meta.
+The delay is never shorter than the host's Crawl-delay. Ignored are responses from the cache or a middleware, and
+requests with `autothrottle_dont_adjust_delay` in their meta.
 """
 
 from __future__ import annotations

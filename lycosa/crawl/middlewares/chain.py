@@ -124,7 +124,7 @@ class SpiderChain:
 
     Each entry of `outputs` and `exceptions` begins with the place of its middleware; 0 is nearest to the spider. The
     results of a middleware go to the middlewares at higher places. For each middleware, `outputs` has its
-    `process_results` (marked True); if the middleware has none, its `process_spider_output`.
+    `process_results` (marked True), or else its `process_spider_output`.
     """
 
     def __init__(self, placed: Sequence[PlacedMiddleware], spider: object) -> None:

@@ -6,12 +6,11 @@
 | `proxy_session`         | without a `cookiejar`, each session of a proxy pool has its own jar       |
 | `dont_merge_cookies`    | send no cookies of the jar, and store none in it                          |
 
-`Request.cookies` are stored in the jar and sent with every later request that they match. The `Cookie` header is made
-only from the jar. A `Cookie` header set by the user is sent only with `dont_merge_cookies` (as in Scrapy).
+`Request.cookies` are stored in the jar and sent with every later request that they match. A `Cookie` header set by the
+user is sent only with `dont_merge_cookies` (as in Scrapy).
 
-Changed jars are saved before each commit, including session cookies, so a crawl that resumes continues its sessions.
-The least recently used jars are evicted from memory, and loaded from the store when needed. Jars may be `shared` with
-the other workers of a crawl.
+Changed jars are saved before each commit, with their session cookies, so a crawl that resumes continues its sessions.
+The least recently used jars are evicted from memory. Jars may be `shared` with the other workers of a crawl.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ TABLE = "cookies"
 """The table of the key store. A key is JSON: the owner of the jar and its `cookiejar`."""
 
 WARNINGS_MAX = 20
-"""Maximum number of warnings per spider about invalid cookies of requests."""
+"""Maximum warnings per spider about invalid cookies of requests."""
 
 
 class Cookies:
@@ -73,7 +72,6 @@ class Cookies:
             shared.subscribe(self._on_shared)
 
     def process_request(self, request: Request) -> None:
-        """Store the request's cookies in its jar, and set its `Cookie` header from the jar."""
         if request.get_meta("dont_merge_cookies"):
             return
         jar = self._jar(request)
@@ -89,7 +87,6 @@ class Cookies:
             del request.headers["Cookie"]
 
     def process_response(self, request: Request, response: Response) -> Response:
-        """Store the cookies of the response in the jar of its request."""
         headers = response.raw.headers
         if not headers.may_have(b"set-cookie") or request.get_meta("dont_merge_cookies"):
             return response

@@ -1,4 +1,4 @@
-"""Counts requests that reach the HTTP cache or the fetcher, counts their responses, and sends signals about both."""
+"""Counts the requests that reach the HTTP cache or the fetcher, and their responses, and sends their signals."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ class DownloaderStats:
             self._signals.post(request_left_downloader, request=request, spider=self._spider)
 
 
-# Created once, because formatting the name for each response would cost more than counting.
+# Created once: formatting the name for each response would cost more than counting.
 _STATUS = [f"downloader/response_status_count/{status}" for status in range(600)]

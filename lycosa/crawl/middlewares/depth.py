@@ -8,7 +8,7 @@ from lycosa.crawl.spiders.results import Results
 
 
 class Depth:
-    """Lowers the priority of each request by `priority` (the setting DEPTH_PRIORITY) times the depth of the request."""
+    """Lowers the priority of each request by `priority` (the setting DEPTH_PRIORITY) times its depth."""
 
     def __init__(self, priority: int, stats: StatsCollector) -> None:
         self._priority = priority

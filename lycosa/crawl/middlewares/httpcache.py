@@ -1,12 +1,10 @@
 """The HTTP cache: serves stored responses and stores new ones, by the decisions of `http.core.cache_rules`.
 
-It is the middleware nearest to the fetcher (order 900). A response from the cache has the flag "cached". If the host
-was contacted, the response has a second flag: "revalidated" (a 304 confirmed it) or "stale" (the host failed, so the
-stored response is used instead).
+It is the middleware nearest to the fetcher (order 900). A response from the cache has the flag "cached", and a second
+flag if the host was contacted: "revalidated" (a 304 confirmed the response) or "stale" (the host failed).
 
-A page that was fetched before is requested conditionally by the engine (`crawl.fetching.validators`). Such a request
-bypasses the cache, because its 304 must reach the engine. If the store fails, this is logged once, and the crawl
-continues without a cache.
+The conditional requests of the engine (`crawl.fetching.validators`) bypass the cache, because a 304 must reach the
+engine. If the store fails, this is logged once, and the crawl continues without a cache.
 """
 
 from __future__ import annotations
@@ -50,9 +48,9 @@ class _Pending(NamedTuple):
 class HttpCache:
     """The cache of one spider.
 
-    `defaults` are the header fields sent with every request, by lower-case name, because Vary may refer to them.
-    `accept` is the body filter of the fetcher. `count` is called with the name of a stat, without "httpcache/". `owner`
-    is the name of the spider, if other spiders use the same store.
+    `defaults` are the header fields sent with every request, by lower-case name: Vary may refer to them. `accept` is
+    the body filter of the fetcher. `count` is called with the name of a stat, without "httpcache/". `owner` is the name
+    of the spider, if other spiders use the same store.
     """
 
     store: HttpCacheStore
@@ -65,7 +63,7 @@ class HttpCache:
 
     _disabled: bool = field(init=False, default=False)
     _pending: dict[int, _Pending] = field(init=False, default_factory=dict)
-    """Revalidations in progress, by the id of the request. An entry is removed when its request object is freed."""
+    """By the id of the request. An entry is removed when its request object is freed."""
 
     async def process_request(self, request: Request) -> Response | Ignored | None:
         """Return the stored response if it may be served, else make the request conditional if possible."""
@@ -161,7 +159,7 @@ class HttpCache:
         latest: model.HttpResponse | None = None,
         *flags: str,
     ) -> Response:
-        """Return the stored response, with the cookies of `latest`: the host's new response, if there is one."""
+        """Return the stored response, with the cookies of the host's new response `latest`, if there is one."""
         headers = cache_rules.headers_to_serve(stored, now)
         if latest is not None and "set-cookie" in latest.headers:
             cookies = (("set-cookie", value) for value in latest.headers.getlist("set-cookie"))
@@ -178,10 +176,7 @@ class HttpCache:
         return response
 
     def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
-        """Return the key of a response.
-
-        The key includes the jar. Except with `ReplayRules`, it also includes the owner of the cookies.
-        """
+        """Return the key of a response, with its jar and, except with `ReplayRules`, the owner of the cookies."""
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self.owner and request.has_header("Cookie") and not isinstance(self.rules, ReplayRules):

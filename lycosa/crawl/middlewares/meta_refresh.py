@@ -1,8 +1,8 @@
 """Follows meta refreshes like redirects (order 580): the page is done, and the target is queued at the same depth.
 
 A page that reloads itself, leads back to an earlier URL, or comes after `max_redirects` redirects in a row (as in a
-slide show) goes to the callback. Exception: a page that sets a cookie and reloads within COOKIE_CHECK_MAX_S seconds
-is checking for the cookie; its refresh is followed once. With `dont_redirect` in meta no refresh is followed.
+slide show) goes to the callback. Exception: a page that sets a cookie and reloads within COOKIE_CHECK_MAX_S seconds is
+checking for the cookie; its refresh is followed once. With `dont_redirect` in meta no refresh is followed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from lycosa.http.core.request import Request
 REASON = "meta refresh"
 DELAY_MAX_S = 100
 COOKIE_CHECK_MAX_S = 5
-"""A page that sets a cookie and reloads itself within this many seconds is checking for the cookie."""
 
 HTML = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml", ""})
 

@@ -1,7 +1,7 @@
-"""Drops queued requests that are out of scope, for example because the settings have changed since they were queued.
+"""Drops queued requests that are out of scope, because the settings have changed since they were queued.
 
-Links are also checked when they are found. Start requests are always in scope. `allow_offsite` in meta allows any host,
-but the depth limit and the URL patterns still apply.
+Start requests are always in scope. `allow_offsite` in meta allows any host, but the depth limit and the URL patterns
+still apply.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Offsite:
 
     def process_request(self, request: Request) -> Ignored | None:
         record = request.record
-        if record is None or record.depth == 0:  # start requests are always in scope
+        if record is None or record.depth == 0:
             return None
         reason = self._scope.reason(
             record.url, record.host, record.depth, anywhere=bool(request.get_meta(ALLOW_OFFSITE))

@@ -1,7 +1,6 @@
 """Retries a page that its site refused through every proxy that was tried, as if its transfer had failed.
 
-The fetcher leases the proxies (`fetching/proxying/pooled_fetcher.py`), so a response from the cache needs none. After
-the last retry the response (a 403 or a captcha) goes to the errback, or to a callback that handles its status.
+After the last retry the response (a 403 or a captcha) goes to the errback, or to a callback that handles its status.
 """
 
 from __future__ import annotations

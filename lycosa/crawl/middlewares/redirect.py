@@ -15,7 +15,7 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 COOKIES_CHANGED = "cookies changed"
-"""The flag of a response that changed a cookie jar, so that the same URL may now get a different response."""
+"""The flag of a response that changed a cookie jar: the same URL may now get a different response."""
 
 
 class Redirect:

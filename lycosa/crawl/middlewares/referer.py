@@ -16,7 +16,7 @@ from lycosa.http.core.referrer import POLICIES, Referrer, policy_of
 log = logging.getLogger(__name__)
 
 WARNINGS_MAX = 20
-"""Maximum number of unknown policies per spider that are logged."""
+"""Maximum unknown policies per spider that are logged."""
 
 
 class Referer:

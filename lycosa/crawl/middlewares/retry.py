@@ -1,8 +1,8 @@
 """Retries requests with a status of the retry list or a failed transfer. The last failure goes to the errback.
 
 `dont_retry` and `max_retry_times` in meta override the settings. If the callback handles the status
-(`handle_httpstatus_list`), the request is retried too, but the last response goes to the callback. The host is blocked
-for the time of its Retry-After even after the last try.
+(`handle_httpstatus_list`), the last response goes to the callback instead. The host is blocked for the time of its
+Retry-After even after the last try.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ class Retry:
         return self._with_block(request, verdict, response if handled else verdict)
 
     def process_exception(self, request: Request, exception: Exception) -> Returned | None:
-        """Return the verdict, or None for an exception that is not a failed transfer."""
         if not isinstance(exception, FetchError):
             return None
         verdict = self._retrying.after_error(request, exception)

@@ -1,4 +1,4 @@
-"""Helpers of the spider classes: for users' regular expressions, and for the results of callbacks."""
+"""Helpers of the spider classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lycosa.crawl.spiders.results import Results, collect_now
 
 
 def compile_regex(regex: Any, where: str) -> re.Pattern[str]:
-    """Compile a regular expression, or return it if it is compiled already. Raises `BadSpider`."""
+    """Compile a regular expression, unless it is compiled already. Raises `BadSpider`."""
     try:
         return re.compile(regex)
     except (re.error, TypeError) as error:
@@ -22,16 +22,16 @@ def compile_regex(regex: Any, where: str) -> re.Pattern[str]:
 def apply_process_results(
     process_results: Callable[[Response, list[Any]], Any], response: Response, results: Results
 ) -> Results:
-    """Return the results after the user's `process_results` changed them.
+    """Return what the user's `process_results` makes of the results.
 
-    If the callback or `process_results` raised `CloseSpider`, the results still end with it.
+    If it or the callback raised `CloseSpider`, the results still end with it.
     """
     found: Results = collect_now(lambda: process_results(response, results.elements()), "process_results")
     return found._replace(closing=found.closing or results.closing)
 
 
 def yield_results(results: Results) -> Iterator[Any]:
-    """Yield the results one by one. If they end with a `CloseSpider`, raise it at the end."""
+    """Yield the results one by one, then raise their `CloseSpider`, if any."""
     yield from results.elements()
     if results.closing:
         raise CloseSpider(results.closing)

@@ -11,8 +11,8 @@
         def parse_book(self, response):
             yield {"title": response.css("h1::text").get()}
 
-A link belongs to the first rule that extracts it. The request stores the number of the rule (`meta["rule"]`) and
-the text of the link (`meta["link_text"]`). A resumed crawl finds the rule by its number.
+A link belongs to the first rule that extracts it. The request stores the number of the rule (`meta["rule"]`), by which
+a resumed crawl finds the rule, and the text of the link (`meta["link_text"]`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lycosa.crawl.spiders.spider import Spider
 from lycosa.http.core.request import Request
 
 LINK_TEXT_MAX = 500
-"""Maximum number of characters of a link's text stored with its request."""
+"""Maximum characters of a link's text stored with its request."""
 
 PAGES = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"})
 """Content types of responses that are searched for links."""
@@ -47,8 +47,8 @@ class Rule:
 
     `callback(response, **cb_kwargs)` returns items and requests of a page that the rule led to. `follow`: whether the
     links of such a page are followed too; the default is True if there is no callback. `process_links(links)` returns
-    the links to keep. `process_request(request, response)` returns the request for a link that was found on the page
-    `response`, or None to skip the link. `errback(failure)` is the errback of the requests.
+    the links to keep. `process_request(request, response)` returns the request for a link on the page `response`, or
+    None to skip the link. `errback(failure)` is the errback of the requests.
     """
 
     link_extractor: Any = None
@@ -127,7 +127,6 @@ class CrawlSpider(Spider):
         )
 
     def _failed_by_rule(self, failure: Failure) -> Any:
-        """Call the errback of the rule."""
         errback = self._rule_of(failure.request).errback if failure.request is not None else None
         return None if errback is None else errback(failure)
 
@@ -167,7 +166,7 @@ class CrawlSpider(Spider):
 
 
 def _compile(spider: Spider, rule: Any, number: int) -> Rule:
-    """Return a copy of the rule in which names of methods are replaced by the spider's methods."""
+    """Replace names of methods by the spider's methods, in a copy of the rule."""
     where = f"rule {number} of {type(spider).__name__}"
     if not isinstance(rule, Rule):
         raise BadSpider(f"{where} is a {type(rule).__name__}: write Rule(LinkExtractor(...), ...)")

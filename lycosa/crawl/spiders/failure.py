@@ -6,8 +6,7 @@
         elif failure.check(HttpError):
             self.logger.info("%s: %d", failure.request.url, failure.response.status)
 
-`check` and `trap` take Lycosa's exception classes. They also take the exceptions that Scrapy raises: the class itself,
-or its name. `EXCEPTION_ALIASES` maps these names to Lycosa's classes.
+`check` and `trap` take Lycosa's exception classes, and the classes or names of the exceptions that Scrapy raises.
 """
 
 from __future__ import annotations
@@ -52,8 +51,10 @@ EXCEPTION_ALIASES: dict[str, tuple[type[Exception], ...]] = {
     "TunnelError": (ConnectFailed,),
     "HttpError": (HttpError,),
 }
-"""Names of exceptions of Scrapy, Twisted and Python, with Lycosa's classes for the same errors. A failed DNS lookup and
-a refused connection are both `ConnectFailed`; the text of the exception distinguishes them."""
+"""Names of exceptions of Scrapy, Twisted and Python, with Lycosa's classes for the same errors.
+
+A failed DNS lookup and a refused connection are both `ConnectFailed`; the text of the exception distinguishes them.
+"""
 
 LOOKUP_FAILED_PREFIX = "host not found"
 LOOKUP_ERRORS = frozenset({"DNSLookupError", "CannotResolveHostError"})
@@ -76,7 +77,6 @@ class Failure:
 
     @property
     def type(self) -> type[BaseException]:
-        """The class of the exception."""
         return type(self.value)
 
     def check(self, *kinds: Any) -> Any:
@@ -91,15 +91,12 @@ class Failure:
         return kind
 
     def raiseException(self) -> NoReturn:  # noqa: N802  as in Scrapy
-        """Raise the exception, with its traceback."""
         raise self.value
 
     def getErrorMessage(self) -> str:  # noqa: N802
-        """Return the text of the exception."""
         return str(self.value)
 
     def getTraceback(self) -> str:  # noqa: N802
-        """Return the traceback, as Python prints it."""
         return "".join(traceback.format_exception(self.value))
 
     def __repr__(self) -> str:

@@ -37,8 +37,6 @@ ITERATORS = ("iternodes", "xml", "html")
 
 
 class _FeedSpider(Spider):
-    """Calls a user's method with each part of a response."""
-
     def adapt_response(self, response: Response) -> Response:
         """Return the response to parse. Override this to repair a feed first."""
         return response
@@ -93,11 +91,9 @@ class XMLFeedSpider(_FeedSpider):
         raise BadSpider(user_errors.check_missing_method(self, "parse_node"))
 
     def parse_nodes(self, response: Response, nodes: Iterable[Selector]) -> Any:
-        """Yield the results of `parse_node` for each node."""
         return self._parse_parts(response, self.parse_node, nodes)
 
     def parse(self, response: Response, **cb_kwargs: Any) -> Any:
-        """Handle a feed."""
         response = self.adapt_response(response)
         nodes = self._iternodes(response) if self.iterator == "iternodes" else self._select_nodes(response)
         return self.parse_nodes(response, nodes)
@@ -134,8 +130,8 @@ class XMLFeedSpider(_FeedSpider):
 class CSVFeedSpider(_FeedSpider):
     """Calls `parse_row` with each row, as a dictionary.
 
-    `headers` are the names of the columns; by default the first row has the names. A row whose number of fields differs
-    from that of the columns is skipped with a warning.
+    `headers` are the names of the columns, by default from the first row. A row with another number of fields is
+    skipped with a warning.
     """
 
     delimiter: str | None = None
@@ -147,11 +143,9 @@ class CSVFeedSpider(_FeedSpider):
         raise BadSpider(user_errors.check_missing_method(self, "parse_row"))
 
     def parse_rows(self, response: Response) -> Any:
-        """Yield the results of `parse_row` for each row."""
         return self._parse_parts(response, self.parse_row, self._rows(response))
 
     def parse(self, response: Response, **cb_kwargs: Any) -> Any:
-        """Handle a table."""
         return self.parse_rows(self.adapt_response(response))
 
     def _rows(self, response: Response) -> Iterator[dict[str, str]]:

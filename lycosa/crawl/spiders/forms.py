@@ -35,10 +35,10 @@ from lycosa.http.core.request import Callback, Request
 
 Element = Any  # an element of lxml, which is imported only when the first selector is made
 SHOWN_MAX = 5
-"""Maximum number of forms, buttons or fields listed in an error message."""
+"""Maximum forms, buttons or fields listed in an error message."""
 
 LINE_MAX = 200
-"""Maximum number of characters for each form, button or field in an error message."""
+"""Maximum characters for each of them."""
 
 CONTROLS = {"input", "button", "select", "textarea"}
 WITHOUT_INNER_CONTROLS = {"select", "textarea", "datalist"}
@@ -110,7 +110,7 @@ class FormRequest(Request):
         return request
 
     def _set_fields(self, fields: list[Field], kind: str = "") -> None:
-        """Put the fields into the body or, with GET, into the URL. `kind`: the encoding of the body."""
+        """Put the fields into the body, encoded as `kind`, or with GET into the URL."""
         if self.method == "GET":
             self.url = urlunsplit(urlsplit(self.url)._replace(query=encode_query(fields, self.encoding)))
             return
@@ -131,8 +131,6 @@ class _Control(NamedTuple):
 
 
 class _FormPage:
-    """The forms of a page and their controls."""
-
     def __init__(self, response: Response) -> None:
         self.response = response
         root: Element = response.selector.root.getroottree().getroot()
@@ -183,7 +181,7 @@ class _FormPage:
         return " ".join(text.split())[:LINE_MAX]
 
     def _owner(self, element: Element, outer_form: Element | None) -> Element | None:
-        """Return the form of an element: the one that its `form` attribute names, else the one around it."""
+        """Return the form that the `form` attribute of an element names, else the one around the element."""
         form_id = element.get("form")
         return outer_form if form_id is None else self.by_id.get(form_id)
 
@@ -350,7 +348,7 @@ def _encoding(form: Element, response: Response) -> str:
 
 
 def _crlf(value: Any) -> Any:
-    """Return text with CRLF line ends, as forms send it; return any other value unchanged."""
+    """Forms send text with CRLF line ends."""
     return re.sub(r"\r\n?|\n", "\r\n", value) if isinstance(value, str) else value
 
 

@@ -25,7 +25,6 @@ class SiteSpider(Spider):
         self._nofollow = nofollow
 
     def parse(self, response: Response) -> Results:
-        """Return the item of the page, and the links to follow."""
         raw, record = response.raw, response.record
         assert record is not None, "a page of a crawl has a frontier record"
         encoding = detect_encoding(raw.body, raw.headers.get("content-type"))

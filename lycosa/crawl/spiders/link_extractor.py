@@ -2,9 +2,9 @@
 
     LinkExtractor(allow=r"/item/\\d+", restrict_css="main").extract_links(response)  # -> [Link(url, text, ...), ...]
 
-Elements are found by lexbor (`response.tree`), or by parsel for XPath and for CSS that lexbor does not support, with
-the same result. URLs are canonical (`core.url`); the fragment is stored separately. URLs that cannot be crawled are
-skipped. An extractor caches whether it allows a URL, because a site repeats its navigation on every page.
+Elements are found by lexbor (`response.tree`), or with the same result by parsel, for XPath and for CSS that lexbor
+does not support. URLs are canonical (`core.url`); those that cannot be crawled are skipped. An extractor caches whether
+it allows a URL, because a site repeats its navigation on every page.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.html.links import LINKS_MAX, join, resolver
 
 VERDICTS_MAX = 16_384
-"""Maximum number of URLs in the cache of an extractor."""
 
 LINK_TEXT_MAX = 10_000
-"""Maximum length of a link's text in characters; the rest is cut off."""
+"""Maximum characters of a link's text; the rest is cut off."""
 
 _EXTENSIONS = (
     "7z 7zip bz2 gz rar tar tar.gz tgz xz zip zst "
@@ -151,7 +150,7 @@ class LinkExtractor:
         return links
 
     def matches(self, url: str) -> bool:
-        """Return whether `allow`, `deny` and the domains allow a URL."""
+        """Whether `allow`, `deny` and the domains allow a URL."""
         if self._allow_domains or self._deny_domains:
             domains = _domains_of(url)
             if self._allow_domains and self._allow_domains.isdisjoint(domains):
@@ -218,8 +217,6 @@ def _selector(tags: _NameFilter, attrs: _NameFilter) -> str:
 
 
 class _LexborSearch:
-    """Searches the regions that CSS selects, with lexbor."""
-
     text = staticmethod(LexborNode.text)
 
     def __init__(self, regions: Sequence[str], tags: _NameFilter, attrs: _NameFilter) -> None:
@@ -228,7 +225,6 @@ class _LexborSearch:
         self._tags, self._attrs = tags, attrs
 
     def base_url(self, response: Response) -> str:
-        """Return the base URL of the page."""
         base = response.tree.css_first("base[href]")
         return _base_url(response.url, base.attributes.get("href") if base else None)
 
@@ -250,22 +246,19 @@ class _LexborSearch:
 
 
 class _XPathSearch:
-    """Searches the regions that XPath selects, with parsel. Raises `BadSpider` if XPath selects text or attributes."""
+    """Raises `BadSpider` if XPath selects text or attributes."""
 
     def __init__(self, regions: Sequence[str], tags: _NameFilter, attrs: _NameFilter) -> None:
         self._regions = regions
         self._tags, self._attrs = tags, attrs
 
     def text(self, element: Any) -> str:
-        """Return the text of an element."""
         return str(element.xpath("string()"))
 
     def base_url(self, response: Response) -> str:
-        """Return the base URL of the page."""
         return _base_url(response.url, response.xpath("//base/@href").get())
 
     def values(self, response: Response) -> Iterator[_Value]:
-        """Yield the same as `_LexborSearch.values`."""
         for xpath in self._regions:
             for region in response.xpath(xpath):
                 if not hasattr(region.root, "iter"):
@@ -356,7 +349,7 @@ def _has_nofollow(attributes: Mapping[str, str | None]) -> bool:
 
 
 def _domains_of(url: str) -> list[str]:
-    """Return the host of a URL and all its parent domains. If the URL has a port, also return each with the port."""
+    """Return the host of a URL and all its parent domains, and each again with the port, if there is one."""
     authority = url.partition("://")[2].partition("/")[0].partition("?")[0].rpartition("@")[2].lower()
     host, colon, port = authority.rpartition(":") if not authority.endswith("]") else (authority, "", "")
     host = host if colon else authority

@@ -66,7 +66,6 @@ class Response:
 
     @classmethod
     def of(cls, raw: model.HttpResponse, request: Request, fetched_at: float) -> Response:
-        """Return the response for a fetcher's response `raw`."""
         response = cls.__new__(cls)
         response.raw = raw
         response.request = request
@@ -77,12 +76,10 @@ class Response:
 
     @property
     def status(self) -> int:
-        """HTTP status."""
         return self.raw.status
 
     @property
     def headers(self) -> Headers:
-        """Header fields."""
         return self.raw.headers
 
     @property
@@ -101,7 +98,6 @@ class Response:
 
     @property
     def cb_kwargs(self) -> dict[str, Any]:
-        """The request's cb_kwargs."""
         return self.request.cb_kwargs
 
     @property
@@ -163,11 +159,9 @@ class Response:
         return self.selector.css(query)
 
     def xpath(self, query: str, **variables: Any) -> SelectorList[Selector]:
-        """Select by XPath."""
         return self.selector.xpath(query, **variables)
 
     def jmespath(self, query: str, **options: Any) -> SelectorList[Selector]:
-        """Select from JSON by JMESPath."""
         selector = self.selector
         if selector.type != "json":  # JSON that is served as text or HTML, or without a type
             with suppress(ValueError):
@@ -241,7 +235,6 @@ class Response:
         return type(self)(**kept, **changes)
 
     def copy(self) -> Response:
-        """Return a copy."""
         return self.replace()
 
     def __repr__(self) -> str:
@@ -270,7 +263,6 @@ def _text(value: Any) -> str:
 
 
 def _markup_of(content_type: str) -> Literal["html", "xml", "json"]:
-    """Return parsel's selector type for a media type."""
     if content_type.endswith(("/json", "+json")):
         return "json"
     return "xml" if content_type.endswith(("/xml", "+xml")) and "html" not in content_type else "html"

@@ -22,7 +22,7 @@ from lycosa.html.links import PageLink
 from lycosa.http.core.request import Request
 
 RESULTS_MAX = 1_000_000
-"""Maximum number of results of one callback. They are held in memory until it ends."""
+"""Maximum results of one callback, which are held in memory until it ends."""
 
 
 class Results(NamedTuple):
@@ -34,7 +34,6 @@ class Results(NamedTuple):
     closing: str = ""
 
     def elements(self) -> list[Any]:
-        """Return all results: items, then requests, then links."""
         return [*self.items, *self.requests, *self.links]
 
 

@@ -1,6 +1,6 @@
 """Routes of `lycosa.Crawl`: callbacks that are registered by a decorator.
 
-A request may name its route. Otherwise its response goes to the first route whose glob matches the URL, else to the
+The response goes to the route that its request names, else to the first route whose glob matches the URL, else to the
 default route.
 """
 
@@ -30,7 +30,7 @@ class Routes:
         return bool(self.named)
 
     def add(self, name: str | None, match: str | None) -> Callable[[Handler], Handler]:
-        """Return the decorator for `Crawl.route`. The decorator raises `BadSpider` for a name that is already taken."""
+        """Return the decorator for `Crawl.route`, which raises `BadSpider` for a name that is already taken."""
 
         def register(handler: Handler) -> Handler:
             for each in {name, handler.__name__} - {None}:

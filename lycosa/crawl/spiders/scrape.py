@@ -7,9 +7,9 @@
                                                       results handles it, and its results continue through the
                                                       middlewares with lower numbers
 
-`RetryRequest` is a command, not a failure: it is not passed to `process_spider_exception`. If a callback or middleware
-raises `CloseSpider`, the results that it yielded before are kept. If `process_spider_input` raises it, the visit ends.
-`docs/middlewares.md` has a table of all cases.
+`RetryRequest` is not passed to `process_spider_exception`. If a callback or middleware raises `CloseSpider`, the
+results that it yielded before are kept. If `process_spider_input` raises it, the visit ends. `docs/middlewares.md` has
+a table of all cases.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Scraper:
                 results = await collect(returned, name)
         except (RetryRequest, StateError):
             raise
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001
             return await self._handle_exception(response, error)
         return await self._process_output(response, results) if self._chain.outputs else results
 
@@ -110,7 +110,7 @@ class Scraper:
                     raise _bad_return(method, results)  # noqa: TRY301
             except (RetryRequest, StateError):
                 raise
-            except Exception as error:  # noqa: BLE001  as above
+            except Exception as error:  # noqa: BLE001
                 return await self._handle_exception(response, error, place)
         return results
 

@@ -16,7 +16,6 @@ from lxml import etree, html
 from parsel.utils import extract_regex
 
 QUERIES_MAX = 2048
-"""Maximum number of compiled queries in the cache."""
 
 DEFAULT_NAMESPACES: Mapping[str, str] = dict(parsel.Selector._default_namespaces)  # noqa: SLF001  no public name
 PREFIXES = tuple(f"{prefix}:" for prefix in DEFAULT_NAMESPACES)
@@ -58,7 +57,6 @@ def _compiled_css(query: str, markup: str) -> tuple[str, etree.XPath | None]:
 
 
 def _text(result: Any, markup: str) -> str:
-    """Serialize a result as `Selector.get` does."""
     if type(result) is str:
         return result
     if isinstance(result, etree._Element):  # noqa: SLF001  lxml's elements have no public name
@@ -82,7 +80,6 @@ class Selector(parsel.Selector):
         return cls(text=decoded, type=kind, base_url=url)
 
     def xpath(self, query: str, namespaces: Mapping[str, str] | None = None, **kwargs: Any) -> parsel.SelectorList[Any]:
-        """Select by XPath."""
         root = self.root
         if not _is_usual(query, namespaces, kwargs, self.namespaces) or self.type not in MARKUP:
             return super().xpath(query, namespaces, **kwargs)
@@ -94,7 +91,6 @@ class Selector(parsel.Selector):
         return _css_to_xpath(query, "html" if self.type == "text" else self.type)
 
     def css(self, query: str) -> parsel.SelectorList[Any]:
-        """Select by CSS."""
         markup, root = self.type, self.root
         if markup not in MARKUP or self.namespaces != DEFAULT_NAMESPACES or not isinstance(root, etree._Element):  # noqa: SLF001
             return super().css(query)
@@ -135,7 +131,6 @@ class SelectorList(parsel.SelectorList[Any]):
 
     @classmethod
     def of_results(cls, results: Iterable[Any], parent: Selector, query: str) -> SelectorList:
-        """Return a list with the plain results of a query on `parent`."""
         selected = cls(results)
         selected._origin = (type(parent), query, parent.namespaces, parent.type)
         return selected
@@ -154,7 +149,6 @@ class SelectorList(parsel.SelectorList[Any]):
         list.__setitem__(self, slice(None), selectors)
 
     def getall(self) -> list[str]:
-        """Return the text of each result."""
         if self._origin is None:
             return [each.get() for each in list.__iter__(self)]
         markup = self._origin[3]
@@ -163,7 +157,6 @@ class SelectorList(parsel.SelectorList[Any]):
     extract = getall
 
     def get(self, default: Any = None) -> Any:
-        """Return the text of the first result, or `default`."""
         if not list.__len__(self):
             return default
         first = list.__getitem__(self, 0)

@@ -9,8 +9,8 @@
         def parse_product(self, response):
             yield {"name": response.css("h1::text").get()}
 
-robots.txt names sitemaps, a sitemap index lists further sitemaps, and sitemaps list pages. RSS and Atom feeds and plain
-lists of URLs count as sitemaps too. Each page is fetched once, even if several sitemaps list it.
+RSS and Atom feeds and plain lists of URLs count as sitemaps too. Each page is fetched once, even if several sitemaps
+list it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ NESTED_MAX = 10
 """Maximum depth of sitemap indexes inside indexes."""
 
 SITEMAP_TRANSFER_MAX = 64 * 2**20
-"""Maximum size of a sitemap in bytes; the limit for pages is smaller."""
+"""Maximum bytes of a sitemap; the limit for pages is smaller."""
 
 NO_ROBOTS = [401, 403, 404, 410]
-"""Statuses of a missing or forbidden robots.txt. With such a status, `/sitemap.xml` is fetched instead."""
+"""Statuses of a missing or forbidden robots.txt: `/sitemap.xml` is fetched instead."""
 
 Since = str | float | date | None
 
@@ -51,9 +51,9 @@ class SitemapSpider(Spider):
     `sitemap_urls`: sitemaps and robots.txt files. The default is the robots.txt of each site in `start_urls`, or,
     without start URLs, of each domain in `allowed_domains`. If a robots.txt names no sitemap, `/sitemap.xml` is used.
     `sitemap_rules`: (regular expression, callback) pairs. The first expression that matches a URL selects its callback;
-    other URLs are skipped. `sitemap_follow`: expressions that select sitemaps from an index.
-    `sitemap_alternate_links`: whether to fetch a page in its other languages too. `sitemap_since`: skip pages last
-    modified before this time (UTC); pages without a date are fetched.
+    other URLs are skipped. `sitemap_follow`: expressions that select sitemaps from an index. `sitemap_alternate_links`:
+    whether to fetch a page in its other languages too. `sitemap_since`: skip pages last modified before this time
+    (UTC); pages without a date are fetched.
     """
 
     sitemap_urls: Sequence[str] = ()
@@ -83,7 +83,6 @@ class SitemapSpider(Spider):
             yield compile_regex(regex, where).search, name
 
     async def start(self) -> AsyncIterator[Request]:
-        """Yield requests for `sitemap_urls`, or for the robots.txt of each site."""
         for url in self.sitemap_urls:
             yield _sitemap_request(url)
         if not self.sitemap_urls:
@@ -91,11 +90,10 @@ class SitemapSpider(Spider):
                 yield _sitemap_request(url, handle_httpstatus_list=NO_ROBOTS)
 
     def sitemap_filter(self, entries: Iterable[SitemapEntry]) -> Iterable[SitemapEntry]:
-        """Filter the entries of a sitemap or an index. Override this to skip some: the default returns all."""
+        """Filter the entries of a sitemap or an index. Override this to skip some."""
         return entries
 
     def _parse_sitemap(self, response: Response) -> Iterable[Request]:
-        """Return requests for the URLs in a sitemap or a robots.txt."""
         if urlsplit(response.url).path.endswith("/robots.txt"):
             sitemaps = sitemaps_in_robots(response.body, response.url)
             return map(_sitemap_request, sitemaps or [response.urljoin("/sitemap.xml")])
@@ -125,7 +123,6 @@ class SitemapSpider(Spider):
                     break
 
     def _urls(self, sitemap_url: str, entries: Iterable[SitemapEntry]) -> Iterator[str]:
-        """Yield the canonical URLs of entries, without duplicates."""
         seen: set[str] = set()
         for entry in entries:
             for loc in (entry.loc, *(entry.alternates if self.sitemap_alternate_links else ())):

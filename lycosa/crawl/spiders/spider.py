@@ -10,8 +10,8 @@
             yield from response.follow_all(response.css("a.next::attr(href)").getall())
 
 A callback may be a generator, an async generator, a coroutine, or a function that returns one result, a list or None.
-Its results are items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. They are kept only if the callback
-ends without an exception. Then, in one step, the items are written and the requests are queued.
+Its results are items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. If the callback ends without an
+exception, the items are written and the requests are queued in one step; otherwise they are dropped.
 """
 
 from __future__ import annotations
@@ -82,17 +82,15 @@ class Spider:
         return spider
 
     def set_crawler(self, crawler: Any) -> None:
-        """Set `self.crawler` and `self.settings`."""
         self.crawler = crawler
         self.settings = crawler.settings
 
     @property
     def logger(self) -> logging.Logger:
-        """A logger with the spider's name."""
         return logging.getLogger(self.name)
 
     async def fetch(self, request: Request | str) -> Response:
-        """Fetch a request and return its response. Middlewares, the host's delays, retries and redirects apply.
+        """Fetch a request inline. Middlewares, the host's delays, retries and redirects apply.
 
         Raises `FetchError` or `IgnoreRequest`, or `BadSpider` if no crawl is running.
         """
@@ -126,7 +124,7 @@ def domains_as_urls(domains: Iterable[str | None], scheme: str = "http") -> list
 
 
 async def start_requests(spider: Spider, process_start: Sequence[Callable[..., Any]] = ()) -> AsyncIterator[Request]:
-    """Yield the requests of `spider.start` after they passed through the `process_start` methods of middlewares.
+    """Yield the requests of `spider.start` after the `process_start` methods of middlewares.
 
     Raises `BadSpider` or `BadMiddleware` for anything but requests.
     """

@@ -13,7 +13,7 @@ from lycosa.crawl.workers.messages import WorkerStats
 
 
 class WorkerStatsCollector(StatsCollector):
-    """The stats of one process. Remembers how each value was changed, so that the owner can repeat the changes."""
+    """The stats of one process, with the changes of each value, which the owner repeats."""
 
     __slots__ = ("maxima", "minima", "sums", "values")
 

@@ -34,13 +34,11 @@ LIMITS = RpcLimits(frame_max=256 << 20, unread_max=512 << 20, calls_max=1_000_00
 """
 
 LOG_TEXT_MAX = 100_000
-"""Maximum number of characters of a log message or traceback that are sent."""
+"""Maximum characters sent of a log message or traceback."""
 
 
 class HostAccess(NamedTuple):
-    """How to reach a host: at `address`, or at any address if `address` is "".
-
-    `error` says why the look-up of the host failed; "" if it did not fail.
+    """How to reach a host: at `address` ("" for any). `error` says why the look-up of the host failed, or is "".
 
     If `is_paced`, the owner waits for RequestStarted before it lets the next request to the host start.
     """
@@ -59,8 +57,7 @@ class OwnerCalls(Protocol):
         `claim` is the number of the claim. `token` is the caller's lease, 0 if there is none.
         """
 
-    async def host_facts(self, host: str) -> HostFacts | None:
-        """Return the facts that the frontier stores about a host."""
+    async def host_facts(self, host: str) -> HostFacts | None: ...
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue records. Return how many were new."""
@@ -235,7 +232,7 @@ class WorkerFailed(Message):
 
 
 def send_outcome(connection: Connection, token: int, outcome: Outcome) -> None:
-    """Send the outcome of a visit. If it is too large or cannot be encoded, send a failure instead."""
+    """Send the outcome of a visit, or a failure if it is too large or cannot be encoded."""
     try:
         if isinstance(outcome, Completed):
             connection.send(VisitCompleted(token, outcome))

@@ -1,6 +1,6 @@
 """Worker-side stand-ins for the owner's frontier, addresses, key store, cookies and log.
 
-They send changes to the owner as messages (`messages`), and call the owner when they need an answer.
+They send changes to the owner as messages, and call the owner when they need an answer.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from lycosa.infra.rpc.methods import remote
 from lycosa.storage.ports import KeyStore
 
 HOSTS_MAX = 10_000
-"""Maximum number of remembered hosts with a delay, and also of remembered hosts whose look-up failed."""
+"""Maximum remembered hosts with a delay, and also of hosts whose look-up failed."""
 
 LOG_LINES_MAX = 10_000
-"""Maximum number of log lines that wait while the event loop is blocked. Further lines are dropped and counted."""
+"""Maximum log lines that wait while the event loop is blocked. Further lines are dropped and counted."""
 
 VALUES_MAX = 10_000
-"""Maximum number of recently stored values kept in memory. The owner commits a value long before it is evicted here."""
+"""Maximum recently stored values kept in memory. The owner commits a value long before it is evicted here."""
 
 Send = Callable[[Message], None]
 
 
 class RemoteFrontier:
-    """See `frontier.ports.VisitFrontier`."""
+    """Implements `frontier.ports.VisitFrontier`."""
 
     def __init__(self, connection: Connection, addresses: RemoteAddresses) -> None:
         self._connection = connection
@@ -50,7 +50,6 @@ class RemoteFrontier:
     host_facts = remote(VisitFrontier.host_facts)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
-        """Call a method of the owner."""
         return self._connection.call(name, OWNER_METHODS[name].bind(args, kwargs))
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
@@ -89,7 +88,7 @@ class RemoteFrontier:
             self._connection.send(messages.ClaimReleased(claim.number))
 
     def is_paced(self, host: str) -> bool:
-        """Return whether the owner needs reports of request starts, because the host has a delay."""
+        """Whether the owner needs reports of request starts, because the host has a delay."""
         return host in self._paced
 
     def report_start(self, host: str, ago_s: float = 0.0, *, is_correction: bool = False) -> None:
@@ -110,13 +109,12 @@ class RemoteFrontier:
 
 
 class RemoteAddresses:
-    """See `crawl.fetching.addresses.HostLookup`. The owner looks up addresses, and reports look-ups that failed."""
+    """Implements `HostLookup`: the owner looks up addresses, and reports look-ups that failed."""
 
     def __init__(self) -> None:
         self._errors: RecentDict[str, str] = RecentDict(HOSTS_MAX)
 
     def lookup_error(self, url: str) -> str:
-        """Return why the host of a URL has no address, or "" if the owner reported no failure."""
         return self._errors.get(host_key(url), "") if self._errors else ""
 
     async def update(self, host: str) -> None:
@@ -131,7 +129,7 @@ class RemoteAddresses:
 
 
 class RemoteStore:
-    """See `storage.ports.KeyStore`. The owner writes and commits the values; `committed` reads the committed values."""
+    """Implements `KeyStore`: the owner writes and commits the values; `committed` reads the committed values."""
 
     def __init__(self, committed: KeyStore, send: Send) -> None:
         self._committed = committed
@@ -160,7 +158,7 @@ class RemoteStore:
 
 
 class CookieBroadcast:
-    """See `frontier.ports.SharedCookies`. Each process has one, which sends its changes to the other processes."""
+    """Implements `SharedCookies`: each process has one, which sends its changes to the other processes."""
 
     def __init__(self, send: Send = lambda _: None) -> None:
         self.send = send
@@ -173,7 +171,6 @@ class CookieBroadcast:
         self._listeners.append(on_change)
 
     def receive(self, update: CookieUpdate) -> None:
-        """Apply a change from another process."""
         for on_change in self._listeners:
             on_change(update.jar, update.cookie)
 

@@ -1,9 +1,9 @@
 """Keeps the delay between the starts of requests to a host when several processes send them.
 
-The frontier counts the delay from the time when it leases a record. A busy process sends its request later, so another
-process could send the next request to the host too early. To prevent that, a lease of a host with a delay waits here
-until the process with the previous lease has reported the start of its request. Keys are hosts, and also IP addresses
-if there is a delay per address.
+The frontier counts the delay from the time when it leases a record. A busy process sends its request later, so the next
+request of another process could be too early. Therefore a lease of a host with a delay waits here until the process
+with the previous lease has reported the start of its request. Keys are hosts, and also IP addresses if there is a delay
+per address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REPORT_TIMEOUT_S = 30.0
 """A request whose start is not reported blocks the next request for at most this many seconds."""
 
 KEYS_MAX = 10_000
-"""Maximum number of remembered keys. Beyond it, the least recently used key without a pending start is forgotten."""
+"""Maximum remembered keys. Beyond it, the least recently used key without a pending start is forgotten."""
 
 
 class StartInterval(NamedTuple):
@@ -44,7 +44,6 @@ class PendingStart:
         self._timer: asyncio.TimerHandle | None = None
 
     def expire_after(self, seconds: float) -> None:
-        """Call `release` after this time."""
         self._timer = asyncio.get_running_loop().call_later(seconds, self.release)
 
     def report(self, at: float) -> None:

@@ -3,12 +3,12 @@
     threads = CallbackThreads(8)
     results = await threads.run(lambda: collect_now(call, name))
 
-A call runs with the context variables of its caller, and `run` raises the exceptions of the call. The call must also
-exhaust the callback's generator, so that no user code runs on the event loop.
+A call runs with the context variables of its caller. It must also exhaust the callback's generator, so that no user
+code runs on the event loop.
 
 A call that is cancelled before a thread is free never starts. A call that has started cannot be stopped: `run` returns
-at once, the result of the call is dropped, and its thread is busy until the call ends. `close` waits up to
-CLOSE_GRACE_S for such calls. The threads are daemons, so a call that never ends does not keep the process alive.
+at once, the result of the call is dropped, and its thread is busy until the call ends. The threads are daemons, so a
+call that never ends does not keep the process alive.
 
 In such a thread, `on_loop(self.fetch(request))` runs a coroutine on the loop and waits for its result.
 """
@@ -34,7 +34,7 @@ T = TypeVar("T")
 THREADS_DEFAULT = 8
 
 CLOSE_GRACE_S = 5.0
-"""Maximum seconds that the end of a crawl waits for running callbacks. After that, their threads are abandoned."""
+"""Maximum seconds that the end of a crawl waits for running callbacks. Then their threads are abandoned."""
 
 
 class _ThreadCall:

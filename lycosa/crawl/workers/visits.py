@@ -67,7 +67,6 @@ class VisitRunner:
             self._handlers[type(message)](message)
 
     async def end(self) -> None:
-        """Cancel the running visits."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -98,7 +97,7 @@ class VisitRunner:
         outcome = await self._visitor.visit(lease)
         if isinstance(outcome, Completed) and outcome.children:
             # The children count as known only once the owner has queued them: if the lease was lost, the owner refuses
-            # the ack and does not queue them.
+            # the ack.
             outcome = outcome._replace(children=self._without_known(outcome.children))
             self._unsettled[lease.token] = outcome.children
         send_outcome(self._connection, lease.token, outcome)

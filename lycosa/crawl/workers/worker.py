@@ -100,7 +100,6 @@ class WorkerHandle:
         self._tasks: set[asyncio.Task[None]] = set()
         self.disconnected = asyncio.Event()
         self.has_finished_visit = False
-        """Whether the worker has finished at least one visit."""
         self.alone = False
         """Whether the worker is reserved for one suspect page."""
         self.memory_bytes = 0
@@ -139,7 +138,6 @@ class WorkerHandle:
         return not self.alone and not self._cancelled
 
     async def visit(self, lease: Lease, start: PendingStart | None) -> Outcome:
-        """Have the worker visit a page, and return the outcome."""
         crawl, token, record = self._crawl, lease.token, lease.record
         visit = self._visits[token] = _RunningVisit(lease, asyncio.get_running_loop().create_future(), start)
         if start is not None:

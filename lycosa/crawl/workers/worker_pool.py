@@ -1,8 +1,8 @@
 """The worker processes of a crawl. The engine uses the pool as one visitor.
 
 The worker with the fewest running visits gets the next visit. When a worker dies, each page that it was visiting is
-suspect. A page that has been suspect DEATHS_MAX times is visited by a worker that visits no other page, so that no
-other page becomes suspect with it. If ALONE_DEATHS_MAX workers die while they visit only this page, the page is dead.
+suspect. A page that has been suspect DEATHS_MAX times is visited by a worker that visits no other page, which could
+become suspect with it. If ALONE_DEATHS_MAX workers die while they visit only this page, the page is dead.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from lycosa.frontier.core.model import Lease
 from lycosa.infra.rpc.connection import Message
 
 DEATHS_MAX = 3
-"""Number of workers that must die while visiting a page before it gets a worker that visits no other page."""
 
 ALONE_DEATHS_MAX = 2
-"""Number of workers that must die while visiting only this page before the page is dead."""
 
 SUSPECTS_MAX = 10_000
-"""Maximum number of remembered suspect pages."""
+"""Maximum remembered suspect pages."""
 
 KILLS_ITS_PROCESS = "its process died again and again"
 
@@ -63,7 +61,6 @@ class WorkerPool:
         self._changed.set()
 
     def broadcast(self, message: Message, source: WorkerHandle | None = None) -> None:
-        """Send a message to all workers except its source."""
         for worker in self._workers:
             if worker is not source:
                 worker.connection.send(message)
@@ -74,7 +71,6 @@ class WorkerPool:
         return sum(worker.memory_bytes for worker in self._workers)
 
     async def visit(self, lease: Lease) -> Outcome:
-        """Have a worker visit a page. See `Visitor.visit`."""
         intervals = self._crawl.intervals(lease.record.host)
         start = await self._pacer.acquire(intervals) if intervals else None
         try:
@@ -93,7 +89,7 @@ class WorkerPool:
             await self._wait_for_change()
 
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
-        """Return the outcome of a visit whose worker died: the page is deferred, or dead after too many deaths."""
+        """The page is deferred, or dead after too many deaths."""
         page = lease.record.fingerprint
         deaths = self._deaths[page] = self._deaths.pop(page, 0) + 1  # `pop` moves the page to the end
         if len(self._deaths) > SUSPECTS_MAX:

@@ -4,11 +4,10 @@
 
 The head is a `StoredResponse` without its body; text bodies are compressed. Each `put` is a transaction (WAL,
 synchronous NORMAL: it survives a crash of the process). Above `bytes_max` the least recently used responses are
-evicted. The last uses are collected in memory until the next `put`, or until more than USED_MAX have changed, so that a
-hit usually writes nothing.
+evicted. The last uses are collected in memory until the next `put` or USED_MAX changes, so a hit usually writes
+nothing.
 
-All the work runs in a thread of its own, because it would block the event loop: a page of 30 kB takes 0.2 ms to read
-and 0.45 ms to write, mostly for (de)compression.
+All the work runs in a separate thread: a page of 30 kB takes 0.2 ms to read and 0.45 ms to write.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from lycosa.infra.sqlite import DatabaseHeader, open_database, storage_error, tr
 FILE = "httpcache.sqlite"
 CACHE_BYTES_MAX = 1 << 30
 BODY_MAX = 1 << 30
-"""Maximum size of a body that is stored or read, in bytes after decompression."""
+"""Maximum bytes of a body after decompression."""
 
 KEPT_PART = 0.99
 """An eviction reduces the size to this share of `bytes_max`."""
 
 USED_MAX = 1000
-"""Maximum number of responses whose last use is only in memory; beyond it the last uses are written."""
+"""Maximum responses whose last use is only in memory."""
 
 NOT_COMPRESSED = -1
-"""Value of the column `length` if the body is stored without compression."""
+"""The `length` of a body that is stored without compression."""
 
 FORMAT = int.from_bytes(b"LyHC")
 TABLE = (

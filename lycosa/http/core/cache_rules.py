@@ -1,15 +1,13 @@
 """The rules of a private HTTP cache (RFC 9111): what may be stored, how a stored response may be used, when it expires.
 
-Pure: values in, a decision out; `now` is in unix seconds. Header fields of a request are a mapping of lower-case names.
-Responses are hostile input: an invalid field counts as missing, or makes the response stale.
+`now` is in unix seconds. Header fields of a request are a mapping of lower-case names. Responses are hostile input: an
+invalid field counts as missing, or makes the response stale.
 
     storable             request, response         -> whether it may be stored (§3) and could be served later
     decide               request, stored response  -> serve it, revalidate it, or fetch (§4); and whether it may be
                                                       served if the host fails (§4.2.4, RFC 5861)
     freshen              stored response, 304      -> the response to store instead (§4.3.4)
     urls_to_invalidate   unsafe request, response  -> the URLs whose stored responses must be deleted (§4.4)
-
-`ReplayRules` are for development: every response is stored and served again, regardless of its header fields.
 """
 
 from __future__ import annotations
@@ -33,13 +31,12 @@ HEURISTIC = 0.1
 """A response without an explicit lifetime is fresh for this fraction of the time since Last-Modified (§4.2.2)."""
 
 HEURISTIC_MAX_S = DAY_S
-"""Maximum heuristic lifetime, in seconds. Permanent redirects without a lifetime or Last-Modified get the maximum."""
+"""Maximum heuristic lifetime, which permanent redirects without a lifetime or Last-Modified get."""
 
 SECONDS_MAX = 2**31
 """Larger numbers of seconds are reduced to this (§1.2.2)."""
 
 DIRECTIVES_MAX_CHARS = 4096
-"""Maximum number of characters of Cache-Control that are parsed."""
 
 MEMBER = re.compile(r'(?:[^,"]++|"(?:[^"\\]|\\.)*+\\?"?)+', re.DOTALL)
 """A member of a comma-separated list. A comma in quotes does not end the member."""
@@ -48,7 +45,7 @@ ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,1000}"')
 """An entity tag, strong or weak (RFC 9110 §8.8.3), of at most 1000 ASCII characters between the quotes."""
 
 CONDITIONS = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range", "range"})
-"""A request with one of these fields is already conditional: the cache does not answer it."""
+"""The cache does not answer requests with these fields: they are already conditional."""
 
 UNDERSTOOD = frozenset(
     {200, 203, 204, 300, 301, 302, 303, 305, 307, 308, 400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410}
@@ -57,7 +54,7 @@ UNDERSTOOD = frozenset(
 """Final statuses whose caching requirements are implemented here, for `must-understand` (§5.2.2.3)."""
 
 PARTIAL = frozenset({206, 304, 412, 416})
-"""Statuses of responses to conditional and range requests. These responses are incomplete and never stored."""
+"""Responses to conditional and range requests are incomplete and never stored."""
 
 HEURISTIC_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
 """Statuses that are cacheable by default (RFC 9110 §15.1)."""
@@ -129,8 +126,8 @@ class CacheQuery(NamedTuple):
 class ReplayRules(NamedTuple):
     """Store everything, and serve it until it is older than `expiration_s` (0: forever). Like Scrapy's DummyPolicy.
 
-    Responses with a status in `ignore_http_codes` (by default those that are retried) are not stored. With
-    `ignore_missing` nothing is fetched.
+    Header fields are ignored. Responses with a status in `ignore_http_codes` (by default those that are retried) are
+    not stored. With `ignore_missing` nothing is fetched.
     """
 
     expiration_s: float = 0.0
@@ -138,19 +135,14 @@ class ReplayRules(NamedTuple):
     ignore_missing: bool = False
 
     def applies_to(self, query: CacheQuery) -> bool:
-        """Return whether the cache handles the request."""
         return True
 
     def storable(self, query: CacheQuery, response: HttpResponse, received_at: float) -> bool:
-        """Return whether to store the response.
-
-        A 304 is not stored: it is incomplete without the response that it confirms.
-        """
+        """Whether to store the response. A 304 is incomplete without the response that it confirms."""
         complete = not response.skipped and not response.partial
         return response.status not in self.ignore_http_codes and response.status != 304 and complete
 
     def decide(self, query: CacheQuery, stored: StoredResponse | None, now: float) -> CacheDecision:
-        """Decide how to answer a request."""
         if stored is None or (self.expiration_s and now - stored.received_at > self.expiration_s):
             return CacheDecision(CacheAction.NOT_CACHED if self.ignore_missing else CacheAction.FETCH)
         return CacheDecision(CacheAction.SERVE)
@@ -165,11 +157,11 @@ class PrivateRules(NamedTuple):
     ignore_missing: bool = False
 
     def applies_to(self, query: CacheQuery) -> bool:
-        """Return whether the cache handles the request."""
+        """Whether the cache handles the request."""
         return query.method in {"GET", "HEAD"} and "no-store" not in _request_directives(query)
 
     def storable(self, query: CacheQuery, response: HttpResponse, received_at: float) -> bool:
-        """Return whether the response may be stored (§3), and can be served or revalidated later."""
+        """Whether the response may be stored (§3), and can be served or revalidated later."""
         headers = response.headers
         response_cc = directives(headers.getlist("cache-control"))
         # must-understand overrides no-store for caches that implement the status (§5.2.2.3).
@@ -230,13 +222,13 @@ def to_stored(query: CacheQuery, response: HttpResponse, received_at: float) -> 
 
 
 def headers_to_serve(stored: StoredResponse, now: float) -> Headers:
-    """Return the header fields of a response served from the cache: the stored fields, and the current Age (§5.1)."""
+    """Return the stored fields with the current Age (§5.1)."""
     age = ("age", str(int(age_s(stored, Headers.of(stored.headers), now))))
     return Headers.of([*(field for field in stored.headers if field[0] != "age"), age])
 
 
 def matches_vary(stored: StoredResponse, query: CacheQuery) -> bool:
-    """Return whether the request has the same values, except for white space, in the fields that Vary names (§4.1)."""
+    """Whether the request has the same values, except for white space, in the fields that Vary names (§4.1)."""
     return all(_collapse(query.fields.get(name, "")) == _collapse(value) for name, value in stored.vary.items())
 
 
@@ -311,9 +303,8 @@ def age_s(stored: StoredResponse, headers: Headers, now: float) -> float:
 
 
 def _may_serve(response_cc: Mapping[str, str], request_cc: Mapping[str, str], age: float, stale_s: float) -> bool:
-    """Return whether the directives of both sides allow serving the stored response.
-
-    `stale_s` is the time since it became stale, in seconds; negative while it is fresh.
+    """Whether the directives of both sides allow serving the response, stale for `stale_s` (negative while it is
+    fresh).
     """
     if "no-cache" in response_cc or "no-cache" in request_cc:
         return False
@@ -329,10 +320,10 @@ def _may_serve(response_cc: Mapping[str, str], request_cc: Mapping[str, str], ag
 
 
 def _may_serve_on_error(response_cc: Mapping[str, str], request_cc: Mapping[str, str], stale_s: float) -> bool:
-    """Return whether the stored response may be served if the host fails.
+    """Whether the stored response may be served if the host fails.
 
     `stale-if-error` limits how long it may have been stale; without this directive there is no limit. The directive of
-    the request overrides that of the response (RFC 5861 §4). `must-revalidate` and `no-cache` forbid serving it.
+    the request overrides that of the response (RFC 5861 §4).
     """
     if "must-revalidate" in response_cc or "no-cache" in response_cc or "no-cache" in request_cc:
         return False
@@ -353,7 +344,6 @@ def _stored_fields(headers: Headers) -> list[tuple[str, str]]:
 
 
 def _members(values: Iterable[str]) -> list[str]:
-    """Return the members of a list field, in lower case."""
     return [name for value in values for each in value.split(",") if (name := each.strip().lower())]
 
 

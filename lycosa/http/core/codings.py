@@ -1,7 +1,7 @@
 """Decode bodies whose Content-Encoding (RFC 9110 §8.4.1) is wrong or damaged, as leniently as browsers do.
 
 libcurl decodes correct bodies. This module handles the others: a page labelled gzip that is not compressed, an unknown
-coding, junk after the compressed part, several gzip members, a wrong checksum. The size of the result is limited.
+coding, junk after the compressed part, several gzip members, a wrong checksum.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Iterable
 
 CODINGS_MAX = 5
-"""Maximum number of nested codings that are decoded (as in libcurl)."""
+"""Maximum nested codings that are decoded (as in libcurl)."""
 
 SNIFFED_BYTES = 512
-"""Number of bytes at the start of a body that are examined to distinguish text from binary data."""
+"""Bytes at the start of a body that distinguish text from binary data."""
 
 MEMBERS_MAX = 50
-"""Maximum number of gzip members. After each member, the part of the body behind it is copied."""
+"""After each gzip member, the part of the body behind it is copied, so their number is limited."""
 
 GZIP = b"\x1f\x8b"
 BINARY = bytes({*range(0x20)} - {*b"\t\n\f\r\x1b"})
@@ -26,7 +26,7 @@ UNKNOWN = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz"})
 def decode_body(body: bytes, values: Iterable[str], limit: int, *, text: bool) -> bytes | None:
     """Decode a body by the `values` of its Content-Encoding fields. Codings that were not applied are ignored.
 
-    Return at most `limit` + 1 bytes; None if the body is damaged or has a coding that is not supported here. `text`:
+    Returns at most `limit` + 1 bytes; None if the body is damaged or has a coding that is not supported here. `text`:
     whether the result is text, according to the Content-Type.
     """
     codings = [name for value in values for each in value.split(",") if (name := each.strip().lower())]
@@ -60,7 +60,7 @@ def _gunzip(body: bytes, size: int) -> bytes | None:
 
 
 def _inflate(body: bytes, size: int) -> bytes | None:
-    """Return the content of a zlib stream, or of a raw deflate stream, which some servers send instead."""
+    """Decode a zlib stream, or a raw deflate stream, which some servers send instead."""
     found = _decompress(body, zlib.MAX_WBITS, size) or _decompress(body, -zlib.MAX_WBITS, size)
     return found[0] if found else None
 

@@ -1,8 +1,8 @@
-"""Parse a `Set-Cookie` line as browsers do.
+"""Parse a `Set-Cookie` line as browsers do: RFC 6265 §5.1 and §5.2.
 
-The rules are RFC 6265 §5.1 and §5.2. Its revision, RFC 6265bis, adds the limits, the refusal of control characters,
-nameless cookies and the maximum lifetime. No input raises: the result for a line that a browser would ignore is None.
-Whether the server may set the cookie (its domain, its prefix, `Secure`) is decided in `http.core.cookies`.
+Its revision, RFC 6265bis, adds the limits, the refusal of control characters, nameless cookies and the maximum
+lifetime. No input raises. `http.core.cookies` decides whether the server may set the cookie (its domain, its prefix,
+`Secure`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from typing import NamedTuple
 from lycosa.core.dates import cookie_date
 
 PAIR_MAX = 4096
-"""Maximum length of name and value together, in octets; a longer cookie is ignored."""
+"""Maximum octets of name and value together; a longer cookie is ignored."""
 
 ATTRIBUTE_MAX = 1024
-"""Maximum length of an attribute's value, in octets; an attribute with a longer value is ignored."""
+"""An attribute with a value of more octets is ignored."""
 
 ATTRIBUTES_MAX = 64
-"""Maximum number of attributes of one line that are parsed."""
 
 LIFETIME_MAX_S = 400 * 86400.0
-"""Maximum lifetime of a cookie, in seconds; longer lifetimes are reduced to it."""
+"""Longer lifetimes are reduced to this."""
 
 SESSION = math.inf
 """The expiry of a session cookie, which is kept until the crawl is over."""

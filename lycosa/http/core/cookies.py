@@ -5,10 +5,10 @@
     jar.header(url, now)             "" or "name=value; name=value": longer paths first, then older cookies
 
 A cookie without a domain is sent to the host that set it. A cookie with a domain that is not a public suffix is sent to
-the domain and its subdomains. `Secure` cookies are sent over https and, as in browsers, over http to the loopback host:
-nobody can eavesdrop there, and a site under test behaves as in production. When a limit is reached, expired cookies are
-removed first, then the least recently used ones; within a domain insecure cookies are removed before secure ones.
-Server input never raises. Session cookies are stored too: a resumed crawl continues the same session.
+the domain and its subdomains. `Secure` cookies are sent over https and, as in browsers, over http to the loopback host,
+where nobody can eavesdrop. When a limit is reached, expired cookies are removed first, then the least recently used
+ones; within a domain insecure cookies are removed before secure ones. Server input never raises. Session cookies are
+stored too: a resumed crawl continues the same session.
 """
 
 from __future__ import annotations
@@ -25,22 +25,21 @@ from lycosa.http.core.cookie_header import CONTROL, PAIR_MAX, SESSION, SetCookie
 from lycosa.http.core.origin import ORIGINS_MAX, Origin, origin_of, path_of
 
 DOMAIN_MAX = 50
-"""Maximum number of cookies per domain."""
+"""Maximum cookies per domain."""
 
 JAR_MAX = 3000
-"""Maximum number of cookies per jar."""
+"""Maximum cookies per jar."""
 
 JAR_PURGE = 300
-"""Number of cookies removed from a full jar at once, so that not every new cookie needs a search for the oldest."""
+"""Cookies removed from a full jar at once, so that not every new cookie needs a search for the oldest."""
 
 LINES_MAX = 200
-"""Maximum number of `Set-Cookie` lines of one response that are parsed."""
+"""Maximum `Set-Cookie` lines of one response that are parsed."""
 
 ONE_AFTER_ANOTHER_S = 1e-6
-"""Seconds between the creation times of consecutive cookies of one response, to send them in the order of the lines."""
+"""Added to the creation times of consecutive cookies of one response, to send them in the order of the lines."""
 
 JARS_MAX = 256
-"""Maximum number of jars in memory."""
 
 JAR_VERSION = 1
 PREFIXES = ("__secure-", "__host-")
@@ -92,7 +91,6 @@ class CookieJar:
             yield from cookies.values()
 
     def clear(self) -> None:
-        """Remove all cookies."""
         if self._count:
             self._domains.clear()
             self._sendable.clear()
@@ -162,7 +160,7 @@ class CookieJar:
 
     @classmethod
     def from_bytes(cls, data: bytes, is_suffix: Callable[[str], bool]) -> Self:
-        """Return the jar that `to_bytes` wrote. Raises `StorageError`."""
+        """Raises `StorageError`."""
         try:
             version, cookies = msgspec.msgpack.decode(data, type=tuple[int, list[Cookie]])
         except msgspec.MsgspecError as error:
@@ -200,7 +198,7 @@ class CookieJar:
         return "; ".join(pairs)
 
     def _is_forbidden(self, parsed: SetCookie, origin: Origin, url: str) -> bool:
-        """Return whether the connection is insecure, and the cookie is secure or would shadow a secure cookie."""
+        """Whether the connection is insecure, and the cookie is secure or would shadow a secure cookie."""
         if origin.secure:
             return False
         path = parsed.path or default_path(url)
@@ -311,7 +309,7 @@ class CookieJars:
 
 
 def _matches(origin: Origin, cookie: Cookie) -> bool:
-    """Return whether a cookie of the host or of a parent domain may be sent to the host, regardless of the path."""
+    """Whether a cookie of the host or of a parent domain may be sent to the host, regardless of the path."""
     return (origin.secure or not cookie.secure) and (not cookie.host_only or cookie.domain == origin.host)
 
 
@@ -322,14 +320,14 @@ def default_path(url: str) -> str:
 
 
 def path_matches(path: str, cookie_path: str) -> bool:
-    """Return whether a request for `path` gets the cookies of `cookie_path` (RFC 6265 §5.1.4)."""
+    """Whether a request for `path` gets the cookies of `cookie_path` (RFC 6265 §5.1.4)."""
     if not path.startswith(cookie_path):
         return False
     return len(path) == len(cookie_path) or cookie_path[-1:] == "/" or path[len(cookie_path)] == "/"
 
 
 def _broken_prefix(parsed: SetCookie, cookie: Cookie) -> str:
-    """Return which rule about name prefixes (RFC 6265bis) the cookie breaks; "" if none."""
+    """Return which rule about name prefixes (RFC 6265bis) the cookie breaks, or ""."""
     name = (parsed.name or parsed.value).lower()
     if not name.startswith(PREFIXES):
         return ""
@@ -343,7 +341,7 @@ def _broken_prefix(parsed: SetCookie, cookie: Cookie) -> str:
 
 
 def _parse_given(given: object, *, secure: bool) -> tuple[SetCookie, str]:
-    """Parse a cookie that the user gave. Return it and what is wrong with it ("" if nothing)."""
+    """Parse a cookie that the user gave. Return also what is wrong with it, or ""."""
     if not isinstance(given, Mapping):
         return SetCookie("", ""), "write a dict with name and value"
     texts = {}

@@ -2,10 +2,10 @@
 
 `from_curl` reads commands for bash and for cmd.exe. No file is read and no command is run. Options about the transfer
 or the output (`--compressed`, `-L`, `-k`, `-s` ...) are ignored: the settings of the crawl apply. `to_curl` writes a
-command for bash with method, URL, headers, cookies, body, timeout and proxy.
+command for bash.
 
-Options are split here and not by `argparse` or `getopt`: a value may begin with a dash (the boundary of a multipart
-body does), short options may be combined (`-sXPOST`), and unknown options are skipped or reported with a suggestion.
+`argparse` and `getopt` cannot split these options: a value may begin with a dash (the boundary of a multipart body
+does), short options may be combined (`-sXPOST`), and unknown options are skipped or reported with a suggestion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lycosa.http.core.shell_words import bash_words, cmd_words
 
 FORM = "application/x-www-form-urlencoded"
 SHOWN_MAX = 60
-"""Maximum number of characters of a bad argument that an error message quotes."""
+"""Maximum characters of a bad argument that an error message quotes."""
 
 LONG_NAMES = {
     "-A": "--user-agent", "-b": "--cookie", "-d": "--data", "-e": "--referer", "-G": "--get", "-H": "--header",
@@ -54,12 +54,11 @@ class Curlable(Protocol):
     body: bytes
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        """Return the header fields."""
+    def headers(self) -> Mapping[str, str]: ...
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """Return the metadata; only `download_timeout` and `proxy` are used."""
+        """Only `download_timeout` and `proxy` are used."""
 
 
 def from_curl(command: str, *, ignore_unknown_options: bool = False) -> dict[str, Any]:
@@ -146,7 +145,6 @@ class _RequestDraft:
         self.body = added if self.body is None else self.body + joint + added
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of Request."""
         if not self.url:
             raise BadCurl("the curl command has no URL")
         self._split_url()

@@ -16,7 +16,6 @@ import ada_url
 from lycosa.core.errors import BadMessage
 
 AUTHORITIES_MAX = 4_096
-"""Maximum number of entries of each cache."""
 
 HOST_MAX = 255
 AUTHORITY = re.compile(
@@ -32,7 +31,7 @@ class Destination(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Return HOST:PORT as in a URL, with brackets around an IPv6 address."""
+        """HOST:PORT as in a URL, with brackets around an IPv6 address."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def host_field(self, default_port: int) -> bytes:
@@ -42,7 +41,6 @@ class Destination(NamedTuple):
 
     @property
     def is_address(self) -> bool:
-        """Whether the host is an IP address."""
         return is_address(self.host)
 
 
@@ -64,7 +62,7 @@ def parse_authority(text: bytes, default: int = 0) -> Destination:
 
 @lru_cache(AUTHORITIES_MAX)
 def is_address(host: str) -> bool:
-    """Return whether a host is an IP address rather than a name."""
+    """Whether a host is an IP address rather than a name."""
     try:
         ip_address(host)
     except ValueError:

@@ -1,6 +1,6 @@
 """The origin of a URL, as cookies, credentials and referrers need it: scheme and host, and the domains above the host.
 
-Only an absolute http(s) URL has an origin. No function raises for other texts. Results are cached.
+Only an absolute http(s) URL has an origin. No function raises for other texts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import NamedTuple
 import ada_url
 
 ORIGINS_MAX = 4096
-"""Maximum number of origins in the cache."""
 
 
 class Origin(NamedTuple):
@@ -37,7 +36,7 @@ class Origin(NamedTuple):
 
 
 def url_prefix(url: str) -> str:
-    """Return the part of an absolute URL before the path. This part determines the origin."""
+    """Return the part of an absolute URL before the path, which determines the origin."""
     end = url.find("/", 8)  # the slash after the host
     return url[:end] if end > 0 else url
 
@@ -74,7 +73,7 @@ def _parse(url: str) -> Origin | None:
 
 
 def is_loopback(host: str, *, is_ip: bool) -> bool:
-    """Return whether a host is certainly this machine. Names are not looked up."""
+    """Whether a host is certainly this machine. Names are not looked up."""
     if is_ip:
         return host.startswith("127.") or host == "[::1]"
     return host == "localhost" or host.endswith(".localhost")

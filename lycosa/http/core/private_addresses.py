@@ -27,11 +27,11 @@ class AllowedPrivate:
                 self._names += (entry.lower().rstrip("."),)
 
     def may_connect(self, ip: str) -> bool:
-        """Return whether a link on a public page may lead to this IP address."""
+        """Whether a link on a public page may lead to this IP address."""
         return self.everywhere or is_public(ip) or self._has(ip)
 
     def is_named(self, host: str) -> bool:
-        """Return whether a host, as written in a URL, is allowed by name. Then its address is not checked."""
+        """Whether a host, as written in a URL, is allowed by name. Then its address is not checked."""
         name = host.lower().rstrip(".")
         return self.everywhere or name.endswith(tuple(f".{each}" for each in self._names)) or name in self._names
 
@@ -46,7 +46,7 @@ class AllowedPrivate:
 
 
 def is_public_page(ip: str, host: str) -> bool:
-    """Return whether a page came from a public address, so that its links are guarded.
+    """Whether a page came from a public address, so that its links are guarded.
 
     `ip` is "" if a proxy or a middleware delivered the page. Then every host that does not look private counts as
     public.

@@ -1,7 +1,6 @@
 """The `Referer` header according to the W3C's Referrer Policy.
 
-A policy determines what is sent to the same origin, to another origin, and from https to http: the whole URL, its
-origin, or nothing. Credentials and fragments are never sent, and nothing is sent for pages that are not http or https.
+Credentials and fragments are never sent, and nothing is sent for pages that are not http or https.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ POLICIES = {
 }
 
 REFERRER_MAX = 4096
-"""Maximum number of characters of a URL sent in full. Only the origin of longer URLs is sent."""
+"""For a longer URL only the origin is sent."""
 
 
 class Referrer:
-    """Returns the referrers to send with requests for the links on the page `source`, by one of `POLICIES`."""
+    """Returns the referrers of requests for the links on the page `source`, by one of `POLICIES`."""
 
     __slots__ = ("_downgrade", "_origin", "_other", "_prefix", "_same")
 
@@ -54,11 +53,11 @@ class Referrer:
 
 
 def referrer(policy: str, source: str, target: str) -> str:
-    """Return the referrer of a request for `target` found on the page `source`; `policy` is one of `POLICIES`."""
+    """Return the referrer of a request for `target` found on the page `source`, or ""."""
     return Referrer(policy, source).to(target)
 
 
 def policy_of(text: str) -> str | None:
-    """Return the last known policy in a comma-separated list (the `Referrer-Policy` header); None if there is none."""
+    """Return the last known policy in a comma-separated list (the `Referrer-Policy` header), or None."""
     known = [name for each in text.split(",") if (name := each.strip(" \t").lower()) in POLICIES]
     return known[-1] if known else None

@@ -28,7 +28,7 @@ SHORTHANDS = {
 class HeaderMap(MutableMapping[str, str]):
     """Header fields to send. Names are case-insensitive and keep the case in which they were last written.
 
-    Values become text: bytes are decoded as Latin-1, numbers formatted, lists joined with commas.
+    Values become text: bytes are decoded as Latin-1, numbers formatted, lists joined with commas. None removes a field.
     """
 
     __slots__ = ("_fields",)
@@ -139,7 +139,6 @@ class Request:
 
     @property
     def headers(self) -> HeaderMap:
-        """The header fields of this request."""
         if self._headers is None:
             self._headers = HeaderMap()
         return self._headers
@@ -157,7 +156,6 @@ class Request:
 
     @property
     def cb_kwargs(self) -> dict[str, Any]:
-        """The keyword arguments of the callback."""
         if self._cb_kwargs is None:
             self._cb_kwargs = {}
         return self._cb_kwargs
@@ -171,7 +169,6 @@ class Request:
 
     @property
     def has_headers(self) -> bool:
-        """Whether the request has header fields."""
         return bool(self._headers)
 
     @property
@@ -181,7 +178,6 @@ class Request:
 
     @property
     def has_ascii_headers(self) -> bool:
-        """Whether all header values are ASCII."""
         return self._headers is None or all(value.isascii() for value in self._headers.values())
 
     @property
@@ -200,7 +196,7 @@ class Request:
         return self._cb_kwargs or {}
 
     def has_header(self, name: str) -> bool:
-        """Return whether the request has this header field, without creating the map."""
+        """Whether the request has this header field, without creating the map."""
         return self._headers is not None and name in self._headers
 
     def replace(self, **changes: Any) -> Self:

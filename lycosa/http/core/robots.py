@@ -20,16 +20,15 @@ from lycosa.core.errors import BadUrl
 from lycosa.core.url import canonicalize
 
 ROBOTS_MAX = 512_000
-"""Maximum number of bytes of a robots.txt that are read: RFC 9309 §2.5 requires at least 500 KiB."""
+"""Maximum bytes of a robots.txt that are read: RFC 9309 §2.5 requires at least 500 KiB."""
 
 CRAWL_DELAY_MAX = 300.0
-"""Maximum Crawl-delay, in seconds; a longer one is reduced to it."""
+"""A longer Crawl-delay is reduced to this many seconds."""
 
 RULES_MAX = 10_000
-"""Maximum number of lines that are kept from all groups for our token, and likewise from all groups for `*`."""
+"""Maximum lines that are kept from all groups for our token, and likewise from all groups for `*`."""
 
 SITEMAPS_MAX = 1_000
-"""Maximum number of Sitemap lines that are kept."""
 
 _LINE = re.compile(  # with the misspellings that Google's parser and protego also accept
     rb"(user[- ]?agent|disallow|dissallow|dissalow|disalow|diasllow|disallaw|allow|crawl[- ]delay|sitemap)"
@@ -67,7 +66,7 @@ class Robots:
         return robots
 
     def allowed(self, url: str) -> bool:
-        """Return whether this canonical URL may be fetched; /robots.txt itself always may."""
+        """Whether this canonical URL may be fetched; /robots.txt itself always may."""
         if self._protego is not None:
             return self._protego.can_fetch(url, "*")
         return not self.unreachable or _path(url) == "/robots.txt"

@@ -60,10 +60,7 @@ SOCKS_REPLIES = {
     "5": "connection refused",
     "6": "too many hops",
 }
-"""Why a SOCKS5 proxy could not connect, by its reply code (RFC 1928 §6).
-
-SOCKS4 has one reply code for all failures; its message says "failed".
-"""
+"""Why a SOCKS5 proxy could not connect, by its reply code (RFC 1928 §6). SOCKS4 has one reply code for all failures."""
 
 CERTIFICATE_FAULTS = {
     "expired": "certificate expired",

@@ -1,8 +1,8 @@
 """HTTP by libcurl's multi interface on the running loop: one future for each transfer, no threads, no tasks.
 
-libcurl tells this module which sockets to watch, and when to call libcurl again. This module reports the events of the
-sockets (`socket_action`). Easy handles are pooled with their constant options set. libcurl does decompression, HTTP/2,
-TLS, proxies, the DNS cache and keep-alive. Redirects, cookies and retries are left to the caller.
+libcurl says which sockets to watch and when to be called again; this module reports the events of the sockets
+(`socket_action`). Easy handles are pooled with their constant options set. Redirects, cookies and retries are left to
+the caller.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["CurlFetcher", "FetchSettings"]
 IDLE_HANDLES_MAX = 256
 IDLE_CONNECTIONS_MAX = 256
 ANSWERS_MAX = 4096
-"""Maximum number of addresses for which the result of `may_connect` is cached."""
+"""Maximum addresses for which the result of `may_connect` is cached."""
 
 
 class CurlFetcher:
@@ -120,10 +120,7 @@ class CurlFetcher:
             self._sockets.watch(fd, poll)
 
     def _set_timer(self, timeout_ms: int) -> None:
-        """Call libcurl after `timeout_ms`, or never for -1.
-
-        A timer that is due earlier stays. When that timer fires, it is set again for the remaining time.
-        """
+        """Call libcurl after `timeout_ms`, or never for -1. A timer that is due earlier stays."""
         if self._closed:
             return
         if timeout_ms == 0:  # libcurl must not be called from within its callback
@@ -192,8 +189,6 @@ class CurlFetcher:
 
 
 def _noting(into: Into, calls: list[bool]) -> Into:
-    """Wrap `into` so that each call appends to `calls`."""
-
     def noting(chunk: bytes) -> None:
         calls.append(True)
         into(chunk)
@@ -202,7 +197,6 @@ def _noting(into: Into, calls: list[bool]) -> Into:
 
 
 def _pass_on(response: HttpResponse, into: Into) -> HttpResponse | Exception:
-    """Pass the body of a response to `into`."""
     body, response.body = response.body, b""
     try:
         into(body)

@@ -49,7 +49,6 @@ class AddressGuard:
             self._curl.unsetopt(pycurl.PREREQFUNCTION)
 
     def forget(self) -> None:
-        """Mark the guard as off, after `curl.reset()`."""
         self.is_on = False
 
     def reason(self, code: int) -> Exception | None:

@@ -251,8 +251,7 @@ class Handle:
     def _set_options(self, request: Request, proxy: Any, *, overrides_proxy: bool) -> None:
         referer = "" if overrides_proxy else request.lone_referer
         if referer and referer.isascii() and referer.isprintable() and not self._has_default_referer:
-            # Nearly all requests of a spider set a Referer and no other field. The option REFERER is cheaper than a
-            # list of header lines.
+            # Most requests of a spider set only a Referer. The option REFERER is cheaper than a list of header lines.
             self._referer_set = True
             self.curl.setopt(pycurl.REFERER, referer)
             return
@@ -380,7 +379,7 @@ def final_head(head: bytes) -> tuple[int, bytes]:
 
 
 def head_is_complete(lines: Sequence[bytes]) -> bool:
-    """Return whether the last of these response heads ends with an empty line."""
+    """Whether the last of these response heads ends with an empty line."""
     last = max((place for place, line in enumerate(lines) if line.startswith(b"HTTP/")), default=0)
     return any(not line.strip() for line in lines[last:])
 

@@ -19,10 +19,7 @@ PER_REQUEST = frozenset({"proxy", "download_timeout", "bindaddress", "download_f
 
 
 def body_max(meta: object, default: int) -> int:
-    """Return the maximum body size in bytes.
-
-    `meta` is the `download_maxsize` of a request: 0 means no limit, None means `default`.
-    """
+    """Return the maximum body size in bytes. `meta` is a `download_maxsize`: 0 for no limit, None for `default`."""
     if meta is None:
         return default
     if not isinstance(meta, int) or isinstance(meta, bool) or meta < 0:

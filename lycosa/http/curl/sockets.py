@@ -20,7 +20,7 @@ Ready = Callable[[list[tuple[int, int]]], None]
 """Called with (descriptor, CSELECT_* bits) of the ready sockets."""
 
 READY_MAX = 256
-"""Maximum number of sockets served in one wake-up, so that other tasks are not delayed."""
+"""Maximum sockets served in one wake-up, so that other tasks are not delayed."""
 
 
 class Sockets(Protocol):
@@ -29,8 +29,7 @@ class Sockets(Protocol):
     def watch(self, fd: int, poll: int) -> None:
         """Watch a socket for POLL_IN, POLL_OUT or both; POLL_REMOVE stops watching it."""
 
-    def close(self) -> None:
-        """Stop watching."""
+    def close(self) -> None: ...
 
 
 def sockets_of(loop: asyncio.AbstractEventLoop, ready: Ready) -> Sockets:

@@ -1,9 +1,9 @@
 """Leases proxies of a pool for the transfers of this process: waits for a proxy, and renews and releases its lease.
 
-If no proxy is free, a request does not fail. It waits for a while and keeps its slot of the host. If it gets no proxy,
-it frees the slot and is retried later (`NoProxyYet`), sooner if the target had leases recently. If enough requests
-already wait for a proxy for the same target, a further request frees its slot at once, so that requests to other
-targets can run. If no proxy has worked for too long, the crawl ends (`CloseSpider`) and can be resumed.
+If no proxy is free, a request waits for a while and keeps its slot of the host. If it gets no proxy, it frees the slot
+and is retried later (`NoProxyYet`), sooner if the target had leases recently. If enough requests already wait for a
+proxy for the same target, a further request frees its slot at once: requests to other targets can run. If no proxy has
+worked for too long, the crawl ends (`CloseSpider`) and can be resumed.
 
 A lease ends with its transfer, even if the transfer is cancelled. The leases of a killed process expire after the
 `lease_s` of the target's policy.
@@ -37,8 +37,8 @@ RulesOf = Callable[[str], Sequence[OutcomeRule]]
 class ProxyLeaser:
     """The leases of one process. `tries`: maximum number of proxies per request.
 
-    `wait_max_s`: seconds without a working proxy after which the crawl ends; None for no limit.
-    `rules_of(target)` returns the rules that judge responses.
+    `wait_max_s`: seconds without a working proxy after which the crawl ends; None for no limit. `rules_of(target)`
+    returns the rules that judge responses.
     """
 
     def __init__(

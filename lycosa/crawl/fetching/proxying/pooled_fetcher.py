@@ -1,7 +1,7 @@
 """A fetcher whose transfers go through proxies of a pool. Each transfer leases a proxy and reports the outcome.
 
 If the proxy fails or is banned, the request goes back to the queue of its host (`NoProxyYet`) and is retried through
-another proxy. When the maximum number of proxies has been tried, a ban is returned as a response with the reason in
+another proxy. After the maximum number of proxies, a ban is returned as a response with the reason in
 `HttpResponse.refused`, and a failure is raised.
 
 The pool is not used if the caller or `proxy` in the request's meta names a proxy.
@@ -93,7 +93,6 @@ class PooledFetcher(FetcherWrapper):
         if isinstance(result, FetchError):
             return None if isinstance(result, PrivateAddress) else judge_error(result)
         is_read = is_read and not result.skipped and request.method != "HEAD" and result.status not in NO_BODY_STATUSES
-        # Without a body, leave out the rules that need one.
         rules = [rule for rule in self._leaser.rules_of(selector.target) if is_read or not _needs_body(rule)]
         location = redirect_target(request.url, result.headers.get("location")) if 300 <= result.status < 400 else None
         return judge(
@@ -136,10 +135,7 @@ def _key(request: Request) -> Hashable:
 
 
 def _retry_after(response: HttpResponse) -> Mapping[str, str]:
-    """Return the Retry-After field, the only header field that `judge` uses.
-
-    The header of a response without this field is not parsed.
-    """
+    """Return the Retry-After field, the only one that `judge` uses. The header without it is not parsed."""
     headers = response.headers
     return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NO_HEADERS
 

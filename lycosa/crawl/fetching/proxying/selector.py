@@ -20,11 +20,10 @@ from lycosa.http.public_suffixes import registrable
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 
 TEXT_MAX = 255
-"""Maximum number of characters of a target, a session, or the name or value of a tag."""
+"""Maximum characters of a target, a session, or the name or value of a tag."""
 
 TAGS_MAX = 32
 HOSTS_MAX = 16_384
-"""Maximum number of hosts whose target is cached."""
 
 NO_TAGS: Mapping[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""Stores the last proxy of each session in the crawl's key store: its cookies are bound to that proxy."""
+"""Stores the last proxy of each session in the crawl's key store: the session's cookies are bound to that proxy."""
 
 from __future__ import annotations
 

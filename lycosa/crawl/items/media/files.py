@@ -19,7 +19,7 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 EXTENSIONS = mimetypes.MimeTypes().types_map[True]
-"""Extensions that file names may have: Python's built-in table, without the tables of the operating system."""
+"""Extensions that file names may have: Python's built-in table, without those of the operating system."""
 
 
 @public
@@ -33,7 +33,6 @@ class FilesPipeline(MediaPipeline):
     def file_path(
         self, request: Request, response: Response | None = None, info: MediaInfo | None = None, *, item: Any = None
     ) -> str:
-        """Return the path of the file in the store."""
         return f"full/{url_digest(request.url)}{_extension(request.url)}"
 
 

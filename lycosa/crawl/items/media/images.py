@@ -5,8 +5,8 @@
     IMAGES_THUMBS = {"small": (50, 50)}
 
 Downloads are not trusted: only image formats that browsers show are read, with at most Pillow's MAX_IMAGE_PIXELS
-pixels. At most CONCURRENT_IMAGES are converted at a time, in threads. An upright JPEG in RGB is stored unchanged. Other
-images are rotated by their EXIF data, put on a white background if they are transparent, and converted to JPEG.
+pixels. CONCURRENT_IMAGES are converted at a time, in threads. An upright JPEG in RGB is stored unchanged. Other images
+are rotated by their EXIF data, put on a white background if they are transparent, and converted to JPEG.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # Pillow is an extra
 FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "AVIF", "BMP", "ICO", "TIFF", "JPEG2000")
 CONCURRENT_IMAGES = 2
 FULL = ""
-"""The key of the full image in a dict of images by the name of the thumbnail."""
+"""The key of the full image among the thumbnails."""
 
 ORIENTATION = 0x0112
 """The EXIF tag for the camera's orientation; 1 is upright."""
@@ -59,7 +59,6 @@ class ImagesPipeline(MediaPipeline):
     def file_path(
         self, request: Request, response: Response | None = None, info: MediaInfo | None = None, *, item: Any = None
     ) -> str:
-        """Return the path of the image in the store."""
         return f"full/{url_digest(request.url)}.jpg"
 
     def thumb_path(
@@ -71,11 +70,9 @@ class ImagesPipeline(MediaPipeline):
         *,
         item: Any = None,
     ) -> str:
-        """Return the path of a thumbnail in the store."""
         return f"thumbs/{thumb_id}/{url_digest(request.url)}.jpg"
 
     def is_complete(self, record: MediaRecord, request: Request, item: Any) -> bool:
-        """Return whether the image and its thumbnails exist."""
         return super().is_complete(record, request, item) and all(
             self.store.size(self.thumb_path(request, name, info=self.info, item=item)) is not None
             for name in self.settings.thumbs

@@ -4,9 +4,9 @@
                                     stored and recorded? -> uptodate
                                     else: download into a partial file -> check, save, record -> downloaded
 
-If the process is killed, only complete files have their final names. A file whose record was committed, with its page
-or earlier, is not downloaded again. A complete file without a committed record may be downloaded again. Only files
-that were downloaded after the last commit have no committed record.
+If the process is killed, only complete files have their final names. Records are committed with the pages, and a file
+with a committed record is not downloaded again. After a kill, files downloaded since the last commit may be downloaded
+again.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ TABLE = "media"
 
 MEDIA_MAX_SIZE = 1 << 30
 MEDIA_CONCURRENCY = 8
-"""The default maximum number of concurrent downloads for one item."""
+"""Maximum concurrent downloads for one item."""
 
 MEDIA_TIMEOUT_S = 600.0
-"""The default timeout of a download, in seconds. It is longer than that of a page because files are larger."""
+"""Longer than for a page, because files are larger."""
 
 MEDIA_PER_ITEM_MAX = 10_000
 FAILURES_MAX = 10_000
-"""Maximum number of failures that a run remembers, so that a broken image on many pages is requested only once."""
+"""Failures that a run remembers, so that a broken image on many pages is requested only once."""
 
 Result = tuple[bool, Any]
 """(True, {url, path, checksum, status}) or (False, the exception)."""
@@ -58,8 +58,8 @@ Download = Callable[[Request, PartialFile], Awaitable[Response]]
 class MediaSettings:
     """The settings of a pipeline. `deduplicate`: whether equal files are stored as hard links to one file.
 
-    `expires_s` is the age at which a file is downloaded again, None for never. `max_size` is in bytes. `thumbs` maps a
-    name to (width, height). The sizes of images are in pixels.
+    A file is downloaded again at the age `expires_s`, None for never. `max_size` is in bytes. `thumbs` maps a name to
+    (width, height). The sizes of images are in pixels.
     """
 
     store: str
@@ -129,7 +129,7 @@ class MediaPipeline:
 
     @classmethod
     def from_crawler(cls, crawler: Any) -> Self:
-        """Create the pipeline from the settings of a crawl. Raises `BadSetting`."""
+        """Raises `BadSetting`."""
         info = MediaInfo(crawler.spider, crawler.download, crawler.stats)
         return cls(settings_of(cls, crawler.settings), info, crawler.records)
 
@@ -176,7 +176,6 @@ class MediaPipeline:
     # --------------------------------------------------------------------------- methods that must not be overridden
 
     def open_spider(self) -> None:
-        """Open the store."""
         self.store.open()
 
     async def close_spider(self) -> None:
@@ -360,7 +359,7 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
 
 
 def _expires_s(kind: type[MediaPipeline], settings: Any, days: float) -> float | None:
-    """Return the age in seconds at which a file is downloaded again. EXPIRES and Scrapy's settings are in days."""
+    """Return the setting in seconds. EXPIRES and Scrapy's settings are in days."""
     if kind.EXPIRES is None and "media_expires" in settings:
         age_s: float | None = settings["media_expires"]
         return age_s

@@ -28,7 +28,7 @@ from lycosa.infra.durable_files import sync_folder
 PARTIAL_FOLDER = ".parts"
 NAME_MAX = 255
 PATH_MAX = 1024
-"""NAME_MAX is the maximum number of bytes of one name, PATH_MAX that of a whole path within the store."""
+"""Maximum bytes of one name, and of a whole path within the store."""
 
 OPEN_TRIES = 100
 NAME_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ, errno.ELOOP})
@@ -55,7 +55,6 @@ class PartialFile:
             self._file = path.open("xb", buffering=0)
 
     def __call__(self, piece: bytes) -> None:
-        """Write a piece of the body."""
         self.size += len(piece)
         try:
             if self.size > self._size_max:
@@ -70,7 +69,7 @@ class PartialFile:
         self._md5.update(piece)
 
     def write(self, piece: bytes) -> int:
-        """Write a piece, as a file object does: for libraries that write to a file object."""
+        """Write a piece, for libraries that write to a file object."""
         self(piece)
         return len(piece)
 
@@ -143,7 +142,6 @@ class FolderStore:
             self._run = None
 
     def new_file(self, size_max: int) -> PartialFile:
-        """Return a new file to write into."""
         if self._run is None:
             raise StorageError(f"{self._root} is not open: files can be stored only after `open_spider`")
         return PartialFile(self._run / str(next(self._numbers)), size_max)

@@ -51,17 +51,17 @@ def check_connection_field(head: RequestHead | ResponseHead) -> None:
 
 
 def is_kept(head: RequestHead) -> bool:
-    """Return whether the client keeps its connection open."""
+    """Whether the client keeps its connection open."""
     return bool(head.minor) and b"close" not in _options(head)
 
 
 def is_reusable(head: ResponseHead, body: BodyReader) -> bool:
-    """Return whether the connection may be reused after the body of the response has ended."""
+    """Whether the connection may be reused after the body of the response has ended."""
     return bool(head.minor) and not body.open_ended and b"close" not in _options(head)
 
 
 def is_connection_bound(head: RequestHead | ResponseHead) -> bool:
-    """Return whether a message authenticates its connection (NTLM, Negotiate). Such a connection must not be shared."""
+    """Whether a message authenticates its connection (NTLM, Negotiate), which must then not be shared."""
     read = head.read
     if b"authorization" not in read and b"www-authenticate" not in read:
         return False
@@ -110,7 +110,6 @@ def _options(head: RequestHead | ResponseHead) -> list[bytes]:
 
 
 def _forwarded(head: RequestHead | ResponseHead) -> list[Field]:
-    """Return the fields that are forwarded."""
     dropped = HOP_BY_HOP
     if options := _options(head):
         check_connection_field(head)

@@ -1,8 +1,7 @@
 """Find the end of the body of an HTTP/1 message (RFC 9112 §6 and §7), and encode chunks.
 
 Ambiguous messages are refused, not repaired: both Content-Length and Transfer-Encoding, several lengths, any coding but
-`chunked`. A chunked body is decoded and encoded again, so that extensions, blanks and trailers of the sender are not
-forwarded.
+`chunked`. A chunked body is decoded and encoded again, so extensions, blanks and trailers of the sender are dropped.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from lycosa.core.errors import BadMessage
 from lycosa.http.core.http1.head import RequestHead, ResponseHead, elements
 
 CHUNK_LINE_MAX = 256
-"""Maximum length of the first line of a chunk, with its extensions, in bytes."""
+"""Maximum bytes of the first line of a chunk, with its extensions."""
 
 TRAILERS_MAX = 8_192
-"""Maximum number of bytes after the last chunk."""
+"""Maximum bytes after the last chunk."""
 
 LENGTH = re.compile(rb"[0-9]{1,18}")
 CHUNK = re.compile(rb"(?P<size>[0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")

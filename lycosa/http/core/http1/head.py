@@ -2,8 +2,8 @@
 
 Parsing is strict, because the next server may be lenient in a different way and see a request that we do not see
 (request smuggling): lines end in CRLF, no field is folded, no blank precedes a colon, there are no control characters.
-One regular expression defines a head. llhttp would be no faster from Python, since it calls back for each field. It
-does not keep the original lines either, and it is more lenient than we want to be.
+One regular expression defines a head. llhttp would be no faster from Python, since it calls back for each field. It is
+also too lenient, and does not keep the original lines.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple
 from lycosa.core.errors import BadMessage
 
 HEAD_MAX = 65_536
-"""Maximum length of a head, in bytes. nginx and Apache allow 8 KiB per line, Chromium 256 KiB per head."""
+"""Maximum bytes of a head. nginx and Apache allow 8 KiB per line, Chromium 256 KiB per head."""
 
 TARGET_MAX = 16_384
-"""Maximum length of a request target, in bytes."""
+"""Maximum bytes of a request target."""
 
 FIELDS_MAX = 200
 
@@ -43,7 +43,7 @@ READ = frozenset(
 """Fields whose values are used; all others are only forwarded."""
 
 Field = tuple[bytes, bytes]
-"""A field: its name in lower case, and the original line without the line break."""
+"""The name in lower case, and the original line without the line break."""
 
 Values = dict[bytes, list[bytes]]
 """The values of the fields in READ, stripped of blanks."""
