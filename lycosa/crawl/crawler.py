@@ -1,4 +1,4 @@
-"""The `Crawler`: how middlewares, pipelines and extensions access the crawl, from `from_crawler(cls, crawler)`."""
+"""The argument of `from_crawler(cls, crawler)`: gives middlewares, pipelines and extensions access to the crawl."""
 
 from __future__ import annotations
 
@@ -49,15 +49,14 @@ class Crawler:
         return await self.push(request)
 
     def set_stop(self, stop: Callable[[str], None]) -> None:
-        """Set the function that `stop` calls."""
         self._stop = stop
 
 
 def build_part(what: str, part: Any, crawler: Crawler | None) -> Any:
     """Create a part from its class: with `from_crawler`, `from_settings`, or without arguments.
 
-    Returns `part` unchanged if it is not a class, and None if the class raises `NotConfigured`. `what` names the kind
-    of part in messages. Raises `BadSpider` for any other error.
+    Returns any other `part` unchanged, and None if the class raises `NotConfigured`. `what` names the kind of part in
+    messages. Raises `BadSpider` for any other error.
     """
     if not isinstance(part, type):
         return part

@@ -4,9 +4,8 @@ A name is the host of a canonical URL: ASCII, with internationalised names as `x
 Addresses are sorted: first those of the family that the system prefers, in ascending order within each family. So the
 order stays the same if a name server rotates the addresses.
 
-The system returns no TTL, so answers are cached for `TTL_S`, and failures for `FAILURE_TTL_S`, or for
-`UNANSWERED_TTL_S` if no name server answered. Look-ups run in daemon threads, because the loop's `getaddrinfo` shares a
-small thread pool with other work and delays the exit of the program.
+The system returns no TTL, so answers and failures are cached for fixed times. Look-ups run in daemon threads, because
+the loop's `getaddrinfo` shares a small thread pool with other work and delays the exit of the program.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ THREADS_MAX = 32
 """Maximum concurrent look-ups. A look-up that hangs occupies its thread until the system gives up."""
 
 LOOKUPS_MAX = 10_000
-"""Maximum look-ups that are running or waiting for a thread."""
 
 NAME = re.compile(r"(?=.{1,254}\Z)(?:[\w-]{1,63}\.)*[\w-]{1,63}\.?", re.ASCII)
 NOT_FOUND = "host not found"
@@ -119,7 +117,7 @@ class SystemResolver:
 
 
 def numeric_address(name: str) -> str:
-    """Return a numeric name as an IP address without brackets; "" for any other name."""
+    """Return a numeric name as an IP address without brackets, or ""."""
     bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
     with suppress(ValueError):
         return "" if "%" in bare else str(ip_address(bare))
@@ -136,7 +134,7 @@ def sort_addresses(addresses: Iterable[str]) -> list[str]:
 
 
 def _ask_system(name: str) -> tuple[Sequence[str], str, float]:
-    """Return the addresses, or why there are none, and the TTL of the answer in seconds."""
+    """Return the addresses, or why there are none, and the TTL in seconds."""
     try:
         # As bytes, since Python would encode text as IDNA a second time.
         found = socket.getaddrinfo(name.encode("ascii"), None, type=socket.SOCK_STREAM)

@@ -21,7 +21,6 @@ BUGS_MAX = 100
 """Further bugs are counted together."""
 
 REPEAT_EVERY_S = 30.0
-"""Minimum seconds between two log lines about one bug."""
 
 DETAIL_MAX = 200
 """Maximum characters of the message of a bug, and of its URL."""
@@ -61,8 +60,6 @@ class Bug:
 
 @dataclass(slots=True)
 class _Repeats:
-    """The repeats since the last log line."""
-
     next_line_at: float
     count: int = 0
 
@@ -87,8 +84,8 @@ class BugLog:
     ) -> None:
         """Log or count an exception that `function` raised.
 
-        `url` is the page on which it failed, `reason` why this page is dead ("" for no page). `detail` is the text to
-        log; if it explains the mistake, pass `with_traceback=False`.
+        `reason`: why the page `url` is dead ("" for no page). `detail` is the text to log; if it explains the mistake,
+        pass `with_traceback=False`.
         """
         bug = Bug(_key_of(error, function), function, detail, user_line(error), url, reason=reason)
         self._add(bug, _exc_info(error) if with_traceback else None)
@@ -133,14 +130,14 @@ class BugLog:
 
 
 class WorkerBugLog(BugLog):
-    """The bugs of a worker process. Logs nothing: the owner of the crawl merges what `take` returns."""
+    """The bugs of a worker process. The owner of the crawl logs them: it merges what `take` returns."""
 
     def __init__(self) -> None:
         super().__init__()
         self._pending: dict[str, Bug] = {}
 
     def take(self) -> list[Bug]:
-        """Return the bugs since the last call. Only a first occurrence has a traceback."""
+        """Only the first occurrence of a bug has a traceback."""
         taken, self._pending = list(self._pending.values()), {}
         return taken
 
@@ -158,9 +155,9 @@ def _exc_info(error: BaseException) -> ExcInfo:
 
 
 def _key_of(error: BaseException, function: str) -> str:
-    """Return the exception class with the innermost line of user code in the traceback.
+    """Identify a bug by its exception class and the innermost line of user code.
 
-    Without user code: the class, the innermost line and `function`.
+    Without user code in the traceback: by class, innermost line and `function`.
     """
     kind, place = type(error).__name__, user_frame(error)
     if place is not None:

@@ -9,8 +9,7 @@
     Filtered request (scope): <GET https://elsewhere.example/>
     Scraped from <200 https://example.com/>: 2 items
 
-In a JSON log, each line has the fields `url` and `spider`, and a field for each other value in its text. Callers check
-`is_enabled` first, so these lines cost nothing while they are not logged.
+In a JSON log, each line has fields for the values in its text. Callers check `is_enabled` first.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 SHOWN_MAX = 60
-"""Maximum characters shown of a wrong value."""
 
 DEPTH_MAX = 50
 """Maximum depth of lists and dicts in the search for a value that cannot be stored."""
@@ -193,7 +192,7 @@ def check_start(spider: object) -> str:
 
 
 def check_start_requests(spider: object) -> str:
-    """Check that `start_requests`, which is never called, is not defined without `start`."""
+    """Check that `start_requests` is not defined without `start`: it is never called."""
     owner = type(spider)
     # The first class in the MRO with either method decides: its `start` overrides an inherited `start_requests`.
     defined: Mapping[str, Any] = next(
@@ -292,7 +291,7 @@ def _shown(value: object) -> str:
 
 
 def _coroutine_name(value: object) -> str:
-    """Return the function that created this generator or coroutine; "" for any other value."""
+    """Return the name of the function that created this generator or coroutine, or ""."""
     is_running = inspect.isgenerator(value) or inspect.iscoroutine(value) or inspect.isasyncgen(value)
     return str(getattr(value, "__name__", "")) if is_running else ""
 
@@ -329,7 +328,7 @@ def _is_variadic(parameter: inspect.Parameter) -> bool:
 
 
 def _unstorable(path: str, value: object, depth: int) -> tuple[str, object] | None:
-    """Return the path to the innermost value that cannot be stored, and this value; None if there is none."""
+    """Return the path to the innermost value that cannot be stored, and this value, or None."""
     try:
         msgspec.msgpack.encode(value)
     except Exception as error:  # noqa: BLE001  any failure means that it cannot be stored
@@ -400,7 +399,6 @@ def _is_selector(value: object) -> bool:
 
 
 def _own_nodes(function: ast.FunctionDef) -> Iterable[ast.AST]:
-    """Yield the nodes of a function, without nested functions and classes."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""Finds code that blocks the event loop: a call in a callback, middleware or pipeline that waits without `await`.
+"""Finds calls in callbacks, middlewares and pipelines that block the event loop.
 
 The loop records the time at least every BEAT_S. After `blocked_after_s` without a record, a thread inspects the stack
 of the loop's thread and reports the innermost line of the user's code:
@@ -33,10 +33,8 @@ BEAT_S = 0.2
 """Maximum seconds between two records of the time."""
 
 WARNINGS_MAX = 20
-"""Maximum number of lines of code that a run reports."""
 
 CALL_MAX = 60
-"""Maximum characters shown of a call."""
 
 NETWORK = frozenset({"socket", "ssl", "http", "urllib", "urllib3", "requests", "httpx", "httpcore", "aiohttp"})
 DEBUGGERS = frozenset({"pdb", "bdb", "IPython", "debugpy", "pydevd"})
@@ -179,7 +177,6 @@ def _call_at(frame: FrameType) -> str:
 
 
 def _advice(call: str, inner: list[FrameType]) -> str:
-    """Return what to write instead of `call`; `inner` are the frames inside it."""
     if call.rpartition(".")[2] == "sleep":
         return "use await asyncio.sleep(...)"
     if not NETWORK.isdisjoint(str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in inner):

@@ -1,4 +1,4 @@
-"""Distinguishes the cancellation of the running task from that of a task that it awaits."""
+"""Detects the cancellation of the running task."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """The conditions that close a crawl early, and their finish reasons.
 
-Each run counts from 0. The counters of a shared crawl cover all workers, from when the first of them joined.
-
-When a condition is met, nothing more is leased and running visits finish, so a crawl may exceed a limit by a few items
-or pages. The next run resumes the crawl.
+Each run counts from 0; a shared crawl counts all workers from when the first of them joined. When a condition is met,
+nothing more is leased and running visits finish, so the limit may be exceeded a little. The next run resumes the crawl.
 
 The finish reason is `finish_reason` in the stats, and the `reason` argument of `closed` and `spider_closed`.
 """
@@ -35,7 +33,7 @@ MEMUSAGE_EXCEEDED = "memusage_exceeded"
 class RunCounts(NamedTuple):
     """The counters of a run. `errors` counts failed callbacks; times are unix seconds.
 
-    `item_at` and `pages_at_item`: time and page count at the last item. Before the first item, at the start of the run.
+    `item_at` and `pages_at_item` are the time and the page count at the last item; before it, at the start of the run.
     """
 
     items: int
@@ -68,7 +66,6 @@ class CloseConditions:
         return any(getattr(self, each.name) for each in fields(self))
 
     def reason(self, counts: RunCounts, now: float) -> str:
-        """Return the finish reason of the first condition that is met, or ""."""
         itemless_pages = counts.pages - counts.pages_at_item
         met = {
             "closespider_itemcount": 0 < self.itemcount <= counts.items,
@@ -80,13 +77,12 @@ class CloseConditions:
         return next((reason for reason, is_met in met.items() if is_met), "")
 
     def next_at(self, counts: RunCounts) -> float | None:
-        """Return when a time limit is reached (unix seconds), or None."""
         limits = ((self.timeout, counts.started_at), (self.timeout_no_item, counts.item_at))
         return min((since + limit for limit, since in limits if limit), default=None)
 
 
 class CloseTracker:
-    """Applies the conditions to one run, which starts at `now` (unix seconds). False without conditions."""
+    """Applies the conditions to one run, which starts at `now` (unix seconds)."""
 
     def __init__(self, conditions: CloseConditions, now: float) -> None:
         self._conditions = conditions
@@ -135,7 +131,6 @@ class MemoryMonitor:
         stats.set_value("memusage/startup", self._read())
 
     def check(self) -> str:
-        """Measure the memory. Return the reason to close, or ""."""
         used = self.measure()
         if 0 < self._warning < used and not self._stats.get_value("memusage/warning_reached"):
             self._stats.set_value("memusage/warning_reached", 1)
@@ -154,7 +149,6 @@ class MemoryMonitor:
         return used
 
     async def watch(self, close: Callable[[str], None], every_s: float = MEMORY_CHECK_S) -> None:
-        """Check until the limit is reached, then call `close` with the reason."""
         while not (reason := self.check()):  # noqa: ASYNC110  memory has no event to wait for
             await asyncio.sleep(every_s)
         close(reason)

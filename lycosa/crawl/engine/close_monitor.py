@@ -73,12 +73,10 @@ class CloseMonitor:
         return reason
 
     def measure_memory(self) -> None:
-        """Record the memory for the final stats."""
         if self.memory is not None:
             self.memory.measure()
 
     def next_at(self) -> float | None:
-        """Return when to call `check` again even if nothing happens (unix seconds), or None."""
         at = self._tracker.next_at()
         if self.memory is None:
             return at

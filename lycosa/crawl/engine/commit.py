@@ -2,7 +2,7 @@
 
 The sinks flush and return their positions; the frontier commits its changes together with these positions. A crash
 between these two steps leaves items after the committed position. The sink cuts them off when it is opened again, and
-their pages are fetched again, because their acks were not committed. So every item is in the output exactly once.
+their pages, whose acks were not committed, are fetched again. So every item is in the output exactly once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class SettleLock:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Wait until all settlers have left, and keep others out."""
         async with self._exclusive:
             self._open.clear()
             try:
@@ -80,7 +79,7 @@ class Committer:
         self.save: Callable[[], Awaitable[None]] | None = None
         """Saves the state outside the frontier (cookies, spider state), before the frontier commits."""
         self.settle_lock = SettleLock()
-        """Held while a lease is settled, so that one commit has its ack and its items; a commit holds it exclusively.
+        """Held while a lease is settled, so that its ack and its items are in one commit; held exclusively by a commit.
         """
 
     def note_change(self) -> None:
@@ -95,7 +94,6 @@ class Committer:
         self._abandoned = True
 
     async def run(self) -> None:
-        """Commit until cancelled; sleep while nothing has changed."""
         while True:
             await self._changed.wait()
             with suppress(TimeoutError):
@@ -124,8 +122,8 @@ class Committer:
         return True
 
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
-        """Truncate the sinks to their committed positions, then commit where each starts to write. Return these
-        positions.
+        """Truncate the sinks to their committed positions. Commit and return the positions at which they start to
+        write.
 
         A sink that is new to this crawl starts at the end of its output, or with `afresh` at the beginning.
         """

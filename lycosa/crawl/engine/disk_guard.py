@@ -1,6 +1,6 @@
 """Pauses a crawl (nothing more is leased) before a device that it writes to is full.
 
-The crawl pauses when the free space is below the floor. This reserve lets the running visits finish and commit. A check
+The crawl pauses when the free space is below the floor. The floor lets the running visits finish and commit. A check
 costs a system call per path; it runs once per commit, and every SHORTAGE_CHECK_S during a shortage.
 """
 
@@ -23,13 +23,12 @@ FLOOR_SHARE = 0.01
 """The default floor is this share of the device, at most FLOOR_BYTES."""
 
 FLOOR_MIN = 1 << 20
-"""A default floor below this (bytes) could not hold one commit: it is replaced by no floor."""
+"""There is no default floor below this (bytes): it could not hold one commit."""
 
 RESUME_FACTOR = 1.1
 """A shortage ends when this multiple of the floor is free, so the crawl does not keep pausing and resuming."""
 
 SHORTAGE_CHECK_S = 3.0
-"""Seconds between checks during a shortage."""
 
 
 class DiskSpace(NamedTuple):
@@ -72,18 +71,16 @@ class FreeSpace:
     shortage: Shortage | str | None = field(init=False, default=None)
 
     def recheck(self) -> None:
-        """Check the devices if there is a shortage."""
         if self.shortage or self.other_shortage():
             self.check()
 
     async def wait_for_space(self, *, running: bool) -> None:
-        """Wait until there is space. Return at once if the crawl is not `running`: nothing else updates `shortage`."""
+        """Return at once if the crawl is not `running`: only a running engine checks the space."""
         self.recheck()
         while running and self.shortage:  # noqa: ASYNC110  the engine checks at the same interval
             await asyncio.sleep(SHORTAGE_CHECK_S)
 
     def check(self) -> None:
-        """Check the devices, and log when a shortage begins or ends."""
         before, self.shortage = self.shortage, self._find()
         if self.shortage and not before:
             log.warning("paused: %s; the crawl resumes by itself when there is space", self.shortage)

@@ -72,20 +72,17 @@ class LeaseVisitor(Protocol):
 
 
 QueueMore = Callable[[float], Awaitable[int]]
-"""Queues more records, given the time (unix seconds), and returns how many."""
+"""Queues more records, given the time (unix seconds). Returns how many."""
 
 
 class IdleStatus(NamedTuple):
-    """Why no visit is running: nothing is due before `until` (unix seconds), or the crawl pauses for the reason
-    `paused`.
-    """
+    """Why no visit is running: nothing is due before `until` (unix seconds), or `paused` says why the crawl pauses."""
 
     until: float = 0.0
     paused: str = ""
 
 
 ACTIVE = IdleStatus()
-"""A visit is running, or will be soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +280,6 @@ class Engine:
         return True
 
     async def _is_kept_alive(self, now: float) -> bool:
-        """Whether a receiver of `spider_idle` keeps the crawl alive, or has just queued a record."""
         if now < self._idle_again_at:
             return True
         due = self._frontier.next_ready(now)
@@ -397,19 +393,19 @@ class Engine:
 
 
 def self_cancelled(stats: RunStats, url: str) -> Failed:
-    """Record the bug, and return the outcome of a visit that cancelled its own task."""
+    """Return the outcome of a visit that cancelled its own task, and record the bug."""
     error = asyncio.CancelledError()  # without a traceback: the line that cancelled the task is unknown
     stats.bugs.record(error, "a callback", CANCELLED_ITSELF, url, CANCELLED_ITSELF, with_traceback=False)
     return Failed(CANCELLED_ITSELF)
 
 
 def shutdown_deadline(engine: Engine) -> asyncio.Timeout:
-    """Return a timeout for the final calls to frontier and sinks: FAST_SHUTDOWN_S after a second stop, else none."""
+    """Limit the final calls to frontier and sinks to FAST_SHUTDOWN_S after a second stop."""
     return asyncio.timeout(FAST_SHUTDOWN_S if engine.fast_shutdown else None)
 
 
 async def _wait_for(task: asyncio.Task[None]) -> None:
-    """Wait for a task and raise its exception, but not its cancellation."""
+    """Raise the exception of a task, but not its cancellation."""
     await asyncio.wait([task])
     if not task.cancelled():
         task.result()

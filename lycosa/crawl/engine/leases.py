@@ -1,7 +1,8 @@
-"""Renews the leases of running tasks, each when half of its time has passed.
+"""Renews the leases of running tasks when half of their time has passed, so a slow callback neither loses its work nor
+runs twice.
 
-So a slow callback neither loses its work nor runs twice. The engine calls `renew` right before the frontier's `expire`,
-with the same time. So a lease whose time has passed while the event loop was blocked is still renewed.
+The engine calls `renew` right before the frontier's `expire`, with the same time. So a lease whose time has passed
+while the event loop was blocked is still renewed.
 """
 
 from __future__ import annotations
@@ -70,7 +71,6 @@ class LeaseRenewer:
         self._overdue.discard(token)
 
     def is_held(self, lease: Lease) -> bool:
-        """Whether a task works on the lease."""
         return lease.token in self._renewals
 
     def next_renewal(self) -> float | None:
@@ -80,7 +80,6 @@ class LeaseRenewer:
         return deadline if renew_at is None else renew_at if deadline is None else min(renew_at, deadline)
 
     def cancel_overdue(self, now: float) -> None:
-        """Cancel the tasks that have taken longer than `lease_max_s`."""
         while self._deadlines:
             token, deadline = next(iter(self._deadlines.items()))
             if deadline > now:
@@ -90,11 +89,10 @@ class LeaseRenewer:
             self._tasks[token].cancel()
 
     def is_overdue(self, lease: Lease) -> bool:
-        """Whether `cancel_overdue` cancelled the task of this lease."""
         return lease.token in self._overdue
 
     async def renew(self, now: float) -> None:
-        """Renew the leases whose `renew_at` has passed. Drop those that the frontier no longer holds."""
+        """Renew the leases that are due. Drop those that the frontier no longer holds."""
         while self._renewals:
             token = next(iter(self._renewals))
             if self._renewals[token].renew_at > now:

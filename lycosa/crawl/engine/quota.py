@@ -14,7 +14,6 @@ from lycosa.frontier.core.segments import CurrentSegments
 from lycosa.frontier.ports import FrontierOperations
 
 POLL_EVERY_S = 1.0
-"""Seconds between two counts of the pages of other workers."""
 
 
 class PageQuota:

@@ -108,8 +108,8 @@ def to_request(record: UrlRecord) -> Request:
 def replacement_record(
     record: UrlRecord, request: Request, spider: object, naming: Naming = DEFAULT_NAMING, *, guarded: bool = False
 ) -> UrlRecord:
-    """Return the record of a request that replaces that of `record`, such as a redirect. Depth and segment are the
-    same.
+    """Return the record of a request that replaces that of `record`, such as a redirect, at its depth and in its
+    segment.
 
     If the fingerprint is the same too (the site adds a slash, a middleware adds a header), the new record gets
     `dont_filter`: otherwise it would not be fetched. Raises `BadUrl` or `BadSpider`.
@@ -131,9 +131,8 @@ def replacement_record(
 
 
 def resolve_callback(spider: object, callback: Any, default: str = "parse") -> Callable[..., Any]:
-    """Return the spider's method named `callback` or else `default`; a function is returned as it is.
-
-    Raises `BadSpider`.
+    """Return the spider's method named `callback` or else `default`; a function is returned as it is. Raises
+    `BadSpider`.
     """
     if callback is not None and not isinstance(callback, str):
         return callback  # type: ignore[no-any-return]
@@ -149,7 +148,7 @@ def host_of(request: Request) -> str:
 
 
 def _is_simple(request: Request) -> bool:
-    """Whether a request can certainly be stored: valid numbers, ASCII headers, and no user data."""
+    """Whether a request can certainly be stored."""
     if type(request.priority) is not int or not -PRIORITY_MAX < request.priority < PRIORITY_MAX:
         return False
     if request.not_before != 0.0 or request.dont_filter not in (True, False):
@@ -158,7 +157,6 @@ def _is_simple(request: Request) -> bool:
 
 
 def _check_storable(record: UrlRecord) -> None:
-    """Raise `BadSpider` if the record cannot be stored and read back."""
     if type(record.not_before) not in (int, float) or not 0 <= record.not_before <= NOT_BEFORE_MAX:
         raise BadSpider(f"the request for {record.url} has not_before={record.not_before!r:.60}: write unix seconds")
     if not isinstance(record.priority, int):

@@ -3,10 +3,10 @@
 Each slice of records is committed, so after a kill the next start requeues the rest. URLs keep their validators, so an
 unchanged page costs one conditional request.
 
-A new segment takes over every URL of the previous one, even a 404, which may be a page by now. It cannot rely on links:
-an unchanged page is not parsed, so URLs linked only there would be lost. If the previous segment is unfinished, this
-takes two passes: one at the start, and one when the frontier has nothing left. If requests have their own periods, a
-run has a segment for each period, which takes over the previous segment of the same period.
+A new segment takes over every URL of the previous one, even a 404, which may be a page by now. Links would not find
+them all: an unchanged page is not parsed. If the previous segment is unfinished, this takes two passes: one at the
+start, and one when the frontier has nothing left. If requests have their own periods, the segment of each period takes
+over the previous segment of this period.
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ class CarryOver:
         self._marks = {segment: _mark(segment) for segment in segments if starts_at(segment)}
 
     async def more(self, now: float) -> int:
-        """Take over the remaining URLs of the previous segments. Return how many."""
         if not self._marks:
             return 0
         done = await self._frontier.positions()
@@ -116,7 +115,7 @@ def _key(segment: str) -> str:
 def _previous(segment: str, views: Sequence[SegmentView]) -> SegmentView | None:
     """Return the latest earlier segment of the same period that has URLs, or None.
 
-    For a segment without a period in its name, the unnamed segment counts as earlier, too.
+    The unnamed segment is earlier than segments without a period in their names, too.
     """
     mine, period = segment_order(segment), period_of(segment)
     periods = (period,) if period else (period, NONE)

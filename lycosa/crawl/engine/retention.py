@@ -18,7 +18,6 @@ from lycosa.frontier.ports import FrontierOperations
 from lycosa.infra.durable_files import make_folder, storage_errors, sync_folder
 
 SLICE = 1000
-"""Rows that an export reads at a time."""
 
 EXPORT_SUFFIX = ".jsonl"
 
@@ -42,7 +41,7 @@ async def drop_expired(
 
 
 async def _drop(operations: FrontierOperations, view: SegmentView) -> bool:
-    """Drop a segment. Return False if another worker dropped it first: our export may then lack URLs."""
+    """Return False if another worker dropped the segment first: our export may then lack URLs."""
     try:
         forgotten = await operations.drop(view.name)
     except UsageError:

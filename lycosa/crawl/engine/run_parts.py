@@ -28,7 +28,7 @@ class RunStorage:
 
 @dataclass(frozen=True, slots=True)
 class HostLookups:
-    """Look up the robots.txt and the address of a host, before the frontier leases its pages."""
+    """Looks up the robots.txt and the address of a host, before the frontier leases its pages."""
 
     robots: RobotsGate
     addresses: HostAddresses

@@ -17,7 +17,6 @@ from lycosa.frontier.ports import FrontierOperations
 log = logging.getLogger(__name__)
 
 DROP_EVERY_S = 600.0
-"""Seconds between two searches for segments to drop."""
 
 
 class SegmentOptions(NamedTuple):
@@ -83,11 +82,9 @@ class RunSegments:
         return list(dict.fromkeys(name for each in self._namings for name in each.current(self.first, names)))
 
     async def take_over(self, now: float) -> int:
-        """Queue the remaining URLs of the previous segments. Return how many."""
         return await self._carry.more(now)
 
     async def drop_expired(self, now: float) -> None:
-        """Drop the archived segments that the retention settings no longer keep."""
         options = self._options
         if dropped := await drop_expired(self._operations, options.retention, now, options.export_to):
             log.info("dropped old segments: %s", ", ".join(dropped))

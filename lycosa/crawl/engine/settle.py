@@ -56,7 +56,6 @@ class Settler:
         self._committer.note_change()
 
     async def look_up(self, lease: Lease, lookups: HostLookups) -> None:
-        """Get the address or the robots.txt of a host. If cancelled, release the lease."""
         try:
             if lease.record.kind == RecordKind.RESOLVE:
                 await lookups.addresses.resolve(lease)

@@ -22,7 +22,7 @@ class StateSaver:
         self.close_hooks: list[Callable[[], Awaitable[None]]] = []
 
     async def save(self) -> None:
-        """Make all changes durable. Raises `StorageError`, or `BadSpider` for data that cannot be stored."""
+        """Raises `StorageError`, or `BadSpider` for data that cannot be stored."""
         for save in self.save_hooks:
             save()
         await self.store.flush()
@@ -42,7 +42,6 @@ class SpiderState:
         spider.state = msgspec.msgpack.decode(self._saved) if self._saved else {}
 
     def save(self) -> None:
-        """Put the dict into the store if it has changed."""
         if not self._spider.state and self._saved is None:
             return
         try:

@@ -1,7 +1,4 @@
-"""Verdicts: how a download ends without a response for the callback.
-
-Downloader middlewares return verdicts. A request or item from a user's middleware is converted to one.
-"""
+"""Verdicts: how a download ends without a response for the callback. Downloader middlewares return them."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
 
 REASON_MAX = 120
-"""Maximum characters of a stored reason."""
 
 
 class Failed(NamedTuple):

@@ -135,7 +135,6 @@ class Visitor:
         self._hinted = False
         self._callback_s = 0.0
         self._is_logging = False
-        """Whether requests are logged, read from the logger once per visit."""
         self.on_transfer_end: TransferEnd = _ignore_transfer_end
         """Called when the transfer of a page is over while its callback still runs."""
 
@@ -160,7 +159,6 @@ class Visitor:
         return outcome
 
     def _log_outcome(self, record: UrlRecord, outcome: Outcome) -> None:
-        """Log how the request ended, unless its page or its replacement has been logged."""
         if isinstance(outcome, Failed):
             is_retried = outcome.retry_at is not None
             page_log.log_failed(self.spider.name, record, outcome.reason, is_retried=is_retried)
@@ -303,7 +301,7 @@ class Visitor:
         return children
 
     def _hint_at_follow(self, url: str, parent: UrlRecord) -> None:
-        """Note once that a Request needs an absolute URL: a mistake of the spider, not of the page."""
+        """Note the mistake once: a Request needs an absolute URL."""
         if not self._hinted and not urlsplit(url).scheme:
             self._hinted = True
             self.stats.note(f"Request({url!r:.60}) on {parent.url} is not an absolute URL: write response.follow(...)")
@@ -382,7 +380,6 @@ class Visitor:
 
 
 def _is_final(verdict: Verdict) -> TypeGuard[Failed | Ignored]:
-    """Whether the request has failed for good, so that its errback is called."""
     return isinstance(verdict, Ignored) or (isinstance(verdict, Failed) and verdict.retry_at is None)
 
 

@@ -50,7 +50,6 @@ class EventDispatcher:
         return pushed
 
     async def send_empty(self) -> None:
-        """Report that the frontier had nothing to lease."""
         for each in self._all:
             if each.signals.on_scheduler_empty:
                 await each.signals.send(scheduler_empty)

@@ -36,7 +36,6 @@ class WorkerReporter:
         self._leased, self._leased_at = 0, -WAITING_AFTER_S
 
     def report(self, *, ended: bool = False) -> telemetry.WorkerReport:
-        """Return the current report; with `ended`, the last one of the run."""
         state, why = self._state(ended=ended)
         return telemetry.WorkerReport(
             socket.gethostname(),

@@ -2,9 +2,8 @@
 
     crawler.signals.connect(self.on_item, signals.item_scraped)
 
-A receiver takes the arguments it needs, by name; `signal` (the event) and `sender` (the crawler) are available too. It
-may be async: `send` waits for it, `post` runs it as a separate task, and `settle` waits for these tasks at the end of
-the crawl.
+A receiver takes the arguments it needs, by name; `signal` (the event) and `sender` (the crawler) are available too. A
+receiver may be async. `send` waits for it; `post` runs it as a separate task, for which `settle` waits.
 
     a receiver raises        meaning
     CloseSpider(reason)      close the crawl with this reason; any signal
@@ -12,8 +11,8 @@ the crawl.
     StopDownload             stop this download; `headers_received` and `bytes_received` only
     anything else            a bug: it is logged with the receiver's name, and the crawl continues
 
-Signals keep strong references to receivers until they are disconnected or the crawl ends. So lambdas work, and methods
-of objects without other references. A signal without receivers costs only the check of a list:
+Signals keep strong references to receivers, so lambdas work, and methods of objects without other references. A signal
+without receivers costs only the check of a list:
 
     if signals.on_item_scraped:
         await signals.send(item_scraped, item=item, response=response, spider=spider)
@@ -36,10 +35,9 @@ from lycosa.crawl.diagnostics.bug_log import BugLog
 log = logging.getLogger(__name__)
 
 TASKS_MAX = 1000
-"""Maximum number of running async receivers of `post`. Further calls are dropped, and the first of them is logged."""
+"""Maximum running async receivers of `post`. Further calls are dropped, and the first of them is logged."""
 
 SETTLE_GRACE_S = 5.0
-"""Maximum seconds that the end of a crawl waits for async receivers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +79,6 @@ feed_exporter_closed = Signal("feed_exporter_closed")
 memusage_warning_reached = Signal("memusage_warning_reached")
 
 SIGNALS = {signal.name: signal for signal in list(globals().values()) if isinstance(signal, Signal)}
-"""The signals that Lycosa sends, by name."""
 
 COMMON_ARGUMENTS = ("signal", "sender")
 
@@ -139,7 +136,7 @@ class Signals:
             hooks.append(Hook(receiver, _arguments_taken(receiver, signal)))
 
     def disconnect(self, receiver: Callable[..., Any], signal: Signal | str) -> None:
-        """Stop calling the receiver. Raises `BadSpider` if it is not connected."""
+        """Raises `BadSpider` if the receiver is not connected."""
         signal = _signal_of(signal)
         hooks = self._hooks.get(signal, [])
         kept = [hook for hook in hooks if hook.receiver != receiver]
@@ -148,7 +145,7 @@ class Signals:
         hooks[:] = kept
 
     def disconnect_all(self, signal: Signal | str) -> None:
-        """Remove all receivers of a signal. Raises `BadSpider` for an unknown name."""
+        """Raises `BadSpider` for an unknown name."""
         self._hooks.get(_signal_of(signal), []).clear()
 
     async def send(self, signal: Signal, **values: Any) -> None:

@@ -12,7 +12,6 @@ from lycosa.crawl.diagnostics.bug_log import Bug, BugLog
 from lycosa.frontier.core.model import FrontierStats
 
 RATE_WINDOW_S = 5.0
-"""Seconds over which the shown rate is averaged."""
 
 ETA_WINDOW_S, ETA_AFTER_S = 30.0, 3.0
 """The remaining time is estimated from the last ETA_WINDOW_S seconds, and only after ETA_AFTER_S seconds."""
@@ -71,7 +70,7 @@ class RunStats:
     """Failed visits, retried or not."""
     leased: int = 0
     known_links: int = 0
-    """Links that were found in memory to be known already."""
+    """Known links, as far as the look-up in memory found them."""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     bugs: BugLog = field(default_factory=BugLog)
@@ -80,7 +79,6 @@ class RunStats:
     _unfinished: deque[tuple[float, int]] = field(default_factory=deque)
 
     def skip(self, reason: str) -> None:
-        """Count a link that was not followed."""
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def note(self, line: str) -> None:

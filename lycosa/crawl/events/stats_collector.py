@@ -1,8 +1,8 @@
 """The stats of one run, under Scrapy's names: `crawler.stats`.
 
 `STAT_NAMES` lists every name that Lycosa sets, with placeholders in angle brackets: `retry/reason_count/<reason>`.
-Spiders, middlewares and pipelines may add their own. A run that resumes a crawl counts from 0: the counts of the whole
-crawl are in `Summary.reasons` and `lycosa frontier status`. Callbacks in threads may change stats, too.
+Users may add their own names. A run that resumes a crawl counts from 0: the counts of the whole crawl are in
+`Summary.reasons` and `lycosa frontier status`. Callbacks in threads may change stats, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from lycosa.core.public import public
 
 NAMES_MAX = 10_000
-"""Maximum number of stats of a run, because parts of their names come from the network.
+"""Limits the number of stats, because parts of their names come from the network.
 
 Updates of further stats are dropped, and counted as `LEFT_OUT`.
 """
@@ -131,7 +131,6 @@ class StatsCollector:
         self._stats.clear()
 
     def begin(self, now: float) -> None:
-        """Record the start of the run (unix seconds)."""
         self.set_value("start_time", datetime.fromtimestamp(now, UTC))
 
     def end(self, now: float, reason: str) -> None:
@@ -146,7 +145,6 @@ class StatsCollector:
             self.set_value("responses_per_minute", self.get_value("response_received_count", 0) * 60 / elapsed_s)
 
     def dump(self) -> str:
-        """Return all stats as text, one per line, sorted by name."""
         return pformat(self._stats, sort_dicts=True)
 
     def _set(self, key: str, value: Any) -> None:

@@ -3,9 +3,8 @@
 Before the pages of a host, the frontier leases a look-up of its address (`RecordKind.RESOLVE`). The limits of the found
 address then apply to the host. Each lease has this address, and the fetcher connects only to it.
 
-A host that cannot be resolved has no address for UNRESOLVED_S. Its requests fail with the error of the look-up, and the
-retry policy applies as for any unreachable host. The fetcher must not resolve such a host itself: the frontier would
-not know the address, so its limits would not apply.
+A host that cannot be resolved has no address for UNRESOLVED_S, and its requests fail with the error of the look-up. The
+fetcher must not resolve such a host itself: the limits of its address would not apply.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ TTL_MIN_S = 10.0
 """Minimum seconds for which an address is used. With a TTL of 0 there would be a look-up before every page."""
 
 ERRORS_MAX = 10_000
-"""Maximum number of hosts whose look-up error is remembered."""
 
 
 class HostLookup(Protocol):
@@ -56,7 +54,6 @@ class HostAddresses:
         self._errors: RecentDict[str, str] = RecentDict(ERRORS_MAX)
 
     async def resolve(self, lease: Lease) -> None:
-        """Update the address of the lease's host, and ack the lease."""
         await self.update(lease.record.host)
         await self._frontier.ack(lease, "resolved", (), self._clock.now(), contacted=False)
 
@@ -78,7 +75,7 @@ class HostAddresses:
 
 
 class ResolvedHostFetcher(FetcherWrapper):
-    """Fails for a host that could not be resolved, unless the request uses a proxy, which resolves hosts itself."""
+    """Fails for a host that could not be resolved, unless a proxy, which resolves hosts itself, is used."""
 
     def __init__(self, fetcher: Fetcher, addresses: HostLookup) -> None:
         super().__init__(fetcher)
@@ -96,7 +93,7 @@ class ResolvedHostFetcher(FetcherWrapper):
         into: Into | None = None,
         proxy: str | None = None,
     ) -> HttpResponse:
-        """Do one transfer. Raises `ConnectFailed` with the error of the look-up."""
+        """Raises `ConnectFailed` with the error of the look-up."""
         if not address and (why := self._addresses.lookup_error(request.url)):
             through = request.get_meta("proxy") if proxy is None else proxy
             if not through:

@@ -25,8 +25,7 @@ async def claim_host(
 
     `holder` is the lease of the request that the caller processes. `resolve` is `HostAddresses.update`, for a frontier
     with limits per address. `changed` is called when `frontier.next_ready` may have changed: when the claim begins to
-    wait, because the slot of `holder` is free meanwhile; when the claim has its slot; and when it frees the slot. See
-    `VisitFrontier.claim`.
+    wait, because the slot of `holder` is free meanwhile; when the claim gets its slot; and when it frees the slot.
     """
     if resolve is not None and frontier.needs_address(host, clock.now()):
         await resolve(host)

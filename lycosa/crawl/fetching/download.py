@@ -6,9 +6,9 @@
     process_response, in reverse order    for every Response, whether from the fetcher or a middleware
 
 The result is a `Response` or a verdict (`engine/verdict.py`), even for an exception that no middleware handles. After a
-`Failed` without retry the remaining middlewares are still called, because they may return a replacement.
-`RetryRequest`, `CloseSpider` and `NoProxyYet` are meant for the engine, so they do not go to `process_exception`.
-`docs/middlewares.md` has the full table.
+`Failed` without retry the remaining middlewares may still return a replacement. `RetryRequest`, `CloseSpider` and
+`NoProxyYet` are meant for the engine, so they do not go to `process_exception`. `docs/middlewares.md` has the full
+table.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Downloader:
         return None
 
     async def _on_exception(self, request: Request, error: Exception) -> DownloadResult:
-        """Return the middlewares' response or verdict for an exception. If none handles it, raise it."""
+        """Return the middlewares' response or verdict for an exception, or raise it."""
         failure = None
         for method in self.chain.exceptions:
             found: Any = method(request, error)
@@ -185,7 +185,7 @@ class Downloader:
         return response
 
     def _verdict_on(self, request: Request, error: BaseException) -> Verdict:
-        """Return the verdict on an exception. Raise it again if it ends the task or the crawl."""
+        """Return the verdict on an exception, or raise it if it ends the task or the crawl."""
         if isinstance(error, RetryRequest):
             return self.retrying.on_request(request, error)
         if isinstance(error, CloseSpider):
@@ -206,12 +206,11 @@ class Downloader:
 
 
 def _is_final(verdict: DownloadResult | None) -> TypeGuard[Failed]:
-    """Whether this is a failure without retry. Later middlewares may still return a replacement."""
     return isinstance(verdict, Failed) and verdict.retry_at is None
 
 
 async def _to_verdict(method: Method, request: Request, found: Any) -> DownloadResult | None:
-    """Convert the return value of a middleware to a Response or verdict. Raises `BadMiddleware`."""
+    """Raises `BadMiddleware` if a middleware returned something invalid."""
     if hasattr(found, "__await__"):
         found = await found
     if found is None or isinstance(found, (Response, *VERDICTS)):
@@ -230,7 +229,7 @@ def _wrong_return(method: Method, found: object) -> str:
 
 
 def content_type_filter(types: Sequence[str] | frozenset[str]) -> Accept | None:
-    """Return a filter that skips the bodies of 2xx responses with other content types, or None without `types`."""
+    """Return a filter that skips the bodies of 2xx responses with other content types; None without `types`."""
     if not types:
         return None
 

@@ -1,8 +1,8 @@
 """Keeps requests that result from public pages away from private addresses (SSRF), unless the settings allow them.
 
 Once a visit has read a page from a public address, all requests that result from it are *guarded*: links, redirects and
-inline fetches. All requests that result from a guarded page are guarded too, even if the page has a private address.
-For a guarded request the fetcher connects only to public addresses, even if the host name resolves to a private one.
+inline fetches. All requests that result from a guarded page are guarded too, even if its address is private. A guarded
+request is sent only to public addresses, even if the host name resolves to a private one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from lycosa.frontier.core.model import Lease, UrlRecord
 from lycosa.http.core.private_addresses import AllowedPrivate, is_public_page
 
 ANSWERS_MAX = 4096
-"""Maximum entries of each cache: public addresses, and hosts allowed by name."""
 
 
 class CurrentWork(msgspec.Struct):  # created for each page; three times as fast as a class with slots
@@ -58,7 +57,6 @@ class PublicOnlyGuard:
         return self._is_public(ip, "" if ip or record is None else host_name(record.host))
 
     def public_only(self, record: UrlRecord | None) -> bool:
-        """Whether the request of this record may go only to public addresses."""
         return record is not None and record.guarded and not self._is_allowed(record.host)
 
     def _is_allowed_by_name(self, host: str) -> bool:

@@ -1,7 +1,7 @@
 """Inline fetches: requests that a callback or pipeline awaits with `await self.fetch(request)`.
 
-They pass the same downloader middlewares as pages, wait for a slot of their host, are retried, and follow redirects.
-They are not stored: after a crash they are repeated with their page.
+They pass the downloader middlewares, wait for a slot of their host, are retried, and follow redirects. They are not
+stored: after a crash they are repeated with their page.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 
 WAIT_MAX_S = 600.0
-"""Maximum seconds that an inline fetch waits for its retry, because the waiting page must keep its lease.
+"""Maximum seconds that an inline fetch waits for its retry: the waiting page must keep its lease.
 
 A retry that is due later is dropped.
 """

@@ -16,7 +16,6 @@ REDIRECT_REASONS = "redirect_reasons"
 """The key of `meta` for the statuses of these redirects ("meta refresh" for a meta refresh)."""
 
 REPLACEMENTS_MAX = 20
-"""Maximum consecutive replacements of a request by middlewares."""
 
 
 def replacement_count(request: Request) -> int:
@@ -25,11 +24,11 @@ def replacement_count(request: Request) -> int:
 
 
 def redirect_request(request: Request, target: str, status: int | str) -> Request:
-    """Return the request for the target of a redirect, with the same callback.
+    """Return the request for the target (a canonical URL) of a redirect, with the same callback.
 
-    Its method is GET if RFC 9110 §15.4 says so, otherwise the same. `target` is a canonical URL. `status` is "meta
-    refresh" for a meta refresh. A target on another host gets no credentials or cookies, and only the origin of a
-    Referer: a redirect must not reveal what the referrer policy hid.
+    Its method is GET if RFC 9110 §15.4 says so, otherwise the same. `status` is "meta refresh" for a meta refresh. A
+    target on another host gets no credentials or cookies, and only the origin of a Referer: a redirect must not reveal
+    what the referrer policy hid.
     """
     keep = request.method in {"GET", "HEAD"} or (status in {301, 302} and request.method != "POST")
     keep = keep or status in {307, 308}
@@ -50,9 +49,7 @@ def redirect_request(request: Request, target: str, status: int | str) -> Reques
 
 
 def _headers_after(request: Request, elsewhere: str, *, body_gone: bool) -> HeaderMap:
-    """Drop the fields that the host of `elsewhere` (a URL, or "") must not receive; with `body_gone`, those of the
-    body.
-    """
+    """Drop the fields that the host of `elsewhere` (a URL, or "") must not get; with `body_gone`, those of the body."""
     headers = HeaderMap(
         {
             name: value

@@ -17,7 +17,7 @@ from lycosa.http.core.request import Request
 DELAY_MAX_S = 86_400.0
 
 HOSTS_MAX = 10_000
-"""Maximum number of reservations. Beyond it, those that end last are dropped; the frontier still blocks their hosts."""
+"""Maximum reservations. Beyond it, those that end last are dropped; the frontier still blocks their hosts."""
 
 
 class RequestDelays:
@@ -45,7 +45,7 @@ class RequestDelays:
         return 0.0
 
     def started(self, request: Request, now: float) -> float:
-        """Start the delay of a request that is sent `now`. Return the time until which its host is delayed."""
+        """Start the delay of a request that is sent `now`. Return when it ends."""
         until = self._until[host_of(request)] = now + _seconds(request.get_meta("download_delay"))
         return until
 

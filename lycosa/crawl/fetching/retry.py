@@ -28,7 +28,6 @@ class RetryDecider:
         self.statuses = policy.statuses
 
     def after_status(self, request: Request, response: Response) -> Failed:
-        """Return the verdict on a response whose status is in the retry list."""
         after = response.headers.get("retry-after")
         now, attempts = self._clock.now(), attempts_of(request)
         decision = decide_status(self._policy_of(request), attempts, response.status, after, now, self._chance())
@@ -44,7 +43,6 @@ class RetryDecider:
         return self.after_error(request, FetchError(reason))._replace(cause=response)
 
     def on_request(self, request: Request, raised: RetryRequest) -> Failed:
-        """Return the verdict on a request for which a callback or middleware raised `RetryRequest`."""
         verdict = self.after_error(request, FetchError(reason_text(str(raised)), retry=True))
         if verdict.retry_at is not None and raised.delay_s is not None:
             verdict = verdict._replace(retry_at=self._clock.now() + max(0.0, raised.delay_s))

@@ -40,7 +40,6 @@ REREAD_S = 3600.0
 """Minimum seconds between two reads of an expired robots.txt from the frontier: another worker may have fetched it."""
 
 PARSED_MAX = 2000
-"""Maximum parsed robots.txt files that a gate keeps in memory."""
 
 NOT_FETCHED = b"# not asked: a public page led there"
 """A placeholder for a private host whose robots.txt only guarded requests (see `guard`) have needed so far. Such
@@ -108,7 +107,7 @@ class RobotsGate:
         await with_claim(host, transfer)
 
     def _one_shot_lease(self, host: str, address: str = "", *, guarded: bool) -> Lease:
-        """Return a lease to fetch the robots.txt of a host at once and without retries."""
+        """A record without retries left: the robots.txt is fetched at once, and a failure is final."""
         url, tries = f"{host}/robots.txt", self.retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
@@ -160,7 +159,6 @@ class RobotsGate:
         return msgspec.structs.replace(facts, robots_at=now - ROBOTS_TTL_S + REFETCH_AFTER_ERROR_S)
 
     async def why_unreachable(self, host: str) -> str:
-        """Return the reason of dead pages on a host whose robots.txt cannot be fetched."""
         facts = await self.frontier.host_facts(host) or HostFacts()
         why = facts.robots_status or facts.robots.decode("utf-8", "replace")
         return reason_text(f"cannot fetch {canonicalize(f'{host}/robots.txt')}: {why}")
@@ -187,7 +185,6 @@ class RobotsGate:
         return 404, b"", ""  # RFC 9309 §2.3.1.2: too many redirects count as unavailable
 
     async def store(self, host: str, facts: HostFacts, now: float) -> None:
-        """Store new facts about a host, and pass them to the peers."""
         # All gates share the host: the longest Crawl-delay for any of their user agents applies.
         delay_s = max(gate.apply(host, facts) for gate in (self, *self.peers))
         known = HostFacts(facts.robots, facts.robots_status, facts.robots_at, delay_s)
@@ -200,7 +197,6 @@ class RobotsGate:
         return rules.crawl_delay_s
 
     def forget(self, host: str) -> None:
-        """Drop the parsed rules, because the frontier has newer ones."""
         self._parsed.pop(host, None)
 
     def _inc(self, name: str) -> None:

@@ -6,7 +6,6 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.scope import Scope
 
 DOMAINS_MAX = 10_000
-"""Maximum number of hosts that `offsite/domains` counts."""
 
 
 class CountingScope(Scope):

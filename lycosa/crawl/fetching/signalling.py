@@ -1,7 +1,4 @@
-"""Sends signals while a response arrives: one for its header fields, and one for each piece of its body.
-
-Receivers may raise `StopDownload`. The fetcher also counts compressed responses.
-"""
+"""Sends signals while a response arrives: one for its header fields, and one for each piece of its body."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ class SignallingFetcher(FetcherWrapper):
     async def fetch(
         self, request: Request, *, accept: Accept | None = None, into: Into | None = None, **options: Any
     ) -> Raw:
-        """Do one transfer. Also raises the `StopDownload` of a receiver if its `fail` is True."""
+        """Also raises the `StopDownload` of a receiver if its `fail` is True."""
         if self._signals.on_headers_received or self._signals.on_bytes_received:
             raw = await _SignalledTransfer(self._signals, self._spider, request, accept, into).run(
                 self._fetcher, options
@@ -45,7 +42,7 @@ class SignallingFetcher(FetcherWrapper):
 
 
 class _SignalledTransfer:
-    """One transfer with receivers. If the fetcher restarts it on another connection, the pieces so far are dropped."""
+    """If the fetcher restarts the transfer on another connection, the pieces so far are dropped."""
 
     def __init__(
         self, signals: Signals, spider: Any, request: Request, accept: Accept | None, into: Into | None

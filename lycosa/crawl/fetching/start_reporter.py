@@ -1,4 +1,4 @@
-"""Reports request starts to a frontier in another process, which counts crawl delays from the reported times.
+"""Reports request starts to a frontier in another process, which counts crawl delays from them.
 
 Each start is reported before the transfer, so that other workers need not wait for its end. The report after the
 transfer corrects the time by libcurl's measurement, because a busy event loop sends requests late.
@@ -36,7 +36,7 @@ class StartReportingFetcher(FetcherWrapper):
         self._clock = clock
 
     async def fetch(self, request: Request, **options: Any) -> HttpResponse:
-        """Do one transfer. Raises `WorkerLost` instead if the other workers have removed this one."""
+        """Raises `WorkerLost` if the other workers have removed this one."""
         await self._frontier.check_membership()
         host = host_key(request.url)
         self._frontier.report_start(host, self._clock.now())
@@ -63,6 +63,6 @@ class OwnerReportingFetcher(FetcherWrapper):
 
 
 def _sent_ago_s(response: HttpResponse) -> float:
-    """Return the seconds since the connection (with TLS) was established, which is when the request was sent."""
+    """The request is sent when the connection (with TLS) is established."""
     timings = response.timings
     return timings.total_s - max(timings.connect_s, timings.tls_s)

@@ -21,7 +21,6 @@ class HandledStatuses:
     all: bool = False
 
     def is_handled(self, request: Request, status: int) -> bool:
-        """Whether the callback of this request receives responses with this status."""
         if request.get_meta("handle_httpstatus_all"):
             return True
         own = request.get_meta("handle_httpstatus_list")

@@ -1,6 +1,6 @@
 """The base class of fetcher wrappers: each is an `http.ports.Fetcher` that extends the `fetch` of another fetcher.
 
-A wrapper passes on the options that it does not use. `app/crawl/fetchers.py` defines the order of the wrappers.
+A wrapper passes on the options that it does not use. `app/crawl/fetchers.py` defines their order.
 """
 
 from __future__ import annotations

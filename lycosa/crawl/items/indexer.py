@@ -4,8 +4,7 @@
               0              position                          limit                    size
 
 The thread reads whole lines from the position committed in the index up to the limit, which is the committed position
-of the crawl's output. It commits documents and position in one step, so index and items agree after any crash. After
-`advance`, a page becomes searchable within `COMMIT_S` plus the time that one batch takes.
+of the crawl's output. It commits documents and position in one step, so index and items agree after any crash.
 
 While a search server does not answer, the thread waits. Any other error ends the thread, not the crawl: `error` is set
 at once, and `close` raises it.
@@ -30,7 +29,6 @@ from lycosa.search.ports import DocumentIndex
 log = logging.getLogger(__name__)
 
 COMMIT_S = 1.0
-"""Maximum seconds between adding a document and committing it."""
 RETRY_S = 5.0
 """Seconds before the next attempt if a search server does not answer."""
 BATCH_DOCS = 200
@@ -87,7 +85,6 @@ class Indexer:
         self.broken = 0
         """Lines that are not JSON objects."""
         self.error: LycosaError | None = None
-        """The error that ended the thread."""
         self._index = index
         self._path = path
         self._read = 0
@@ -109,7 +106,6 @@ class Indexer:
         return self._thread.is_alive() and self._read < self._limit
 
     def advance(self, limit_bytes: int) -> None:
-        """Raise the limit up to which the file may be read."""
         with self._changed:
             self._limit = max(self._limit, limit_bytes)
             self._changed.notify()
@@ -153,14 +149,13 @@ class Indexer:
             self._commit()
 
     def _pause(self, failure: IndexUnavailable) -> None:
-        """Wait before the next attempt. Raise the failure if the indexer closes."""
         log.warning("%s; trying again every %.0f s", failure, RETRY_S)
         with self._changed:
             if self._closing or self._changed.wait_for(lambda: self._closing, RETRY_S):
                 raise failure
 
     def _wait_for_work(self, commit_at: float | None) -> bool:
-        """Wait until there is something to read or to commit. Return False if the thread must end."""
+        """Return False if the thread must end."""
         with self._changed:
             while self._read >= self._limit and not self._closing:
                 wait_s = None if commit_at is None else commit_at - time.monotonic()
@@ -199,7 +194,7 @@ def _document(line: bytes, fields: Fields | None) -> Document | None:
 
 
 def _skip_line(file: BinaryIO, limit_bytes: int) -> int:
-    """Skip the rest of a line that is too long. Return the number of bytes skipped."""
+    """Return the number of bytes skipped."""
     skipped = 0
     while skipped < limit_bytes:
         piece = file.readline(min(LINE_MAX, limit_bytes - skipped))
@@ -210,7 +205,7 @@ def _skip_line(file: BinaryIO, limit_bytes: int) -> int:
 
 
 def _open_at(path: Path, position: int) -> BinaryIO:
-    """Raises `IndexFailure` if no line ends at `position`: the file was replaced."""
+    """Raise `IndexFailure` if no line ends at `position`: the file was replaced."""
     try:
         file = path.open("rb")
         size = file.seek(0, os.SEEK_END)

@@ -1,8 +1,8 @@
 """Passes items page by page to a loop: `async for item in crawl.stream()`.
 
-An item is received when the next one is requested, so the crawl is no faster than the loop. A page is done when all its
-items are received. If the loop ends in the middle of a page, the next run of a durable crawl yields the items of that
-page again: delivery is at least once.
+Requesting the next item confirms the previous one, so the crawl is no faster than the loop. A page is done when all its
+items are confirmed. If the loop ends before that, the next run of a durable crawl yields the items of the page again:
+delivery is at least once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ItemChannel:
         self._closed = False
 
     async def send(self, items: Sequence[Any]) -> None:
-        """Send the items of one page. Return when all of them were received; other pages wait until then."""
+        """Send the items of one page, and wait until all of them are confirmed. Other pages wait until then."""
         async with self._page_lock:
             self._all_received.clear()
             self._items.extend(items)
@@ -49,6 +49,6 @@ class ItemChannel:
         return self._items.popleft()
 
     def close(self) -> None:
-        """Make `receive` raise `StopAsyncIteration` when no items are left."""
+        """End the loop when no items are left."""
         self._closed = True
         self._changed.set()

@@ -1,7 +1,4 @@
-"""Explains in one line what is wrong with an item: `price: expected float, got "n/a" (Book on https://...)`.
-
-It handles validation errors of pydantic, msgspec and attrs, and items that cannot be written.
-"""
+"""Explains in one line what is wrong with an item: `price: expected float, got "n/a" (Book on https://...)`."""
 
 from __future__ import annotations
 
@@ -26,7 +23,10 @@ MSGSPEC_ERROR = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 
 
 def explain(error: BaseException, url: str = "") -> str | None:
-    """Return a line that explains the error, with the URL of the page; None if the error is not about an item."""
+    """Explain an error about an item, with the URL of the page; None for other errors.
+
+    These are validation errors of pydantic, msgspec and attrs, and `BadItem`.
+    """
     if (problems := _problems(error)) is not None:
         item_class, text = problems[0], _join(problems[1])
     elif isinstance(error, BadItem):
@@ -39,7 +39,7 @@ def explain(error: BaseException, url: str = "") -> str | None:
 
 
 def build_item(item_class: Any, values: Mapping[str, Any]) -> Any:
-    """Return a validated item of the class with these values. Raises `BadItem` with a line as above."""
+    """Return a validated item of the class. Raises `BadItem`."""
     name = getattr(item_class, "__name__", "item")
     try:
         if isinstance(item_class, type) and issubclass(item_class, msgspec.Struct):

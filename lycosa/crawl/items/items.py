@@ -1,6 +1,6 @@
-"""The kinds of items: dicts, `lycosa.Item`, msgspec structs, dataclasses, attrs classes, pydantic models, Scrapy's
-items.
+"""The kinds of items.
 
+Items are dicts, `lycosa.Item`, msgspec structs, dataclasses, attrs classes, pydantic models and Scrapy's items.
 `is_item` imports no library: if a library is not loaded, the object cannot be one of its items.
 """
 

@@ -9,9 +9,8 @@
     loader.add_css("title", "h1::text")
     return loader.load_item()
 
-There are two differences to itemloaders. An item class that validates (msgspec, pydantic, attrs, dataclass) gets all
-values at once in `load_item`, so its fields need no defaults. A validation error becomes a `BadItem` that names the
-field.
+Unlike itemloaders' class, it creates an item of a class that validates (msgspec, pydantic, attrs, dataclass) with all
+values at once, so the fields need no defaults. A validation error becomes a `BadItem` that names the field.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The item of each page of a crawl without a user's spider."""
+"""The item for each page of a crawl without a user's spider."""
 
 from __future__ import annotations
 

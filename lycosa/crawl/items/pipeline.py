@@ -1,9 +1,8 @@
 """Item pipelines: each takes an item and returns it, changed or not, or raises `DropItem`.
 
-A pipeline is an object with `process_item(item)`, and optionally `open_spider()` and `close_spider()`. Each of these
-methods may take the spider as its last argument, and may be `async`. A class is instantiated by its
-`from_crawler(crawler)` or `from_settings(settings)`, else without arguments; if that raises `NotConfigured`, the
-pipeline is not used.
+A pipeline is an object with `process_item(item)`, and optionally `open_spider()` and `close_spider()`. Each method may
+take the spider as its last argument, and may be `async`. A class is instantiated by its `from_crawler(crawler)` or
+`from_settings(settings)`, else without arguments; after `NotConfigured` it is not used.
 
     returns an item               the item goes to the next pipeline, after the last one to the sinks
     raises DropItem               the item is dropped, the page continues
@@ -11,8 +10,8 @@ pipeline is not used.
     raises anything else          the page is dead with that reason, and none of its items is written; no item is lost,
                                   since `lycosa frontier requeue` fetches the page again
 
-The items of a page start in order, and the results are in the same order. While an item is awaited, the next items run
-concurrently, at most `concurrent_items` at a time.
+Items of a page start in order, and the results have the same order. While an item is awaited, the next items run
+concurrently.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ class Pipelines:
         await self._opened.aclose()
 
     def commit_steps(self) -> list[CommitStep]:
-        """Return the pipelines that commit with the crawl, in order. Raises `BadSpider` for wrong arguments."""
+        """Raises `BadSpider` for wrong arguments."""
         return [_commit_step(part) for part in self._parts if commits(part)]
 
     async def process_page(self, items: Sequence[Any], response: Any = None) -> PipelineResults:
@@ -158,7 +157,7 @@ class Pipelines:
         return PipelineResults(kept, dropped, closing)
 
     async def _outcomes(self, items: Sequence[Any]) -> list[Any]:
-        """Return the outcome of each item. After a failure no further item is started."""
+        """After a failure no further item is started."""
         page = PageOutcomes()
         tasks: set[asyncio.Task[None]] = set()
         try:
@@ -182,7 +181,7 @@ class Pipelines:
         return page.outcomes
 
     def _start(self, page: PageOutcomes, item: Any) -> Coroutine[Any, Any, None] | None:
-        """Process an item up to the first await. Return a coroutine for the rest; None if the item is done."""
+        """Process an item up to the first await. Return a coroutine for the rest, or None."""
         page.outcomes.append(item)
         number = len(page.outcomes) - 1
         try:
@@ -259,7 +258,7 @@ def _check_arguments(part: Any, name: str, parameters: list[str]) -> None:
 
 
 def _without_spider(part: Any, name: str, parameters: list[str], spider: Any) -> Callable[..., Any]:
-    """Return a method as a function that takes only `parameters`. Raises `BadSpider` for other arguments."""
+    """Return a function that takes only `parameters`. Raises `BadSpider` for other arguments."""
     method: Callable[..., Any] = getattr(part, name)
     try:
         signature = inspect.signature(method)

@@ -4,8 +4,8 @@
     before_commit(position)          the same for a pipeline that collects its rows itself, and upserts them by key
     resume_from(position)            delete the rows of later positions; called once before the first page
 
-All these pipelines together are one sink of the crawl. The database commits first, then the frontier. After a crash
-between these two commits, the pages of the database's last commit are fetched again, so `resume_from` deletes its rows.
+All these pipelines together are one sink of the crawl. The database commits before the frontier. After a crash in
+between, the pages of the database's last commit are fetched again, so `resume_from` deletes its rows.
 
 The stored position of the sink is one number: the writer in the upper bits, the number of the commit in the lower ones.
 """
@@ -28,9 +28,8 @@ WRITER_BITS = 26
 
 
 class CommitPosition(NamedTuple):
-    """A commit of a crawl: its number (from 1) and its writer.
-
-    `writer` identifies the state of one crawl, or of one worker of a shared crawl. It stays the same after a resume.
+    """A commit: its number (from 1) and its writer, one crawl or one worker of a shared crawl. A resume keeps the
+    writer.
     """
 
     writer: str
@@ -49,7 +48,7 @@ class PipelineCommits:
         self._position = 0
 
     def add(self, spider: str, pipelines: Pipelines) -> None:
-        """Add those pipelines of a spider that have `before_commit`. Raises `BadSpider` for wrong arguments."""
+        """Add those pipelines that have `before_commit`. Raises `BadSpider` for wrong arguments."""
         steps = pipelines.commit_steps()
         self._steps += [(spider, step) for step in steps]
         if any(step.takes_items for step in steps):
@@ -66,8 +65,7 @@ class PipelineCommits:
                     f" {position.number}: restore its database, or start the crawl afresh"
                 )
 
-    async def check(self) -> None:
-        """Do nothing: `open_spider` has opened the database."""
+    async def check(self) -> None: ...
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         new = secrets.randbelow((1 << WRITER_BITS) - 1) + 1

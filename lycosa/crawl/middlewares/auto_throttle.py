@@ -1,6 +1,6 @@
 """Auto-throttle: adapts the crawl delay of each host to its latency and errors (`frontier.core.auto_throttle`).
 
-The delay is never shorter than the host's Crawl-delay. Ignored are responses from the cache or a middleware, and
+The delay is never shorter than the host's Crawl-delay. Responses from the cache or a middleware do not count, nor do
 requests with `autothrottle_dont_adjust_delay` in their meta.
 """
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @runtime_checkable
 class ProcessesRequests(Protocol):
-    """A downloader middleware that receives requests before the download."""
+    """A downloader middleware for requests before the download."""
 
     def process_request(self, request: Request) -> Any:
         """Return None to continue, or a Response, Request or item to use instead of a download."""
@@ -32,7 +32,7 @@ class ProcessesRequests(Protocol):
 
 @runtime_checkable
 class ProcessesResponses(Protocol):
-    """A downloader middleware that receives responses."""
+    """A downloader middleware for responses."""
 
     def process_response(self, request: Request, response: Response) -> Any:
         """Return a Response to continue with, or a Request or item to use instead."""
@@ -40,7 +40,7 @@ class ProcessesResponses(Protocol):
 
 @runtime_checkable
 class ProcessesExceptions(Protocol):
-    """A downloader middleware that receives exceptions of the download or of a `process_request`."""
+    """A downloader middleware for exceptions of the download or of a `process_request`."""
 
     def process_exception(self, request: Request, exception: Exception) -> Any:
         """Return None to pass the exception on, or a Response, Request or item to use instead."""
@@ -48,15 +48,14 @@ class ProcessesExceptions(Protocol):
 
 @runtime_checkable
 class ProcessesStart(Protocol):
-    """A spider middleware that receives the start requests."""
+    """A spider middleware for the start requests."""
 
-    def process_start(self, start: AsyncIterable[Any]) -> AsyncIterable[Any]:
-        """Yield the start requests."""
+    def process_start(self, start: AsyncIterable[Any]) -> AsyncIterable[Any]: ...
 
 
 @runtime_checkable
 class ProcessesSpiderInput(Protocol):
-    """A spider middleware that receives responses before their callback."""
+    """A spider middleware for responses before their callback."""
 
     def process_spider_input(self, response: Response) -> Any:
         """Return None to continue, or raise an exception, which goes to the errback."""
@@ -64,7 +63,7 @@ class ProcessesSpiderInput(Protocol):
 
 @runtime_checkable
 class ProcessesSpiderOutput(Protocol):
-    """A spider middleware that receives the items and requests of callbacks."""
+    """A spider middleware for the items and requests of callbacks."""
 
     def process_spider_output(self, response: Response, result: Any) -> Iterable[Any] | AsyncIterable[Any]:
         """Yield items and requests."""
@@ -72,7 +71,7 @@ class ProcessesSpiderOutput(Protocol):
 
 @runtime_checkable
 class ProcessesSpiderExceptions(Protocol):
-    """A spider middleware that receives the exceptions of callbacks."""
+    """A spider middleware for the exceptions of callbacks."""
 
     def process_spider_exception(self, response: Response, exception: Exception) -> Any:
         """Return None to pass the exception on, or items and requests to use as the result of the callback."""
@@ -142,7 +141,7 @@ class SpiderChain:
 
 
 def methods(parts: Iterable[Any], name: str, spider: object) -> list[Method]:
-    """Return the method `name` of each middleware that has one. The spider is passed to methods that take it."""
+    """Return the method `name` of each middleware that has one, and pass the spider to methods that take it."""
     found = (getattr(part, name, None) for part in parts)
     return [with_spider(method, METHODS[name], spider) for method in found if method is not None]
 

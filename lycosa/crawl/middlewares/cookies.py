@@ -39,7 +39,6 @@ TABLE = "cookies"
 """The table of the key store. A key is JSON: the owner of the jar and its `cookiejar`."""
 
 WARNINGS_MAX = 20
-"""Maximum warnings per spider about invalid cookies of requests."""
 
 
 class Cookies:
@@ -104,7 +103,7 @@ class Cookies:
             self.process_request(request)
 
     def save(self) -> None:
-        """Put the changed jars into the store, whose next flush makes them durable."""
+        """Put the changed jars into the store. Its next flush makes them durable."""
         changed = self._jars.changed()
         if self._default.changed:  # the default jar is not in `_jars`, so that it is never evicted
             self._default.changed = False

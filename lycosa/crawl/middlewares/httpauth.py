@@ -33,7 +33,7 @@ class HttpAuth:
 
     @classmethod
     def of(cls, spider: Spider, user: str = "", password: str = "", domain: str = "") -> HttpAuth | None:
-        """Return the middleware for the spider's attributes, else for the given settings; None if neither is set.
+        """Return the middleware for the spider's attributes, else for the settings, or None.
 
         Raises `BadSpider` or `BadSetting` if there is no domain.
         """
@@ -64,7 +64,7 @@ class HttpAuth:
 
 
 def basic(user: str, password: str) -> str:
-    """Return the value of the header, encoded in Latin-1 as most servers expect, or in UTF-8 if that is impossible."""
+    """Return the header's value, in Latin-1 as most servers expect, or in UTF-8 if that is impossible."""
     pair = f"{user}:{password}"
     try:
         octets = pair.encode("latin-1")

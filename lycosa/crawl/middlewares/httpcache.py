@@ -113,7 +113,7 @@ class HttpCache:
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> Response | None:
-        """Return the stale stored response, if it may be used when the host cannot be reached."""
+        """Return the stale response, if it may be used when the host cannot be reached."""
         pending = self._take_pending(request)
         if pending is None or not pending.decision.serve_on_error:
             return None
@@ -159,7 +159,7 @@ class HttpCache:
         latest: model.HttpResponse | None = None,
         *flags: str,
     ) -> Response:
-        """Return the stored response, with the cookies of the host's new response `latest`, if there is one."""
+        """Return the stored response, with the cookies of the host's new response `latest`."""
         headers = cache_rules.headers_to_serve(stored, now)
         if latest is not None and "set-cookie" in latest.headers:
             cookies = (("set-cookie", value) for value in latest.headers.getlist("set-cookie"))
@@ -176,7 +176,7 @@ class HttpCache:
         return response
 
     def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
-        """Return the key of a response, with its jar and, except with `ReplayRules`, the owner of the cookies."""
+        """The key has the jar and, except with `ReplayRules`, the owner of the cookies."""
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self.owner and request.has_header("Cookie") and not isinstance(self.rules, ReplayRules):
@@ -216,7 +216,7 @@ class HttpCache:
         self._pending[number] = _Pending(ref(request, lambda _: self._pending.pop(number, None)), stored, decision)
 
     def _take_pending(self, request: Request) -> _Pending | None:
-        """Return the pending revalidation, if any, and remove the conditions that it added to the request."""
+        """Remove the conditions that the revalidation added to the request."""
         pending = self._pending.pop(id(request), None)
         if pending is not None:
             for name in pending.decision.conditions:

@@ -26,7 +26,7 @@ HTML = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xht
 class MetaRefresh:
     """Follows refreshes with a delay of at most `delay_max_s`, and at most `max_redirects` in a row.
 
-    Refreshes inside one of `ignore_tags` (noscript, for example) are ignored.
+    Refreshes inside `ignore_tags` (noscript, for example) are ignored.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Drops queued requests that are out of scope, because the settings have changed since they were queued.
+"""Drops queued requests that are out of scope, for example because the settings have changed.
 
 Start requests are always in scope. `allow_offsite` in meta allows any host, but the depth limit and the URL patterns
 still apply.

@@ -13,7 +13,7 @@ from lycosa.http.core.request import Request
 
 
 class ProxyRefusals:
-    """Retries responses that were refused through every proxy tried."""
+    """Retries refused responses."""
 
     def __init__(self, retrying: RetryDecider, statuses: HandledStatuses) -> None:
         self._retrying = retrying

@@ -16,11 +16,10 @@ from lycosa.http.core.referrer import POLICIES, Referrer, policy_of
 log = logging.getLogger(__name__)
 
 WARNINGS_MAX = 20
-"""Maximum unknown policies per spider that are logged."""
 
 
 class Referer:
-    """Sets the `Referer` header. `policy` is the default for pages without a policy. Raises `BadSetting`."""
+    """`policy` is the default for pages without a policy. Raises `BadSetting`."""
 
     def __init__(self, policy: str = "scrapy-default") -> None:
         known = policy_of(policy)

@@ -44,7 +44,7 @@ class Retry:
         return self._with_block(request, verdict, verdict)
 
     def _with_block(self, request: Request, verdict: Failed, result: Response | Failed) -> Returned:
-        """Return the result, after blocking the host if needed. For a retry, the engine blocks the host."""
+        """Block the host if needed. For a retry, the engine blocks it."""
         if self._block_host is None or verdict.retry_at is not None or not verdict.block_until:
             return result
         return _after(self._block_host(host_of(request), verdict.block_until), result)

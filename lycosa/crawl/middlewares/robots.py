@@ -1,7 +1,7 @@
 """Obeys robots.txt (RFC 9309): a forbidden page is done with the reason "robots", and its host is not contacted.
 
-A host whose robots.txt cannot be fetched forbids everything. Its pages are dead, and can be requeued when the host is
-reachable again. `dont_obey_robotstxt` in meta exempts a request.
+A host whose robots.txt cannot be fetched forbids everything: its pages are dead, and can be requeued later.
+`dont_obey_robotstxt` in meta exempts a request.
 """
 
 from __future__ import annotations

@@ -34,10 +34,8 @@ from lycosa.crawl.spiders.spider import Spider
 from lycosa.http.core.request import Request
 
 LINK_TEXT_MAX = 500
-"""Maximum characters of a link's text stored with its request."""
 
 PAGES = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"})
-"""Content types of responses that are searched for links."""
 
 
 @public
@@ -46,9 +44,9 @@ class Rule:
     """Selects the links to follow, and says how to handle their pages. Methods are given by name or as functions.
 
     `callback(response, **cb_kwargs)` returns items and requests of a page that the rule led to. `follow`: whether the
-    links of such a page are followed too; the default is True if there is no callback. `process_links(links)` returns
-    the links to keep. `process_request(request, response)` returns the request for a link on the page `response`, or
-    None to skip the link. `errback(failure)` is the errback of the requests.
+    links of such a page are followed too; by default only without a callback. `process_links(links)` returns the links
+    to keep. `process_request(request, response)` returns the request for a link on the page `response`, or None to skip
+    the link.
     """
 
     link_extractor: Any = None
@@ -81,7 +79,6 @@ class CrawlSpider(Spider):
         self._compile_rules()
 
     def parse(self, response: Response, **cb_kwargs: Any) -> Any:
-        """Handle a page that no rule led to."""
         return self.parse_with_rules(response, self.parse_start_url, cb_kwargs)
 
     def parse_start_url(self, response: Response, **cb_kwargs: Any) -> Any:
@@ -99,7 +96,6 @@ class CrawlSpider(Spider):
         cb_kwargs: Mapping[str, Any],
         follow: bool = True,
     ) -> Results | AsyncIterator[Any]:
-        """Return the results of the callback, and requests for the links of the page."""
         if callback is None:
             return self._add_links(response, Results([], [], []), follow)
         name = name_of(callback)
@@ -120,7 +116,6 @@ class CrawlSpider(Spider):
             yield result
 
     def _by_rule(self, response: Response, **cb_kwargs: Any) -> Any:
-        """Handle a page that a rule led to."""
         rule = self._rule_of(response.request)
         return self.parse_with_rules(
             response, rule.callback, {**(rule.cb_kwargs or {}), **cb_kwargs}, bool(rule.follow)

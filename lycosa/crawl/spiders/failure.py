@@ -53,7 +53,7 @@ EXCEPTION_ALIASES: dict[str, tuple[type[Exception], ...]] = {
 }
 """Names of exceptions of Scrapy, Twisted and Python, with Lycosa's classes for the same errors.
 
-A failed DNS lookup and a refused connection are both `ConnectFailed`; the text of the exception distinguishes them.
+Both a failed DNS lookup and a refused connection are a `ConnectFailed`; its text tells which.
 """
 
 LOOKUP_FAILED_PREFIX = "host not found"
@@ -84,7 +84,7 @@ class Failure:
         return next((kind for kind in kinds if _matches(self.value, kind)), None)
 
     def trap(self, *kinds: Any) -> Any:
-        """Return what `check` returns, but raise the exception if nothing matches."""
+        """Return what `check` returns, or raise the exception."""
         kind = self.check(*kinds)
         if kind is None:
             self.raiseException()

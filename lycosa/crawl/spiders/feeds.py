@@ -87,7 +87,6 @@ class XMLFeedSpider(_FeedSpider):
             )
 
     def parse_node(self, response: Response, selector: Selector) -> Any:
-        """Return the items and requests of a node."""
         raise BadSpider(user_errors.check_missing_method(self, "parse_node"))
 
     def parse_nodes(self, response: Response, nodes: Iterable[Selector]) -> Any:
@@ -139,7 +138,6 @@ class CSVFeedSpider(_FeedSpider):
     headers: Sequence[str] | None = None
 
     def parse_row(self, response: Response, row: dict[str, str]) -> Any:
-        """Return the items and requests of a row."""
         raise BadSpider(user_errors.check_missing_method(self, "parse_row"))
 
     def parse_rows(self, response: Response) -> Any:

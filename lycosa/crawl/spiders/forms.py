@@ -35,10 +35,8 @@ from lycosa.http.core.request import Callback, Request
 
 Element = Any  # an element of lxml, which is imported only when the first selector is made
 SHOWN_MAX = 5
-"""Maximum forms, buttons or fields listed in an error message."""
 
 LINE_MAX = 200
-"""Maximum characters for each of them."""
 
 CONTROLS = {"input", "button", "select", "textarea"}
 WITHOUT_INNER_CONTROLS = {"select", "textarea", "datalist"}
@@ -123,7 +121,7 @@ class FormRequest(Request):
 
 
 class _Control(NamedTuple):
-    """A form control, the form around it, and whether the control or its fieldset is disabled."""
+    """`outer_form` is the form around the control. `is_disabled`: the control or its fieldset is disabled."""
 
     element: Element
     outer_form: Element | None
@@ -140,7 +138,7 @@ class _FormPage:
         self.controls = [control for each in self.roots for control in _controls(each)]
 
     def form(self, name: str | None, id_: str | None, number: int, xpath: str | None, css: str | None) -> Element:
-        """Return the form that the arguments of `from_response` select. Raises `BadForm`."""
+        """Raises `BadForm`."""
         for attribute, value in (("name", name), ("id", id_)):
             for form in self.forms:
                 if value is not None and form.get(attribute) == value:
@@ -208,7 +206,7 @@ class _FormPage:
         raise BadForm(f"{problem} clickdata {dict(clickdata)!r} on {self.response.url}; {listed}")
 
     def fields(self, form: Element, button: Element | None, encoding: str) -> Iterator[Field]:
-        """Yield the fields of the form: the entry list of the HTML standard."""
+        """Yield the entry list of the HTML standard."""
         controls = list(self._controls_of(form))
         radios = (each.element for each in controls if _type(each.element) == "radio" and _is_checked(each.element))
         # Checking a radio button unchecks the others with the same name, so only the last checked one is sent.
@@ -283,7 +281,6 @@ def _entries(control: Element, encoding: str) -> Iterator[Field]:
 
 
 def _selected_values(select: Element) -> list[str]:
-    """Return the values of the options that are selected when a browser opens the page."""
     options = list(select.iter("option"))
     selected = [option for option in options if option.get("selected") is not None]
     if select.get("multiple") is None:

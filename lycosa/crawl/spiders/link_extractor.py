@@ -26,7 +26,6 @@ from lycosa.html.links import LINKS_MAX, join, resolver
 VERDICTS_MAX = 16_384
 
 LINK_TEXT_MAX = 10_000
-"""Maximum characters of a link's text; the rest is cut off."""
 
 _EXTENSIONS = (
     "7z 7zip bz2 gz rar tar tar.gz tgz xz zip zst "
@@ -50,7 +49,7 @@ _GROUP_REFERENCE = re.compile(r"\\[1-9]|\(\?P[<=]|\(\?\(")
 
 
 class Link:
-    """A link: its canonical URL, text and fragment, and whether it has rel=nofollow."""
+    """`url` is canonical. `nofollow`: whether the link has rel=nofollow."""
 
     __slots__ = ("fragment", "nofollow", "text", "url")
 
@@ -123,7 +122,7 @@ class LinkExtractor:
         self._verdicts: dict[str, bool] = {}
 
     def extract_links(self, response: Response) -> list[Link]:
-        """Return the links of a page, in the order of the page."""
+        """Return the links in the order of the page."""
         search = self._places
         base_url = search.base_url(response)
         resolve = self._processing_resolver(response.url, base_url) if self._process_value else _link_resolver(base_url)
@@ -197,7 +196,7 @@ class _NameFilter:
 
     @property
     def only(self) -> str:
-        """The allowed name if it is the only one, else ""."""
+        """The only allowed name, or ""."""
         (name, *more) = self.allowed or {""}
         return "" if more or name == "*" or self.denied else name
 

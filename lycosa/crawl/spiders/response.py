@@ -26,7 +26,6 @@ if TYPE_CHECKING:  # parsel is slow to import: only the first selector loads it
     from selectolax.lexbor import LexborHTMLParser
 
 DATALOSS = "dataloss"
-"""The flag of a response whose body is incomplete."""
 
 
 @public
@@ -38,7 +37,7 @@ class Response:
     """
 
     contacted = True
-    """Whether the host was contacted; False for a response that a middleware made."""
+    """False for a response that a middleware made."""
 
     def __init__(
         self,
@@ -169,7 +168,6 @@ class Response:
         return selector.jmespath(query, **options)
 
     def re(self, pattern: str) -> list[str]:
-        """Return all matches of a regular expression in the text of the page."""
         return self.selector.re(pattern)
 
     def json(self) -> Any:
@@ -228,7 +226,6 @@ class Response:
         return (join(self.url, href) if href else None) or self.url
 
     def replace(self, **changes: Any) -> Response:
-        """Return a copy with these arguments changed."""
         kept = {name: getattr(self, name) for name in ARGUMENTS if name not in changes}
         if "encoding" in self.__dict__ and not {"body", "headers", "encoding"} & changes.keys():
             kept["encoding"] = self.encoding
@@ -269,7 +266,7 @@ def _markup_of(content_type: str) -> Literal["html", "xml", "json"]:
 
 
 def _url_of(link: Any) -> str | None:
-    """Return the URL of a link as written in the page; None for an element without a URL."""
+    """Return the URL of a link as written in the page, or None."""
     if isinstance(link, str):
         return link
     if not hasattr(link, "root"):

@@ -71,7 +71,7 @@ def collect_now(call: Callable[[], Any], name: str) -> Any:
 
 
 def name_of(callback: object) -> str:
-    """Return the name of a callback, for messages."""
+    """Return the name of a callback for messages."""
     return getattr(callback, "__name__", "the callback")
 
 

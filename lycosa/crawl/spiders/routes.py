@@ -61,7 +61,6 @@ class RoutedSpider(Spider):
         self.__dict__.update({name: each for name, each in routes.named.items() if name != "parse"})
 
     def parse(self, response: Response) -> Any:
-        """Call the route that the URL matches."""
         matching = (handler for pattern, handler in self._routes.matching if pattern.match(response.url))
         handler = next(matching, self._routes.default)
         if handler is None:

@@ -61,7 +61,7 @@ class Scraper:
             raise
 
     async def run_errback(self, request: Request, cause: Any, response: Response | None = None) -> Results | None:
-        """Return the results of the errback for a failure; None if the request has no errback."""
+        """Return the results of the errback, or None without an errback."""
         if request.errback is None:
             return None
         errback = resolve_callback(self._spider, request.errback)
@@ -83,7 +83,7 @@ class Scraper:
         return await self._process_output(response, results) if self._chain.outputs else results
 
     async def _handle_exception(self, response: Response, error: Exception, after: int = -1) -> Results:
-        """Return the results of the first middleware after place `after` that handles the error, else raise it."""
+        """Return the results of the first middleware after place `after` that handles the error, or raise it."""
         for place, method in self._chain.exceptions:
             if place > after:
                 try:

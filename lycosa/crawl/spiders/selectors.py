@@ -106,7 +106,6 @@ class Selector(parsel.Selector):
     extract = get
 
     def register_namespace(self, prefix: str, uri: str) -> None:
-        """Register a namespace for this selector and the results of its queries."""
         self.namespaces = {**self.namespaces, prefix: uri}
 
 
@@ -165,7 +164,6 @@ class SelectorList(parsel.SelectorList[Any]):
     extract_first = get
 
     def xpath(self, xpath: str, namespaces: Mapping[str, str] | None = None, **kwargs: Any) -> parsel.SelectorList[Any]:
-        """Select by XPath below each result."""
         origin = self._origin
         if origin is None or origin[3] not in MARKUP or not _is_usual(xpath, namespaces, kwargs, origin[2]):
             return self.__class__([each for one in self for each in one.xpath(xpath, namespaces=namespaces, **kwargs)])
@@ -180,7 +178,6 @@ class SelectorList(parsel.SelectorList[Any]):
         return selected
 
     def css(self, query: str) -> parsel.SelectorList[Any]:
-        """Select by CSS below each result."""
         if not list.__len__(self):
             return self.__class__()
         origin = self._origin
@@ -189,11 +186,9 @@ class SelectorList(parsel.SelectorList[Any]):
         return self.xpath(_compiled_css(query, origin[3])[0])
 
     def re(self, regex: Any, replace_entities: bool = True) -> list[str]:
-        """Return all matches of a regular expression in the text of each result."""
         return [found for text in self.getall() for found in extract_regex(regex, text, replace_entities)]
 
     def re_first(self, regex: Any, default: Any = None, replace_entities: bool = True) -> Any:
-        """Return the first match of a regular expression, or `default`."""
         for each in list.__iter__(self):
             text = each.get() if self._origin is None else _text(each, self._origin[3])
             for found in extract_regex(regex, text, replace_entities):
@@ -223,7 +218,6 @@ def _css_to_xpath(query: str, markup: str) -> str:
 
 
 def _on_selectors(name: str) -> Any:
-    """Return a method of `list` that creates the selectors first."""
     plain = getattr(list, name)
 
     @wraps(plain)

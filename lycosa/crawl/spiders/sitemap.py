@@ -33,13 +33,12 @@ from lycosa.http.core.request import Request
 from lycosa.http.core.sitemap import SitemapEntry, parse_sitemap, sitemaps_in_robots, timestamp
 
 NESTED_MAX = 10
-"""Maximum depth of sitemap indexes inside indexes."""
 
 SITEMAP_TRANSFER_MAX = 64 * 2**20
 """Maximum bytes of a sitemap; the limit for pages is smaller."""
 
 NO_ROBOTS = [401, 403, 404, 410]
-"""Statuses of a missing or forbidden robots.txt: `/sitemap.xml` is fetched instead."""
+"""After these statuses for robots.txt, `/sitemap.xml` is fetched instead."""
 
 Since = str | float | date | None
 

@@ -50,7 +50,6 @@ class Spider:
     key_resolver: KeyResolver | None = None
     segment_resolver: SegmentResolver | PeriodResolver | None = None
     crawler: Any = None
-    """The `Crawler`, with settings, stats and signals of the crawl."""
     settings: Mapping[str, Any] = {}
     """The settings of the crawl, by Lycosa's and by Scrapy's names."""
     state: dict[str, Any]
@@ -103,12 +102,11 @@ class Spider:
         return on_loop(self.fetch(request))
 
     async def start(self) -> AsyncIterator[Request]:
-        """Yield the first requests: one for each of `start_urls`."""
         for url in self.start_urls:
             yield Request(url)
 
     def parse(self, response: Response) -> Any:
-        """Return the items and requests of a page. This is the default callback."""
+        """The default callback."""
         raise BadSpider(user_errors.check_missing_method(self, "parse", "write it, or give each Request a callback"))
 
     def closed(self, reason: str) -> Any:
@@ -116,10 +114,7 @@ class Spider:
 
 
 def domains_as_urls(domains: Iterable[str | None], scheme: str = "http") -> list[str]:
-    """Return a URL for each of `allowed_domains`.
-
-    With scope `domain`, a crawl with these URLs as seeds fetches exactly these domains.
-    """
+    """Return seeds with which scope `domain` covers exactly the `allowed_domains`."""
     return [f"{scheme}://{domain.strip().removeprefix('.')}/" for domain in domains if domain is not None]
 
 

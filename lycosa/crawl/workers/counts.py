@@ -13,7 +13,7 @@ from lycosa.crawl.workers.messages import WorkerStats
 
 
 class WorkerStatsCollector(StatsCollector):
-    """The stats of one process, with the changes of each value, which the owner repeats."""
+    """Records the changes of each value, so that the owner can repeat them."""
 
     __slots__ = ("maxima", "minima", "sums", "values")
 

@@ -34,7 +34,6 @@ LIMITS = RpcLimits(frame_max=256 << 20, unread_max=512 << 20, calls_max=1_000_00
 """
 
 LOG_TEXT_MAX = 100_000
-"""Maximum characters sent of a log message or traceback."""
 
 
 class HostAccess(NamedTuple):
@@ -52,10 +51,7 @@ class OwnerCalls(Protocol):
     """The methods of the owner that workers call."""
 
     async def claim(self, claim: int, host: str, token: int) -> HostAccess:
-        """Wait for a slot of a host, and hold it until ClaimReleased.
-
-        `claim` is the number of the claim. `token` is the caller's lease, 0 if there is none.
-        """
+        """Wait for a slot of a host, and hold it until ClaimReleased(`claim`). `token`: the caller's lease, or 0."""
 
     async def host_facts(self, host: str) -> HostFacts | None: ...
 

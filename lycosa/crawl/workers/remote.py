@@ -25,7 +25,6 @@ from lycosa.infra.rpc.methods import remote
 from lycosa.storage.ports import KeyStore
 
 HOSTS_MAX = 10_000
-"""Maximum remembered hosts with a delay, and also of hosts whose look-up failed."""
 
 LOG_LINES_MAX = 10_000
 """Maximum log lines that wait while the event loop is blocked. Further lines are dropped and counted."""
@@ -88,7 +87,6 @@ class RemoteFrontier:
             self._connection.send(messages.ClaimReleased(claim.number))
 
     def is_paced(self, host: str) -> bool:
-        """Whether the owner needs reports of request starts, because the host has a delay."""
         return host in self._paced
 
     def report_start(self, host: str, ago_s: float = 0.0, *, is_correction: bool = False) -> None:
@@ -97,12 +95,10 @@ class RemoteFrontier:
         self._connection.flush()  # another process may be waiting to send the next request to the host
 
     def end_transfer(self, lease: Lease, contacted: bool, size: int) -> None:
-        """Report at once that the transfer of a visit is over while its callback still runs."""
         self._connection.send(messages.TransferEnded(lease.token, contacted, size))
         self._connection.flush()
 
     def set_access(self, host: str, access: HostAccess) -> None:
-        """Remember how to reach the host, as the owner reported."""
         self._addresses.set_error(host, access.error)
         if access.is_paced:
             self._paced[host] = None
@@ -121,7 +117,7 @@ class RemoteAddresses:
         """Do nothing: the owner looks up addresses."""
 
     def set_error(self, host: str, error: str) -> None:
-        """Remember why the host has no address; "" clears an earlier error."""
+        """Remember why the look-up failed; "" forgets it."""
         if error:
             self._errors[host] = error
         elif self._errors:
@@ -216,5 +212,5 @@ def _sendable_value(value: Any) -> Any:
 
 
 def _sendable(text: str) -> str:
-    """Return the first LOG_TEXT_MAX characters of a text, without lone surrogates, which msgpack cannot encode."""
+    """Cut the text to LOG_TEXT_MAX, and replace lone surrogates, which msgpack cannot encode."""
     return text[:LOG_TEXT_MAX].encode("utf-8", "replace").decode()

@@ -1,9 +1,8 @@
 """Keeps the delay between the starts of requests to a host when several processes send them.
 
-The frontier counts the delay from the time when it leases a record. A busy process sends its request later, so the next
-request of another process could be too early. Therefore a lease of a host with a delay waits here until the process
-with the previous lease has reported the start of its request. Keys are hosts, and also IP addresses if there is a delay
-per address.
+The frontier counts the delay from the time of a lease. A busy process sends its request later, so the next request of
+another process could be too early. Therefore the next lease waits here until the process with the previous lease has
+reported the start of its request. Keys are hosts, and also IP addresses if there is a delay per address.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class PendingStart:
         self._timer = asyncio.get_running_loop().call_later(seconds, self.release)
 
     def report(self, at: float) -> None:
-        """Record that the request started at this time (unix seconds), and let the next request start."""
+        """The request started at this time (unix seconds): let the next one start."""
         for key in self.keys:
             key.last_start = max(key.last_start, at)
         self.release()
@@ -70,7 +69,6 @@ class RequestPacer:
         self._keys: OrderedDict[str, _Key] = OrderedDict()
 
     async def acquire(self, intervals: Sequence[StartInterval]) -> PendingStart:
-        """Wait until a request that must keep these intervals may start."""
         start = PendingStart()
         try:
             for interval in intervals:  # lock order: a host before its address, so that requests cannot deadlock

@@ -7,10 +7,8 @@ A call runs with the context variables of its caller. It must also exhaust the c
 code runs on the event loop.
 
 A call that is cancelled before a thread is free never starts. A call that has started cannot be stopped: `run` returns
-at once, the result of the call is dropped, and its thread is busy until the call ends. The threads are daemons, so a
-call that never ends does not keep the process alive.
-
-In such a thread, `on_loop(self.fetch(request))` runs a coroutine on the loop and waits for its result.
+at once, the result is dropped, and the thread is busy until the call ends. The threads are daemons, so such a call does
+not keep the process alive.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ T = TypeVar("T")
 THREADS_DEFAULT = 8
 
 CLOSE_GRACE_S = 5.0
-"""Maximum seconds that the end of a crawl waits for running callbacks. Then their threads are abandoned."""
+"""Maximum seconds that the end of a crawl waits for running callbacks."""
 
 
 class _ThreadCall:
@@ -59,7 +57,7 @@ _current = threading.local()
 
 
 class CallbackThreads:
-    """Runs plain functions in at most `count` threads, for one event loop."""
+    """Runs plain functions for one event loop."""
 
     def __init__(self, count: int = THREADS_DEFAULT) -> None:
         self._free = asyncio.Semaphore(count)
@@ -71,7 +69,6 @@ class CallbackThreads:
         self._all_done.set()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run the call in a thread. Return its result, or raise its exception."""
         await self._free.acquire()  # released when the thread is free, so at most `count` calls are queued
         thread_call = _ThreadCall(call, asyncio.get_running_loop())
         self._running.add(thread_call)
@@ -84,7 +81,7 @@ class CallbackThreads:
             thread_call.cancel()
 
     async def close(self) -> None:
-        """End the threads. Calls that take longer than CLOSE_GRACE_S are logged and abandoned."""
+        """Abandon calls that take longer than CLOSE_GRACE_S."""
         for thread_call in self._running:
             thread_call.cancel()
         for _ in self._threads:

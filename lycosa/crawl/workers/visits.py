@@ -1,4 +1,4 @@
-"""Runs the visits that the owner of the crawl requests from a worker process, and reports the outcomes."""
+"""Runs the visits that the owner of the crawl requests from a worker process."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ class VisitRunner:
         """Resolved when the owner closes the crawl."""
 
     def begin(self, visitor: Visitor | Visitors, gates: Sequence[RobotsGate], counts: WorkerCounts) -> None:
-        """Set the remaining parts, and handle messages from now on."""
         self._visitor, self._gates, self._counts = visitor, gates, counts
         self._connection.handle(self._handlers)
         for message in self._early:
@@ -72,7 +71,6 @@ class VisitRunner:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def report_counts(self) -> None:
-        """Send the counts since the last report."""
         self._is_reporting = False
         try:
             self._connection.send(self._counts.take())
@@ -80,7 +78,6 @@ class VisitRunner:
             log.warning("these stats cannot be sent to the owner of the crawl, and are lost: %s", error)
 
     def fail(self, error: BaseException) -> None:
-        """Report that the crawl cannot continue."""
         if isinstance(error, LycosaError):
             self._connection.send(messages.WorkerFailed(type(error).__name__, str(error)))
         else:
@@ -103,7 +100,6 @@ class VisitRunner:
         send_outcome(self._connection, lease.token, outcome)
 
     def _without_known(self, children: Sequence[UrlRecord]) -> list[UrlRecord]:
-        """Return the children, except those that this worker knows to be queued already."""
         known = {
             segment: self._known.contained(segment, [each.fingerprint for each in children if each.segment == segment])
             for segment in {each.segment for each in children}

@@ -41,7 +41,7 @@ CANCEL_TIMEOUT_S = 10.0
 
 @dataclass(slots=True)
 class CrawlParts:
-    """The parts of the crawl that workers use and change. `engine` is set once the engine exists."""
+    """The parts of the crawl that workers use and change. `engine` is set later."""
 
     frontier: Frontier
     addresses: HostAddresses
@@ -59,8 +59,7 @@ class CrawlParts:
 class WorkerEvents(Protocol):
     """The events that a worker reports to the worker pool."""
 
-    def on_ready(self, worker: WorkerHandle) -> None:
-        """Called when the worker accepts visits."""
+    def on_ready(self, worker: WorkerHandle) -> None: ...
 
     def on_lost(self, worker: WorkerHandle) -> None:
         """Called when the worker and all its visits have ended."""
@@ -68,14 +67,12 @@ class WorkerEvents(Protocol):
     def on_change(self) -> None:
         """Called when a worker may have become free."""
 
-    def broadcast(self, message: Message, source: WorkerHandle | None = None) -> None:
-        """Send a message to all workers except its source."""
+    def broadcast(self, message: Message, source: WorkerHandle | None = None) -> None: ...
 
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
         """Return the outcome of a visit whose worker died. `alone`: whether the worker visited only this page."""
 
-    def fail(self, error: BaseException) -> None:
-        """End the crawl with this error."""
+    def fail(self, error: BaseException) -> None: ...
 
 
 class _RunningVisit(NamedTuple):
@@ -101,7 +98,6 @@ class WorkerHandle:
         self.disconnected = asyncio.Event()
         self.has_finished_visit = False
         self.alone = False
-        """Whether the worker is reserved for one suspect page."""
         self.memory_bytes = 0
         self.connection = Connection(
             limits=LIMITS, service=Service(OWNER_METHODS, self), on_disconnect=self._on_disconnect
@@ -134,7 +130,7 @@ class WorkerHandle:
 
     @property
     def is_free(self) -> bool:
-        """Whether the worker accepts visits: it is not reserved, and has confirmed all cancellations."""
+        """Whether the worker is not reserved for a page, and has confirmed all cancellations."""
         return not self.alone and not self._cancelled
 
     async def visit(self, lease: Lease, start: PendingStart | None) -> Outcome:
@@ -172,7 +168,6 @@ class WorkerHandle:
         return outcome
 
     def settle(self, token: int) -> None:
-        """Report to the worker that the links of a visit are queued."""
         self.connection.send(messages.VisitSettled(token))
 
     def lose(self) -> None:
@@ -299,7 +294,7 @@ class WorkerHandle:
         self._apply(self._crawl.frontier.set_delay(delay.host, delay.delay_s, self._crawl.clock.now()))
 
     def _apply(self, change: Awaitable[None]) -> None:
-        """Apply a change that the worker reported. An error ends the crawl."""
+        """An error ends the crawl."""
 
         async def apply() -> None:
             try:

@@ -22,7 +22,6 @@ DEATHS_MAX = 3
 ALONE_DEATHS_MAX = 2
 
 SUSPECTS_MAX = 10_000
-"""Maximum remembered suspect pages."""
 
 KILLS_ITS_PROCESS = "its process died again and again"
 
@@ -42,7 +41,7 @@ class WorkerPool:
         crawl.cookies.send = self.broadcast
 
     def add(self, kill: Callable[[], None]) -> WorkerHandle:
-        """Return a new worker, which receives broadcasts from now on."""
+        """The new worker receives broadcasts from now on."""
         worker = WorkerHandle(self._crawl, self._pacer, self, kill)
         self._workers.append(worker)
         return worker
@@ -67,7 +66,7 @@ class WorkerPool:
 
     @property
     def memory_bytes(self) -> int:
-        """The total memory of all workers, by their last reports."""
+        """The total of the workers' last reports."""
         return sum(worker.memory_bytes for worker in self._workers)
 
     async def visit(self, lease: Lease) -> Outcome:
@@ -84,7 +83,6 @@ class WorkerPool:
             self._changed.set()
 
     async def wait_ready(self, count: int) -> None:
-        """Wait until `count` workers accept visits."""
         while len(self._ready) < count:
             await self._wait_for_change()
 

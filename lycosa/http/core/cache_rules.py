@@ -1,6 +1,6 @@
 """The rules of a private HTTP cache (RFC 9111): what may be stored, how a stored response may be used, when it expires.
 
-`now` is in unix seconds. Header fields of a request are a mapping of lower-case names. Responses are hostile input: an
+Times are unix seconds. Header fields of a request are a mapping of lower-case names. Responses are hostile input: an
 invalid field counts as missing, or makes the response stale.
 
     storable             request, response         -> whether it may be stored (§3) and could be served later
@@ -28,7 +28,7 @@ from lycosa.core.url import host_key, join
 from lycosa.http.core.model import HttpResponse
 
 HEURISTIC = 0.1
-"""A response without an explicit lifetime is fresh for this fraction of the time since Last-Modified (§4.2.2)."""
+"""The fraction of the time since Last-Modified for which a response without a lifetime is fresh (§4.2.2)."""
 
 HEURISTIC_MAX_S = DAY_S
 """Maximum heuristic lifetime, which permanent redirects without a lifetime or Last-Modified get."""
@@ -157,11 +157,9 @@ class PrivateRules(NamedTuple):
     ignore_missing: bool = False
 
     def applies_to(self, query: CacheQuery) -> bool:
-        """Whether the cache handles the request."""
         return query.method in {"GET", "HEAD"} and "no-store" not in _request_directives(query)
 
     def storable(self, query: CacheQuery, response: HttpResponse, received_at: float) -> bool:
-        """Whether the response may be stored (§3), and can be served or revalidated later."""
         headers = response.headers
         response_cc = directives(headers.getlist("cache-control"))
         # must-understand overrides no-store for caches that implement the status (§5.2.2.3).
@@ -180,7 +178,6 @@ class PrivateRules(NamedTuple):
         return useful and (explicit or response.status in HEURISTIC_STATUSES)
 
     def decide(self, query: CacheQuery, stored: StoredResponse | None, now: float) -> CacheDecision:
-        """Decide how to answer a request (§4)."""
         request_cc = _request_directives(query)
         if stored is not None and CONDITIONS.isdisjoint(query.fields) and matches_vary(stored, query):
             headers = Headers.of(stored.headers)
@@ -201,13 +198,13 @@ Rules = PrivateRules | ReplayRules
 
 
 def cache_key(query: CacheQuery, body: bytes = b"", jar: str = "") -> str:
-    """Return the key of a response. Requests of different users (`jar`, Authorization) never share a key."""
+    """Requests of different users (`jar`, Authorization) never share a key."""
     parts = (query.method, query.url, jar, query.fields.get("authorization", ""))
     return blake2b("\0".join(parts).encode("utf-8", "surrogatepass") + b"\0" + body, digest_size=16).hexdigest()
 
 
 def to_stored(query: CacheQuery, response: HttpResponse, received_at: float) -> StoredResponse:
-    """Return the response in the form in which it is stored."""
+    """Convert a response to the form in which it is stored."""
     return StoredResponse(
         response.url,
         response.status,
@@ -303,9 +300,7 @@ def age_s(stored: StoredResponse, headers: Headers, now: float) -> float:
 
 
 def _may_serve(response_cc: Mapping[str, str], request_cc: Mapping[str, str], age: float, stale_s: float) -> bool:
-    """Whether the directives of both sides allow serving the response, stale for `stale_s` (negative while it is
-    fresh).
-    """
+    """Whether the directives of both sides allow serving the response. `stale_s` is negative while it is fresh."""
     if "no-cache" in response_cc or "no-cache" in request_cc:
         return False
     if "max-age" in request_cc and age > _seconds(request_cc["max-age"]):

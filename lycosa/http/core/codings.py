@@ -1,7 +1,7 @@
-"""Decode bodies whose Content-Encoding (RFC 9110 §8.4.1) is wrong or damaged, as leniently as browsers do.
+"""Decode bodies that libcurl cannot decode (RFC 9110 §8.4.1), as leniently as browsers do.
 
-libcurl decodes correct bodies. This module handles the others: a page labelled gzip that is not compressed, an unknown
-coding, junk after the compressed part, several gzip members, a wrong checksum.
+Examples: a page labelled gzip that is not compressed, an unknown coding, junk after the compressed part, several gzip
+members, a wrong checksum.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def decode_body(body: bytes, values: Iterable[str], limit: int, *, text: bool) -
 
 
 def _gunzip(body: bytes, size: int) -> bytes | None:
-    """Return the contents of the gzip members; None if the first is damaged, or there are more than MEMBERS_MAX."""
+    """None if the first member is damaged, or there are more than MEMBERS_MAX."""
     found: list[bytes] = []
     while body.startswith(GZIP) and size > 0:
         if len(found) == MEMBERS_MAX:

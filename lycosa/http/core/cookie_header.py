@@ -1,8 +1,7 @@
 """Parse a `Set-Cookie` line as browsers do: RFC 6265 §5.1 and §5.2.
 
-Its revision, RFC 6265bis, adds the limits, the refusal of control characters, nameless cookies and the maximum
-lifetime. No input raises. `http.core.cookies` decides whether the server may set the cookie (its domain, its prefix,
-`Secure`).
+The limits, the refusal of control characters, nameless cookies and the maximum lifetime are from RFC 6265bis. No input
+raises. `http.core.cookies` decides whether the server may set the cookie.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PAIR_MAX = 4096
 """Maximum octets of name and value together; a longer cookie is ignored."""
 
 ATTRIBUTE_MAX = 1024
-"""An attribute with a value of more octets is ignored."""
+"""Attributes with more octets are ignored."""
 
 ATTRIBUTES_MAX = 64
 
@@ -25,7 +24,7 @@ LIFETIME_MAX_S = 400 * 86400.0
 """Longer lifetimes are reduced to this."""
 
 SESSION = math.inf
-"""The expiry of a session cookie, which is kept until the crawl is over."""
+"""Session cookies are kept until the crawl is over."""
 
 BLANKS = " \t"
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -77,7 +76,7 @@ def parse_set_cookie(line: str, now: float) -> SetCookie | None:
 
 
 def _attributes(parts: list[str]) -> dict[str, str]:
-    """Return the last value of each attribute, names in lower case."""
+    """Names are in lower case. The last of equal ones counts."""
     attributes = {}
     for part in parts:
         name, _, value = part.partition("=")
@@ -88,7 +87,7 @@ def _attributes(parts: list[str]) -> dict[str, str]:
 
 
 def _expiry(attributes: dict[str, str], now: float) -> float:
-    """Return when the cookie expires. Max-Age overrides Expires; an invalid value counts as missing."""
+    """Max-Age overrides Expires; an invalid value counts as missing."""
     age = attributes.get("max-age", "")
     if SECONDS.fullmatch(age):
         seconds = min(int(age), LIFETIME_MAX_S)
@@ -98,7 +97,7 @@ def _expiry(attributes: dict[str, str], now: float) -> float:
 
 
 def _decode(text: str) -> str:
-    """Decode octets (given as Latin-1) as UTF-8, the usual encoding; as Latin-1 if they are not valid UTF-8."""
+    """Decode octets (given as Latin-1) as UTF-8, or as Latin-1 if they are not valid UTF-8."""
     if text.isascii():
         return text
     try:

@@ -1,9 +1,5 @@
 """Cookies by RFC 6265 and its revision (6265bis): a jar parses `Set-Cookie` lines and returns `Cookie` headers.
 
-    jar.set_from(url, lines, now)    store the cookies of a response that browsers would accept
-    jar.set(url, cookies, now)       store the cookies that the user gives with a request
-    jar.header(url, now)             "" or "name=value; name=value": longer paths first, then older cookies
-
 A cookie without a domain is sent to the host that set it. A cookie with a domain that is not a public suffix is sent to
 the domain and its subdomains. `Secure` cookies are sent over https and, as in browsers, over http to the loopback host,
 where nobody can eavesdrop. When a limit is reached, expired cookies are removed first, then the least recently used
@@ -25,19 +21,16 @@ from lycosa.http.core.cookie_header import CONTROL, PAIR_MAX, SESSION, SetCookie
 from lycosa.http.core.origin import ORIGINS_MAX, Origin, origin_of, path_of
 
 DOMAIN_MAX = 50
-"""Maximum cookies per domain."""
 
 JAR_MAX = 3000
-"""Maximum cookies per jar."""
 
 JAR_PURGE = 300
 """Cookies removed from a full jar at once, so that not every new cookie needs a search for the oldest."""
 
 LINES_MAX = 200
-"""Maximum `Set-Cookie` lines of one response that are parsed."""
 
 ONE_AFTER_ANOTHER_S = 1e-6
-"""Added to the creation times of consecutive cookies of one response, to send them in the order of the lines."""
+"""Makes the creation times of one response's cookies differ, to send them in the order of the lines."""
 
 JARS_MAX = 256
 
@@ -66,11 +59,11 @@ class Cookie(msgspec.Struct, array_like=True, gc=False):
 
 
 class CookieJar:
-    """The cookies of one session. `is_suffix(domain)` returns whether a domain is a public suffix (`co.uk`).
+    """The cookies of one session. `is_suffix(domain)`: whether a domain is a public suffix (`co.uk`).
 
     `changed` becomes True when cookies are added, replaced or removed; the owner resets it when the jar is stored.
     `on_change` is called with each cookie that is set, or deleted by an expiry in the past, so that the caller can
-    `merge` the cookie into another jar. It is not called for cookies that are removed from a full jar.
+    `merge` it into another jar. It is not called for cookies that are removed from a full jar.
     """
 
     __slots__ = ("_count", "_domains", "_is_suffix", "_sendable", "changed", "on_change")
@@ -98,7 +91,7 @@ class CookieJar:
             self.changed = True
 
     def header(self, url: str, now: float) -> str:
-        """Return the value of the `Cookie` header for a URL; "" if no cookie matches."""
+        """Return the value of the `Cookie` header: longer paths first, then older cookies; "" if no cookie matches."""
         cookies = self.of_host(url)
         return self._format(cookies, path_of(url), now) if cookies else ""
 
@@ -112,7 +105,7 @@ class CookieJar:
         return self._gather(prefix) if cookies is None else cookies
 
     def set_from(self, url: str, lines: Iterable[str], now: float) -> bool:
-        """Store the cookies in the `Set-Cookie` lines of a response from `url`. Return whether the jar has changed."""
+        """Store the cookies of a response that browsers would accept. Return whether the jar has changed."""
         origin = origin_of(url)
         if origin is None:
             return False
@@ -174,7 +167,6 @@ class CookieJar:
         return jar
 
     def _gather(self, prefix: str) -> Sequence[Cookie]:
-        """Return the cookies for URLs with this prefix in the order of sending, and cache the result."""
         origin = origin_of(prefix)
         found = [] if origin is None else [each for each in self._at_or_above(origin) if _matches(origin, each)]
         found.sort(key=lambda cookie: (-len(cookie.path), cookie.set_at))
@@ -184,7 +176,6 @@ class CookieJar:
         return found
 
     def _at_or_above(self, origin: Origin) -> Iterator[Cookie]:
-        """Yield the cookies of the host and of every domain above it."""
         for name in origin.names():
             if name in self._domains:
                 yield from self._domains[name].values()
@@ -208,7 +199,7 @@ class CookieJar:
         )
 
     def _cookie(self, parsed: SetCookie, origin: Origin, url: str, now: float) -> tuple[Cookie, str]:
-        """Return the cookie to store, and why it is refused ("" if it is accepted)."""
+        """Return the cookie to store, and why it is refused, or ""."""
         domain, problem = self._domain(parsed.domain, origin)
         cookie = Cookie(
             parsed.name,
@@ -226,7 +217,7 @@ class CookieJar:
         return cookie, problem or _broken_prefix(parsed, cookie)
 
     def _domain(self, domain: str, origin: Origin) -> tuple[str, str]:
-        """Return the domain of the cookie ("" for the host alone), and why it is refused ("" if it is accepted)."""
+        """Return the domain of the cookie ("" for the host alone), and why it is refused, or ""."""
         if not domain or (origin.is_ip and domain == origin.host):
             return "", ""
         if domain != origin.host and (origin.is_ip or not origin.host.endswith("." + domain)):
@@ -278,14 +269,13 @@ class CookieJar:
 
 
 class CookieJars:
-    """The `jars_max` most recently used jars, by name. The caller of `add` must store the jar that `add` evicts."""
+    """The `jars_max` most recently used jars, by name. The caller of `add` must store the jar that it evicts."""
 
     def __init__(self, jars_max: int = JARS_MAX) -> None:
         self._jars: dict[str, CookieJar] = {}
         self._max = jars_max
 
     def get(self, name: str) -> CookieJar | None:
-        """Return the jar and mark it as used; None if it is not in memory."""
         jar = self._jars.get(name)
         if jar is not None and len(self._jars) > 1:
             del self._jars[name]
@@ -293,7 +283,7 @@ class CookieJars:
         return jar
 
     def add(self, name: str, jar: CookieJar) -> tuple[str, CookieJar] | None:
-        """Add a jar. Return the jar evicted to make room, with its name; None if there was room."""
+        """Return the jar evicted to make room, with its name, or None."""
         evicted = next(iter(self._jars.items())) if len(self._jars) >= self._max else None
         if evicted is not None:
             del self._jars[evicted[0]]
@@ -341,7 +331,7 @@ def _broken_prefix(parsed: SetCookie, cookie: Cookie) -> str:
 
 
 def _parse_given(given: object, *, secure: bool) -> tuple[SetCookie, str]:
-    """Parse a cookie that the user gave. Return also what is wrong with it, or ""."""
+    """Return the cookie, and what is wrong with it, or ""."""
     if not isinstance(given, Mapping):
         return SetCookie("", ""), "write a dict with name and value"
     texts = {}
@@ -368,7 +358,7 @@ def _shown_name(given: object) -> str:
 
 
 def _text(value: object) -> str | None:
-    """Return a name or value as text; None if it has the wrong type."""
+    """None for a value of the wrong type."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")

@@ -1,8 +1,8 @@
 """Convert curl commands, such as a browser's "Copy as cURL", to the arguments of a Request, and requests to commands.
 
-`from_curl` reads commands for bash and for cmd.exe. No file is read and no command is run. Options about the transfer
-or the output (`--compressed`, `-L`, `-k`, `-s` ...) are ignored: the settings of the crawl apply. `to_curl` writes a
-command for bash.
+`from_curl` reads commands for bash and for cmd.exe; `to_curl` writes them for bash. No file is read and no command is
+run. Options about the transfer or the output (`--compressed`, `-L`, `-k`, `-s` ...) are ignored: the settings of the
+crawl apply.
 
 `argparse` and `getopt` cannot split these options: a value may begin with a dash (the boundary of a multipart body
 does), short options may be combined (`-sXPOST`), and unknown options are skipped or reported with a suggestion.
@@ -24,7 +24,6 @@ from lycosa.http.core.shell_words import bash_words, cmd_words
 
 FORM = "application/x-www-form-urlencoded"
 SHOWN_MAX = 60
-"""Maximum characters of a bad argument that an error message quotes."""
 
 LONG_NAMES = {
     "-A": "--user-agent", "-b": "--cookie", "-d": "--data", "-e": "--referer", "-G": "--get", "-H": "--header",
@@ -47,7 +46,7 @@ class BadCurl(UsageError, ValueError):
 
 
 class Curlable(Protocol):
-    """The parts of a request that `to_curl` needs; `cookies` and `params` are optional."""
+    """The parts of a request that `to_curl` needs; it also uses `cookies` and `params`."""
 
     url: str
     method: str
@@ -82,7 +81,7 @@ def from_curl(command: str, *, ignore_unknown_options: bool = False) -> dict[str
 
 
 def to_curl(request: Curlable) -> str:
-    """Return the curl command, for bash, that sends the same request. Raises `BadCurl` for a body with NUL bytes."""
+    """Return a command for bash. Raises `BadCurl` for a body with NUL bytes."""
     if b"\0" in request.body:
         raise BadCurl("a body with NUL bytes cannot be written on a command line")
     return " ".join(["curl", *(_quoted(each) for each in _arguments(request))])

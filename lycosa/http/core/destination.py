@@ -1,7 +1,7 @@
 """A host and a port, as in CONNECT, SOCKS and the authority of a URL.
 
-A host is normalised as in browsers (WHATWG): `0x7f.1` becomes 127.0.0.1 and is passed on in that form. So every further
-proxy and server connects to the host that was checked.
+A host is normalised as in browsers (WHATWG): `0x7f.1` becomes 127.0.0.1. It is passed on in that form, so further
+proxies and servers connect to the host that was checked.
 """
 
 from __future__ import annotations

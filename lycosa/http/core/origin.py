@@ -1,4 +1,4 @@
-"""The origin of a URL, as cookies, credentials and referrers need it: scheme and host, and the domains above the host.
+"""The origin of a URL: scheme and host, and the domains above the host.
 
 Only an absolute http(s) URL has an origin. No function raises for other texts.
 """
@@ -42,7 +42,7 @@ def url_prefix(url: str) -> str:
 
 
 def origin_of(url: str) -> Origin | None:
-    """Return the origin of an absolute http(s) URL; None for any other text."""
+    """Return the origin of an absolute http(s) URL, or None."""
     return _parse(url_prefix(url))
 
 

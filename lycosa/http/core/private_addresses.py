@@ -1,4 +1,4 @@
-"""The setting `allow_private` (private hosts to which links on public pages may lead), and whether a page is public."""
+"""The setting `allow_private`: private hosts to which links on public pages may lead."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ class AllowedPrivate:
 def is_public_page(ip: str, host: str) -> bool:
     """Whether a page came from a public address, so that its links are guarded.
 
-    `ip` is "" if a proxy or a middleware delivered the page. Then every host that does not look private counts as
-    public.
+    Without `ip` (from a proxy or a middleware), every host that does not look private counts as public.
     """
     return is_public(ip) if ip else not looks_private(host)

@@ -28,7 +28,7 @@ REFERRER_MAX = 4096
 
 
 class Referrer:
-    """Returns the referrers of requests for the links on the page `source`, by one of `POLICIES`."""
+    """The referrers of requests for the links on the page `source`, by one of `POLICIES`."""
 
     __slots__ = ("_downgrade", "_origin", "_other", "_prefix", "_same")
 
@@ -43,7 +43,7 @@ class Referrer:
         self._downgrade = values[downgrade] if self._origin.startswith("https") else self._other
 
     def to(self, target: str) -> str:
-        """Return the referrer of a request for the URL `target`, "" for none."""
+        """Return the referrer, "" for none."""
         if target.startswith(self._prefix):
             return self._same
         origin = origin_of(target)
@@ -58,6 +58,6 @@ def referrer(policy: str, source: str, target: str) -> str:
 
 
 def policy_of(text: str) -> str | None:
-    """Return the last known policy in a comma-separated list (the `Referrer-Policy` header), or None."""
+    """Return the last known policy of a `Referrer-Policy` header (a comma-separated list), or None."""
     known = [name for each in text.split(",") if (name := each.strip(" \t").lower()) in POLICIES]
     return known[-1] if known else None

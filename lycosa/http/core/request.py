@@ -72,7 +72,6 @@ class HeaderMap(MutableMapping[str, str]):
         return repr(dict(self._fields.values()))
 
     def to_dict(self) -> dict[str, str]:
-        """Return the fields with their names as written."""
         return dict(self._fields.values())
 
     def lone(self, name: str) -> str:
@@ -188,15 +187,15 @@ class Request:
         return self._headers.lone("referer")
 
     def get_meta(self, key: str, default: Any = None) -> Any:
-        """Return a value of `meta`, without creating the dict."""
+        """Does not create the dict."""
         return default if self._meta is None else self._meta.get(key, default)
 
     def callback_arguments(self) -> Mapping[str, Any]:
-        """Return the keyword arguments of the callback, without creating the dict."""
+        """Does not create the dict."""
         return self._cb_kwargs or {}
 
     def has_header(self, name: str) -> bool:
-        """Whether the request has this header field, without creating the map."""
+        """Does not create the map."""
         return self._headers is not None and name in self._headers
 
     def replace(self, **changes: Any) -> Self:
@@ -218,7 +217,7 @@ class Request:
         return cls(**{**from_curl(command, ignore_unknown_options=ignore_unknown_options), **overrides})
 
     def to_curl(self) -> str:
-        """Return the curl command, for bash, that sends this request. Raises `BadCurl` for a body with NUL bytes."""
+        """Return the curl command for bash. Raises `BadCurl` for a body with NUL bytes."""
         from lycosa.http.core.curl_command import to_curl
 
         return to_curl(self)
@@ -228,7 +227,6 @@ class Request:
         return self.replace()
 
     def to_arguments(self) -> dict[str, Any]:
-        """Return the arguments that create an equal request."""
         return {name: getattr(self, name) for name in ARGUMENTS}
 
     def _set_shorthands(self, shorthands: Mapping[str, Any]) -> None:
@@ -250,7 +248,7 @@ class Request:
 
 _CODE = Request.__init__.__code__
 ARGUMENTS = _CODE.co_varnames[1 : _CODE.co_argcount + _CODE.co_kwonlyargcount]
-"""The names of all arguments, without `self` and the shorthands."""
+"""Without `self` and the shorthands."""
 
 
 def _name(name: Any) -> str:

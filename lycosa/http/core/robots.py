@@ -1,11 +1,9 @@
-"""The rules of a robots.txt (RFC 9309), with Crawl-delay and Sitemap lines.
+"""The rules of a robots.txt (RFC 9309), with Crawl-delay and Sitemap lines. No input raises.
 
 This module selects the groups: whole product tokens are compared case-insensitively, and all groups for our token are
 merged. If there are none, the groups for `*` apply. Protego then matches paths: longest match, `*`, `$`, escapes. Two
 of its deviations from the RFC are kept: `Allow: /index.html` also allows `/`, and `$` at the end of a rule also matches
 a literal `$`.
-
-No input raises.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ class Robots:
     __slots__ = ("_protego", "crawl_delay_s", "sitemaps", "unreachable")
 
     def __init__(self, *, unreachable: bool = False) -> None:
-        """Create rules that allow everything, or nothing if robots.txt is `unreachable` (RFC 9309 §2.3.1.4)."""
+        """Allow everything, or nothing if robots.txt is `unreachable` (RFC 9309 §2.3.1.4)."""
         self.unreachable = unreachable
         self.crawl_delay_s = 0.0
         self.sitemaps: list[str] = []
@@ -73,7 +71,7 @@ class Robots:
 
 
 def robots_from_response(body: bytes, status: int, user_agent: str = "Lycosa") -> Robots:
-    """Return the rules that follow from a response to a request for /robots.txt. Status 0: there was no response.
+    """Return the rules that follow from a response to a request for /robots.txt. Status 0: no response.
 
     2xx: the rules of the body. 429, 5xx and no response: nothing is allowed. Any other status (404, endless redirects):
     everything is allowed.
@@ -84,7 +82,7 @@ def robots_from_response(body: bytes, status: int, user_agent: str = "Lycosa") -
 
 
 def forbidding_rule(body: bytes, status: int, url: str, user_agent: str = "Lycosa") -> str:
-    """Return the line of a robots.txt that forbids this URL (the longest if several do); "" if it is allowed."""
+    """Return the longest line of a robots.txt that forbids this URL, or ""."""
     if not 200 <= status < 300 or robots_from_response(body, status, user_agent).allowed(url):
         return ""
     rules = _Groups(body, product_token(user_agent)).rules
@@ -93,14 +91,14 @@ def forbidding_rule(body: bytes, status: int, url: str, user_agent: str = "Lycos
 
 
 def product_token(user_agent: str) -> str:
-    """Return our name in a robots.txt: `lycosa` for `Lycosa/1.0 (+https://...)`; "" if `user_agent` has none."""
+    """Return our name in a robots.txt: `lycosa` for `Lycosa/1.0 (+https://...)`; "" for none."""
     token = _TOKEN.match(user_agent.strip())
     named = _COMPATIBLE.search(user_agent) if token and token[0] == "Mozilla" else None
     return (named[1] if named else token[0] if token else "").lower()
 
 
 class _Groups:
-    """Reads the rules for `token` in one pass over the lines. If no group is for `token`, takes the rules for `*`."""
+    """Reads the rules for `token`, or for `*` if there are none."""
 
     def __init__(self, body: bytes, token: str) -> None:
         self.sitemaps: list[str] = []
@@ -142,7 +140,6 @@ class _Groups:
 
 
 def _lines(body: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the known fields and their values, without comments."""
     if len(body) > ROBOTS_MAX:  # drop the line that is cut in two: a shorter rule forbids more
         body = body[:ROBOTS_MAX]
         body = body[: max(body.rfind(b"\n"), body.rfind(b"\r"), 0)]

@@ -1,7 +1,7 @@
-"""Split a pasted command into words, by the rules of bash or of cmd.exe on Windows.
+"""Split a pasted command into words, by the rules of bash or of cmd.exe on Windows, in linear time.
 
 Nothing is expanded and nothing is run. Bytes that are not UTF-8 (`$'\\xff'`) become surrogates, as in Python's
-arguments. The time is linear in the length.
+arguments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CMD = re.compile(r'(\\+(?=")|)(?:(")|(\s+)|([^\s"\\]+|\\+))')
 
 
 def bash_words(command: str) -> list[str]:
-    """Split as bash does, without any expansion. Raises `ValueError` for an unclosed quote."""
+    """Raises `ValueError` for an unclosed quote."""
     words = _Words()
     at = 0
     while at < len(command):
@@ -50,7 +50,7 @@ class _Words:
         self._pieces += pieces
 
     def end(self) -> list[str]:
-        """End the current word, if there is one. Return all words."""
+        """Return all words."""
         if self._pieces:
             self._done.append("".join(self._pieces))
             self._pieces = []

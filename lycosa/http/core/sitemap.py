@@ -1,9 +1,9 @@
 """Parse sitemaps (sitemaps.org), sitemap indexes, lists of URLs, RSS and Atom feeds: bytes in, entries out.
 
-This is a lexer for the dozen elements that matter, not an XML parser: it expands no entities, and a sitemap that is not
-well-formed (a bare `&`, an end tag missing 50,000 times, a truncated file) still yields its entries. lxml's `iterparse`
-with `recover` takes 2 to 3 times as long for plain sitemaps and feeds, removes `&b=` from a URL with a bare `&`, stops
-at a nesting depth of 256, and returns half a URL at the end of a truncated file.
+This is a lexer for the dozen elements that matter, not an XML parser: it expands no entities, and reads sitemaps that
+are not well-formed (a bare `&`, missing end tags, a truncated file). lxml's `iterparse` with `recover` takes 2 to 3
+times as long, removes `&b=` from a URL with a bare `&`, stops at a nesting depth of 256, and returns half a URL at the
+end of a truncated file.
 
 Every step takes time linear in the bytes it reads. No input raises.
 """
@@ -26,22 +26,20 @@ from lycosa.html.charset import detect_encoding
 from lycosa.html.links import join
 
 SITEMAP_BYTES_MAX = 52_428_800
-"""Maximum decompressed bytes that are read: the limit of sitemaps.org."""
+"""The limit of sitemaps.org, in bytes after decompression."""
 
 ENTRIES_MAX = 50_000
-"""Maximum entries that are read: the limit of sitemaps.org."""
+"""The limit of sitemaps.org."""
 
 TAGS_MAX = 2_000_000
-"""Maximum tags that are examined: this limits the time to a few seconds."""
+"""Limits the time to a few seconds."""
 
 ALTERNATES_MAX = 500
-"""Maximum alternate URLs that are kept per entry."""
 
 ROBOTS_SITEMAPS_MAX = 1_000
-"""Maximum Sitemap lines of a robots.txt that are used."""
 
 ROOT_WITHIN = 65_536
-"""The root element must begin within this many bytes from the start."""
+"""The root element must begin within this many bytes."""
 
 VALUE_MAX = 100
 """Maximum characters of a date, a frequency or a priority."""
@@ -87,7 +85,7 @@ class SitemapEntry(msgspec.Struct):
         setattr(self, _KEYS[name], value)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a field by its name in Scrapy; `default` if the entry does not have it."""
+        """Return a field by its name in Scrapy."""
         try:
             return self[name]
         except KeyError:
@@ -148,7 +146,7 @@ def gunzip(body: bytes, bytes_max: int = SITEMAP_BYTES_MAX) -> tuple[bytes, bool
 
 
 def sitemaps_in_robots(body: bytes, url: str) -> list[str]:
-    """Return the canonical URLs of the Sitemap lines in the robots.txt at this URL; relative ones are resolved."""
+    """Return the canonical URLs of the Sitemap lines in the robots.txt at this URL."""
     found = (_SITEMAP_LINE.findall(body[:SITEMAP_BYTES_MAX]))[:ROBOTS_SITEMAPS_MAX]
     joined = (join(url, each.decode("utf-8", "replace")) for each in found)
     return list(dict.fromkeys(each for each in joined if each is not None))
@@ -214,7 +212,7 @@ def _lines(body: bytes, cut: bool) -> Iterator[SitemapEntry]:
 
 
 def _elements(body: bytes, kind: Kind) -> Iterator[SitemapEntry]:
-    """Yield the entries in order. An entry without an end tag ends where the next one begins."""
+    """An entry without an end tag ends where the next one begins."""
     names = _FEED_ENTRIES if kind == "feed" else _SITEMAP_ENTRIES
     draft: _EntryDraft | None = None
     at = 0
@@ -261,7 +259,7 @@ class _EntryDraft:
         self.empty: set[str] = set()
 
     def add(self, name: bytes, own: bool, attributes: bytes, body: bytes, at: int) -> None:
-        """Add an element whose start tag ends at `at`. If several have the same name, the first counts."""
+        """Add an element whose start tag ends at `at`. The first of equal names counts."""
         if name == b"link":
             self._add_link(own, attributes, body, at)
         elif name in _OTHER_DATES:
@@ -292,7 +290,7 @@ class _EntryDraft:
             self.fields.setdefault(name, value)
 
     def entry(self) -> SitemapEntry | None:
-        """Return the entry; None if it has no URL."""
+        """None without a URL."""
         fields = self.fields
         guid = fields.get("guid", "")
         loc = fields.get("loc") or (guid if guid.startswith(("http://", "https://")) else "")

@@ -1,6 +1,6 @@
-"""Convert libcurl's error codes to a `FetchError` with a message and a flag that tells whether a retry can help.
+"""Convert libcurl's error codes to a `FetchError`, which tells whether a retry can help.
 
-Summaries count the messages. So a message is short, contains no address, and is always the same for the same cause.
+Summaries count the messages, so a message is short, contains no address, and is the same for the same cause.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def note_proxy_progress(error: FetchError, curl: pycurl.Curl) -> None:
 def latency_s(curl: pycurl.Curl) -> float | None:
     """Return the seconds it took to connect through a proxy to the host; None for a reused connection.
 
-    This includes TCP, SOCKS or CONNECT, and the TLS handshakes with proxy and host, but not the name lookup of the
-    proxy or the wait for a free connection.
+    This includes TCP, SOCKS or CONNECT, and the TLS handshakes, but not the name lookup of the proxy or the wait for a
+    free connection.
     """
     if not curl.getinfo(pycurl.NUM_CONNECTS):
         return None
@@ -144,7 +144,6 @@ def _proxy_failure(curl: pycurl.Curl, message: str) -> FetchError | None:
 
 
 def _socks_failure(message: str) -> FetchError:
-    """Return the error of a SOCKS proxy: it could not reach the host, or it refused us."""
     reply = SOCKS_REPLY.search(message)
     if reply is not None:
         return ConnectFailed(f"proxy could not connect ({SOCKS_REPLIES.get(reply[1], 'failed')})")

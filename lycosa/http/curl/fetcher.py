@@ -27,7 +27,6 @@ __all__ = ["CurlFetcher", "FetchSettings"]
 IDLE_HANDLES_MAX = 256
 IDLE_CONNECTIONS_MAX = 256
 ANSWERS_MAX = 4096
-"""Maximum addresses for which the result of `may_connect` is cached."""
 
 
 class CurlFetcher:
@@ -35,8 +34,8 @@ class CurlFetcher:
 
     The constructor raises `BadSetting`. `request.meta` may set options of its transfer: `proxy`, `download_timeout`
     (seconds), `download_maxsize` (bytes), `bindaddress` and `download_fail_on_dataloss`. The options `proxy` and
-    `max_body` of `fetch` override those in `meta`. The login in a proxy's URL is sent to that proxy only. With a proxy,
-    the option `address` of `fetch` is ignored, because the proxy resolves the host.
+    `max_body` of `fetch` override those in `meta`. The login in a proxy's URL is sent to that proxy only. A proxy
+    resolves the host, so the option `address` is ignored.
     """
 
     def __init__(self, settings: FetchSettings) -> None:
@@ -62,7 +61,7 @@ class CurlFetcher:
         self._closed = False
 
     async def fetch(self, request: Request, **options: Unpack[FetchOptions]) -> HttpResponse:
-        """Do one transfer. A body that libcurl cannot decompress is fetched once more without decompression."""
+        """A body that libcurl cannot decompress is fetched once more without decompression."""
         into = options.get("into")
         passed_on: list[bool] = []
         if into is not None:

@@ -35,7 +35,6 @@ class AddressGuard:
         self._error: Exception | None = None
 
     def set(self, *, on: bool) -> None:
-        """Turn the guard on or off for the next transfer."""
         if on:
             self._refused, self._error, self._opened = "", None, False
         if on is self.is_on:

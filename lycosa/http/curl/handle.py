@@ -1,4 +1,4 @@
-"""A libcurl easy handle, reused for many transfers: sets options, and collects header lines and body chunks."""
+"""A libcurl easy handle, reused for many transfers."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ class Handle:
             setopt(pycurl.HTTPHEADER, _header_lines({**self._default_headers, **headers}))
 
     def _set_special_options(self, request: Request, proxy: str) -> Mapping[str, str]:
-        """Set the proxy and the options in `meta`. Return the header fields for the host."""
+        """Return the header fields for the host."""
         get_meta = request.get_meta
         if get_meta("download_timeout") is not None:
             self.timeout_s = timeout_s(get_meta("download_timeout"))
@@ -304,7 +304,7 @@ class Handle:
         self._address = address
 
     def _on_chunk(self, chunk: bytes) -> int | None:
-        """Store a chunk of the decompressed body. Return 0 to end the transfer."""
+        """Return 0 to end the transfer."""
         if self._received is None and not self._on_head():
             return 0
         if self._skipped:
@@ -350,7 +350,7 @@ class Handle:
         return found[: self._limit]
 
     def _on_head(self) -> bool:
-        """Parse the head and call `accept`. Return False to end the transfer."""
+        """Return False to end the transfer."""
         try:
             status, fields = final_head(b"".join(self._head))  # within a callback libcurl refuses getinfo
             headers = Headers(fields)
@@ -385,7 +385,7 @@ def head_is_complete(lines: Sequence[bytes]) -> bool:
 
 
 def ca_bundle() -> str:
-    """Return the path of the CA bundle: SSL_CERT_FILE or the system's; "" for libcurl's default."""
+    """Return SSL_CERT_FILE or the system's CA bundle; "" for libcurl's default."""
     places = ssl.get_default_verify_paths()
     candidates = (
         os.environ.get("SSL_CERT_FILE"),

@@ -1,9 +1,9 @@
 """Leases proxies of a pool for the transfers of this process: waits for a proxy, and renews and releases its lease.
 
-If no proxy is free, a request waits for a while and keeps its slot of the host. If it gets no proxy, it frees the slot
-and is retried later (`NoProxyYet`), sooner if the target had leases recently. If enough requests already wait for a
-proxy for the same target, a further request frees its slot at once: requests to other targets can run. If no proxy has
-worked for too long, the crawl ends (`CloseSpider`) and can be resumed.
+If no proxy is free, a request waits for a while and keeps its slot of the host. Then it frees the slot and is retried
+later (`NoProxyYet`), sooner if the target had leases recently. If enough requests already wait for a proxy for the
+target, a further request frees its slot at once: requests to other targets can run. If no proxy has worked for too
+long, the crawl ends (`CloseSpider`) and can be resumed.
 
 A lease ends with its transfer, even if the transfer is cancelled. The leases of a killed process expire after the
 `lease_s` of the target's policy.
@@ -27,7 +27,7 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool
 log = logging.getLogger(__name__)
 
 CLOSE_MAX_S = 5.0
-"""Maximum seconds that the end of a crawl waits until all leases are released. The remaining leases expire."""
+"""Maximum seconds until all leases are released at the end of a crawl. The remaining leases expire."""
 
 RENEW_MIN_S = 0.05
 
@@ -83,7 +83,6 @@ class ProxyLeaser:
             raise
 
     async def close(self) -> None:
-        """Wait at most CLOSE_MAX_S until all leases are released, then close the pool."""
         for renewal in self._renewals.values():
             renewal.cancel()
         self._renewals.clear()

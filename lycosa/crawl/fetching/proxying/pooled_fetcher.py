@@ -1,10 +1,8 @@
-"""A fetcher whose transfers go through proxies of a pool. Each transfer leases a proxy and reports the outcome.
+"""A fetcher whose transfers go through proxies of a pool, unless the caller or `proxy` in the request's meta names one.
 
 If the proxy fails or is banned, the request goes back to the queue of its host (`NoProxyYet`) and is retried through
 another proxy. After the maximum number of proxies, a ban is returned as a response with the reason in
 `HttpResponse.refused`, and a failure is raised.
-
-The pool is not used if the caller or `proxy` in the request's meta names a proxy.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class PooledFetcher(FetcherWrapper):
     async def fetch(
         self, request: Request, *, address: str = "", into: Into | None = None, proxy: str | None = None, **options: Any
     ) -> HttpResponse:
-        """Do one transfer, through a proxy. Also raises `NoProxyYet`, `CloseSpider` and `BadSpider`."""
+        """Also raises `NoProxyYet`, `CloseSpider` and `BadSpider`."""
         if proxy is not None or request.get_meta("proxy", NOT_SET) is not NOT_SET:
             return await self._fetcher.fetch(request, address=address, into=into, proxy=proxy, **options)
         selector, key = selector_of(request), _key(request)
@@ -135,7 +133,7 @@ def _key(request: Request) -> Hashable:
 
 
 def _retry_after(response: HttpResponse) -> Mapping[str, str]:
-    """Return the Retry-After field, the only one that `judge` uses. The header without it is not parsed."""
+    """Return the only header field that `judge` uses. A header without it is not parsed."""
     headers = response.headers
     return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NO_HEADERS
 

@@ -20,7 +20,6 @@ from lycosa.http.public_suffixes import registrable
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 
 TEXT_MAX = 255
-"""Maximum characters of a target, a session, or the name or value of a tag."""
 
 TAGS_MAX = 32
 HOSTS_MAX = 16_384

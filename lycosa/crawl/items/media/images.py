@@ -5,8 +5,8 @@
     IMAGES_THUMBS = {"small": (50, 50)}
 
 Downloads are not trusted: only image formats that browsers show are read, with at most Pillow's MAX_IMAGE_PIXELS
-pixels. CONCURRENT_IMAGES are converted at a time, in threads. An upright JPEG in RGB is stored unchanged. Other images
-are rotated by their EXIF data, put on a white background if they are transparent, and converted to JPEG.
+pixels. An upright JPEG in RGB is stored unchanged. Other images are rotated by their EXIF data, put on a white
+background if they are transparent, and converted to JPEG.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # Pillow is an extra
 FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "AVIF", "BMP", "ICO", "TIFF", "JPEG2000")
 CONCURRENT_IMAGES = 2
 FULL = ""
-"""The key of the full image among the thumbnails."""
 
 ORIENTATION = 0x0112
 """The EXIF tag for the camera's orientation; 1 is upright."""

@@ -4,9 +4,8 @@
                                     stored and recorded? -> uptodate
                                     else: download into a partial file -> check, save, record -> downloaded
 
-If the process is killed, only complete files have their final names. Records are committed with the pages, and a file
-with a committed record is not downloaded again. After a kill, files downloaded since the last commit may be downloaded
-again.
+If the process is killed, only complete files have their final names. Records are committed with the pages, so only
+files downloaded since the last commit may be downloaded again.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ TABLE = "media"
 
 MEDIA_MAX_SIZE = 1 << 30
 MEDIA_CONCURRENCY = 8
-"""Maximum concurrent downloads for one item."""
 
 MEDIA_TIMEOUT_S = 600.0
 """Longer than for a page, because files are larger."""
@@ -113,7 +111,6 @@ class MediaPipeline:
     THUMBS: ClassVar[Mapping[str, tuple[int, int]]] = {}
     MIN_WIDTH: ClassVar[int] = 0
     MIN_HEIGHT: ClassVar[int] = 0
-    """Defaults of the settings for images."""
 
     def __init__(
         self, settings: MediaSettings, info: MediaInfo, records: KeyStore, now: Callable[[], float] = CLOCK.now
@@ -129,7 +126,6 @@ class MediaPipeline:
 
     @classmethod
     def from_crawler(cls, crawler: Any) -> Self:
-        """Raises `BadSetting`."""
         info = MediaInfo(crawler.spider, crawler.download, crawler.stats)
         return cls(settings_of(cls, crawler.settings), info, crawler.records)
 
@@ -170,7 +166,6 @@ class MediaPipeline:
         return await self.save(file, path)
 
     def is_complete(self, record: MediaRecord, request: Request, item: Any) -> bool:
-        """Return whether the stored file still exists."""
         return self.store.size(record.path) == record.size
 
     # --------------------------------------------------------------------------- methods that must not be overridden
@@ -179,7 +174,6 @@ class MediaPipeline:
         self.store.open()
 
     async def close_spider(self) -> None:
-        """Cancel the downloads that are still running, and close the store."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -187,7 +181,6 @@ class MediaPipeline:
         self.store.close()
 
     async def process_item(self, item: Any) -> Any:
-        """Download the media of the item, at most `concurrency` at a time."""
         requests = list(islice(self.get_media_requests(item, self.info) or (), MEDIA_PER_ITEM_MAX + 1))
         if len(requests) > MEDIA_PER_ITEM_MAX:
             raise BadItem(f"more than {MEDIA_PER_ITEM_MAX} media files for one item ({type(item).__name__})")
@@ -203,7 +196,7 @@ class MediaPipeline:
         return await completed if hasattr(completed, "__await__") else completed
 
     async def save(self, file: PartialFile, path: str) -> tuple[str, int]:
-        """Move a file to its path, or make the path a hard link to an equal file. Return checksum and size."""
+        """Move a file to its path, or link the path to an equal file. Return checksum and size."""
         checksum, size = file.checksum, file.size
         content_key = f"= {checksum} {size}" if self.settings.deduplicate else ""
         existing = self._records.get(TABLE, content_key) if content_key else None
@@ -359,7 +352,7 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
 
 
 def _expires_s(kind: type[MediaPipeline], settings: Any, days: float) -> float | None:
-    """Return the setting in seconds. EXPIRES and Scrapy's settings are in days."""
+    """EXPIRES and Scrapy's settings are in days."""
     if kind.EXPIRES is None and "media_expires" in settings:
         age_s: float | None = settings["media_expires"]
         return age_s

@@ -69,12 +69,11 @@ class PartialFile:
         self._md5.update(piece)
 
     def write(self, piece: bytes) -> int:
-        """Write a piece, for libraries that write to a file object."""
+        """For libraries that write to a file object."""
         self(piece)
         return len(piece)
 
-    def flush(self) -> None:
-        """Do nothing: the file has no buffer."""
+    def flush(self) -> None: ...
 
     @property
     def checksum(self) -> str:
@@ -133,7 +132,6 @@ class FolderStore:
         raise StorageError(f"{partial} cannot be used: another program removes the folders created in it")
 
     def close(self) -> None:
-        """Remove the partial files."""
         if self._run is not None:
             shutil.rmtree(self._run, ignore_errors=True)
             os.close(self._lock)
@@ -156,7 +154,7 @@ class FolderStore:
             self._sync_folders(target)
 
     def link(self, path: str, file: PartialFile, existing: str) -> bool:
-        """Make `path` a hard link to the file `existing` if its content equals that of `file`, else return False."""
+        """Make `path` a hard link to the file `existing`, or return False if its content differs from that of `file`."""
         original, target = self.path_of(existing), self.path_of(path)
         with _name_errors(target):
             if not _have_same_content(original, file.path):
@@ -173,7 +171,7 @@ class FolderStore:
         return True
 
     def size(self, path: str) -> int | None:
-        """Return the size of a complete file in bytes, None if it does not exist."""
+        """Return the size of a complete file in bytes, or None."""
         try:
             return self.path_of(path).stat().st_size
         except OSError:
@@ -195,7 +193,7 @@ class FolderStore:
         raise FileException(f"{name!r:.200} cannot be the name of a file: {problem}")
 
     def _create_run_folder(self, run: Path) -> bool:
-        """Create and lock the folder of this run. Return False if another run removed it before it was locked."""
+        """Return False if another run removed the folder before it was locked."""
         try:
             run.mkdir()
             lock = os.open(run / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)

@@ -56,7 +56,7 @@ def is_kept(head: RequestHead) -> bool:
 
 
 def is_reusable(head: ResponseHead, body: BodyReader) -> bool:
-    """Whether the connection may be reused after the body of the response has ended."""
+    """Whether the connection may be reused after the body of the response."""
     return bool(head.minor) and not body.open_ended and b"close" not in _options(head)
 
 

@@ -13,10 +13,8 @@ from lycosa.core.errors import BadMessage
 from lycosa.http.core.http1.head import RequestHead, ResponseHead, elements
 
 CHUNK_LINE_MAX = 256
-"""Maximum bytes of the first line of a chunk, with its extensions."""
 
 TRAILERS_MAX = 8_192
-"""Maximum bytes after the last chunk."""
 
 LENGTH = re.compile(rb"[0-9]{1,18}")
 CHUNK = re.compile(rb"(?P<size>[0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
@@ -98,7 +96,7 @@ class ChunkedReader:
         return b"".join(parts), rest if self.done else b""
 
     def _line(self, data: bytes, at: int) -> int:
-        """Parse the line at an offset. Return its length; 0 if it is incomplete."""
+        """Return the length of the line at an offset; 0 if it is incomplete."""
         if self._between:  # the line break after a chunk
             if not b"\r\n".startswith(data[at : at + 2]):
                 raise BadMessage("a chunk is longer than its size")
@@ -136,7 +134,7 @@ class ChunkedReader:
 
 
 def encode_chunk(data: bytes) -> bytes:
-    """Return a chunk; b"" for no data, since an empty chunk would be the last one."""
+    """No data gives b"": an empty chunk would be the last one."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 

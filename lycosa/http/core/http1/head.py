@@ -2,8 +2,8 @@
 
 Parsing is strict, because the next server may be lenient in a different way and see a request that we do not see
 (request smuggling): lines end in CRLF, no field is folded, no blank precedes a colon, there are no control characters.
-One regular expression defines a head. llhttp would be no faster from Python, since it calls back for each field. It is
-also too lenient, and does not keep the original lines.
+llhttp would be no faster from Python, since it calls back for each field. It is also too lenient, and does not keep the
+original lines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ HEAD_MAX = 65_536
 """Maximum bytes of a head. nginx and Apache allow 8 KiB per line, Chromium 256 KiB per head."""
 
 TARGET_MAX = 16_384
-"""Maximum bytes of a request target."""
 
 FIELDS_MAX = 200
 
@@ -59,7 +58,7 @@ class RequestHead(NamedTuple):
     read: Values
 
     def values(self, name: bytes) -> list[bytes]:
-        """Return the values of all fields of this name, which must be in READ."""
+        """The name must be in READ."""
         return self.read.get(name, [])
 
 
@@ -73,7 +72,7 @@ class ResponseHead(NamedTuple):
     read: Values
 
     def values(self, name: bytes) -> list[bytes]:
-        """Return the values of all fields of this name, which must be in READ."""
+        """The name must be in READ."""
         return self.read.get(name, [])
 
 
