@@ -33,7 +33,7 @@ MEMUSAGE_EXCEEDED = "memusage_exceeded"
 class RunCounts(NamedTuple):
     """The counters of a run. `errors` counts failed callbacks; times are unix seconds.
 
-    `item_at` and `pages_at_item` are the time and the page count at the last item; before it, at the start of the run.
+    `item_at` and `pages_at_item` are the time and the page count at the last item, or else at the start of the run.
     """
 
     items: int
@@ -143,7 +143,7 @@ class MemoryMonitor:
         return MEMUSAGE_EXCEEDED
 
     def measure(self) -> int:
-        """Measure the memory in bytes, and record its maximum in the stats."""
+        """Return the memory in bytes, and record its maximum in the stats."""
         used = self._read()
         self._stats.max_value("memusage/max", used)
         return used

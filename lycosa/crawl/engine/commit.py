@@ -22,7 +22,10 @@ NO_MARKS: Mapping[str, int] = {}
 
 
 class SettleLock:
-    """A shared/exclusive lock: any number of settlers (`async with`), or one `exclusive` holder."""
+    """A shared/exclusive lock: any number of settlers (`async with`), or one `exclusive` holder.
+
+    When the exclusive holder leaves, all waiting settlers enter at once.
+    """
 
     def __init__(self) -> None:
         self._inside = 0
@@ -79,8 +82,7 @@ class Committer:
         self.save: Callable[[], Awaitable[None]] | None = None
         """Saves the state outside the frontier (cookies, spider state), before the frontier commits."""
         self.settle_lock = SettleLock()
-        """Held while a lease is settled, so that its ack and its items are in one commit; held exclusively by a commit.
-        """
+        """Held while a lease is settled: one commit has its ack and its items. A commit holds it exclusively."""
 
     def note_change(self) -> None:
         """Record that a lease was settled, or other state changed."""
@@ -112,8 +114,7 @@ class Committer:
             self._full.clear()
             if self._abandoned:
                 return False
-            # The frontier is last: if a crash prevents its commit, the sinks drop the items and the pages are
-            # refetched.
+            # The frontier is last: if a crash prevents its commit, the sinks drop the items, and pages are refetched.
             positions = {sink.name: await sink.flush() for sink in self.sinks}
             if self.save is not None:
                 await self.save()
@@ -122,8 +123,7 @@ class Committer:
         return True
 
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
-        """Truncate the sinks to their committed positions. Commit and return the positions at which they start to
-        write.
+        """Truncate the sinks to their committed positions. Commit and return where they start to write.
 
         A sink that is new to this crawl starts at the end of its output, or with `afresh` at the beginning.
         """

@@ -1,8 +1,7 @@
-"""Renews the leases of running tasks when half of their time has passed, so a slow callback neither loses its work nor
-runs twice.
+"""Renews the leases of running tasks, each when half of its time has passed.
 
-The engine calls `renew` right before the frontier's `expire`, with the same time. So a lease whose time has passed
-while the event loop was blocked is still renewed.
+So a slow callback neither loses its work nor runs twice. The engine calls `renew` right before the frontier's `expire`,
+with the same time. So a lease whose time has passed while the event loop was blocked is still renewed.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _inheriting_record(
         extras=extras,
         guarded=guarded,
     )
-    if not _is_simple(request):  # slow: it encodes and decodes the record
+    if not _is_simple(request):  # the check is slow: it encodes and decodes the record
         _check_storable(record)
     return record
 
@@ -108,8 +108,7 @@ def to_request(record: UrlRecord) -> Request:
 def replacement_record(
     record: UrlRecord, request: Request, spider: object, naming: Naming = DEFAULT_NAMING, *, guarded: bool = False
 ) -> UrlRecord:
-    """Return the record of a request that replaces that of `record`, such as a redirect, at its depth and in its
-    segment.
+    """Return the record of a request that replaces that of `record`, such as a redirect: same depth, same segment.
 
     If the fingerprint is the same too (the site adds a slash, a middleware adds a header), the new record gets
     `dont_filter`: otherwise it would not be fetched. Raises `BadUrl` or `BadSpider`.
@@ -131,8 +130,9 @@ def replacement_record(
 
 
 def resolve_callback(spider: object, callback: Any, default: str = "parse") -> Callable[..., Any]:
-    """Return the spider's method named `callback` or else `default`; a function is returned as it is. Raises
-    `BadSpider`.
+    """Return the spider's method named `callback` or else `default`; a function is returned as it is.
+
+    Raises `BadSpider`.
     """
     if callback is not None and not isinstance(callback, str):
         return callback  # type: ignore[no-any-return]

@@ -50,7 +50,8 @@ async def refresh(operations: FrontierOperations, segments: Sequence[str], befor
 async def retry_dead(operations: FrontierOperations, segments: Sequence[str], now: float) -> int:
     """Requeue the dead URLs. Return how many.
 
-    Of time segments, only `segments` are searched: `CarryOver` has copied the dead URLs of the previous ones into them.
+    If the segments are time segments, only `segments` are searched: `CarryOver` has copied the dead URLs of the
+    previous ones into them.
     """
     moved = 0
     for segment in segments if any(map(starts_at, segments)) else [None]:
@@ -98,7 +99,7 @@ class CarryOver:
             rows = Selection(states=(State.DONE, State.DEAD, State.ARCHIVED), segment=source.name)
             moved = await _requeue(self._operations, rows, segment, now)
         if source is None or not (source.queued or source.leased or source.delayed):
-            # Until the source is finished, no mark: a second pass has to take over the URLs that are still queued.
+            # No mark until the source is finished: a second pass has to take over the URLs that are still queued.
             await self._committer.commit({_key(segment): self._marks[segment]})
         return moved
 
@@ -115,7 +116,7 @@ def _key(segment: str) -> str:
 def _previous(segment: str, views: Sequence[SegmentView]) -> SegmentView | None:
     """Return the latest earlier segment of the same period that has URLs, or None.
 
-    The unnamed segment is earlier than segments without a period in their names, too.
+    The unnamed segment counts as earlier than segments without a period in their names.
     """
     mine, period = segment_order(segment), period_of(segment)
     periods = (period,) if period else (period, NONE)

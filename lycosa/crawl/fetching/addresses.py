@@ -32,6 +32,7 @@ TTL_MIN_S = 10.0
 """Minimum seconds for which an address is used. With a TTL of 0 there would be a look-up before every page."""
 
 ERRORS_MAX = 10_000
+"""Maximum number of hosts whose look-up error is remembered."""
 
 
 class HostLookup(Protocol):

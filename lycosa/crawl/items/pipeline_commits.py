@@ -28,8 +28,9 @@ WRITER_BITS = 26
 
 
 class CommitPosition(NamedTuple):
-    """A commit: its number (from 1) and its writer, one crawl or one worker of a shared crawl. A resume keeps the
-    writer.
+    """A commit: its number (from 1) and its writer.
+
+    The writer is one crawl or one worker of a shared crawl. It stays the same after a resume.
     """
 
     writer: str

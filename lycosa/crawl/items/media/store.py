@@ -154,7 +154,7 @@ class FolderStore:
             self._sync_folders(target)
 
     def link(self, path: str, file: PartialFile, existing: str) -> bool:
-        """Make `path` a hard link to the file `existing`, or return False if its content differs from that of `file`."""
+        """Make `path` a hard link to the file `existing`. Return False if its content differs from that of `file`."""
         original, target = self.path_of(existing), self.path_of(path)
         with _name_errors(target):
             if not _have_same_content(original, file.path):
