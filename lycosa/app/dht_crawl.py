@@ -117,13 +117,13 @@ async def open_torrent_crawl(
     async with AsyncExitStack() as stack:
         clock = Clock()
         stack.enter_context(shared_lock(folder))  # see `scan_installed`
-        inspect = InstalledRules(folder, rules, clock.now).inspect
+        current_rules = InstalledRules(folder, rules, clock.now).current
         frontier = await stack.enter_async_context(open_hash_frontier(folder, clock.now()))
         location = RecordsLocation(str(folder), store_url)
         records = open_records(location, create=True, max_bytes=max_bytes, outage_wait=OutageWait(say))
         store = await stack.enter_async_context(records)
         await note_store(folder, store_url, store, frontier, say)
-        crawl = TorrentCrawl(session, frontier, store, inspect, clock.now, chance, profile_named(profile))
+        crawl = TorrentCrawl(session, frontier, store, current_rules, clock.now, chance, profile_named(profile))
         operations = LocalOperations(frontier, crawl.commit)
         await stack.enter_async_context(serve(folder / QUEUE / SOCKET, operations))
         yield DhtCrawl(crawl, CrawlMonitor(crawl, session, folder), store)

@@ -143,8 +143,8 @@ def _importer(
     store: RecordStore, location: RecordsLocation, policy: RecordPolicy, rules: Sequence[Path]
 ) -> RecordImporter:
     clock = Clock()
-    inspect = InstalledRules(Path(location.state) if location.state else None, rules, clock.now).inspect
-    return RecordImporter(store, policy, inspect, clock.now)
+    installed = InstalledRules(Path(location.state) if location.state else None, rules, clock.now)
+    return RecordImporter(store, policy, installed.current, clock.now)
 
 
 class ImportProcess:

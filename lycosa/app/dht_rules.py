@@ -34,7 +34,7 @@ PAGE_ROWS = 500
 DENIED_AT_ONCE = 10_000
 LINE_MAX = 64 * 1024
 MARGIN_S = 5.0
-"""Maximum seconds that a crawl or an import takes to store the torrents that it has already inspected."""
+"""Additional seconds, because a network file system may show a changed file late."""
 
 
 class Applied(NamedTuple):
@@ -91,7 +91,8 @@ async def apply_rules(
 async def scan_installed(scan: RuleScan, state: Path) -> None:
     """Scan with rules that were just installed, then scan the torrents that were stored meanwhile.
 
-    A running crawl or import reloads the rules before the second scan.
+    A running crawl or import reloads the rules before the second scan. Torrents that it stores later were inspected
+    under the new rules, or are inspected again (`inspect_stored`).
     """
     await scan.run()
     if has_shared_lock(state):

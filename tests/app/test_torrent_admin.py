@@ -68,7 +68,7 @@ def test_a_rule_is_tried_applied_and_removed(tmp_path) -> None:
             assert set((await store.standing([RECORDS[1].keys[0]], NOW)).values()) == {Standing.DENIED}
             assert await rules.installed() == [InstalledRule("spam", (DRAFT.reason,), 2)]
             holding = InstalledRules(tmp_path, (), lambda: NOW)
-            assert holding.inspect(RECORDS[1]).refused == DRAFT.reason
+            assert holding.current().inspect(RECORDS[1]).refused == DRAFT.reason
             await rules.remove("spam")
             assert await rules.installed() == []
             for name in ("spam", "", ".", "..", "../rules", "a/b"):

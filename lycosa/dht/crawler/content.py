@@ -8,36 +8,41 @@ from collections.abc import Callable
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.store import FetchedTorrent, TorrentTaker
-from lycosa.storage.core.torrent_record import Refusal, Standing, TorrentRecord
-from lycosa.storage.core.torrents.inspection import Inspection
+from lycosa.storage.core.torrent_record import Refusal, Standing
+from lycosa.storage.core.torrents.inspection import Inspector
 from lycosa.storage.ports import RecordStore
 
 INLINE_BYTES_MAX = 64 * 1024
 """Larger metadata is inspected in a thread; this size takes about a millisecond."""
-
-Inspect = Callable[[TorrentRecord], Inspection]
 
 
 class ContentStage:
     """Stage 5. A refused torrent is denied by both its infohashes."""
 
     def __init__(
-        self, inspect: Inspect, records: RecordStore, queue: HashQueue, taker: TorrentTaker, funnel: Funnel
+        self,
+        current_rules: Callable[[], Inspector],
+        records: RecordStore,
+        queue: HashQueue,
+        taker: TorrentTaker,
+        funnel: Funnel,
     ) -> None:
-        self._inspect, self._records, self._queue, self._taker, self._funnel = inspect, records, queue, taker, funnel
+        self._current_rules, self._records, self._queue = current_rules, records, queue
+        self._taker, self._funnel = taker, funnel
 
     async def put(self, torrent: FetchedTorrent) -> None:
         """Waits while the next stage is full."""
+        rules = self._current_rules()
         if torrent.metadata_bytes <= INLINE_BYTES_MAX:
-            inspected = self._inspect(torrent.record)
+            inspected = rules.inspect(torrent.record)
         else:
-            inspected = await asyncio.to_thread(self._inspect, torrent.record)
+            inspected = await asyncio.to_thread(rules.inspect, torrent.record)
         if inspected.refused:
             await self._deny(torrent, inspected.refused, CrawlOutcome.REFUSED_BY_RULES, f"refused: {inspected.refused}")
         elif (denied := await self._other_denied(torrent.record.keys)) is not None:
             await self._deny(torrent, denied.reason, CrawlOutcome.FORBIDDEN, denied.standing.name.lower())
         else:
-            await self._taker.put(torrent._replace(record=inspected.record))
+            await self._taker.put(torrent._replace(record=inspected.record, rules=rules))
 
     async def _other_denied(self, keys: tuple[bytes, ...]) -> Refusal | None:
         """Return the denial of either infohash of a hybrid torrent. Before the fetch only one was known."""

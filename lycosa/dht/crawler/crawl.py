@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from lycosa.dht.core.crawl_funnel import Funnel
-from lycosa.dht.crawler.content import ContentStage, Inspect
+from lycosa.dht.crawler.content import ContentStage
 from lycosa.dht.crawler.core.hints import Hints
 from lycosa.dht.crawler.core.profiles import HOME, Profile
 from lycosa.dht.crawler.core.sweep import Sweep
@@ -40,6 +40,7 @@ from lycosa.dht.session import DhtSession
 from lycosa.frontier.core.model import FrontierStats
 from lycosa.frontier.ports import ReadableFrontier
 from lycosa.storage.core.torrent_record import TorrentRecord
+from lycosa.storage.core.torrents.inspection import Inspector
 from lycosa.storage.ports import RecordStore
 
 
@@ -66,7 +67,7 @@ class TorrentCrawl:
         session: DhtSession,
         frontier: ReadableFrontier,
         store: RecordStore,
-        inspect: Inspect,
+        current_rules: Callable[[], Inspector],
         now: Callable[[], float],
         chance: Callable[[], float],
         profile: Profile = HOME,
@@ -77,8 +78,8 @@ class TorrentCrawl:
         self._seen = SeenStage(store, now)
         self._triage = Triage(queue, hints, funnel, self._seen.add)
         self._harvest = HarvestStage(session, self._triage, funnel, profile)
-        self._store = StoreStage(store, queue, funnel)
-        content = ContentStage(inspect, store, queue, self._store, funnel)
+        self._store = StoreStage(store, queue, funnel, current_rules)
+        content = ContentStage(current_rules, store, queue, self._store, funnel)
         metadata = MetadataStage(session.fetcher, queue, content, funnel, profile.peers_per_try)
         self._peers = PeersStage(session, queue, store, hints, metadata, funnel, profile)
         self._popularity = PopularityStage(session, store, now, funnel, profile)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -12,7 +12,9 @@ from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.crawler.core.hash_records import FETCHED, PRIVATE
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.frontier.core.model import Lease
+from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import TorrentRecord
+from lycosa.storage.core.torrents.inspection import Inspector
 from lycosa.storage.ports import RecordStore
 
 WAITING_MAX = 256
@@ -22,13 +24,16 @@ WAITING_BYTES_MAX = 8 * 1024 * 1024
 
 
 class FetchedTorrent(NamedTuple):
-    """A fetched torrent. After the stage that stores or refuses it calls `release`, its bytes are no longer in
-    flight."""
+    """A fetched torrent. After the stage that stores or refuses it calls `release`, its bytes are no longer in flight.
+
+    `rules` are those under which it was inspected.
+    """
 
     lease: Lease
     record: TorrentRecord
     metadata_bytes: int
     release: Callable[[], None]
+    rules: Inspector | None = None
 
 
 class TorrentTaker(Protocol):
@@ -45,8 +50,10 @@ FINISH_MAX_S = 20.0
 class StoreStage:
     """Stage 6. After a crash between the writes to store and queue, a torrent is fetched again but not stored again."""
 
-    def __init__(self, store: RecordStore, queue: HashQueue, funnel: Funnel) -> None:
-        self._store, self._queue, self._funnel = store, queue, funnel
+    def __init__(
+        self, store: RecordStore, queue: HashQueue, funnel: Funnel, current_rules: Callable[[], Inspector]
+    ) -> None:
+        self._store, self._queue, self._funnel, self._current_rules = store, queue, funnel, current_rules
         self._waiting: asyncio.Queue[FetchedTorrent] = asyncio.Queue(WAITING_MAX)
         self._waiting_bytes = 0
         self._stored = asyncio.Event()
@@ -88,6 +95,7 @@ class StoreStage:
         self._busy_since = asyncio.get_running_loop().time()
         try:
             result = await self._store.put(records, self._queue.now())
+            await self._apply_new_rules(batch)
         finally:
             self._busy_s, self._busy_since = self.busy_s, math.inf
         self._funnel.count(CrawlOutcome.STORED, result.new)
@@ -102,3 +110,28 @@ class StoreStage:
         self._stored.clear()
         for listener in self.listeners:
             await listener(records)
+
+    async def _apply_new_rules(self, batch: Sequence[FetchedTorrent]) -> None:
+        """Apply the rules to stored torrents that were inspected under other rules.
+
+        `lycosa dht rules apply` may have searched the store before they were in it.
+        """
+        rules = self._current_rules()
+        infohashes = [each.record.keys[0] for each in batch if each.rules is not rules]
+        await inspect_stored(self._store, rules, infohashes)
+
+
+async def inspect_stored(store: RecordStore, rules: Inspector, infohashes: Iterable[bytes]) -> None:
+    """Deny the stored torrents that the rules refuse, and replace the content facts of the others.
+
+    Infohashes that are not stored are ignored.
+    """
+    changed: dict[int, ContentFacts] = {}
+    for infohash in infohashes:
+        if (torrent := await store.get(infohash)) is not None:
+            record, refused = await asyncio.to_thread(rules.inspect, torrent.record)
+            if refused:
+                await store.deny(record.keys, reason=refused, hybrids=[record.keys])
+            elif record.content is not None:
+                changed[torrent.id] = record.content
+    await store.set_content(changed)

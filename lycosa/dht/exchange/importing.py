@@ -21,11 +21,12 @@ from lycosa.dht.core.magnet import parse_magnet
 from lycosa.dht.core.torrent_file import read_torrent_file
 from lycosa.dht.crawler.core.hash_records import SAMPLED
 from lycosa.dht.crawler.core.torrent_records import to_torrent_record
+from lycosa.dht.crawler.store import inspect_stored
 from lycosa.dht.exchange.entries import Entry, EntryKind, TorrentSource
 from lycosa.infra.own_thread import OwnThread
 from lycosa.storage.core.torrent_line import FilesUnknown, ImportedTorrent, magnet_link, parse_line, plausible_date
 from lycosa.storage.core.torrent_record import RecordPolicy, Standing, TorrentRecord, key_of
-from lycosa.storage.core.torrents.inspection import Inspection
+from lycosa.storage.core.torrents.inspection import Inspector
 from lycosa.storage.ports import RecordStore
 
 BATCH_ROWS = 500
@@ -33,9 +34,6 @@ BATCH_BYTES = 4 << 20
 """A batch ends after BATCH_ROWS entries, or when its entries reach this many bytes."""
 PRIVATE, DENIED, EVICTED = "private", "denied", "evicted"
 NO_QUEUE = "needs the network: give --state, then start a crawl"
-
-Inspect = Callable[[TorrentRecord], Inspection]
-"""Returns the record in the form to store, or the reason not to store it."""
 
 
 @dataclass(slots=True)
@@ -81,8 +79,14 @@ Take = Callable[[Sequence[Entry]], Awaitable[BatchResult]]
 class RecordImporter:
     """Stores batches of lines and torrent files."""
 
-    def __init__(self, store: RecordStore, policy: RecordPolicy, inspect: Inspect, now: Callable[[], float]) -> None:
-        self._store, self._policy, self._inspect, self._now = store, policy, inspect, now
+    def __init__(
+        self,
+        store: RecordStore,
+        policy: RecordPolicy,
+        current_rules: Callable[[], Inspector],
+        now: Callable[[], float],
+    ) -> None:
+        self._store, self._policy, self._current_rules, self._now = store, policy, current_rules, now
 
     async def take(self, entries: Sequence[Entry]) -> BatchResult:
         """Raises `StateError`; the batch can then be repeated."""
@@ -108,8 +112,11 @@ class RecordImporter:
                 read.append((entry, torrent))
         counts.bad = len(problems)
         standing = await self._store.standing([key for _, each in read for key in each.record.keys], now)
-        new = await self._new_records(read, standing, counts)
+        rules = self._current_rules()
+        new = await self._new_records(read, standing, rules, counts)
         stored = await self._store.put(new, now)
+        if (changed := self._current_rules()) is not rules:  # they may have been applied before `put` ended
+            await inspect_stored(self._store, changed, [record.keys[0] for record in new])
         counts.new += stored.new
         counts.known += stored.known
         if stored.refused:  # denied by another process after the look-up
@@ -119,7 +126,11 @@ class RecordImporter:
         return BatchResult(counts, problems, unlisted)
 
     async def _new_records(
-        self, read: list[tuple[Entry, ImportedTorrent]], standing: dict[bytes, Standing], counts: ImportCounts
+        self,
+        read: list[tuple[Entry, ImportedTorrent]],
+        standing: dict[bytes, Standing],
+        rules: Inspector,
+        counts: ImportCounts,
     ) -> list[TorrentRecord]:
         """Return the new records. Count the others. Deny the infohashes of refused torrent files."""
         new: list[TorrentRecord] = []
@@ -131,7 +142,7 @@ class RecordImporter:
             elif found and not _completes(torrent.record):
                 counts.known += 1
             else:
-                record, reason = self._inspect(torrent.record)
+                record, reason = rules.inspect(torrent.record)
                 if not reason:
                     new.append(record)
                     continue

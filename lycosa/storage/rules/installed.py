@@ -17,7 +17,7 @@ from lycosa.infra.disk import write_error
 from lycosa.infra.durable_files import make_folder, replace_file
 from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import TorrentRecord
-from lycosa.storage.core.torrents.inspection import Inspection, Inspector
+from lycosa.storage.core.torrents.inspection import Inspector
 from lycosa.storage.core.torrents.rules import RuleFile
 from lycosa.storage.rules.rule_files import list_files, load_rules, make_inspector
 
@@ -37,17 +37,17 @@ class InstalledRules:
         self._looked_at = now()
         self._inspector = make_inspector(self._versions)
 
-    def inspect(self, record: TorrentRecord) -> Inspection:
-        """Apply the current rules. After a change that makes a file invalid, the previous rules stay in use."""
-        return self._current().inspect(record)
-
     def refusal(self, record: TorrentRecord) -> str:
-        return self._current().refusal(record)
+        return self.current().refusal(record)
 
     def facts(self, record: TorrentRecord) -> ContentFacts:
-        return self._current().facts(record)
+        return self.current().facts(record)
 
-    def _current(self) -> Inspector:
+    def current(self) -> Inspector:
+        """Return the rules: the same object until they change.
+
+        After a change that makes a file invalid, the previous rules stay in use.
+        """
         now = self._now()
         if now >= self._looked_at + LOOK_EVERY_S:
             self._looked_at = now

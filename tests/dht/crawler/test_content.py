@@ -15,6 +15,7 @@ from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.storage.core.torrent_record import Refusal, Standing, TorrentRecord
 from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.records.memory import MemoryRecordStore
+from tests.storage.rules.records import rules_of
 from tests.storage.torrents import torrent
 
 NOW = 1_790_000_000.0
@@ -36,13 +37,15 @@ def test_accepted_torrents_are_cleaned_and_refused_ones_denied_by_both_infohashe
             async def put(self, torrent: FetchedTorrent) -> None:
                 taken.append(torrent)
 
-        stage = ContentStage(inspect, store, queue, Next(), funnel)
+        rules = rules_of(inspect)
+        stage = ContentStage(lambda: rules, store, queue, Next(), funnel)
         records = [torrent(1), torrent(2), HYBRID]
         await queue.push([record.keys[0] for record in records], SAMPLED)
         for lease, record, size in zip(await queue.lease(9), records, (9, INLINE_BYTES_MAX + 1, 9), strict=True):
             await stage.put(FetchedTorrent(lease, record, size, lambda: released.append(True)))
 
         assert [each.record.name for each in taken] == ["cleaned", "cleaned"]
+        assert {each.rules for each in taken} == {rules}
         assert released == [True], "a refused torrent is out of flight"
         assert funnel.counts[CrawlOutcome.REFUSED_BY_RULES] == 1
         assert await store.standing(HYBRID.keys, NOW) == dict.fromkeys(HYBRID.keys, Standing.DENIED)
@@ -64,8 +67,9 @@ def test_a_torrent_whose_other_infohash_is_denied_is_denied_by_both(tmp_path: Pa
         await queue.push([v2], SAMPLED)
         [lease] = await queue.lease(1)
         released: list[bool] = []
-        taker = StoreStage(store, queue, funnel)
-        stage = ContentStage(Inspection, store, queue, taker, funnel)
+        rules = rules_of(Inspection)
+        taker = StoreStage(store, queue, funnel, lambda: rules)
+        stage = ContentStage(lambda: rules, store, queue, taker, funnel)
         await stage.put(FetchedTorrent(lease, HYBRID, 9, lambda: released.append(True)))
         assert (taker.waiting, released, funnel.counts) == (0, [True], {CrawlOutcome.FORBIDDEN: 1})
         assert await store.refusal(v2, NOW) == Refusal(Standing.DENIED, None, "a notice")

@@ -37,6 +37,7 @@ from lycosa.storage.records.memory import MemoryRecordStore
 from tests.servers.ports import closed_port
 from tests.servers.proxies import new_address
 from tests.servers.seeders import canned, seeding
+from tests.storage.rules.records import rules_of
 
 NOW = 1_790_000_000.0
 METADATA = canned(7, 40_000)
@@ -69,7 +70,8 @@ async def crawling(session: DhtSession, folder: Path) -> AsyncIterator[tuple[Tor
     """Run a crawl while the block runs."""
     store = MemoryRecordStore()
     frontier = embedded_frontier(folder, POLICY, now=NOW)
-    crawl = TorrentCrawl(session, frontier, store, Inspection, lambda: NOW, random.random, SERVER)
+    rules = rules_of(Inspection)
+    crawl = TorrentCrawl(session, frontier, store, lambda: rules, lambda: NOW, random.random, SERVER)
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(WAIT_MAX_S):
         task = tasks.create_task(crawl.run())
         yield crawl, store

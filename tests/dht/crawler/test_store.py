@@ -3,33 +3,77 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.crawler.core.hash_records import POLICY, SAMPLED
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.store import FetchedTorrent, StoreStage
 from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.storage.core.content_facts import ContentFacts, ContentType
+from lycosa.storage.core.torrent_record import PutResult, Standing, TorrentRecord
+from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.records.memory import MemoryRecordStore
+from tests.storage.rules.records import rules_of
 from tests.storage.torrents import torrent
 
 NOW = 1_790_000_000.0
+RULES = rules_of(Inspection)
+VIDEO = ContentFacts(ContentType.VIDEO)
+
+
+def inspect(record: TorrentRecord) -> Inspection:
+    return Inspection(replace(record, content=VIDEO), "not here" if record == torrent(2) else "")
 
 
 def test_a_private_torrent_is_not_stored_and_the_queue_says_why(tmp_path: Path) -> None:
     async def run() -> None:
         frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
         queue, store, funnel = HashQueue(frontier, lambda: NOW, lambda: 0.0), MemoryRecordStore(), Funnel()
-        stage = StoreStage(store, queue, funnel)
+        stage = StoreStage(store, queue, funnel, lambda: RULES)
         records = [torrent(1), replace(torrent(2), private=True)]
         await queue.push([record.keys[0] for record in records], SAMPLED)
         for lease, record in zip(await queue.lease(9), records, strict=True):
-            await stage.put(FetchedTorrent(lease, record, 9, lambda: None))
+            await stage.put(FetchedTorrent(lease, record, 9, lambda: None, RULES))
         await stage.finish()
         assert (await queue.stats()).reasons == {"fetched": 1, "private": 1}
         assert [row.record for row in await store.torrents(0, 9)] == records[:1]
         assert funnel.counts == {CrawlOutcome.STORED: 1, CrawlOutcome.STORED_BEFORE: 0, CrawlOutcome.REFUSED: 1}
+        await frontier.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("changed", ["while they wait", "while they are stored"])
+def test_rules_that_change_after_the_inspection_apply_to_what_is_then_stored(tmp_path: Path, changed: str) -> None:
+    current = RULES
+
+    class SlowStore(MemoryRecordStore):
+        async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
+            nonlocal current
+            stored = await super().put(records, now)
+            current = rules_of(inspect)
+            return stored
+
+    async def run() -> None:
+        nonlocal current
+        frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
+        queue, store = HashQueue(frontier, lambda: NOW, lambda: 0.0), SlowStore()
+        stage = StoreStage(store, queue, Funnel(), lambda: current)
+        records = [torrent(1), torrent(2)]
+        await queue.push([record.keys[0] for record in records], SAMPLED)
+        for lease, record in zip(await queue.lease(9), records, strict=True):
+            await stage.put(FetchedTorrent(lease, record, 9, lambda: None, RULES))
+        if changed == "while they wait":
+            current = rules_of(inspect)
+        await stage.finish()
+        assert [row.record for row in await store.torrents(0, 9)] == [replace(torrent(1), content=VIDEO)]
+        assert await store.standing(torrent(2).keys, NOW) == dict.fromkeys(torrent(2).keys, Standing.DENIED)
+        assert (await queue.stats()).done == 2
         await frontier.close()
 
     asyncio.run(run())

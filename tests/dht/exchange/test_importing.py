@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,11 @@ from lycosa.dht.exchange.entries import Entry, EntryKind
 from lycosa.dht.exchange.importing import BATCH_ROWS, NO_QUEUE, ImportCounts, QueueImporter
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.storage.core.torrent_line import format_line
-from lycosa.storage.core.torrent_record import RecordPolicy, Standing, StoredTorrent, TorrentRecord
+from lycosa.storage.core.torrent_record import PutResult, RecordPolicy, Standing, StoredTorrent, TorrentRecord
 from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.dht.exchange.torrents import NOW, Imported, info_v1, torrent_file
+from tests.storage.rules.records import rules_of
 from tests.storage.torrents import torrent
 
 DAY_S = 86_400
@@ -62,6 +63,23 @@ def test_a_repeated_import_stores_nothing_twice() -> None:
     imported.run(source)
     assert (imported.counts.new, imported.counts.known) == (700, 200 + 900)
     assert rows(imported) == before
+
+
+def test_rules_that_change_while_a_batch_is_stored_apply_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = Imported()
+    put = imported.store.put
+
+    async def put_slowly(records: Sequence[TorrentRecord], now: float) -> PutResult:
+        stored = await put(records, now)
+        imported.rules = rules_of(lambda record: Inspection(record, "rule 7" * (record.name == torrent(2).name)))
+        return stored
+
+    monkeypatch.setattr(imported.store, "put", put_slowly)
+    imported.run(Given(line(torrent(1)), line(torrent(2))))
+    assert imported.names() == [torrent(1).name]
+    refusal = asyncio.run(imported.store.refusal(torrent(2).keys[0], NOW))
+    assert refusal is not None
+    assert refusal.reason == "rule 7"
 
 
 def test_popularity_is_stored_also_when_the_torrent_is_known() -> None:

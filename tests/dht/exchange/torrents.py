@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from lycosa.dht.core.bencode import Value, encode
 from lycosa.dht.exchange.entries import Entry, TorrentSource
-from lycosa.dht.exchange.importing import BatchResult, ImportCounts, Inspect, Problem, RecordImporter, import_source
+from lycosa.dht.exchange.importing import BatchResult, ImportCounts, Problem, RecordImporter, import_source
 from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.ports import RecordStore
 from lycosa.storage.records.memory import MemoryRecordStore
+from tests.storage.rules.records import Inspect, rules_of
 
 NOW = 1_795_000_000.0
 
@@ -37,11 +38,12 @@ class Imported:
 
     def __init__(self, policy: RecordPolicy | None = None, inspect: Inspect = Inspection) -> None:
         self.store: RecordStore = MemoryRecordStore(policy)
+        self.rules = rules_of(inspect)
         self.counts = ImportCounts()
         self.problems: list[Problem] = []
         self.queued: list[bytes] = []
         self.done: list[int] = []
-        self._importer = RecordImporter(self.store, policy or RecordPolicy(), inspect, lambda: NOW)
+        self._importer = RecordImporter(self.store, policy or RecordPolicy(), lambda: self.rules, lambda: NOW)
 
     def run(self, source: TorrentSource) -> Imported:
         async def queue(entries: Sequence[Entry]) -> BatchResult:

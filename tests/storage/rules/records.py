@@ -1,8 +1,24 @@
-"""Records with the names that a test is about."""
+"""Records with the names that a test is about, and rules of a test."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 from lycosa.storage.core.torrent_record import StoredFile, TorrentRecord
+from lycosa.storage.core.torrents.inspection import Inspection, Inspector
+
+Inspect = Callable[[TorrentRecord], Inspection]
+
+
+class _Rules:
+    def __init__(self, inspect: Inspect) -> None:
+        self.inspect = inspect
+
+
+def rules_of(inspect: Inspect) -> Inspector:
+    """Return rules that inspect with this function."""
+    return cast("Inspector", _Rules(inspect))
 
 
 def record_named(name: str, *paths: str) -> TorrentRecord:

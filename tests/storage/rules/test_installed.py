@@ -14,16 +14,16 @@ RULES = '[[deny]]\nreason = "mine"\nfile = "words.txt"\n'
 def test_installed_rules_and_their_lists_apply_within_seconds(tmp_path: Path):
     now = 0.0
     rules = InstalledRules(tmp_path / "state", (), lambda: now)
-    assert rules.inspect(record_named("a badword")).refused == ""
+    assert rules.current().inspect(record_named("a badword")).refused == ""
     (tmp_path / "words.txt").write_text("badword\n")
     (tmp_path / "mine.toml").write_text(RULES)
     folder = install_rules(tmp_path / "mine.toml", tmp_path / "state")
     (tmp_path / "words.txt").unlink()
     now = LOOK_EVERY_S
-    assert rules.inspect(record_named("a badword")).refused == "mine"
+    assert rules.current().inspect(record_named("a badword")).refused == "mine"
     (folder / "mine.toml").unlink()
     now *= 2
-    assert rules.inspect(record_named("a badword")).refused == ""
+    assert rules.current().inspect(record_named("a badword")).refused == ""
 
 
 def test_a_file_that_breaks_while_a_crawl_runs_changes_nothing(tmp_path: Path):
@@ -33,7 +33,7 @@ def test_a_file_that_breaks_while_a_crawl_runs_changes_nothing(tmp_path: Path):
     rules = InstalledRules(None, [tmp_path / "mine.toml"], lambda: now)
     (tmp_path / "mine.toml").write_text("[[deny")
     now = LOOK_EVERY_S
-    assert rules.inspect(record_named("a badword")).refused == "mine"
+    assert rules.current().inspect(record_named("a badword")).refused == "mine"
 
 
 def test_a_file_that_is_removed_during_a_look_changes_nothing_until_the_next(
@@ -52,10 +52,10 @@ def test_a_file_that_is_removed_during_a_look_changes_nothing_until_the_next(
     now = LOOK_EVERY_S
     with monkeypatch.context() as patched:
         patched.setattr(Path, "exists", exists_until_asked)
-        assert rules.inspect(record_named("a badword")).refused == "mine"
+        assert rules.current().inspect(record_named("a badword")).refused == "mine"
     assert not (folder / "mine.toml").exists()
     now *= 2
-    assert rules.inspect(record_named("a badword")).refused == ""
+    assert rules.current().inspect(record_named("a badword")).refused == ""
 
 
 def test_a_file_that_cannot_be_used_at_the_start_is_refused(tmp_path: Path):
