@@ -66,29 +66,36 @@ class StoredNameRules:
         await self._begin(draft, _inspector(draft), applied=True)
 
     async def resume(self) -> None:
-        """Continue to apply a rule that was not applied to all torrents, because the site was stopped."""
+        """Continue to apply the rules that were not applied to all torrents, because the site was stopped."""
+        if (draft := await self._unapplied("")) is not None:
+            await self._begin(draft, _inspector(draft), applied=True)
+
+    async def _unapplied(self, after: str) -> RuleDraft | None:
+        """Return the first unapplied rule after this name; None if there is none."""
         if self._state is None:
-            return
+            return None
         files = await asyncio.to_thread(rule_files, self._state)
         for name in await asyncio.to_thread(unapplied_rules, self._state):
             rules = files.get(name)
-            if rules is not None and len(rules.deny) == 1:
+            if name > after and rules is not None and len(rules.deny) == 1:
                 [section] = rules.deny
-                draft = RuleDraft(name, section.reason, tuple(section.words))
-                await self._begin(draft, _inspector(draft), applied=True)
-                return
+                return RuleDraft(name, section.reason, tuple(section.words))
+        return None
 
     def discard(self) -> None:
-        if self._state is not None and self.trial and self.trial.applied and self.trial.progress.is_running:
+        if self._state is not None and self.trial and self.trial.applied and self._is_busy:
             raise UsageError("To stop the removal of torrents, remove the rule.")
         self._forget()
 
     async def remove(self, name: str) -> None:
         if self._state is None:
             raise UsageError("There is no such rule.")
+        was_busy = self._is_busy
         if self.trial is not None and self.trial.applied and self.trial.draft.name == name:
             self._forget()
         await asyncio.to_thread(remove_rules, name, self._state)
+        if was_busy and not self._is_busy:
+            await self.resume()
 
     def _forget(self) -> None:
         if self._task is not None:
@@ -101,15 +108,29 @@ class StoredNameRules:
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    @property
+    def _is_busy(self) -> bool:
+        return self._task is not None and not self._task.done()
+
     def _check_free(self) -> None:
-        if self._task is not None and not self._task.done():
+        if self._is_busy:
             raise UsageError("Another rule is being tried or applied: wait until it is finished.")
 
     async def _begin(self, draft: RuleDraft, inspector: Inspector, *, applied: bool) -> None:
-        trial = RuleTrial(draft, TaskProgress(await self._store.count(), started=time.time()), applied=applied)
+        trial = await self._trial(draft, applied=applied)
         self._check_free()
         self.trial = trial
-        self._task = asyncio.create_task(self._run(trial, inspector))
+        self._task = asyncio.create_task(self._run_all(trial, inspector))
+
+    async def _trial(self, draft: RuleDraft, *, applied: bool) -> RuleTrial:
+        return RuleTrial(draft, TaskProgress(await self._store.count(), started=time.time()), applied=applied)
+
+    async def _run_all(self, trial: RuleTrial, inspector: Inspector) -> None:
+        """Try or apply a rule. After an applied rule, apply the unapplied ones whose names come later."""
+        await self._run(trial, inspector)
+        while trial.applied and (draft := await self._unapplied(trial.draft.name)) is not None:
+            self.trial = trial = await self._trial(draft, applied=True)
+            await self._run(trial, _inspector(draft))
 
     async def _run(self, trial: RuleTrial, inspector: Inspector) -> None:
         def report(record: TorrentRecord, _reason: str) -> None:
@@ -130,6 +151,7 @@ class StoredNameRules:
                 await self._update()
         except LycosaError as error:
             trial.progress.error = str(error)
+            log.warning("the rule %s was not applied to all torrents: %s", trial.draft.name, error)
         finally:
             trial.progress.ended = time.time()
 

@@ -17,7 +17,7 @@ from lycosa.core.errors import UsageError
 from lycosa.search.rebuilds import RebuildRequests, TaskProgress
 from lycosa.search.site.torrents.admin.parts import InstalledRule, RuleDraft
 from lycosa.storage.core.torrent_record import Standing
-from lycosa.storage.rules.installed import InstalledRules
+from lycosa.storage.rules.installed import InstalledRules, install_text, unapplied_rules
 from tests.storage.torrents import torrent
 
 NOW = 1_790_000_000.0
@@ -109,6 +109,29 @@ def test_an_applied_rule_is_continued_when_the_site_starts_again(tmp_path) -> No
             assert (await store.count(), updates) == (1, [1])
 
     store = None
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("removed", [None, "a"])
+def test_all_unapplied_rules_are_continued_when_the_site_starts_again(tmp_path, removed) -> None:
+    async def run() -> None:
+        async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
+            await store.put(RECORDS, NOW)
+            for name, word in (("a", "buy now"), ("b", "坏词")):
+                install_text(name, f'[[deny]]\nreason = "{name}"\nwords = ["{word}"]\n', tmp_path)
+            rules = StoredNameRules(store, tmp_path, no_update)
+            await rules.resume()
+            assert rules.trial.draft == RuleDraft("a", "a", ("buy now",))
+            if removed:
+                await rules.remove(removed)
+            async with asyncio.timeout(DEADLINE_S):
+                while unapplied_rules(tmp_path):  # noqa: ASYNC110 (a task of the rules changes the folder)
+                    await asyncio.sleep(0.05)
+            await ended(rules)
+            assert rules.trial.draft.name == "b"
+            assert [row.record for row in await store.torrents(0, 9)] == RECORDS[: 2 if removed else 1]
+            await rules.close()
+
     asyncio.run(run())
 
 
