@@ -118,10 +118,10 @@ async def open_torrent_crawl(
         clock = Clock()
         stack.enter_context(shared_lock(folder))  # see `scan_installed`
         current_rules = InstalledRules(folder, rules, clock.now).current
-        frontier = await stack.enter_async_context(open_hash_frontier(folder, clock.now()))
         location = RecordsLocation(str(folder), store_url)
         records = open_records(location, create=True, max_bytes=max_bytes, outage_wait=OutageWait(say))
-        store = await stack.enter_async_context(records)
+        store = await stack.enter_async_context(records)  # before the queue: if there is no server, no folder is left
+        frontier = await stack.enter_async_context(open_hash_frontier(folder, clock.now()))
         await note_store(folder, store_url, store, frontier, say)
         crawl = TorrentCrawl(session, frontier, store, current_rules, clock.now, chance, profile_named(profile))
         operations = LocalOperations(frontier, crawl.commit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, NamedTuple
@@ -117,14 +117,15 @@ def _node_settings(options: CrawlOptions) -> dict[str, Any]:
 
 
 def _check(options: CrawlOptions) -> None:
-    """Check the addresses and the store before anything is opened. Raises `UsageError`."""
+    """Check the addresses and the store before anything is opened. Raises `UsageError`, `StateError`."""
     from lycosa.app.dht_state import check_store
-    from lycosa.infra.web.small_site import parse_address
+    from lycosa.infra.web.small_site import listen
 
     check_store(options.store, options.max_size)
-    for option, where in (("--page", options.page), ("--metrics", options.metrics)):
-        if where is not None:
-            parse_address(where, option)
+    with ExitStack() as listeners:
+        for option, where in (("--page", options.page), ("--metrics", options.metrics)):
+            if where is not None:
+                listeners.enter_context(listen(where, option, allow_remote=options.allow_remote))
 
 
 async def _run(session: Any, state: Path, options: CrawlOptions) -> int:

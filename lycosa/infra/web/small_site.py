@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from socket import socket
 
 from lycosa.core.errors import LycosaError, UsageError
 from lycosa.infra.web.http_server import PLAIN, HttpServer, ServerRequest, ServerResponse
@@ -30,14 +31,18 @@ async def serve_pages(
     `option` is the command-line option whose value is `where`. Raises `UsageError` if `where` has another form, and the
     errors of `open_listener`.
     """
-    address, port = parse_address(where, option)
     server = HttpServer(partial(_respond, pages, home), CONNECTIONS_MAX)
-    access = without_password(allow_remote=allow_remote)
-    with open_listener(address, port, f"{option} {where}", access) as listener:
+    with listen(where, option, allow_remote=allow_remote) as listener:
         url = url_of(listener.getsockname()) + home
-        note = remote_note(listener.getsockname()[0], access)
+        note = remote_note(listener.getsockname()[0], without_password(allow_remote=allow_remote))
         async with await asyncio.start_server(server.on_connect, sock=listener, limit=HEAD_MAX):
             yield f"{url} ({note})" if note else url
+
+
+def listen(where: str, option: str, *, allow_remote: bool) -> socket:
+    """Return a socket that listens at `where`. See `serve_pages`."""
+    address, port = parse_address(where, option)
+    return open_listener(address, port, f"{option} {where}", without_password(allow_remote=allow_remote))
 
 
 def parse_address(where: str, option: str) -> tuple[str, int]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from socket import SOCK_DGRAM, socket
+from socket import SOCK_DGRAM, create_server, socket
 
 import pytest
 
 from lycosa.app.dht_state import check_store
 from lycosa.core.errors import UsageError
 from tests.cli.command import assert_one_line, lycosa
+from tests.servers.ports import closed_port
 
 JOIN = ("--bind", "127.0.0.1:0", "--bootstrap", "127.0.0.1:1", "--allow-private", "127.0.0.0/8")
 
@@ -57,12 +58,17 @@ def test_a_page_for_other_machines_needs_allow_remote(tmp_path: Path) -> None:
         (["--bind", "127.0.0.1:{used}", *JOIN[2:]], "already in use"),
         (["--bind", "127.0.0.1:0"], "add --bootstrap"),
         ([*JOIN, "--rules", "missing.toml"], "missing.toml"),
+        ([*JOIN, "--store", "postgresql://127.0.0.1:1/torrents"], "cannot be used"),
+        ([*JOIN, "--page", "{listening}"], "already in use"),
+        ([*JOIN, "--page", "{free}", "--metrics", "{free}"], "already in use"),
+        ([*JOIN, "--page", "0.0.0.0:0"], "--allow-remote"),
     ],
 )
 def test_a_crawl_that_cannot_start_leaves_nothing_behind(tmp_path: Path, arguments: list[str], said: str) -> None:
-    with socket(type=SOCK_DGRAM) as used:
+    with socket(type=SOCK_DGRAM) as used, create_server(("127.0.0.1", 0)) as listening:
         used.bind(("127.0.0.1", 0))
-        with_port = [each.replace("{used}", str(used.getsockname()[1])) for each in arguments]
+        ports = {"used": used.getsockname()[1], "listening": listening.getsockname()[1], "free": closed_port()}
+        with_port = [each.format_map(ports) for each in arguments]
         done = lycosa("dht", "crawl", "--state", "deep/state", *with_port, cwd=tmp_path)
     assert done.returncode != 0
     assert said in assert_one_line(done.stderr)
