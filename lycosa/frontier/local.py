@@ -83,10 +83,10 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those fingerprints that are known in memory. The others may be known on disk."""
+        """Those that are known in memory. The others may be known on disk."""
 
     def stored(self, segment: str, prefix: bytes) -> list[bytes]:
-        """Return the fingerprints on disk that start with `prefix`, as 8 bytes each."""
+        """Those on disk that start with `prefix`, as 8 bytes each."""
 
     def put_back(self, key: Key, record: UrlRecord) -> float:
         """LEASED -> QUEUED. Return the rank, `NOT_READY` if the segment was dropped."""
@@ -117,19 +117,19 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     def positions(self) -> dict[str, int]: ...
 
     def stats(self) -> FrontierStats:
-        """Return the counts, with `leased` and `hosts` 0. Leased records count in no state."""
+        """`leased` and `hosts` are 0. Leased records count in no state."""
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]: ...
 
     def close(self) -> None: ...
 
     def segments(self) -> list[SegmentView]:
-        """Return the segments in serving order, then the dropped ones. Leased records count as queued."""
+        """In serving order, then the dropped ones. Leased records count as queued."""
 
     def hosts(self, after: str, limit: int) -> list[HostView]: ...
 
     def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
-        """Return rows; leased records are listed as queued."""
+        """Leased records are listed as queued."""
 
     def find(self, fingerprint: int, host: str = "") -> list[Row]: ...
 
@@ -338,7 +338,7 @@ class LocalFrontier(Generic[Key]):
         self.store.close()
 
     def delays(self, host_key: str) -> list[tuple[str, float]]:
-        """Return the delays that apply to this host as (host key or IP address, seconds)."""
+        """The delays that apply to this host as (host key or IP address, seconds)."""
         host = self.scheduler.hosts.get(host_key)
         if host is None:
             return []
@@ -363,7 +363,6 @@ class LocalFrontier(Generic[Key]):
         return dropped
 
     def _host(self, key: str) -> Host:
-        """Return the host, with its stored data."""
         host = self.scheduler.hosts.get(key)
         if host is not None:
             return host

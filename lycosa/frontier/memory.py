@@ -66,7 +66,6 @@ class MemorySegment:
     dead_reasons: Counter[str] = field(default_factory=Counter)
 
     def transition(self, arrival: int, event: Event) -> StoredUrl:
-        """Apply an event to a leased URL."""
         url = self.urls[arrival]
         self.counts[url.state] -= 1
         url.state = step(State.LEASED if url.state is State.QUEUED else url.state, event)
@@ -74,7 +73,6 @@ class MemorySegment:
         return url
 
     def count(self, url: StoredUrl, by: int = 1) -> None:
-        """Add `by` to the count of the URL's reason."""
         reasons = self.dead_reasons if url.state is State.DEAD else self.reasons
         reasons[url.reason] += by
         if not reasons[url.reason]:

@@ -30,7 +30,7 @@ class VisitFrontier(Protocol):
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue the records whose (segment, fingerprint) is new or that have `dont_filter`. Return their number.
 
-        The first record of a segment creates it. Records of an archived or dropped segment are refused.
+        The first record of a segment creates it. An archived or dropped segment refuses records.
         """
 
     async def block_host(self, host: str, until: float) -> None:
@@ -39,7 +39,7 @@ class VisitFrontier(Protocol):
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Queue a claim: the right to one transfer without a record. Always end it with `release_claim`.
 
-        A claim needs a free slot and the host's turn, like a lease. Claims go before leases, but cannot starve them.
+        Like a lease, a claim needs a free slot and the host's turn. Claims go before leases, but cannot starve them.
         `wake` is called when `try_start` may return something new; it must only set a flag. `holder` is the caller's
         own lease: its slot is freed, as by `end_transfer`. If `needs_address` is true for the host, call `set_address`
         first.
@@ -66,8 +66,8 @@ class VisitFrontier(Protocol):
 class Frontier(VisitFrontier, Protocol):
     """Leases URLs to workers, politely, and loses none: `queued -> leased -> done | retry | dead`.
 
-    `ack`, `nack` and `push` take effect at once, and are durable after the next `commit`. A crash before that commit
-    voids the leases and queues their records again. A call with an expired or used lease returns False.
+    Changes take effect at once, and are durable after the next `commit`. A crash before it voids the leases and queues
+    their records again. A call with an expired or used lease returns False.
     """
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
@@ -76,10 +76,10 @@ class Frontier(VisitFrontier, Protocol):
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lease at most `limit` records whose hosts may be contacted now.
 
-        The oldest segment goes first; within a host the highest priority, then first come, first served. A host without
-        a known address first gets one lease of kind RESOLVE, if the policy limits addresses. A host without fresh
-        `HostFacts` first gets one lease of kind ROBOTS, if the policy requires robots.txt. Until that lease ends, the
-        host gets no other.
+        The oldest segment goes first; within a host the highest priority, then first come, first served. A host first
+        gets one lease of kind RESOLVE if the policy limits addresses and its address is unknown, and one of kind ROBOTS
+        if the policy requires robots.txt and it has no fresh `HostFacts`. Until that lease ends, the host gets no
+        other.
         """
 
     def end_transfer(self, lease: Lease, now: float, *, contacted: bool = True) -> None:
@@ -101,7 +101,7 @@ class Frontier(VisitFrontier, Protocol):
         """Mark the record done for this reason, and queue its children, in one step.
 
         `contacted` False: no request was sent (robots.txt forbids it), so the delay of the host does not start.
-        `validators` are stored for the next refresh of the record.
+        `validators` are stored for the next refresh.
         """
 
     async def nack(
@@ -155,7 +155,7 @@ class ReadableFrontier(Frontier, Protocol):
     def stored(self, segment: str, prefix: bytes) -> list[bytes]:
         """Return the fingerprints on disk that start with `prefix`, as 8 bytes each.
 
-        Recently pushed fingerprints may be in memory only and be missing.
+        Recently pushed ones may be missing.
         """
 
     async def requeue(self, fingerprints: Sequence[int]) -> int:
@@ -191,10 +191,10 @@ class FrontierOperations(Protocol):
         """Return the hosts whose keys follow `after`, in order."""
 
     async def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
-        """Return stored URLs, segment by segment."""
+        """Return stored URLs, segment by segment, without leases for robots.txt and addresses."""
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
-        """Return the rows of a fingerprint, one per segment that has it; with `states`, only rows in these states.
+        """Return the rows of a fingerprint, one per segment; with `states`, only rows in these states.
 
         `host` makes the search faster; `states` may do so. The row of a done URL may lack the URL.
         """
@@ -211,11 +211,11 @@ class FrontierOperations(Protocol):
     async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
         """Expire the robots.txt of those hosts where its fetch failed. Return their number.
 
-        A failed fetch forbids all URLs of the host, perhaps for hours: requeued URLs would be dead again at once.
+        A failed fetch forbids all URLs of the host: requeued URLs would be dead again at once.
         """
 
     async def archive(self, segment: str) -> bool:
-        """Make a finished segment read only; False if it is not finished. Raises `UsageError` if it does not exist."""
+        """Make a segment read only; False if it is not finished. Raises `UsageError` if it does not exist."""
 
     async def drop(self, segment: str) -> int:
         """Forget a segment and its URLs, and void its leases. Return how many URLs it had.
@@ -291,14 +291,15 @@ class SharedFrontier(Frontier, Protocol):
         """
 
     async def check_membership(self) -> None:
-        """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
+        """Raise `WorkerLost` if this worker was removed: another one may be contacting its hosts. Call it before each
+        contact.
 
-        Another worker may be contacting the hosts of a removed worker. The server is asked only if this process was
-        blocked for several seconds: only then can the worker have been removed.
+        The server is asked only if this process was blocked for several seconds: only then can the worker have been
+        removed.
         """
 
     def report_start(self, host: str, now: float) -> None:
-        """Report that a transfer to the host started at `now` (unix seconds): the next delay counts from then.
+        """The transfer to the host really started at `now` (unix seconds): the next delay counts from then.
 
         May be called twice for one transfer, first with an estimate. The report is sent with the next call.
         """

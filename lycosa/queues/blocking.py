@@ -35,7 +35,7 @@ Done = TypeVar("Done")
 
 
 class TakenItem(NamedTuple):
-    """An item taken from the back end, which identifies it by `id`. `attempts` counts earlier leases without an ack."""
+    """An item as the back end identifies it, by `id`. `attempts` counts earlier leases without an ack."""
 
     id: Any
     item: Any
@@ -43,7 +43,7 @@ class TakenItem(NamedTuple):
 
 
 def checked_maxsize(maxsize: object) -> int:
-    """Return the `maxsize` if back ends can store it. Raises `UsageError`."""
+    """Raises `UsageError` unless back ends can store this `maxsize`."""
     if type(maxsize) is not int or abs(maxsize) > COUNT_MAX:
         raise UsageError(f"maxsize={maxsize!r:.40}: write a whole number, 0 for no bound")
     return maxsize
@@ -58,16 +58,16 @@ class BlockingQueue(ABC):
     @property
     @abstractmethod
     def maxsize(self) -> int:
-        """The maximum number of items in the queue; no limit if 0 or negative."""
+        """No limit if 0 or negative."""
 
     @property
     @abstractmethod
     def unfinished_tasks(self) -> int:
-        """Number of items put and not yet reported done, without items taken by a process that has ended."""
+        """Items put and not yet reported done, without items taken by a process that has ended."""
 
     @abstractmethod
     def qsize(self) -> int:
-        """Return the number of items that are available now."""
+        """The number of items that are available now."""
 
     @abstractmethod
     def task_done(self, count: int = 1) -> None:
@@ -86,7 +86,7 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _pack(self, item: Any) -> Any:
-        """Return the item in its stored form. Raises `TypeError`."""
+        """Raises `TypeError` for an item that cannot be stored."""
 
     @abstractmethod
     def _put(self, packed: list[Any], register: bool) -> bool | None:
@@ -100,31 +100,30 @@ class BlockingQueue(ABC):
         """Remove or lease the next items. Raises `ShutDown` if there are none and never will be."""
 
     @abstractmethod
-    def _all_done(self, register: bool) -> bool | None:
-        """Return True when no task is unfinished."""
+    def _all_done(self, register: bool) -> bool | None: ...
 
     @abstractmethod
     def _ack(self, taken: TakenItem) -> None:
-        """Forget a leased item. Raises `ValueError` if the lease has ended."""
+        """Raises `ValueError` if the lease has ended."""
 
     @abstractmethod
     def _nack(self, taken: TakenItem) -> None:
-        """Put a leased item back at its old position. Raises `ValueError` if the lease has ended."""
+        """Put the item back at its old position. Raises `ValueError` if the lease has ended."""
 
     @abstractmethod
     def _wakeup_count(self) -> int:
-        """Return a number that changes with every wake-up."""
+        """A number that changes with every wake-up."""
 
     @abstractmethod
     def _wait(self, wakeup_count: int, timeout_s: float) -> None:
-        """Sleep until there have been more wake-ups than `wakeup_count`, or until the timeout."""
+        """Sleep until there are more wake-ups than `wakeup_count`, or until the timeout."""
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         """Store an item, waiting at most `timeout` seconds for room. Raises `Full`, `ShutDown`, `TypeError`."""
         self.put_many((item,), block, timeout)
 
     def put_many(self, items: Iterable[Any], block: bool = True, timeout: float | None = None) -> None:
-        """Store all items in one step, or none. This is faster than one step per item."""
+        """Store all items in one step, or none: faster than one step per item."""
         packed = [self._pack(item) for item in items]
         # queue.Queue checks the timeout of a put only if the queue is bounded.
         if block and timeout is not None and timeout < 0 and self.maxsize > 0:

@@ -78,11 +78,11 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 class CorruptItem(Exception):
-    """Raised for stored bytes that cannot be decoded to an item."""
+    """Stored bytes cannot be decoded to an item."""
 
 
 class ItemCodec(NamedTuple):
-    """How a queue stores items. `name` is stored with the queue. `pack` raises `TypeError`, `unpack` `CorruptItem`."""
+    """`name` is stored with the queue. `pack` raises `TypeError`, `unpack` `CorruptItem`."""
 
     name: str
     pack: Callable[[Any], bytes]
@@ -90,7 +90,7 @@ class ItemCodec(NamedTuple):
 
 
 def item_codec(serializer: str, type_: Any = None) -> ItemCodec:
-    """Return the codec for the arguments of a queue. Raises `UsageError`."""
+    """Raises `UsageError`."""
     if serializer == "pickle" and type_ is None:
         return ItemCodec("pickle", _checked_pack(pickle.dumps), _checked_unpack(_unpickle))
     if serializer != "msgpack":

@@ -1,6 +1,6 @@
 """The order in which items leave a queue, and the priority of an item: numbers before text, the lowest first.
 
-SQLite sorts values in this order natively; Redis so sorts the bytes of `sort_key`.
+SQLite sorts values in this order natively, Redis the bytes of `sort_key`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Order(Enum):
 
 
 def priority_of(item: Any) -> int | float | str:
-    """Return the item itself, or its first element or field. Raises `TypeError` if that is not a number or text."""
+    """The item itself, or its first element or field. Raises `TypeError` if that is not a number or text."""
     first = item
     if isinstance(item, tuple | list) and item:
         first = item[0]
@@ -39,7 +39,7 @@ def priority_of(item: Any) -> int | float | str:
 
 
 def sort_key(priority: float | str) -> bytes:
-    """Return bytes that sort like priorities, numbers before text. No key is a prefix of another.
+    """Return bytes that sort like priorities. No key is a prefix of another.
 
     A number is stored as the nearest float and the difference to it: a float cannot hold all digits of a large integer.
     """

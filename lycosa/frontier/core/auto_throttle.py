@@ -4,8 +4,8 @@ The larger of two delays applies:
 
 - By latency, as in Scrapy: with N requests wanted in flight, the target is latency / N. The new delay is the mean of
   the old delay and the target, but at least the target. Only a status of 200 can lower the delay.
-- By errors: 429, 503 and unreachable hosts double the delay, once for all requests in flight at that time. Each later
-  response with a status below 500 other than 429 lowers it by a sixteenth. A Retry-After applies once, as a pause.
+- By errors: 429, 503 and unreachable hosts double the delay, once for all requests in flight. Each later response with
+  a status below 500 other than 429 lowers it by a sixteenth. A Retry-After applies once, as a pause.
 
 Times are unix seconds. Of more than HOSTS_MAX hosts, the least recently updated are dropped.
 """
@@ -23,13 +23,13 @@ BACKOFF_MIN_S = 0.1
 
 RECOVERY = 15 / 16
 SMALLEST_S = 0.001
-"""Minimum back-off in seconds; a smaller one counts as 0."""
+"""A smaller back-off counts as 0."""
 
 CHANGE_MIN = 0.02
-"""A delay that changes by at most this share is not reported again within REPORT_AGAIN_S."""
+"""A smaller relative change is not reported again within REPORT_AGAIN_S."""
 
 REPORT_AGAIN_S = 60.0
-"""An unchanged delay is reported again after this time: the frontier may have dropped the host meanwhile."""
+"""An unchanged delay is reported again after this time: the frontier may have dropped the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class AutoThrottle:
 
     def record_failure(self, host: str, now: float) -> float | None:
         throttle = self._throttle(host)
-        # The start of the request is unknown. Failures within one delay after the last one count only once.
+        # The start of the request is unknown. Failures within one delay count only once.
         started_at = now - max(throttle.latency_delay_s, throttle.backoff_s)
         return self._back_off(throttle, started_at, now, 0.0)
 

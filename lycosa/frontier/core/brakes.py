@@ -10,7 +10,7 @@ from lycosa.frontier.core.fair_queue import NO_WORK
 from lycosa.frontier.core.scheduler import Host
 
 HOSTS_MAX = 1_000
-"""Checking the brakes of more hosts takes too long, and they rarely all wait at the same time."""
+"""More hosts take too long to check, and rarely all wait at the same time."""
 
 
 class Brakes(NamedTuple):
@@ -26,7 +26,7 @@ class Brakes(NamedTuple):
 
 
 def brakes_of(hosts: Collection[Host], concurrency: int, now: float) -> Brakes:
-    """Return the brakes of these hosts at `now`. Each host may have at most `concurrency` transfers."""
+    """Each host may have at most `concurrency` transfers."""
     if len(hosts) > HOSTS_MAX:
         return Brakes()
     busy = [host for host in hosts if host.rank != NO_WORK]

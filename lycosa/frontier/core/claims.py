@@ -1,13 +1,12 @@
 """Grants turns to transfers that have no lease of their own: fetches inside a callback, files of a pipeline.
 
-The claims of a host are served first come, first served. While a claim waits, its host gets no lease. If only the
-limits of the address group delay the claim, the other hosts of the group get no lease either. After CLAIMS_IN_ROW_MAX
-claims in a row, the next turn is for a lease, if leases are requested and one takes the turn within YIELD_S. So neither
-claims nor leases can starve the other.
+The claims of a host are served first come, first served. While a claim waits, its host gets no lease; nor do the other
+hosts of its address group, if only the limits of the group delay the claim. After CLAIMS_IN_ROW_MAX claims in a row,
+the next turn is for a lease, if leases are requested and one takes the turn within YIELD_S. So neither claims nor
+leases can starve the other.
 
-A caller never waits for a slot while it holds one: the lease of a callback gives up its slot when the callback claims.
-Claims therefore cannot deadlock, even across hosts. Nothing is polled: `try_start` returns when to call it again, or
-that `wake` will be called. A claim takes its slot only in `try_start`, so later blocks, delays and addresses apply.
+A caller never waits for a slot while it holds one, so claims cannot deadlock, even across hosts. A claim takes its slot
+only in `try_start`: later blocks, delays and addresses apply. The reasons are in docs/decisions/0011-claims.md.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ WAITING_MAX = 100_000
 """Maximum number of waiting claims on all hosts together."""
 
 WHEN_WOKEN = NO_WORK
-"""`try_start` returns this if it is to be called again when `wake` is called."""
+"""`try_start` returns this if `wake` will be called."""
 
 
 class ClaimQueue:
@@ -46,7 +45,7 @@ class ClaimQueue:
         self._waiting = 0
 
     def claim(self, host: Host, wake: Callable[[], None]) -> Claim:
-        """Queue a claim on the host. Raises `UsageError` if WAITING_MAX claims wait."""
+        """Raises `UsageError` if WAITING_MAX claims wait."""
         if self._waiting >= WAITING_MAX:
             raise UsageError(f"{WAITING_MAX:,} transfers already wait for their turn: fetch fewer at a time")
         self._waiting += 1
@@ -79,7 +78,7 @@ class ClaimQueue:
         return at
 
     def release(self, claim: Claim) -> None:
-        """End the transfer of the claim, or remove the claim from the queue. A second call does nothing."""
+        """End the transfer of the claim, or remove a waiting one. A second call does nothing."""
         host, group = claim.host, claim.group
         if claim.granted:
             claim.granted = False

@@ -6,11 +6,11 @@ import msgspec
 
 FORMAT = "lycosa-crawl"
 VERSION = 3
-"""States of versions 1 and 2 cannot be read: since version 3, fingerprints are stored in levels (`lsm.levels`)."""
+"""Earlier versions cannot be read: since version 3, fingerprints are stored in levels (`lsm.levels`)."""
 
 
 class SpiderDescription(msgspec.Struct):
-    """The options of one spider in the last run of a crawl with several spiders."""
+    """The options of one spider in the last run."""
 
     name: str
     domains: list[str] = []
@@ -25,8 +25,8 @@ class Description(msgspec.Struct):
     """The stored data of a crawl other than its records.
 
     `seeds` are the canonical start URLs of all runs, in order. `key` holds the `--fingerprint-rules`, empty for the
-    default. `imported` marks a state that an import created and no crawl has used yet; its `name` is empty. The other
-    fields are the options of the last run, for `explain`; with several spiders, `members` has the options of each.
+    default. `imported` marks a state that only an import has used; its `name` is empty. The other fields are the
+    options of the last run, for `explain`; with several spiders, `members` has the options of each.
     """
 
     format: str = FORMAT

@@ -33,10 +33,7 @@ INSIDE = {
 
 
 class CrawlBounds(NamedTuple):
-    """The rules that limit a crawl.
-
-    `scope` is None if it is unknown. `kind` is its kind, or "" for the `allowed_domains` of a spider.
-    """
+    """`scope` is None if it is unknown. `kind` is its kind, or "" for the `allowed_domains` of a spider."""
 
     scope: Scope | None = None
     kind: str = ""
@@ -48,10 +45,8 @@ class CrawlBounds(NamedTuple):
 
 
 class UrlFacts(NamedTuple):
-    """What is known about a canonical URL, its host and the segments.
-
-    `halted` is why nothing is fetched at all, or "". While the crawl is `stopped`, the limits of hosts are unknown.
-    """
+    """`halted` is why nothing is fetched at all, or "". While the crawl is `stopped`, the limits of hosts are
+    unknown."""
 
     url: str
     rows: Sequence[Row] = ()
@@ -141,7 +136,6 @@ def _also_waits_for(row: Row, known: UrlFacts, now: float, when: FormatTime) -> 
 
 
 def _host(host: HostView, now: float, when: FormatTime, *, stopped: bool) -> Iterator[str]:
-    """Say when a host may be contacted, apart from the limits of its address."""
     name, load = f"its host {host.host}", f"{host.queued:,} of its URLs queued, {host.in_flight:,} in flight"
     if host.blocked_until > now:
         yield f"{name} is blocked until {when(host.blocked_until)} (Retry-After or back-off); {load}"

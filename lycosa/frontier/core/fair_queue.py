@@ -2,14 +2,14 @@
 
 Entities that may not be contacted yet wait in a heap, ordered by time. The others are *ready*, in one lane per rank;
 the lowest rank goes first. Within a lane the entity with the most work left goes first, if it has more than SHORT_S of
-work; otherwise the order is first come, first served. Every FAIR_TURN-th pick is always first come, first served. With
-k = FAIR_TURN this guarantees:
+work; otherwise, and on every FAIR_TURN-th pick, the order is first come, first served. With k = FAIR_TURN this
+guarantees:
 
 - No starvation: an entity with n entities before it in its lane is picked within k * (n + 1) picks of the lane.
 - A near-optimal crawl time: longest work first is optimal for chains of equal jobs with limited concurrency (Muntz and
   Coffman, 1969). It makes (k - 1)/k of the picks, so a crawl takes at most k / (k - 1) times the optimum, plus SHORT_S.
-  The worst known case, many tiny hosts and a few hosts that need (2k - 1)/2k of all picks until the end, takes 1 +
-  1/(4k - 2) times the optimum: 3.3 % more for k = 8, 17 % more for k = 2.
+  The worst known case, many tiny hosts and a few that need (2k - 1)/2k of all picks, takes 1 + 1/(4k - 2) times the
+  optimum: 3.3 % more for k = 8, 17 % more for k = 2.
 
 Removing an entity leaves a stale entry in its heap. A push rebuilds a heap with STALE_MAX more stale than valid
 entries.
@@ -35,22 +35,21 @@ NO_WORK = math.inf
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Entity:
-    """A host or a group of hosts. `backlog` is its approximate number of queued records, each worth `record_s`
-    seconds."""
+    """A host or a group of hosts. Each of its `backlog` queued records (approximately) is worth `record_s` seconds."""
 
     ready_at: float = 0.0
     paused_until: float = 0.0
-    """Like `ready_at`, but for blocks and other pauses only: it ignores the delay after a start."""
+    """Like `ready_at`, without the delay after a start."""
     rank: float = NO_WORK
     backlog: int = 0
     record_s: float = 0.0
     wait_entry: HeapEntry | None = field(default=None, repr=False)
-    """Its entry in the heap of waiting entities; None if it is not waiting."""
+    """None if it is not waiting."""
     lane: Lane | None = field(default=None, repr=False)
     """None if it is not ready."""
     regrade_below: int = 0
     regrade_from: int = 0
-    """The entity is graded again once its backlog leaves this range: 7/8 to twice the backlog at the last grading."""
+    """Outside this range (7/8 to twice the backlog at the last grading) the entity is graded again."""
     claims_in_row: int = 0
     """Claims started since the last lease (`frontier.core.claims`)."""
     yields_until: float = 0.0
@@ -63,16 +62,16 @@ class Entity:
 HeapEntry = tuple[Any, ...]
 """(sort key, unique number, entity). A heap entry is valid while its entity refers to this very object.
 
-Identity matters, so the type must not fix the length: mypyc would unbox the tuple and build a new one on each access.
+The type must not fix the length: mypyc would unbox the tuple and build a new one on each access.
 """
 
 E = TypeVar("E", bound=Entity)
 
 
 class Lane:
-    """The ready entities of one rank, in order of arrival. Entities with more than SHORT_S of work are also in a heap.
+    """The ready entities of one rank, in order of arrival.
 
-    `entities` maps an entity to its valid heap entry, or to None if it has no more than SHORT_S of work.
+    `entities` maps an entity with more than SHORT_S of work to its valid heap entry, others to None.
     """
 
     __slots__ = ("_largest", "_number", "_picks", "entities", "rank")
@@ -85,7 +84,7 @@ class Lane:
         self._picks = 0
 
     def pick(self) -> Entity:
-        """Return the next entity, which stays in the lane. The lane must not be empty."""
+        """The entity stays in the lane, which must not be empty."""
         entities, heap = self.entities, self._largest
         self._picks += 1
         if self._picks % FAIR_TURN:
@@ -119,7 +118,7 @@ class Lane:
             heapify(self._largest)
 
     def longest_work_s(self) -> float:
-        """The approximate seconds of work of the busiest entity; 0 if none has more than SHORT_S."""
+        """Of the busiest entity; 0 if none has more than SHORT_S."""
         heap = self._largest
         while heap and self.entities.get(heap[0][2]) is not heap[0]:
             heappop(heap)
@@ -133,14 +132,14 @@ class FairQueue(Generic[E]):
 
     def __init__(self) -> None:
         self.heap: list[HeapEntry] = []
-        """The waiting entities, earliest first. The first entry may be stale."""
+        """Earliest first. The first entry may be stale."""
         self._waiting = 0
         self._number = 0
         self._lanes: dict[float, Lane] = {}
         self._ranks: list[float] = []
 
     def wait(self, entity: E, at: float) -> None:
-        """Let the entity wait until this time, instead of an earlier given one."""
+        """Replace the time of an earlier call."""
         if entity.wait_entry is None:
             self._waiting += 1
         elif entity.wait_entry[0] == at:
@@ -159,7 +158,6 @@ class FairQueue(Generic[E]):
             self._waiting -= 1
 
     def add_ready(self, entity: E) -> None:
-        """Make the entity ready, or update its lane and position."""
         lane = entity.lane
         if lane is not None:
             if lane.rank == entity.rank:
@@ -180,7 +178,6 @@ class FairQueue(Generic[E]):
             entity.lane = None
 
     def pop_due(self, now: float) -> E | None:
-        """Remove and return a waiting entity that is due."""
         heap = self.heap
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
@@ -192,7 +189,6 @@ class FairQueue(Generic[E]):
         return None
 
     def next_due(self) -> float | None:
-        """When the first waiting entity is due; None if none waits."""
         heap = self.heap
         while heap:
             entry = heap[0]
@@ -209,14 +205,13 @@ class FairQueue(Generic[E]):
             lane = lanes[ranks[0]]
             if lane.entities:
                 return lane
-            # Most crawls have one rank: keep its lane, instead of creating a new one after every moment without work.
+            # Most crawls have one rank: keep its lane after a moment without work.
             if len(ranks) == 1:
                 return None
             del lanes[heappop(ranks)]
         return None
 
     def shift(self, seconds: float) -> None:
-        """Move all waiting times back: the clock was set back."""
         valid = [entry for entry in self.heap if entry[2].wait_entry is entry]
         self.heap = [(max(at - seconds, 0.0), number, entity) for at, number, entity in valid]
         heapify(self.heap)

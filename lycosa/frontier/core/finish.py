@@ -3,9 +3,8 @@
 A partition reports how many of its URLs are `live` (queued, leased, uncommitted, delayed, or on the way to another
 partition) and how many have `arrived` so far from elsewhere. Partitions are read in any order while work moves between
 them. A partition without live URLs gets work only by arrivals. If two successive rounds find nothing live, and nothing
-arrived between them, then nothing was live at some instant between them: the crawl is finished for good.
-
-`docs/models/finish.pml` is the proof, by exhaustive search within its bounds.
+arrived between them, then nothing was live at some instant between them: the crawl is finished for good. The proof, by
+exhaustive search within bounds, is `docs/models/finish.pml`.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class RoundResult(Enum):
 
 
 class TerminationDetector:
-    """Detects the end of a crawl with this many partitions, numbered from 0. Each worker has its own detector."""
+    """Detects the end of a crawl with this many partitions. Each worker has its own detector."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = frozenset(range(partitions))
         self._arrived: dict[int, int] | None = None
 
     def round(self, statuses: Mapping[int, PartitionStatus]) -> RoundResult:
-        """Evaluate one status of each partition, all requested after the answers of the previous round arrived.
+        """The statuses must have been requested after the answers of the previous round arrived.
 
         Raises `ValueError` if a partition is missing: it may have live URLs.
         """

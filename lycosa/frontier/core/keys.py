@@ -1,13 +1,13 @@
 """Identifies requests: a request has a key, and its fingerprint is the 64-bit hash of the key.
 
 By default the key is the method, the canonical URL and the body (`core.url.fingerprint`). `FingerprintRules` can leave
-out query parameters that do not select the page, sort the others, and call a user's resolver. The method is always part
-of the key. The request is always sent to its full URL.
+out or sort query parameters, and call a user's resolver (docs/keys-and-segments.md). The method always stays in the
+key. The request is always sent to its full URL.
 
-A parameter is the text between two `&` (WHATWG). Only the rules see its decoded name: the key has the parameter as
-written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the query, empty parameters are
-ignored. A parameter with a bare `;` is always kept: old servers read it as several parameters. With a canonical URL,
-only the resolver can fail. The time is linear in the length of the URL.
+A parameter is the text between two `&` (WHATWG). Only the rules see its decoded name: the key has it as written, so
+`a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the query, empty parameters are ignored. A
+parameter with a bare `;` is always kept: old servers read it as several. With a canonical URL, only the resolver can
+fail. The time is linear in the length of the URL.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ _GENERATED = re.compile(
 )
 """A generated function name: a known prefix with a counter, or any name with at least five digits."""
 _NUMBER = re.compile(r"\d{9,20}(?:\.\d{1,20})?|0?\.\d{6,20}", re.ASCII)
-"""A time since 1970 in seconds or finer, or a random number. Small numbers do not match: they may select pages."""
+"""A time since 1970 in seconds or finer, or a random number. Small numbers may select pages."""
 _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
-"""A time from 2001 to 2033 in milliseconds. Times in whole seconds are kept: calendars link to them."""
+"""A time from 2001 to 2033 in milliseconds. Whole seconds are kept: calendars link to them."""
 
 _NAMES = re.compile(r"(drop|keep):(.*)", re.DOTALL)
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
@@ -92,7 +92,7 @@ DropRule = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class FingerprintRules:
-    """How a crawl identifies requests. `words` is the setting, sorted, with the name of the resolver last."""
+    """`words` is the setting, sorted, with the name of the resolver last."""
 
     words: tuple[str, ...] = ()
     drop_rules: tuple[DropRule, ...] = ()
@@ -135,7 +135,7 @@ class FingerprintRules:
 
 
 def split_rules(texts: Iterable[str]) -> list[str]:
-    """Split a setting into words at commas; `drop:` or `keep:` and everything after it are one word."""
+    """Split at commas; `drop:` or `keep:` and everything after it are one word."""
     found = []
     for text in texts:
         rest = text
@@ -153,7 +153,7 @@ def is_function(word: str) -> bool:
 
 
 def parse_rules(words: Sequence[str], resolver: KeyResolver | None = None, name: str = "") -> FingerprintRules:
-    """Parse words, in any order, into rules. Raises `BadSetting`.
+    """Parse words in any order. Raises `BadSetting`.
 
     `name` names the resolver, which gets the URLs as reduced by the other rules.
     """
@@ -190,7 +190,7 @@ def _names(verb: str, words: Sequence[str]) -> list[str]:
 
 
 def _has_name(names: Sequence[str]) -> DropRule:
-    """Test for parameters with one of these names or globs; case matters."""
+    """Test for these names and globs; case matters."""
     exact = frozenset(names)
     globs = [each for each in names if any(sign in each for sign in "*?[")]
     pattern = re.compile("|".join(map(translate, globs))) if globs else None

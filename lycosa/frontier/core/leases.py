@@ -1,8 +1,8 @@
 """Leases of queued records, each with a token and for a limited time. Times are unix seconds.
 
-The in-process frontiers (memory, LMDB) share this code and add only the storage. `lease` takes the next record of the
-host that the scheduler picks. A lease can be ended only once, by its token. Leases are in memory only: the store
-belongs to one process, and the leases end with the process.
+The in-process frontiers (memory, LMDB) add only the storage. `lease` takes the next record of the host that the
+scheduler picks. A lease can be ended only once, by its token. Leases are in memory only: the store belongs to one
+process, and the leases end with it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RecordQueue(Protocol[Key_co]):
     """The queued records of a store, by host."""
 
     def take(self, host: str) -> tuple[Key_co, UrlRecord, float | None] | None:
-        """Remove and return the next record of the host, and the rank of the following one (None: there is none).
+        """Remove and return the next record of the host, and the rank of the following one, if any.
 
         A rank is the start time of a segment (`segments.starts_at`).
         """
@@ -155,7 +155,7 @@ class LeaseManager(Generic[Key]):
         return expired
 
     def robots_failed(self, host_key: str, retry_at: float) -> None:
-        """Do not contact the host before `retry_at`: fetching robots.txt failed."""
+        """Do not contact the host before `retry_at`."""
         host = self.scheduler.activate(host_key)
         host.robots_attempts += 1
         self.scheduler.block(host, retry_at)
@@ -172,7 +172,7 @@ class LeaseManager(Generic[Key]):
         self.scheduler.set_address(host, address, until, now)
 
     def address_failed(self, host_key: str, retry_at: float) -> None:
-        """Do not repeat the failed address lookup before `retry_at`."""
+        """Do not repeat the look-up before `retry_at`."""
         host = self.scheduler.activate(host_key)
         host.address_attempts += 1
         self.scheduler.block(host, retry_at)

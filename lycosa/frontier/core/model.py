@@ -23,7 +23,7 @@ class RecordKind(IntEnum):
 
 
 class Extras(msgspec.Struct, array_like=True, frozen=True):
-    """The parts of a request that a plain GET link lacks (its `UrlRecord.extras` is None).
+    """The parts of a request that a plain GET link lacks.
 
     Append fields only: stored records are arrays. `spider` owns the request in a crawl with several spiders.
     """
@@ -46,9 +46,9 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     `fingerprint` identifies the request (`frontier.core.keys`). `host` is the host key (scheme, host, port).
     `not_before` is in unix seconds. `attempts` counts leases that ended in a nack or expired. `token` is 0 except in
-    back ends that store the lease with the row. `redirects` counts the redirects that led to this URL. `validators` of
-    an earlier fetch make the request conditional. `guarded` means the URL was found on a page with a public address:
-    neither it nor its redirects may lead to a non-public address.
+    back ends that store the lease with the row. `redirects` led to this URL. `validators` of an earlier fetch make the
+    request conditional. A `guarded` URL was found on a page with a public address: neither it nor its redirects may
+    lead to a non-public one.
     """
 
     version: int
@@ -158,8 +158,8 @@ class SegmentView(msgspec.Struct, frozen=True):
 class AddressView(msgspec.Struct, frozen=True):
     """An IP address, its limits and their use. `hosts` active hosts share it.
 
-    `concurrency` is the maximum number of transfers in flight, 0 for no limit. `address` is "" while unknown. The
-    look-up must be repeated at `until` (unix seconds).
+    `concurrency` is the maximum number of transfers in flight, 0 for no limit. `address` is "" while unknown, and must
+    be looked up again at `until` (unix seconds).
     """
 
     address: str

@@ -1,7 +1,6 @@
-"""A bounded set of recently pushed fingerprints: such duplicates need not be sent to the server.
+"""A bounded set of recently pushed fingerprints, which need not be sent to the server again.
 
-A hash table with one fingerprint (8 bytes) per slot; a newer one replaces the older one. Unlike a Bloom filter, it
-gives no false positives.
+A hash table with one fingerprint (8 bytes) per slot; a newer one replaces the older. It gives no false positives.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ SLOTS = 1 << 17
 
 
 class RecentFingerprints:
-    """The latest fingerprints of all segments. `slots` must be a power of two."""
+    """The fingerprints of all segments. `slots` must be a power of two."""
 
     def __init__(self, slots: int = SLOTS) -> None:
         self._slots = array("Q", bytes(8 * slots))

@@ -40,7 +40,7 @@ from lycosa.frontier.core.states import State
 from lycosa.http.core.model import Validators
 
 NOT_BEFORE_MAX = 1e11
-"""In unix seconds: the year 5138."""
+"""Maximum time in unix seconds: the year 5138."""
 
 PRIORITY_MAX = 1 << 31
 DEPTH_MAX = 1 << 31

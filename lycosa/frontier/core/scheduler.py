@@ -1,15 +1,15 @@
 """Chooses the host to contact next, so that all limits hold.
 
-A host is *ready* if it has work and a free slot and its delay is over; until then it waits. `frontier.core.fair_queue`
-orders the ready and the waiting hosts. Two starts on a host are never closer together than its delay, and a host with a
-million URLs is chosen as fast as a host with one. If the policy limits IP addresses, the hosts of one address form a
-group with its own fair queue. The group competes with other hosts and groups as one entity, so every picked host can be
-contacted at once. (Modelled on the workbench of BUbiNG, Boldi et al. 2014.)
+A host is *ready* if it has work and a free slot and its delay is over; until then it waits
+(`frontier.core.fair_queue`). Two starts on a host are never closer together than its delay, and a host with a million
+URLs is chosen as fast as a host with one. If the policy limits IP addresses, the hosts of one address form a group with
+its own fair queue. The group competes with other hosts and groups as one entity, so every picked host can be contacted
+at once. (Modelled on the workbench of BUbiNG, Boldi et al. 2014.)
 
-If the next turn of a host or group is for a claim (`frontier.core.claims`), the host or group gets no lease until the
-claim has started.
+If the next turn of a host or group is for a claim (`frontier.core.claims`), it gets no lease until the claim has
+started.
 
-Times (`now`) are unix seconds and may jump: see `HostScheduler.update_clock`.
+Times are unix seconds and may jump: see `HostScheduler.update_clock`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRANSFER_S = 0.2
 """Assumed duration of a transfer, to estimate the work of hosts without a delay."""
 
 CLOCK_SLACK_S = 1.0
-"""Tolerance in seconds for times that arrive out of order. A larger step back means that the clock was set back."""
+"""Tolerance in seconds for times that arrive out of order. After a larger step back, the clock was set back."""
 
 PAUSE_MAX_S = 3600.0
 """When the clock is set back, a pause set at about that time is cut to this many seconds (see `update_clock`)."""
@@ -55,7 +55,10 @@ class Claim:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AddressGroup(Entity):
-    """The hosts of one IP address. It is ready when one of its hosts is, and may wait for another at the same time."""
+    """The hosts of one IP address. None of them may be contacted before `ready_at`.
+
+    The group is ready when one of its hosts is; it may wait for another host at the same time.
+    """
 
     address: str
     in_flight: int = 0
@@ -86,7 +89,7 @@ class Host(Entity):
 
     `ready_at` is the next possible start: `delay_s` after the last start, and not before `blocked_until`. `rank` is the
     lowest known rank of its queued records. `delay_s` is the larger of `required_delay_s` (from the user or robots.txt)
-    and `throttle_delay_s`. `robots_at` is when its robots.txt was fetched; 0: never. `address` is its IP address until
+    and `throttle_delay_s`. `robots_at` is when its robots.txt was fetched; 0: never. `address` is valid until
     `address_until`; "" means none. While `preparing`, its robots.txt or address is being fetched, and no page is
     leased.
     """
@@ -117,7 +120,7 @@ class Host(Entity):
         self.record_s = max(self.delay_s, TRANSFER_S / concurrency)
 
     def shift(self, seconds: float) -> None:
-        """Move all its times back; 0 (never, or at once) stays 0."""
+        """0 (never, or at once) stays 0."""
         self.ready_at = max(self.ready_at - seconds, 0.0)
         self.paused_until = max(self.paused_until - seconds, 0.0)
         self.address_until -= seconds
@@ -162,7 +165,6 @@ class HostScheduler:
         return host
 
     def add_work(self, host: Host, rank: float = 0.0, count: int = 1) -> None:
-        """Note that `count` records of this rank were queued."""
         host.backlog += count
         if host.group is not None:
             host.group.backlog += count
@@ -173,7 +175,7 @@ class HostScheduler:
             self.reschedule(host)
 
     def reschedule(self, host: Host) -> None:
-        """Make the host ready or waiting, or neither, according to its state."""
+        """Make the host ready or waiting, or neither."""
         group = host.group
         queue: FairQueue[Host] = self._queue if group is None else group.queue  # type: ignore[assignment]
         busy = host.rank == NO_WORK or host.preparing or host.in_flight >= self.concurrency
@@ -210,7 +212,7 @@ class HostScheduler:
         return entity  # type: ignore[return-value]
 
     def start(self, host: Host, next_rank: float | None) -> None:
-        """Start the transfer of one record of the picked host. `next_rank` is the rank of its next record."""
+        """Start the transfer of one record of the picked host. `next_rank` is the rank of its next record, if any."""
         group, lane, backlog, now = host.group, host.lane, host.backlog, self.now
         if next_rank is None:
             host.rank, host.backlog = NO_WORK, 0
@@ -257,7 +259,7 @@ class HostScheduler:
         self.reschedule(host)
 
     def finish(self, host: Host, group: AddressGroup | None = None) -> None:
-        """End a transfer, successful or not. `group` is the group in which it was started."""
+        """`group` is the group in which the transfer was started."""
         host.in_flight -= 1
         if group is not None:
             group.in_flight -= 1
@@ -274,7 +276,7 @@ class HostScheduler:
 
     def undo_start(self, host: Host, group: AddressGroup | None, turn: SavedTurn) -> None:
         """Drop the delay after a start that never contacted the host. `finish` must follow."""
-        # If a later start, block or delay has changed `ready_at`, the later value stays.
+        # A later start, block or delay has priority.
         if host.ready_at == turn.next_at:
             host.ready_at = max(turn.ready_at, host.paused_until)
             self.reschedule(host)
@@ -287,12 +289,12 @@ class HostScheduler:
         self._pause(host, until)
 
     def set_delay(self, host: Host, delay_s: float, now: float) -> None:
-        """Apply the Crawl-delay of a robots.txt. It counts from now: fetching robots.txt was a request too."""
+        """The Crawl-delay of a robots.txt counts from now: fetching robots.txt was a request too."""
         host.set_delay(max(delay_s, self.policy.delay_s), host.throttle_delay_s, self.concurrency)
         self._pause(host, now + host.delay_s)
 
     def throttle(self, host: Host, delay_s: float) -> None:
-        """Set the throttle delay of the host, counted from the last start. The required delay remains the minimum."""
+        """The throttle delay counts from the last start. The required delay remains the minimum."""
         host.set_delay(host.required_delay_s, delay_s, self.concurrency)
         host.ready_at = max(host.paused_until, host.started_at + host.delay_s if host.started_at else 0.0)
         self.reschedule(host)
@@ -300,11 +302,11 @@ class HostScheduler:
             wake_claims(host, host.group)
 
     def next_ready(self) -> float | None:
-        """When the first host may be contacted; 0: now; None: no host has both work and a free slot."""
+        """0: now; None: no host has both work and a free slot."""
         return 0.0 if self._queue.first_lane() is not None else self._queue.next_due()
 
     def restore(self, host: Host, started_at: float, blocked_until: float) -> None:
-        """Apply the saved state of the host. Its pause is recomputed with the current delay."""
+        """The pause is recomputed with the current delay."""
         host.started_at = started_at
         self.block(host, blocked_until)
         if started_at:
@@ -334,7 +336,7 @@ class HostScheduler:
             wake_claims(host, old)
 
     def forget_idle(self, now: float) -> None:
-        """Drop idle hosts and groups whose pause is over: memory use depends only on active hosts."""
+        """Memory use then depends only on active hosts."""
         while self._idle and self._idle[0][0] <= now:
             entity = heappop(self._idle)[2]
             entity.is_tracked_idle = False
@@ -359,7 +361,7 @@ class HostScheduler:
         self._paused.clear()
 
     def _shift(self, seconds: float) -> None:
-        """Move all times back. This is the only scan of the hosts."""
+        """The only scan of the hosts."""
         self._queue.shift(seconds)
         self._idle = [(at - seconds, number, entity) for at, number, entity in self._idle]
         for group in self.groups.values():
@@ -446,7 +448,7 @@ def is_claimed(scheduler: HostScheduler, group: AddressGroup) -> bool:
 
 
 def first_claim(scheduler: HostScheduler, group: AddressGroup) -> Claim | None:
-    """The group's oldest claim whose host may be contacted. The limits of the address are ignored."""
+    """The group's oldest claim whose host may be contacted, ignoring the limits of the address."""
     found: Claim | None = None
     for host in group.claiming_hosts:
         busy = host.ready_at > scheduler.now or host.in_flight >= scheduler.concurrency

@@ -1,16 +1,13 @@
-"""Segments: which part of a crawl a request belongs to, and when that part begins.
+"""Segments: which part of a crawl a request belongs to, and when that part begins (docs/keys-and-segments.md).
 
 A time segment is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`. The name alone tells
 when a segment may be crawled, and in which order. A segment with any other name starts at once. "" is the segment of a
 crawl without segments; it comes first.
 
-A run has one segment, given by its first seed and start time. Its requests inherit this segment: a crawl that runs past
-midnight does not start over. Only a request that is due in a later time segment goes into that one. Multiples such as
-`3d` are counted from a fixed time (weeks from a Monday), so they mean the same in every run.
-
-A resolver may choose a period for each request instead: products daily, comments every third day. The names of such
-segments end with the period: `2026-11-21+3d`. A run then has one segment for each period. A segment takes over the URLs
-of the previous segment of its period, which is archived.
+The requests of a run inherit its segment: a crawl that runs past midnight does not start over. Only a request that is
+due in a later time segment goes into that one. With a resolver of periods, a run has one segment for each period, and
+names end with the period: `2026-11-21+3d`. A segment takes over the URLs of the previous segment of its period, which
+is archived.
 """
 
 from __future__ import annotations
@@ -34,19 +31,16 @@ NAME_MAX = 100
 """Maximum number of characters of a segment's name."""
 
 NAMES_CACHED = 4096
-"""Maximum number of names in each of three caches.
-
-Every commit looks up the names of all segments. With a resolver, every link looks up a few.
-"""
+"""Every commit looks up the names of all segments. With a resolver, every link looks up a few."""
 
 SEGMENTS_KEPT_MAX = 900
 """Beyond it the oldest archived segments are dropped, even without `keep_segments`."""
 
 LATEST_KEPT = 2
-"""Number of latest segments per period that are never dropped: a new segment takes over URLs of the previous one."""
+"""These latest segments of a period are never dropped: a new segment takes over URLs of the previous one."""
 
 SHOWN_MAX = 60
-"""Maximum number of characters of an invalid name that a message shows."""
+"""Maximum number of characters of an invalid name in a message."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
 """Segment names appear in commands, paths and database keys."""
@@ -99,15 +93,15 @@ class SegmentNaming:
             self.run_at = now
 
     def of_run(self, first: Request, now: float) -> str:
-        """Return the segment of a run that starts now. Raises `BadSpider` if a resolver fails."""
+        """The segment of a run that starts now. Raises `BadSpider` if a resolver fails."""
         return self.resolver(first, now)
 
     def of_request(self, request: Request, inherited: str) -> str:
         """Return the segment of a new request. Raises `BadSpider` if a resolver fails.
 
         `inherited` is the segment of the page on which the request was found, or of the run. A request with the same
-        period inherits it, even if a later one has begun. A request with another period gets the current segment of
-        that period. A request that is due in a later segment goes there instead.
+        period inherits it, even if a later one has begun. Another period means the current segment of that period. A
+        request that is due in a later segment goes there instead.
         """
         if self.period is not None and self.run_at:
             period = self.period(request)
@@ -125,7 +119,7 @@ class SegmentNaming:
         return max(inherited, name_of_period(period, not_before), key=segment_order) if period else inherited
 
     def current(self, first: str, names: Iterable[str]) -> list[str]:
-        """The segments of a run whose first segment is `first`: one for each period among these names."""
+        """The segments of a run that begins in `first`: one for each period among these names."""
         if self.period is None:
             return [first]
         periods = filter(None, map(period_of, names))
@@ -136,14 +130,14 @@ NO_SEGMENTS = SegmentNaming(lambda *_: "")
 
 
 def unnamed(_: Iterable[str]) -> list[str]:
-    """Return the segments of a run in a crawl without segments."""
+    """The segments of a run in a crawl without segments."""
     return [""]
 
 
 def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> SegmentNaming:
     """Parse the setting `segment`. Raises `BadSetting`.
 
-    `resolver` is the user's function for "module:function". For "spider", the segment is named `spider`.
+    `resolver` is the user's function for "module:function"; `spider` names the segment for "spider".
     """
     if resolver is not None:
         return SegmentNaming(_checked(resolver, word))
@@ -159,7 +153,7 @@ def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = No
 
 
 def by_period(resolver: Callable[[Request], object], name: str) -> SegmentNaming:
-    """Return the naming for a user's resolver of periods. `name` is the resolver's name in error messages."""
+    """The naming for a user's resolver of periods. `name` is the resolver's name in error messages."""
 
     def period(request: Request) -> str | None:
         try:
@@ -194,7 +188,7 @@ def name_of_period(period: str, time: float) -> str:
 def period_of(name: str) -> str | None:
     """The period in the name of a time segment; "" if the name has none, `none` for the unnamed segment.
 
-    None for any other name: a segment with such a name has no successor.
+    None for any other name: such a segment has no successor.
     """
     if not name:
         return NONE
@@ -202,8 +196,7 @@ def period_of(name: str) -> str | None:
 
 
 def _span(word: str) -> NameAt:
-    """Return the function that names segments of `hour`, `day`, `week` or a multiple such as `3d`. Raises
-    `BadSetting`."""
+    """The naming of `hour`, `day`, `week` or a multiple such as `3d`. Raises `BadSetting`."""
     found = _SPAN.fullmatch(SPANS.get(word, word))
     if found is None:
         raise BadSetting(_unknown(word))
@@ -252,7 +245,7 @@ def find_segment(name: str, views: Iterable[SegmentView]) -> SegmentView:
 
 
 def _checked(resolver: SegmentResolver, name: str) -> SegmentResolver:
-    """Wrap a user's resolver: it raises `BadSpider` for its errors and for invalid names."""
+    """A wrapped resolver raises `BadSpider` for its errors and for invalid names."""
 
     def resolve(first: Request, now: float) -> str:
         try:
@@ -294,7 +287,7 @@ def starts_at(name: str) -> float:
 
 
 def latest_starts(names: Iterable[str], horizon: float = inf) -> dict[str, float]:
-    """Return, by period, the start of the latest time segment that starts at `horizon` or before.
+    """By period, the start of the latest time segment that starts at `horizon` or before.
 
     A finished segment that started before the latest one of its period can be archived.
     """
@@ -312,7 +305,7 @@ def is_followed(name: str, latest: Mapping[str, float]) -> bool:
 
 
 class Retention(NamedTuple):
-    """Maximum number and maximum age (seconds since the start) of archived segments per period; None: no limit."""
+    """Maximum number and age (seconds since the start) of archived segments per period; None: no limit."""
 
     number: int | None = None
     age_s: float | None = None
@@ -349,7 +342,7 @@ def _view_order(view: SegmentView) -> tuple[float, str]:
 
 
 def segment_order(name: str) -> tuple[float, str]:
-    """The sort key of segments: oldest first, those without a start before all others."""
+    """The oldest first, but those without a start before all others."""
     return starts_at(name), name
 
 

@@ -1,8 +1,8 @@
 """What the workers of a crawl report, and what is computed from it: sums, rates, remaining time.
 
-A worker reports its counters since its start about once a second. The server adds the increase since the previous
-report to the totals of the crawl, which therefore include former workers. A killed worker is counted up to its last
-report. Readers compute rates from two reports of a worker, by the worker's own clock.
+A worker reports its counters since its start about once a second. The server adds the increase to the totals of the
+crawl, which therefore include former workers. A killed worker is counted up to its last report. Readers compute rates
+from two reports of a worker, by the worker's own clock.
 
 A page that is fetched again because its worker died before the commit counts twice here, but once among the done URLs
 of the frontier.
@@ -19,7 +19,7 @@ import msgspec
 from lycosa.frontier.core.model import HostView
 
 CRAWLING, WAITING, PAUSED, ENDING, ENDED, LOST = "crawling", "waiting", "paused", "ending", "ended", "lost"
-"""WAITING: the worker has had no lease for a while. LOST: it stopped without a last report."""
+"""WAITING: without a lease for a while. LOST: stopped without a last report."""
 
 STATES = (CRAWLING, WAITING, PAUSED, ENDING, ENDED, LOST)
 
@@ -30,7 +30,7 @@ STAT_PREFIX = "stats/"
 """The prefix of stats (`crawler.stats`) among the counters."""
 
 STATS_MAX = 200
-"""Maximum number of stats in a report: names may come from the network. The first stats are kept."""
+"""Names may come from the network. The first stats are kept."""
 
 NAME_MAX = 100
 
@@ -41,13 +41,12 @@ NOT_SUMMED = frozenset(
 
 REASON_MAX = 200
 RATE_WINDOW_S = 5.0
-"""The period in seconds over which rates are computed."""
 
 
 class WorkerReport(msgspec.Struct, frozen=True):
     """The state of one worker, and its counters since its start `uptime_s` ago.
 
-    `under_way` requests are being processed, at most `concurrency` at once. `why` explains the state.
+    `under_way` requests are being processed, of at most `concurrency`. `why` explains the state.
     """
 
     machine: str
@@ -77,7 +76,7 @@ class RunProgress(NamedTuple):
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """A worker as others see it. `silent_s` is the time since its last call; `report` is None before the first one."""
+    """`silent_s` is the time since the worker's last call; `report` is None before the first one."""
 
     name: str
     state: str
@@ -93,7 +92,7 @@ class WorkerView(msgspec.Struct, frozen=True):
 class CrawlView(msgspec.Struct, frozen=True):
     """A crawl at `at` (unix seconds, by the clock of its server or owner).
 
-    `former_workers` left recently. `frontier` counts URLs by state; `hosts` are some of the busiest hosts.
+    `former_workers` left recently. `frontier` counts URLs by state; `hosts` are some of the busiest.
     """
 
     name: str
@@ -118,7 +117,7 @@ _decode = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
 def decode(data: bytes) -> WorkerReport | None:
-    """Decode a report; None if it is invalid (perhaps from another version)."""
+    """None if the report is invalid (perhaps from another version)."""
     try:
         return _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -126,7 +125,7 @@ def decode(data: bytes) -> WorkerReport | None:
 
 
 def summable_stats(stats: Mapping[Any, Any]) -> dict[str, int]:
-    """Return the integer stats that can be summed, at most the first STATS_MAX."""
+    """The integer stats that can be summed, at most the first STATS_MAX."""
     found: dict[str, int] = {}
     for name, value in stats.items():
         if not isinstance(name, str):  # users may count under any hashable key
@@ -147,7 +146,7 @@ def sum_counts(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def rates(before: WorkerReport, after: WorkerReport) -> dict[str, float]:
-    """Return the counts per second between two reports of a worker; empty if no time has passed."""
+    """Counts per second between two reports of a worker; empty if no time has passed."""
     elapsed_s = after.uptime_s - before.uptime_s
     if elapsed_s <= 0:
         return {}
@@ -186,7 +185,7 @@ class Rates:
 
 
 def page_count(counts: Mapping[str, float]) -> float:
-    """The number of pages in counts or rates, including unchanged pages."""
+    """Including unchanged pages."""
     return counts.get("pages", 0) + counts.get("unchanged", 0)
 
 
@@ -199,7 +198,7 @@ def pages_done(reasons: Mapping[str, int]) -> dict[str, int]:
 def remaining_s(view: CrawlView, rate: Mapping[str, float]) -> float | None:
     """The seconds that the known URLs take at this rate; None if unknown.
 
-    A crawl may take longer: pages lead to more pages, and delayed URLs and slow hosts have to wait.
+    A crawl may take longer: pages lead to more pages, and delayed URLs and slow hosts wait.
     """
     speed = page_count(rate)
     return view.unfinished / speed if speed > 0 and view.unfinished else None

@@ -42,6 +42,6 @@ def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
 
 
 def origin(host: str) -> str:
-    """The origin of the URLs of a host: its key without the default port."""
+    """The key of the host without the default port."""
     default = ":443" if host.startswith("https:") else ":80"
     return host.removesuffix(default)

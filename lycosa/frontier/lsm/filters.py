@@ -32,7 +32,7 @@ ADDED_SHARE = 32
 """Large layers allow more frames than ADDED_MAX: up to 1/ADDED_SHARE of the layers' fingerprints."""
 
 WARN_MIN = 100_000
-"""Minimum number of URLs for which rebuilding a filter logs a warning, because it takes long."""
+"""Rebuilding the filter of this many URLs takes long, and logs a warning."""
 
 FINGERPRINT_BYTES = 9
 """The size of a fingerprint in a frame."""
@@ -63,7 +63,7 @@ class FilterFile:
         """The number of fingerprints in each layer when it was written."""
 
     def load(self, generation: int, expected: int) -> Filter | None:
-        """Return the filter if it is complete up to this generation."""
+        """The filter, if it is complete up to this generation."""
         try:
             frames = self._read()
             layers = [Layer.load(self._layer(n).read_bytes()) for n in reversed(range(frames[0].layers))]
@@ -127,7 +127,7 @@ class FilterFile:
 def load_or_rebuild(
     file: FilterFile, generation: int, expected: int, fingerprints: Callable[[], Iterable[int]], name: str
 ) -> Filter:
-    """Return the saved filter. If there is none, rebuild it from all `fingerprints`, and save it."""
+    """Load the filter. If there is none, rebuild it from all `fingerprints`, and save it."""
     found = file.load(generation, expected)
     if found is not None:
         return found

@@ -118,7 +118,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return True
 
     def drop(self, segment: str) -> int:
-        """Forget a segment; the next commit deletes its tables."""
+        """The next commit deletes the tables of the segment."""
         live = self.registry.live.get(segment)
         if live is None:
             raise UsageError(f"there is no segment {segment!r}: lycosa frontier segments lists them")
@@ -148,7 +148,6 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return next_slice(self._rows_from(selection, cursor), Matcher(selection).matches, limit)
 
     def _rows_from(self, selection: Selection, cursor: str) -> Iterator[tuple[str, Row]]:
-        """Yield (cursor, row) for every row of the tables that may contain a match."""
         tables = [table for table in self._all_tables() if self._may_match(table, selection)]
         start, key = parse_cursor(cursor)
         for table in tables:
@@ -212,7 +211,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return None
 
     def _find_queued(self, segment: OpenSegment, arrival: bytes, host: str) -> Row | None:
-        """Find a queued URL by its arrival number: try every host and priority that its key may have."""
+        """Try every host and priority that the key may have."""
         hosts = [self.host_table.find(host)] if host else []
         ids = [row.id for row in hosts if row] or range(1, self.counters.hosts + 1)
         for host_id in ids:
@@ -223,7 +222,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return None
 
     def _priorities(self, segment: OpenSegment, host_id: int) -> Iterator[bytes]:
-        """Yield the prefixes of a host's queue keys, one per priority (some twice), without reading every row."""
+        """The prefixes of a host's queue keys, one per priority (some twice), without reading every row."""
         prefix = host_id.to_bytes(4, "big")
         changed = {**self.memtable.frozen.get(segment.queue, {}), **self.memtable.active.get(segment.queue, {})}
         yield from {key[:8] for key in changed if key[:4] == prefix}
@@ -266,8 +265,7 @@ def embedded_frontier(
 ) -> LocalFrontier[bytes]:
     """Open the frontier in this folder at `now` (unix seconds), with a Bloom filter for `expected` URLs.
 
-    The caller must hold the lock of the state directory. `on_step` is called with each step of every commit
-    (`memtable.STEPS`).
+    The caller must hold the lock of the state directory. `on_step` gets each step of every commit (`memtable.STEPS`).
     """
     store = LmdbFrontierStore(path, sync=sync, on_step=on_step, expected=expected)
     # The epoch makes the lease tokens of earlier owners invalid.

@@ -29,7 +29,7 @@ class HostTable:
         self._counters = counters
 
     def id(self, host: str) -> int:
-        """Return the number of a host; a new host gets the next one."""
+        """A new host gets the next number."""
         return self._row(host).id
 
     def name(self, host_id: int) -> str:
@@ -39,7 +39,7 @@ class HostTable:
         return self._memtable.get(HOSTS_TABLE, host_key(host), decode_host)
 
     def load(self, host: str) -> SavedHost:
-        """Return the stored data; `SavedHost()` for an unknown host."""
+        """`SavedHost()` for an unknown host."""
         row = self.find(host)
         if row is None:
             return SavedHost()
@@ -57,12 +57,10 @@ class HostTable:
             self._memtable.put(FACTS_TABLE, key, saved.facts)
 
     def views(self, after: str, limit: int) -> list[HostView]:
-        """Return at most `limit` hosts whose keys come after `after`, in order."""
         rows = self._memtable.scan(HOSTS_TABLE, host_key(after) if after else b"", limit, _decode_row)
         return [self._view(self.name(row.id), row) for _, row in rows]
 
     def queued(self, host: str) -> int:
-        """The stored estimate of the queued URLs of a host."""
         row = self.find(host)
         return row.queued if row else 0
 

@@ -1,4 +1,4 @@
-"""The rows of infohashes in DELAYED, DONE and QUEUE. A crawl may have 30 million of them, so they are packed.
+"""The packed rows of infohashes in DELAYED, DONE and QUEUE: a crawl may have 30 million of them.
 
     delayed   head (6 bytes: depth, priority, attempts, microseconds), infohash (20 bytes)
     queued    the same, due time (6 bytes)
@@ -26,13 +26,13 @@ PACKED_MAX = 0x80
 DUE_BYTES, ZEROS = 8, bytes(2)
 MARK_BYTES = DUE_BYTES - len(ZEROS) + ARRIVAL_BYTES
 DEPTH_MAX, PRIORITY_MAX, ATTEMPTS_MAX, HOST_MAX, SECONDS_MAX = 1 << 19, 1, 1 << 16, 1 << 8, 1 << 32
-"""Limits of a packed row. A record with a larger value has a row of msgpack."""
+"""A record with a larger value has a row of msgpack."""
 DELAYED_HEAD, DONE_HEAD, MILLISECONDS_BYTES = 6, 8, 6
 BEFORE_MASK = (1 << 10) - 1
 """10 bits hold the microseconds from a time to the next millisecond."""
 
 SHORT = (b"\x98\0", b"\x97\0")
-"""The first bytes of a `ShortRow`: an array of 8 or 7 values whose first value is 0."""
+"""A `ShortRow` is an array of 8 or 7 values whose first value is 0."""
 
 
 def delayed_key(not_before: float, arrival: int) -> bytes:
@@ -51,26 +51,26 @@ def arrival_of(key: bytes) -> int:
 
 
 def mark_of(key: bytes) -> bytes:
-    """Return what SEEN stores for the delayed record with this key."""
+    """What SEEN stores for the delayed record with this key."""
     mark = key.removeprefix(ZEROS)
     return mark if len(mark) == MARK_BYTES else b"s" + key
 
 
 def key_of(mark: bytes) -> bytes | None:
-    """Return the key of a delayed record; None if the mark is an arrival number."""
+    """The key of a delayed record; None if the mark is an arrival number."""
     if len(mark) <= ARRIVAL_BYTES:
         return None
     return ZEROS + mark if len(mark) == MARK_BYTES else mark[1:]
 
 
 def delayed_row(record: UrlRecord) -> UrlRecord | bytes:
-    """Return the row of a delayed record: packed if that loses no field, else the record."""
+    """The row of a delayed record: packed if that loses no field, else the record."""
     row = queued_row(record)
     return row[:-MILLISECONDS_BYTES] if isinstance(row, bytes) else row
 
 
 def queued_row(record: UrlRecord) -> UrlRecord | bytes:
-    """Return the row of a queued record: packed if that loses no field, else the record."""
+    """The row of a queued record: packed if that loses no field, else the record."""
     infohash = _infohash(record)
     if infohash is None or record.token or record.segment or record.validators or record.attempts >= ATTEMPTS_MAX:
         return record
@@ -97,7 +97,7 @@ def decode_queued(_: bytes, value: bytes) -> UrlRecord:
 
 
 def done_infohash(record: UrlRecord, host: int, reason: str, at: float) -> bytes | None:
-    """Return the row of a done infohash; None if it cannot be packed."""
+    """The row of a done infohash; None if it cannot be packed."""
     infohash = _infohash(record)
     if infohash is None or not reason or host >= HOST_MAX or not 0 <= (seconds := int(at)) < SECONDS_MAX:
         return None
@@ -130,7 +130,7 @@ def _unpacked(row: bytes, milliseconds: int) -> UrlRecord:
 
 
 def _infohash(record: UrlRecord) -> bytes | None:
-    """Return the infohash of a record; None if the record has fields that a packed row lacks."""
+    """None if the record has fields that a packed row lacks."""
     if record.host != HOST or abs(record.priority) > PRIORITY_MAX or not 0 <= record.depth < DEPTH_MAX:
         return None
     if record.kind or record.redirects or record.dont_filter or record.extras or record.guarded:
@@ -163,7 +163,7 @@ def _record_of(row: ShortRow) -> UrlRecord:
 
 
 def packed(name: str) -> str | bytes:
-    """Return a hexadecimal name as bytes, any other name unchanged."""
+    """A hexadecimal name as bytes, any other name unchanged."""
     try:
         packed = bytes.fromhex(name)
     except ValueError:

@@ -1,13 +1,10 @@
 """The fingerprints in LMDB, in two levels, so that each LMDB page that is written stores several new fingerprints.
 
-Fingerprints are random keys: with ten million of them in one table, writing 100,000 more rewrites nearly 100,000 pages.
-So checkpoints write to a small table (L0), where many fingerprints share a page. When this table is full, checkpoints
-write to a second L0 table, and the first is compacted into the large table SEEN_L1: in key order, some rows with each
-commit, until it is empty. A look-up prefers the newest level. (A log-structured merge tree with two levels: O'Neil et
-al., 1996.)
+Checkpoints write to a small table (L0). When it is full, checkpoints write to a second L0 table, and the first is
+compacted into the large table SEEN_L1: in key order, some rows with each commit. A look-up prefers the newest level. (A
+log-structured merge tree: O'Neil et al., 1996. See docs/decisions/0008-levels-of-fingerprints.md.)
 
-A row is written to L1 and deleted from L0 in one transaction, so nothing needs repair after a crash, and the file
-reuses the space at once.
+A row is written to L1 and deleted from L0 in one transaction: nothing needs repair after a crash.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ META_TABLE = table_number(META)
 
 
 class Levels:
-    """The levels of all segments. A segment is identified by the number of its SEEN_L1 table.
+    """The levels of all segments, which are identified by the numbers of their SEEN_L1 tables.
 
     All segments switch between their two L0 tables at the same time.
     """
@@ -61,7 +58,7 @@ class Levels:
         return get(seen, key) if found is None else found
 
     def write(self, seen: int, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Write sorted rows to the newer L0 table."""
+        """The rows must be sorted."""
         pack = FINGERPRINT.pack
         self._database.put(seen + self._newest - SEEN_L1, [(pack(fingerprint), row) for fingerprint, row in rows])
 
@@ -84,12 +81,12 @@ class Levels:
                 self.forget(seen)
 
     def forget(self, seen: int) -> None:
-        """Stop compacting this segment: its tables are empty or deleted."""
+        """The tables of this segment are empty or deleted."""
         if seen in self._compacting:
             self._compacting.remove(seen)
 
     def fingerprints(self, seen: int) -> Iterator[int]:
-        """Yield all fingerprints, each once."""
+        """Yield each fingerprint once."""
         earlier: list[int] = []
         for level in (seen, seen + SEEN_L0A - SEEN_L1, seen + SEEN_L0B - SEEN_L1):
             for key in self._keys(level):
@@ -98,7 +95,7 @@ class Levels:
             earlier.append(level)
 
     def keys(self, seen: int, prefix: bytes) -> list[bytes]:
-        """Return the fingerprints that start with `prefix`. A fingerprint with rows in two levels is returned twice."""
+        """A fingerprint with rows in two levels is returned twice."""
         tables = (seen, seen + SEEN_L0A - SEEN_L1, seen + SEEN_L0B - SEEN_L1)
         rows_after = self._database.rows_after
         return [key for table in tables for key, _ in rows_after(table, prefix, prefix, ALL_ROWS)]
@@ -113,7 +110,6 @@ class Levels:
         self._older = SEEN_L0A + SEEN_L0B - kind
 
     def _non_empty(self, kind: int) -> list[int]:
-        """The segments that have rows in tables of this kind."""
         tables = (table for table in self._database.tables() if table % KINDS == kind)
         return [table + SEEN_L1 - kind for table in tables if self._database.count(table)]
 

@@ -44,13 +44,12 @@ QUEUE, SEEN_L1, DONE, DEAD, META, HOSTS, NAMES, DELAYED, FACTS, SEEN_L0A, SEEN_L
 SEGMENT_KINDS = (QUEUE, SEEN_L1, DONE, DEAD, SEEN_L0A, SEEN_L0B)
 
 READ_AHEAD = 100
-"""Number of rows in a batch. The prefix is checked after the whole batch has been read."""
+"""Rows are read in batches of this size, and the prefix is checked after each batch."""
 
 DATA = "data.mdb"
 QUEUE_KEY = Struct(">IIQ")
 FINGERPRINT = Struct(">Q")
 PRIORITY_ZERO = 1 << 31
-"""Priority 0 in a queue key."""
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -79,7 +78,7 @@ class Database:
         return found
 
     def rows_after(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return at most `limit` rows whose keys follow `after` and start with `prefix`."""
+        """At most `limit` rows whose keys follow `after` and start with `prefix`."""
         with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
             more = cursor.set_range(after) if after else cursor.first()
             if more and cursor.key() == after:
@@ -123,31 +122,29 @@ class Database:
                     self._txn.delete(key, db=handle)
 
     def put(self, table: int, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write these sorted, encoded rows."""
+        """The rows must be sorted and encoded."""
         with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
             cursor.putmulti(rows)
 
     def commit(self) -> None:
-        """Commit the transaction and begin the next."""
         with self._converting_errors():
             self._txn.commit()
             self._txn = self._env.begin(write=True)
 
     def delete_first(self, table: int, rows: int) -> None:
-        """Delete this many rows from the start of a table that has at least as many."""
+        """The table must have at least this many rows."""
         with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
             cursor.first()
             for _ in range(rows):
                 cursor.delete()
 
     def drop(self, table: int) -> None:
-        """Delete a table. The caller must commit before using it again."""
+        """The caller must commit before using the table again."""
         with self._converting_errors():
             self._txn.drop(self._handle(table), delete=True)
             del self._handles[table]
 
     def compact(self) -> None:
-        """Rewrite the file without unused space."""
         draft = self.path / "compacted"
         with storage_errors(self.path):
             rmtree(draft, ignore_errors=True)  # left by a compaction that was killed
@@ -192,7 +189,7 @@ class Database:
             raise self._error(error) from error
 
     def _error(self, error: lmdb.Error) -> StateError:
-        """Return the first error: later errors follow from it and would name a wrong cause."""
+        """Later errors follow from the first one and would name a wrong cause."""
         if self._first_error is None:
             self._first_error = storage_error(self.path, error)
         return self._first_error

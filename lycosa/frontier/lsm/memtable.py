@@ -5,9 +5,8 @@
     freeze   -> once `active` is large enough, it becomes `frozen`, and a new log begins
     flush    -> `frozen` is written to LMDB in sorted slices, one per commit; then its log is deleted
 
-Random keys are thus written in sorted batches, where many keys share a page. A URL that is pushed and done within one
-batch is never written to the queue in LMDB. Each write contains the whole row, so a log may be applied twice, or partly
-and then completely. Opening applies the logs that LMDB does not have yet.
+Each write contains the whole row, so a log may be applied twice, or partly and then completely. Opening applies the
+logs that LMDB does not have yet. The reasons are in docs/decisions/0005-journal-before-lmdb.md.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Writes = dict[int, dict[Any, Any]]
 """The changed rows of each table, by key; None for a deleted row."""
 
 MEMTABLE_MAX = 200_000
-"""Number of changed rows in memory at which a flush to LMDB begins. During a flush memory may hold twice as many."""
+"""Number of changed rows at which a flush to LMDB begins. During a flush memory may hold twice as many."""
 
 MEMTABLE_MAX_BYTES = 64 << 20
 """Log size in bytes at which a flush begins even with fewer rows: URLs and bodies may be long."""
@@ -41,7 +40,7 @@ SLICE_MAX = 20_000
 """Minimum and maximum number of rows written in one LMDB transaction."""
 
 ORDERED_MIN = 100
-"""A listing in slices of at least this many rows sorts the changed keys once, not again for each slice."""
+"""A listing in slices of at least this many rows sorts the changed keys only once."""
 
 APPLIED = b"applied"
 STEPS = (
@@ -53,7 +52,7 @@ STEPS = (
     "checkpoint committed",
     "log deleted",
 )
-"""The steps of a commit that `on_step` receives, in order; the last five occur only while changes move to LMDB."""
+"""The steps of a commit that `on_step` receives, in order; the last five only while changes move to LMDB."""
 
 _decode_frame = msgspec.msgpack.Decoder(list[Any]).decode
 _decode_applied = msgspec.msgpack.Decoder(int).decode
@@ -86,7 +85,7 @@ class Memtable:
         self._span = (0, 0)
         self._rows_to_compact = 0
         self._ordered: dict[int, list[bytes]] = {}
-        """The sorted keys of the changed rows of each table, as of the start of a listing."""
+        """Of the changed rows of each table, as of the start of a listing."""
         self.database = Database(path, sync=sync)
         self.levels = Levels(self.database)
         self._recover()
@@ -111,7 +110,7 @@ class Memtable:
         return None if value is None else decode(value)
 
     def count(self, table: int, prefix: bytes, limit: int) -> int | None:
-        """Count the rows with this key prefix, at most `limit`; None if the table has changes in memory."""
+        """At most `limit`; None if the table has changes in memory."""
         if self.active.get(table) or self.frozen.get(table):
             return None
         return len(self.database.rows_after(table, prefix, prefix, limit))
@@ -125,8 +124,7 @@ class Memtable:
     ) -> list[tuple[bytes, Value]]:
         """Return at most `limit` current rows after a key, in key order; b"" starts a listing.
 
-        If `limit` is at least ORDERED_MIN, only the first slice of a listing reads all changed rows in memory. Rows
-        added after the first slice may be missing from later slices.
+        If `limit` is at least ORDERED_MIN, rows added after the first slice may be missing from later slices.
         """
         found: list[tuple[bytes, Value]] = []
         while len(found) < limit:
@@ -167,7 +165,7 @@ class Memtable:
             self._flush(None)
 
     def compact(self) -> None:
-        """Rewrite LMDB's file without unused space. Call `checkpoint` first."""
+        """Call `checkpoint` first."""
         self.database.compact()
 
     def close(self) -> None:
@@ -190,7 +188,7 @@ class Memtable:
     def _merge(
         self, table: int, keys: Iterable[bytes], stored: Mapping[bytes, bytes], decode: Callable[[bytes, bytes], Value]
     ) -> Iterator[tuple[bytes, Value]]:
-        """Yield the current rows of these keys; `stored` has the rows of LMDB."""
+        """`stored` has the rows of LMDB."""
         active, frozen = self.active.get(table, {}), self.frozen.get(table, {})
         for key in keys:
             if key in active or key in frozen:

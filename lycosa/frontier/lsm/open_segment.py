@@ -1,7 +1,7 @@
 """A segment of an embedded frontier that was not dropped: its counts, queue windows and Bloom filter.
 
-The Bloom filter recognizes most new fingerprints without disk access. A "maybe known" is settled by `knows`, from
-memory or LMDB: a false positive of the filter never drops a URL.
+The filter recognizes most new fingerprints without disk access. `knows` settles a "maybe known" from memory or LMDB: a
+false positive never drops a URL.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ OTHER = "other"
 class OpenSegment:
     """A segment that is open, finished or archived.
 
-    `pending` is the number of URLs queued or leased; `row.pending` is its value at the last commit. `admitted`
-    fingerprints are in the memtable; the next commit adds them to the filter. `certain` counts the look-ups that the
-    filter answered alone, `maybes` all others. `false_positives` counts the new fingerprints among the `maybes` since
-    the last commit. `has_unused_file`: the segment is archived, but the files of its filter still exist.
+    `pending` URLs are queued or leased; `row.pending` is their number at the last commit. `admitted` fingerprints are
+    in the memtable; the next commit adds them to the filter. `certain` counts the look-ups that the filter answered
+    alone, `maybes` all others. `false_positives` counts the new fingerprints among the `maybes` since the last commit.
+    `has_unused_file`: the segment is archived, but the files of its filter still exist.
     """
 
     def __init__(self, row: SegmentRow, memtable: Memtable, *, sync: bool, expected: int) -> None:
@@ -56,10 +56,7 @@ class OpenSegment:
         self._older: set[int] = set()
 
     def knows(self, fingerprint: int, memtable: Memtable) -> bool:
-        """Whether a fingerprint was added before.
-
-        Call this only after the filter said "maybe" and the fingerprint was not in `memtable.active`.
-        """
+        """Call this only after the filter said "maybe" and the fingerprint was not in `memtable.active`."""
         self.maybes += 1
         if fingerprint in self._recent or fingerprint in self._older:
             return True
@@ -74,7 +71,7 @@ class OpenSegment:
         return True
 
     def known(self, fingerprints: Sequence[int], memtable: Memtable) -> set[int]:
-        """Return those fingerprints that are known in memory. The others may be known on disk."""
+        """Those that are known in memory. The others may be known on disk."""
         wanted = set(fingerprints)
         found = (wanted & self._recent) | (wanted & self._older)
         for writes in (memtable.active, memtable.frozen):
@@ -84,14 +81,12 @@ class OpenSegment:
         return found
 
     def update_filter(self) -> None:
-        """Add the admitted fingerprints to the filter."""
         self.certain += len(self.admitted) - self.false_positives
         self.filter.update(self.admitted)
         self.admitted = []
         self.false_positives = 0
 
     def current_row(self) -> SegmentRow:
-        """Return the row with the current counts."""
         self.row.pending = self.pending
         return self.row
 
@@ -116,7 +111,7 @@ class OpenSegment:
 
 
 def view(row: SegmentRow) -> SegmentView:
-    """Return the view of a segment; leased URLs count as queued."""
+    """Leased URLs count as queued."""
     state = row.state
     if state is SegmentState.DROPPED:
         return SegmentView(row.name, state, starts_at(row.name))
@@ -136,7 +131,7 @@ def view(row: SegmentRow) -> SegmentView:
 
 
 def totals(live: Sequence[OpenSegment], leased: int) -> FrontierStats:
-    """Return the total counts. `leased` is the number of leased URLs, which count as pending."""
+    """`leased` is the number of leased URLs, which count as pending."""
     certain = sum(segment.certain + len(segment.admitted) - segment.false_positives for segment in live)
     lookups = certain + sum(segment.maybes for segment in live)
     stats = total_stats([view(segment.current_row()) for segment in live], leased)
@@ -144,7 +139,7 @@ def totals(live: Sequence[OpenSegment], leased: int) -> FrontierStats:
 
 
 def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:
-    """Add to the count of a reason, or of OTHER once REASONS_MAX different reasons are counted."""
+    """Once REASONS_MAX different reasons are counted, others count as OTHER."""
     key = reason
     if reason not in reasons and len(reasons) >= REASONS_MAX:
         key = reason if len(reason) == STATUS_DIGITS and reason.isdecimal() else OTHER

@@ -14,7 +14,7 @@ from lycosa.frontier.core.model import Extras, HostFacts, SegmentState, UrlRecor
 from lycosa.http.core.model import Validators
 
 HOST_KEY_MAX = 400
-"""Maximum size of a host key that is stored unchanged; an LMDB key has at most 511 bytes."""
+"""Longer host keys are shortened: an LMDB key has at most 511 bytes."""
 
 ARRIVAL_BYTES = 6
 """An arrival number is the key of a URL in DONE and DEAD, and the end of the keys in QUEUE and DELAYED."""
@@ -76,7 +76,7 @@ class HostRow(msgspec.Struct, array_like=True):
 
 
 class Counters(msgspec.Struct):
-    """Counters of the whole crawl. `segments` includes the dropped ones; `epoch` is how often the state was opened."""
+    """`segments` includes the dropped ones; `epoch` is how often the state was opened."""
 
     arrivals: int = 0
     hosts: int = 0
@@ -124,6 +124,6 @@ def decode_dead_row(_: bytes, value: bytes) -> DeadRow:
 
 
 def host_key(host: str) -> bytes:
-    """Return the LMDB key of a host; a long host key is cut and made unique by its hash."""
+    """A long host key is cut and made unique by its hash."""
     key = host.encode()
     return key if len(key) <= HOST_KEY_MAX else key[:HOST_KEY_MAX] + sha256(key).digest()

@@ -1,8 +1,8 @@
 """The segments of an embedded frontier: which exist, which are served, when they start and end.
 
 The oldest segment is served first, and none before its start. A finished time segment is archived once a later one of
-its period has started. Dropping a segment deletes whole tables, never row by row; tables left over by a crash are
-deleted when the state is next opened.
+its period has started. Dropping a segment deletes whole tables; tables left over by a crash are deleted at the next
+opening.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS_MAX = 1 << 20
 
 
 class SegmentRegistry:
-    """All segments; records are leased only from those that are `serving`."""
+    """Records are leased only from the segments that are `serving`."""
 
     def __init__(self, memtable: Memtable, counters: Counters, hosts: HostTable, *, sync: bool, expected: int) -> None:
         self._memtable = memtable
@@ -71,7 +71,7 @@ class SegmentRegistry:
         return segment
 
     def start_due(self, now: float) -> Iterator[HostWork]:
-        """Start serving the segments that are due. Yield the hosts that have work in them."""
+        """Start serving the segments that are due. Yield their hosts with work."""
         starting = [segment for segment in self.live.values() if not segment.started and segment.rank <= now]
         for segment in starting:
             segment.started = True
@@ -86,8 +86,7 @@ class SegmentRegistry:
         return min(starts, default=None)
 
     def archive_finished(self, run_at: float) -> bool:
-        """Archive each finished time segment that is followed by a later one of its period. See
-        `FrontierStore.run_at`."""
+        """Archive each finished time segment that is followed by a later one. See `FrontierStore.run_at`."""
         finished = [each for each in self.serving if each.rank > 0 and not each.unfinished]
         if not finished or len(self.live) == 1:  # the usual case; every commit calls this method
             return False
@@ -141,10 +140,9 @@ class SegmentRegistry:
         self.serving = [each for each in self.live.values() if each.started and each.is_open]
 
     def _work_of(self, segment: OpenSegment) -> Iterator[HostWork]:
-        """Yield the hosts with queued records in a segment that is being started."""
         if not segment.is_open or not segment.pending:
             return
-        # Skip from the first record of a host to the first record of the next host: queue keys begin with the host id.
+        # Skip from the first record of a host to that of the next host: queue keys begin with the host id.
         rows = self._memtable.database.skip_scan(
             segment.queue, lambda key: QUEUE_KEY.pack(QUEUE_KEY.unpack(key)[0] + 1, 0, 0)
         )

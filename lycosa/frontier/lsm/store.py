@@ -1,8 +1,8 @@
 """Stores the records of an embedded frontier in LMDB.
 
-A leased record keeps its row in the queue until its ack. So nothing needs repair after a crash: the leases are void,
-and the next owner finds the records in the queue. Only the next few records of each host are in memory (`Window`), so
-memory use depends on the number of active hosts, not of URLs.
+A leased record keeps its row in the queue until its ack. So nothing needs repair after a crash: the next owner finds
+the records in the queue. Only the next few records of each host are in memory (`Window`), so memory use depends on the
+number of active hosts, not of URLs.
 
 `add` runs for every link of a crawl, so it writes its rows inline instead of calling other methods.
 """
@@ -205,7 +205,6 @@ class LmdbCrawlStore:
         return min((at for at in times if at is not None), default=None)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Commit the counters and all changes in one frame of the log."""
         counters = self.counters
         archived = self.registry.archive_finished(self.run_at)
         if not (archived or self._dirty or self.memtable.writes) and positions.items() <= counters.positions.items():
@@ -250,7 +249,7 @@ class LmdbCrawlStore:
         segment.changed = True
 
     def _add_new(self, segment: OpenSegment, record: UrlRecord) -> float:
-        """Store a new record that is delayed or has `dont_filter`."""
+        """The record is delayed or has `dont_filter`."""
         self.arrivals += 1
         if record.not_before > 0:
             self._delay(segment, record, self.arrivals)
@@ -259,7 +258,7 @@ class LmdbCrawlStore:
         return segment.rank if segment.started else NOT_READY
 
     def _dequeue(self, key: bytes, record: UrlRecord) -> OpenSegment | None:
-        """Delete a leased record from its queue. Return its segment; None if the segment was dropped."""
+        """Return the segment of the record; None if the segment was dropped."""
         self._leased.discard(key)
         segment = self._live.get(record.segment)
         if segment is None:
@@ -267,7 +266,7 @@ class LmdbCrawlStore:
         memtable, queue = self.memtable, segment.queue
         rows = memtable.active[queue]
         # A row first written since the last freeze is not in LMDB; any other row must be deleted there. A record with
-        # attempts may have been rewritten: its row may be in memory and in LMDB.
+        # attempts may have been rewritten: its row may be in both.
         if rows.pop(key, None) is None or record.attempts:
             rows[key] = None
         memtable.writes += (queue, key, None)
@@ -295,8 +294,7 @@ class LmdbCrawlStore:
                 return due / 1000
             heappop(window.heap)  # its segment was dropped
             self.memtable.put(DELAYED_TABLE, key, None)
-        # The next records may belong to dropped segments, too. The crawl must not wait for them: return None if no live
-        # segment has delayed records.
+        # Do not wait for the records of dropped segments.
         return due / 1000 if any(segment.row.delayed for segment in live.values()) else None
 
     def _promote_first(self) -> list[HostWork]:

@@ -102,7 +102,7 @@ def _check_count(segment: str, state: str, found: int, counted: int) -> Iterator
 def _read(
     memtable: Memtable, table: int, decode: Callable[[bytes, bytes], Any], report: Callable[[str], None]
 ) -> Iterator[tuple[bytes, Any]]:
-    """Yield the keys and decoded rows of a table. If a row cannot be read, yield the error message instead."""
+    """Yield the keys and decoded rows of a table, or the error message for a row that cannot be read."""
     after, read = b"", 0
     while rows := memtable.database.rows_after(table, after, b"", SCAN_ROWS):
         for key, value in rows:

@@ -1,8 +1,8 @@
 """The write-ahead log: an append-only file of the changes that are committed but not yet in the database.
 
-Each group commit appends one checksummed frame. A kill or a full disk in the middle of a write leaves a torn frame; the
-reader ignores it at the end of the last file. Each file holds one generation of frames; the next generation begins as
-soon as the current one is to be copied into the database.
+Each group commit appends one checksummed frame. A kill or a full disk may leave a torn frame; the reader ignores it at
+the end of the last file. Each file holds one generation of frames; the next begins as soon as the current one is to be
+copied into the database.
 
     journal.7    frames of [length, checksum, payload]; the checksum is xxh3 seeded with the generation
 """
@@ -38,7 +38,7 @@ class WriteAheadLog:
                 sync_folder(folder)
 
     def append(self, payload: bytes) -> None:
-        """Write one frame to the operating system; `sync` makes it survive a power loss."""
+        """The frame survives a kill; after `sync` also a power loss."""
         if len(payload) > FRAME_MAX:
             raise StorageError(f"{self.path}: a commit of {len(payload):,} bytes is too large; commit more often")
         frame = encode_frame(payload, self.generation)
@@ -51,7 +51,6 @@ class WriteAheadLog:
         self.size_bytes += len(frame)
 
     def sync(self) -> None:
-        """Force the log to disk, if it was opened with `sync`."""
         if self._sync:
             with storage_errors(self.path):
                 os.fdatasync(self._file)
@@ -67,7 +66,7 @@ def generations(folder: Path) -> list[int]:
 
 
 def read_frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]:
-    """Yield the frames of a log. Raises `StorageError` for a torn frame, except at the end of the `last` log."""
+    """Raises `StorageError` for a torn frame, except at the end of the `last` log."""
     path = folder / f"{PREFIX}{generation}"
     with storage_errors(path):
         data = path.read_bytes()
@@ -87,7 +86,7 @@ def sync_logs(folder: Path, logs: list[int]) -> None:
 
 
 def delete_log(folder: Path, generation: int) -> None:
-    """Delete a log. Its content must be in the database."""
+    """The content of the log must be in the database."""
     (folder / f"{PREFIX}{generation}").unlink(missing_ok=True)
 
 

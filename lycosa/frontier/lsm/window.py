@@ -1,9 +1,9 @@
 """The part of an ordered table that is in memory: its first rows, and rows that LMDB does not have yet.
 
 There is a window on the queue of each host, and one on the delayed records. All rows up to `horizon` are in memory or
-leased. Beyond it there may be rows that only LMDB has, unless the window is `complete`. A first row of the heap up to
-the horizon is the first row of the table; otherwise the window must read ahead. After a checkpoint LMDB has all rows,
-and `trim` removes those beyond the horizon from memory. So memory use depends on the number of windows, not of rows.
+leased. Beyond it only LMDB may have rows, unless the window is `complete`. A first row of the heap up to the horizon is
+the first row of the table; otherwise the window must read ahead. After a checkpoint LMDB has all rows, and `trim`
+removes those beyond the horizon from memory. So memory use depends on the number of windows, not of rows.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from lycosa.frontier.lsm.memtable import Memtable
 
 
 class Window:
-    """A window on the queue of one host (given by its id), or on the whole table if the host is None.
-
-    `count` is the approximate number of rows.
-    """
+    """A window on the queue of a host (an id), or on the whole table (None). `count` is the approximate number of
+    rows."""
 
     __slots__ = ("complete", "count", "heap", "horizon", "host", "prefix", "table")
 
@@ -40,23 +38,22 @@ class Window:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are certainly no rows."""
         return self.complete and not self.heap
 
     def key(self, priority: int, arrival: int) -> bytes:
-        """Return the queue key of a record: highest priority first, then first come, first served."""
+        """Highest priority first, then first come, first served."""
         rank = PRIORITY_ZERO
         if priority:
             rank -= max(1 - PRIORITY_ZERO, min(PRIORITY_ZERO, priority))
         return QUEUE_KEY.pack(self.host, rank, arrival)
 
     def put(self, key: bytes, record: UrlRecord) -> None:
-        """Add a row that was just written to the memtable."""
+        """The row was just written to the memtable."""
         heappush(self.heap, (key, record))
         self.count += 1
 
     def put_back(self, key: bytes, record: UrlRecord, memtable: Memtable) -> None:
-        """Add a row that is no longer leased."""
+        """The row is no longer leased."""
         # A row beyond the horizon is in LMDB unless it changed: reading ahead will find it.
         if self.complete or key <= self.horizon or memtable.is_changed(self.table, key):
             heappush(self.heap, (key, record))
@@ -65,7 +62,7 @@ class Window:
     def first(
         self, memtable: Memtable, leased: Container[bytes], decode: Callable[[bytes, bytes], UrlRecord], limit: int
     ) -> tuple[bytes, UrlRecord] | None:
-        """Return the first row, reading ahead if needed; None if there are no rows."""
+        """Return the first row, reading ahead if needed."""
         heap = self.heap
         while not self.complete and not (heap and heap[0][0] <= self.horizon):
             self._read_ahead(memtable, leased, decode, limit)

@@ -1,7 +1,6 @@
-"""Packs the commands of asynchronous connections in C, with hiredis: redis-py packs them in Python.
+"""Packs commands in C with hiredis, because redis-py packs them in Python, and commands of a crawl are long.
 
-An exchange of a worker with the server has about ten arguments for each URL. Connections to a cluster still pack with
-redis-py.
+Connections to a cluster still pack with redis-py.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ except ImportError as error:
 
 
 def pack_in_c(client: Any) -> None:
-    """Make the future connections of this client pack their commands in C."""
+    """Make the future connections of this client pack in C."""
     pool = getattr(client, "connection_pool", None)
     if pool is not None:
         pool.connection_class = _packing_in_c(pool.connection_class)

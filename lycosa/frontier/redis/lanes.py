@@ -1,4 +1,4 @@
-"""How records are encoded for Redis: the names of lanes, records as bytes, and the rows of ended records.
+"""How records are encoded for Redis.
 
 A lane is RANK|PRIORITY|SEGMENT. Lanes sorted by name are in serving order: the oldest segment first, and within a
 segment the highest priority first.
@@ -46,7 +46,7 @@ def lane_of(record: UrlRecord) -> str:
 
 
 def fingerprint_of(record: UrlRecord) -> str:
-    """The fingerprint as Redis stores it; "" for a record with dont_filter, which is never a duplicate."""
+    """The fingerprint as Redis stores it; "" for a record with dont_filter."""
     return "" if record.dont_filter else signed(record.fingerprint)
 
 
@@ -56,12 +56,12 @@ def signed(fingerprint: int) -> str:
 
 
 def ended_row(record: UrlRecord, reason: str, at: float) -> bytes:
-    """Return the row of a done or dead record, prefixed with its fingerprint. The script inserts the stamp."""
+    """The row of a done or dead record after its fingerprint. The script inserts the stamp."""
     return b"%016x" % record.fingerprint + encode(EndedRow(record, reason, at))
 
 
 def done_row(record: UrlRecord, reason: str, at: float, validators: Validators | None) -> bytes:
-    """Return the row of a done record, with the validators for its next request."""
+    """With the validators for the next request."""
     return ended_row(replace(record, validators=validators), reason, at)
 
 
@@ -72,12 +72,12 @@ def row_of(state: str, member: bytes) -> Row:
 
 
 def needle_of(fingerprint: int) -> bytes:
-    """Return bytes that occur near the beginning of each encoded record with this fingerprint."""
+    """Bytes that occur near the beginning of each encoded record with this fingerprint."""
     return encode(RECORD_VERSION) + encode(fingerprint)
 
 
 def leased_record(kind: RecordKind, host: str, page: bytes, attempts: int) -> UrlRecord:
-    """Return a leased record: a page, or a prerequisite of its host.
+    """Return a leased page, or a prerequisite of its host.
 
     A robots.txt is `guarded` if the page that waits for it is guarded or unknown.
     """

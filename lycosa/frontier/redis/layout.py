@@ -1,7 +1,7 @@
 """The keys of one partition in Redis, and the version of their format.
 
 Every key begins with the prefix of its partition (`worker.session.key_of`), whose hash tag puts all of them into one
-slot of a cluster. Keys that exist once per host or per few hundred URLs have short names, to save memory.
+slot of a cluster. Keys that exist once per host or per few hundred URLs are short, to save memory.
 
 Numbers beyond 2^53 (fingerprints) and times are stored as text: a Lua number would lose digits.
 """
@@ -22,7 +22,7 @@ DELETED_LAYOUT = 999_999_999
 
 
 class Key(StrEnum):
-    """The keys, without their prefix. A key that ends in `|` is followed by the suffix that begins its docstring."""
+    """The keys, without their prefix. To a key that ends in `|`, append the suffix that begins its docstring."""
 
     META = "m"
     """This name never changes: every version must be able to read the `layout` of a crawl.
@@ -158,6 +158,6 @@ class Key(StrEnum):
 
 
 def shown_worker(worker: str) -> str:
-    """Return NAME#NUMBER for the id of a worker, which is NAME#SESSION#NUMBER."""
+    """NAME#SESSION#NUMBER -> NAME#NUMBER."""
     name, *_, number = worker.split("#") if "#" in worker else (worker, "")
     return f"{name}#{number}"

@@ -9,7 +9,7 @@ from lycosa.frontier.redis.layout import DELETED_LAYOUT
 
 
 class StoredCrawl(NamedTuple):
-    """The properties of a crawl as stored in one of its partitions; "" for an unknown property."""
+    """A crawl as stored in one of its partitions; "" for an unknown property."""
 
     crawl: str
     partitions: str

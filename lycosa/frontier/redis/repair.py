@@ -1,11 +1,10 @@
 """Repairs inconsistencies between partitions after a failover of one partition's server.
 
-A replica that takes over may lack the last writes: its whole partition goes back in time a little, and the others do
-not. Workers whose calls were lost are refused there, and join again. This module repairs the rest:
+A replica that takes over may lack the last writes: its partition goes back in time a little, and the others do not.
+Workers whose calls were lost are refused there, and join again. This module repairs the rest:
 
 - Lost records that came from outboxes of other partitions are delivered again.
-- A worker that only other partitions know is expired in the first one: the failover has undone that it joined or
-  expired there.
+- A worker that only other partitions know is expired in the first one, which has lost its joining or expiry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waits until replicas have the last writes, so that these survive a failover."""
+"""Waits until replicas have the last writes: these then survive a failover."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPLICATED_MAX_S = 1.0
 class Replicas:
     """Waits for `count` replicas. `client` is a blocking client.
 
-    `report` is called only the first time that fewer than `count` replicas answer in time.
+    `report` is called once, when fewer than `count` replicas first answer in time.
     """
 
     def __init__(self, client: Any, count: int, report: Callable[[str], None]) -> None:
@@ -27,7 +27,6 @@ class Replicas:
         self._reported = False
 
     async def wait(self, partitions: Collection[Partition]) -> None:
-        """Wait until the replicas of these partitions have all writes, but at most REPLICATED_MAX_S."""
         counts = await asyncio.gather(*(asyncio.to_thread(self._replicated, each.key) for each in partitions))
         fewest = min(counts, default=self._count)
         if fewest < self._count and not self._reported:

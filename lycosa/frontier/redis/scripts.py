@@ -36,7 +36,6 @@ CONSTANTS: dict[str, Constant] = {
     "YIELD_S": YIELD_S,
     "SILENT_S": SILENT_S,
 }
-"""Constants that the scripts share with Python code."""
 
 PACKAGE = "lycosa.frontier.redis"
 SHARED = ("base", "limits", "telemetry", "hosts", "claims", "records", "leases")
@@ -53,10 +52,10 @@ OPERATIONS_SCRIPT = LuaScript(
 
 
 def keys_of(prefix: str) -> tuple[str, str]:
-    """Return the KEYS of a call for a partition: one key that never exists, and one key that does.
+    """Return the KEYS of a call for a partition: one key that never exists, and one that does.
 
-    While a cluster moves a partition to another server, its keys are split between the two. Redis checks only the keys
-    that a call names: with one key, it would run the script on the server that has this key. With both keys, it answers
-    TRYAGAIN until all keys have moved.
+    While a cluster moves a partition, its keys are on two servers. Redis checks only the keys that a call names. With
+    one key, it would run the script on the server that has this key; with two, it answers TRYAGAIN until all have
+    moved.
     """
     return (prefix, prefix + Key.META)

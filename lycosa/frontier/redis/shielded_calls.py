@@ -1,7 +1,7 @@
 """Cancellation of calls: `preserve_cancellation` keeps it from being lost, `ShieldedCalls` lets the call finish.
 
-redis-py sends commands with `asyncio.wait_for`. In Python 3.11, `wait_for` returns normally if the result arrives just
-when the task is cancelled: the cancellation is lost, and a task that makes one call after another never ends.
+redis-py uses `asyncio.wait_for`. In Python 3.11, it returns normally if the result arrives just when the task is
+cancelled. The cancellation is lost, and a task that makes one call after another never ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class ShieldedCalls:
         self._error: StateError | None = None
 
     async def __call__(self, call: Coroutine[Any, Any, Result]) -> Result:
-        """Raises the error of the call, or that of an earlier call whose caller was cancelled."""
         if self._error is not None:
             error, self._error = self._error, None
             call.close()

@@ -39,11 +39,11 @@ OURS = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", L
 PAGE_BYTES = 4096
 QUEUE_MAX_BYTES = 1 << 40
 MEMBERS_MAX = 256
-"""Maximum number of members (open queue objects) of one queue: each member has an open file for every other member."""
+"""Maximum number of members (open queue objects) of one queue: each has an open file for every other."""
 CHECKPOINT_PAGES = 4000
 """Size of SQLite's log, in pages, at which the log is moved into the database."""
 BUSY_S = 30.0
-"""Maximum seconds to wait while another program, which does not use the lock file, locks the database."""
+"""How long to wait for another program that locks the database without the lock file."""
 
 ITEMS, ROOM, DONE = 1, 2, 4
 """The events that a member may wait for."""
@@ -90,25 +90,23 @@ class QueueState(msgspec.Struct, array_like=True):
     members: dict[int, FolderMember] = {}
 
     def room(self) -> int:
-        """How many more items fit."""
         return self.maxsize - self.size if self.maxsize > 0 else COUNT_MAX
 
     def register(self, number: int, event: int, room: int = 0) -> None:
-        """Register that a member waits for an event. If several threads wait for room, the smallest `room` counts."""
+        """If several threads wait for room, the smallest `room` counts."""
         member = self.members[number]
         member.waits |= event
         if room:
             member.room = min(room, member.room or room)
 
     def report_done(self, number: int, count: int) -> None:
-        """Report items as done: first items that this member took, then items that other members took and passed on."""
+        """First items that this member took, then items that other members took and passed on."""
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done
             count -= done
 
     def members_to_wake(self) -> list[int]:
-        """The waiting members whose event has happened."""
         return [number for number, member in self.members.items() if member.waits and self._has_happened(member)]
 
     def _has_happened(self, member: FolderMember) -> bool:
@@ -125,7 +123,7 @@ decode_state = msgspec.msgpack.Decoder(QueueState).decode
 
 
 class QueueFolder:
-    """One member of a queue: a queue object of one process. In a forked child it becomes a new member.
+    """One member of a queue: a queue object of one process. A forked child becomes a new member.
 
     Raises `ForeignState`, `NewerState`, `StorageFull` or `StorageError`; `ValueError` once it is closed.
     """
@@ -174,16 +172,14 @@ class QueueFolder:
 
     @property
     def wakeup_count(self) -> int:
-        """The number of times this member was woken."""
         return self._pipes.count if self._pipes else 0
 
     def sleep(self, wakeup_count: int, timeout_s: float) -> None:
-        """See `WakeupPipes.sleep`."""
         if self._pipes:
             self._pipes.sleep(wakeup_count, timeout_s)
 
     def close(self) -> None:
-        """Leave the queue. Items that this member leases are put back."""
+        """Leave the queue. Leased items are put back."""
         with self._mutex:
             if self._closed:
                 return
@@ -208,7 +204,7 @@ class QueueFolder:
             self.abandon()
 
     def close_database(self) -> None:
-        """Close the connection. Needed before a fork: SQLite's locks do not survive it."""
+        """Needed before a fork: SQLite's locks do not survive it."""
         if self._database:
             self._database.close()
             self._database = None
@@ -219,7 +215,7 @@ class QueueFolder:
         self.close_database()
 
     def after_fork(self, *, child: bool) -> None:
-        """Continue after a fork; the child continues as a new member, without the lock and the pipes of the parent."""
+        """The child continues as a new member, without the lock and the pipes of the parent."""
         if not child:
             self._mutex.release()
             return

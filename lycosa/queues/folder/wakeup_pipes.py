@@ -1,7 +1,7 @@
 """Named pipes with which the processes of a queue wake each other, and notice at once when one of them dies.
 
-Every member of the queue has a pipe in `bells/`, and sleeps until another member writes a byte to it. However a process
-ends, the operating system closes its pipe and notifies all processes that hold the other end: no polling, no timeout,
+Every member of the queue has a pipe in `bells/`, and sleeps until another member writes a byte to it. When a process
+ends, in any way, the operating system closes its pipe and notifies all processes that hold the other end: no polling,
 no heartbeat. If several threads of a process wait, one sleeps on the pipe and wakes the others.
 
 Requires Linux (epoll).
@@ -41,7 +41,6 @@ class WakeupPipes:
         self._epoll = select.epoll()
         self._epoll.register(self._pipe, select.EPOLLIN)
         self.count = 0
-        """How often this member was woken."""
         self._sleeper = 0
         self._leaving = False
         self._changed = Condition()
@@ -58,7 +57,6 @@ class WakeupPipes:
                 self._epoll.register(writer, 0)
 
     def dead(self) -> set[int]:
-        """Return the watched members that have died."""
         found = {member for member, writer in self._writers.items() if writer < 0}
         for handle, event in self._epoll.poll(0):
             if event & (select.EPOLLERR | select.EPOLLHUP) and handle != self._pipe:
@@ -97,7 +95,7 @@ class WakeupPipes:
                     self.abandon()
 
     def close(self) -> None:
-        """Wake our own sleeping threads, then close the pipe. The other members then regard this member as dead."""
+        """Wake our own sleeping threads, then close the pipe. The other members then regard this one as dead."""
         with self._changed:
             self._leaving = True
             self.wake([self._me])
@@ -129,7 +127,7 @@ class WakeupPipes:
 
 
 def _open_writer(path: Path) -> int:
-    """Open the writing end of a pipe; -1 if nobody reads it, or if it is not a pipe."""
+    """Return -1 if nobody reads the pipe, or if it is not a pipe."""
     try:
         writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

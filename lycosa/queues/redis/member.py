@@ -1,9 +1,9 @@
 """A queue object as a member of a queue on Redis: its calls, its heartbeat, and the wake-ups of its waiting threads.
 
-A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, even while the main thread is blocked. Other
-members declare a member dead that is silent for SILENT_MAX_S, and its leased items are returned. If it is alive, it
-continues as a new member. Each call has a slot and a number: the server recognises a call that is repeated because its
-reply was lost, and does not run it twice.
+A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, even while the main thread is blocked. A member
+that is silent for SILENT_MAX_S is declared dead by others, and its leased items are returned. If it is alive, it
+continues as a new member. Each call has a slot and a number: the server does not run a call twice that is repeated
+because its reply was lost.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ VERSION = 1
 MEMBERS_MAX = 10_000
 BEAT_S = 0.25
 SILENT_MAX_S = 1.4
-"""Seconds of silence after which a member is declared dead: the items of a killed process are returned within 2 s."""
+"""Silence after which a member is declared dead: the items of a killed process are returned within 2 s."""
 GAP_MAX_S = 1.0
-"""If no member has sent a heartbeat for this many seconds, the server counts as having been down."""
+"""If no member has sent a heartbeat for this long, the server counts as having been down."""
 RECOUNT_S = 2.0
-"""Seconds between two comparisons of the leases on the server with the leases that this member holds."""
+"""Time between two comparisons of the leases on the server with the leases that this member holds."""
 REPLY_KEPT_S = 120.0
-"""Seconds for which the replies to a member are kept after the member was declared dead."""
+"""How long the replies to a dead member are kept."""
 LEAVE_MAX_S = 1.0
 FAILED_PAUSE_S = 0.05
-"""Seconds before the heartbeat tries again after an error."""
+"""Time before the heartbeat tries again after an error."""
 
 Read = TypeVar("Read")
 
 
 class QueueFormat(NamedTuple):
-    """How to create the queue, or how it must have been created. A `maxsize` of None changes nothing."""
+    """How the queue is created, or must have been created. A `maxsize` of None changes nothing."""
 
     order: str
     codec: str
@@ -50,7 +50,7 @@ class QueueFormat(NamedTuple):
 
 @dataclass(slots=True)
 class CallSlot:
-    """A slot for one call at a time: the number of its last call, and of the last call whose reply arrived."""
+    """A slot for one call at a time: the number of its last call, and of the last whose reply arrived."""
 
     index: int
     number: int = 0
@@ -76,7 +76,6 @@ class QueueMember:
         self._free: list[CallSlot] = []
         self._held: set[str] = set()
         self.wakeup_count = 0
-        """How often this member was woken."""
         self._sleepers = 0
         self._changed = Condition(RLock())
         self._lock = RLock()
@@ -121,7 +120,6 @@ class QueueMember:
             self._join(name)
 
     def lease_ended(self, lease: bytes) -> None:
-        """Do not report this lease as held any more."""
         self._held.discard(lease.split(b":", 2)[1].decode())
 
     def sleep(self, wakeup_count: int, timeout_s: float) -> None:
@@ -153,7 +151,7 @@ class QueueMember:
         self._server.close()
 
     def after_fork(self) -> None:
-        """Reset a forked child, which joins as its own member on its first call."""
+        """A forked child joins as its own member on its first call."""
         self._server.forget_connections()
         self._reset()
 
@@ -254,7 +252,7 @@ class QueueMember:
         sleep(FAILED_PAUSE_S)
 
     def _held_leases(self) -> list[object]:
-        """Return the number of slots, the number of each slot's last call, and the leases held.
+        """The number of slots, the number of each slot's last call, and the leases held.
 
         The server does not check leases of later calls.
         """
@@ -262,7 +260,7 @@ class QueueMember:
         return [len(numbers), *numbers, *self._held.copy()]
 
     def _wake_sleepers(self) -> int:
-        """Wake all sleeping threads, and return how many there are."""
+        """Return how many threads were woken."""
         with self._changed:
             self.wakeup_count += 1
             self._changed.notify_all()

@@ -1,7 +1,7 @@
 """A queue on Redis or Valkey 7.0 and later, or a cluster of them, shared by any number of processes and machines.
 
-It behaves like the queue in a folder. Each call is one script (`lua/`), which the server runs as a whole or not at all;
-all keys of a queue have the same hash tag. A leased item returns to its place once its process has been silent for
+It behaves like the queue in a folder. Each call is one script (`lua/`), which runs as a whole or not at all; all keys
+of a queue have the same hash tag. A leased item returns to its place once its process has been silent for
 `member.SILENT_MAX_S`. docs/queue.md says what a crash of the server can undo.
 """
 
@@ -18,9 +18,9 @@ from lycosa.queues.redis.member import QueueFormat, QueueMember
 from lycosa.queues.redis.server import QueueServer, read_queue_address
 
 CALL_MAX_BYTES = 512 << 20
-"""Maximum size of the packed items of one `put_many`: the server accepts no more at once."""
+"""Maximum size of the packed items of one `put_many`: the server accepts no more."""
 RECONNECT_MAX_S = 30.0
-"""Seconds for which a call is retried while the server is down. After that it raises `StorageError`."""
+"""How long a call is retried while the server is down, before it raises `StorageError`."""
 
 
 class RedisQueue(BlockingQueue):

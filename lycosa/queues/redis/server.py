@@ -55,21 +55,21 @@ class QueueServer(RedisServer):
         self._client: Any = None
 
     def check(self, *, sync: bool) -> None:
-        """Connect, and raise an error if the server cannot store a queue."""
+        """Raise an error if the server cannot store a queue."""
         sync_option = "sync=True" if sync else ""
         self._client = self.retry_blocking(
             lambda: self.blocking_client(self._keys[0], sync_option=sync_option), RetryLimits(0.0, 0.0, 0.0)
         )
 
     def run(self, script: str, *arguments: Any, reconnect_max_s: float | None = None) -> list[Any]:
-        """Run a script. Return its reply, in which the status is text."""
+        """The status in the reply is text."""
         max_s = self._reconnect_max_s if reconnect_max_s is None else reconnect_max_s
         limits = RetryLimits(max_s, resharding_s=max_s)
         reply = self.retry_blocking(lambda: _script(script).run(self._connected(), self._keys, arguments), limits)
         return [reply[0].decode(), *reply[1:]]
 
     def wait_for_wakeup(self, member: str, timeout_s: float) -> bool:
-        """Wait until the member is woken. Return False on a timeout."""
+        """Return False on a timeout."""
         try:
             return self._connected().blpop([self._keys[-1] + member], timeout_s) is not None
         except driver_errors() as error:
@@ -80,7 +80,7 @@ class QueueServer(RedisServer):
             self._client.close()
 
     def forget_connections(self) -> None:
-        """Forget the connections in a forked child: they belong to the parent."""
+        """In a forked child: the connections belong to the parent."""
         self._client = None
 
     def _connected(self) -> Any:

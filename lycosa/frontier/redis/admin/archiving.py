@@ -1,9 +1,9 @@
 """Archives and drops segments of a crawl in Redis, in all of its partitions.
 
-A segment has work in several partitions, and its pages may link into other partitions. So all partitions first close
-it: from then on it accepts only links from its own pages. Then they are read in rounds. If two successive rounds find
-no work, and no record has ended between them, then no work can be added any more (see `frontier.core.finish`), and the
-segment is archived. If a worker is killed before that, another worker archives the closed segment.
+The pages of a segment may link into other partitions. So all partitions first close the segment: from then on it
+accepts only links from its own pages. Then they are read in rounds. If two successive rounds find no work, and no
+record has ended between them, no more work can come (see `frontier.core.finish`), and the segment is archived. If the
+worker is killed before that, another worker continues.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from lycosa.frontier.redis.worker.partition import LIVE, Partition
 from lycosa.frontier.redis.worker.session import Session
 
 CLEAR_OPERATIONS: dict[str, Any] = {"clear_queued": "", "clear_delayed": 0, "clear_seen": 0}
-"""Operations that clear a dropped segment, each with its initial cursor."""
+"""Each operation with its initial cursor."""
 
 RETRY_EVERY_S = 10.0
 """Seconds between two attempts to archive a segment that a run or a new URL still keeps open."""
 
 
 async def archive(session: Session, segment: str) -> bool:
-    """Close a segment, and archive it if it has no work. Return whether it is archived."""
+    """Close a segment. Return whether it had no work and is archived."""
     await session.operate_all("close", segment)
     before = None
     while True:
@@ -47,14 +47,14 @@ class SegmentArchiver:
         self._next_at = 0.0
 
     async def begin_run(self, now: float) -> None:
-        """Keep open the segments into which a run that begins now may push. Complete interrupted drops."""
+        """Keep open the segments into which this run may push. Complete interrupted drops."""
         await _finish_drops(self._session)
         first = self._session.partitions[0]
         first.add("begin_run", repr(now))
         await self._session.send([first])
 
     async def archive_followed(self) -> None:
-        """Archive the segments that had no work when the status was last read. If there are none, send nothing."""
+        """Archive the segments that had no work when the status was last read."""
         session = self._session
         if time.monotonic() < self._next_at or not self._finished(session.now):
             return
@@ -90,7 +90,6 @@ async def clear_dropped(session: Session, segment: str) -> None:
 
 
 async def _finish_drops(session: Session) -> None:
-    """Complete the drops whose process was killed."""
     states = [await stored_states(session, partition) for partition in session.partitions]
     dropped = {name for each in states for name, state in each.items() if state == SegmentState.DROPPED}
     for partition, here in zip(session.partitions, states, strict=True):

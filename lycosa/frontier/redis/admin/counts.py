@@ -1,4 +1,4 @@
-"""Reads data of a crawl in Redis without an exchange: counts, segments, reasons, dead records, facts of hosts."""
+"""Reads data of a crawl in Redis without an exchange."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _decode_facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
 async def read_stats(session: Session, offered: int = 0, hosts: int = 0) -> FrontierStats:
-    """Return the counts that `Session.status` read last, and the reasons. This worker pushed `offered` records."""
+    """Return the counts of the last `Session.status`, and the reasons. This worker pushed `offered` records."""
     total = session.total
     return FrontierStats(
         total("queued") + total("outgoing"),
@@ -50,10 +50,7 @@ async def read_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]
 
 
 async def segment_states(session: Session) -> dict[str, str]:
-    """Return the state of each segment, by name.
-
-    While a state changes, partitions may differ: a segment counts as archived or dropped once one partition says so.
-    """
+    """Return the state of each segment: archived or dropped once one partition says so."""
     states: dict[str, str] = {}
     for partition in session.partitions:
         for name, state in (await stored_states(session, partition)).items():
@@ -62,7 +59,7 @@ async def segment_states(session: Session) -> dict[str, str]:
 
 
 async def stored_states(session: Session, partition: Partition) -> dict[str, str]:
-    """Return the state of each segment in a partition; OPEN for a segment that is being archived."""
+    """As stored in a partition; OPEN for a segment that is being archived."""
     found = await session.query("hgetall", partition, Key.SEGMENTS)
     states = {name.decode(): state.decode() for name, state in found.items()}
     return {name: SegmentState.OPEN if state == CLOSING else state for name, state in states.items()}

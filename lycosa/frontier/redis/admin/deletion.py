@@ -1,7 +1,7 @@
 """Deletes a crawl in Redis.
 
 First each partition is marked: no process joins, reads or changes it any more. Then its keys are deleted in small
-steps, the keys that name the crawl last. The next deletion of the crawl completes an interrupted one.
+steps, the keys that name the crawl last. A later deletion completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lycosa.infra.clock import Clock
 
 
 async def delete_crawl(url: str, name: str, report: Callable[[str], None], *, force: bool = False) -> int:
-    """Delete the crawl of this name. Return how many URLs it knew.
+    """Return how many URLs the crawl knew.
 
     Raises `UsageError` if it has workers or unfetched URLs, unless `force` is set; `StateError` if the server is down.
     """
@@ -34,7 +34,7 @@ async def delete_crawl(url: str, name: str, report: Callable[[str], None], *, fo
         if not force:
             _refuse(session.crawl, workers, unfetched)
         for partition in session.partitions:
-            # The first partition decides whether workers take part; a worker joins that partition first.
+            # The first partition knows the workers, and a worker joins it first.
             mode = ALWAYS if force or partition.number else UNLESS_IT_HAS_WORKERS
             _, workers, _ = await session.operate(partition, "delete", mode)
             if mode == UNLESS_IT_HAS_WORKERS:
@@ -46,7 +46,7 @@ async def delete_crawl(url: str, name: str, report: Callable[[str], None], *, fo
 
 
 async def _look(session: Session) -> tuple[int, int, int]:
-    """Return the number of workers, of known URLs, and of URLs that are not fetched yet."""
+    """Return the numbers of workers, of known URLs, and of URLs still to be fetched."""
     workers, counts = 0, dict.fromkeys(STATES, 0)
     for partition in session.partitions:
         _, alive, fields = await session.operate(partition, "delete", CHECK)

@@ -1,11 +1,11 @@
 """Lets the keys of a finished crawl expire, and makes them permanent again when the crawl is continued.
 
-1. Each partition announces the expiry if it has no unfinished URLs. The first one also requires that no worker is left.
-2. If the announcement of the first partition still holds, the expiry is set on the keys, a small batch at a time. For
-   each batch, its partition must still announce the expiry. The key with the announcement comes last.
+1. Each partition without unfinished URLs announces the expiry. The first one must also have no worker left.
+2. If the first announcement still holds, the keys get their expiry, a small batch at a time. For each batch, its
+   partition must still announce the expiry. The key with the announcement comes last.
 3. A worker that joins, or a process that pushes URLs, withdraws the announcements, beginning with the first partition,
-   and makes all keys permanent. If the expiry was less than `revival.MARGIN_S` seconds away, the worker or process
-   deletes the remaining keys; otherwise the crawl continues.
+   and makes all keys permanent. If the expiry was less than `revival.MARGIN_S` seconds away, that process deletes the
+   remaining keys; otherwise the crawl continues.
 
 So a crawl with unfinished URLs keeps all of its keys, even if any of these processes dies at any point.
 """
@@ -27,14 +27,14 @@ from lycosa.frontier.redis.worker.session import Session
 WORKERS_MAX_S = SILENT_S + 0.5
 """Maximum seconds to wait for killed workers to expire.
 
-A worker that is still listed after that time is alive. Then the last living worker lets the crawl expire when it ends.
+A worker that is listed for longer is alive. Then the last living worker lets the crawl expire when it ends.
 """
 
 WORKERS_CHECK_S = 0.1
 
 
 async def expire_crawl(url: str, name: str, after_s: float, report: Callable[[str], None]) -> bool:
-    """Let a crawl expire in `after_s` seconds. Return False if it has workers or unfinished URLs."""
+    """Return False if the crawl has workers or unfinished URLs."""
     try:
         async with open_crawl(url, name, report) as opened:
             return await _expire(opened.session, after_s)
@@ -65,7 +65,7 @@ async def _expire(session: Session, after_s: float) -> bool:
 
 
 async def _announce(session: Session, partition: Partition, after_s: float) -> bytes:
-    """Return when the keys of the partition expire, b"" if they do not."""
+    """When the keys of the partition expire, b"" if they do not."""
     loop = asyncio.get_running_loop()
     until = loop.time() + WORKERS_MAX_S
     while True:

@@ -17,7 +17,7 @@ from lycosa.frontier.redis.worker.session import Session
 async def find(session: Session, fingerprint: int, host: str, states: Collection[str]) -> list[Row]:
     """Return a row for each segment that has this fingerprint; with `states`, only rows in these states.
 
-    If the crawl does not keep done records, the row of a done record has only its state, and `host` if that was given.
+    Unless the crawl keeps done records, the row of a done record has only its state, and `host` if given.
     """
     partitions = [session.partition_of(host)] if host else session.partitions
     segments = await segment_states(session)
@@ -82,10 +82,7 @@ async def _seek_delayed(session: Session, partition: Partition, segment: str, ne
 
 
 def host_view(reply: Sequence[Any], policy: Mapping[str, float], clock_ahead_s: float, *, runs: bool) -> HostView:
-    """Return the view of a host from the reply of a partition. Its clock is `clock_ahead_s` ahead of ours.
-
-    `runs`: the crawl has workers.
-    """
+    """The partition's clock is `clock_ahead_s` ahead of ours. `runs`: the crawl has workers."""
     (
         name, queued, in_flight, ready_at, paused_until, delay, started_at, address, address_until, preparing,
         robots_status, robots_at, *group,

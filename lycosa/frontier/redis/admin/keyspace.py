@@ -1,4 +1,4 @@
-"""The keys of a crawl, found by scanning its servers in small steps: no call blocks a server for long."""
+"""The keys of a crawl, found by scanning its servers in steps that never block a server for long."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from lycosa.frontier.redis.worker.calls import Retry
 from lycosa.frontier.redis.worker.session import CRAWLS, Session, key_of
 
 SCANNED_AT_ONCE = 1000
-"""Approximate number of keys that one call examines, including keys of other crawls and programs."""
+"""Approximate number of keys that one call examines, whatever they belong to."""
 
 CHECK, UNLESS_IT_HAS_WORKERS, ALWAYS = range(3)
-"""Modes of the operation `delete`: CHECK only reads, ALWAYS marks the partition as being deleted, and
-UNLESS_IT_HAS_WORKERS marks it if no worker is left."""
+"""Modes of the operation `delete`: CHECK only reads, the others mark the partition as being deleted."""
 
 SPECIAL = re.compile(r"([\\*?\[])")
 
@@ -23,8 +22,7 @@ SPECIAL = re.compile(r"([\\*?\[])")
 async def batches(client: Any, retry: Retry, crawl: str) -> AsyncIterator[list[bytes]]:
     """Yield the keys of a crawl, in batches of one partition each.
 
-    A key that exists during the whole scan is yielded at least once. Any key may be yielded twice, and a key that is
-    created or deleted meanwhile may be missing.
+    A key that exists during the whole scan is yielded, perhaps twice. Other keys may be missing.
     """
     before, after = key_of(crawl, 0).rsplit("0", 1)
     ours = re.compile(rf"{re.escape(before)}\d+{re.escape(after)}")
@@ -48,7 +46,7 @@ async def batches(client: Any, retry: Retry, crawl: str) -> AsyncIterator[list[b
 
 
 async def delete_keys(session: Session) -> None:
-    """Delete all keys of a crawl. Its partitions must be marked as being deleted."""
+    """Delete all keys of a crawl, whose partitions must be marked as being deleted."""
     client, retry = session.calls.client, session.calls.retry
     metas = [partition.key + Key.META for partition in session.partitions]
     is_empty = False

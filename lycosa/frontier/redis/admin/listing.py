@@ -1,4 +1,4 @@
-"""Lists the URLs of a crawl in Redis in slices. A slice takes a few calls of `frontier/redis/lua/listing.lua`.
+"""Lists the URLs of a crawl in Redis in slices, each by a few calls of `frontier/redis/lua/listing.lua`.
 
 A listing reads one table after another, ordered by segment, then by state, then by partition. Its cursor is the table
 and the position in it, as JSON.
@@ -30,7 +30,7 @@ QUEUED, LEASED, DELAYED, DEAD, DONE = range(5)
 
 
 class ListedTable(NamedTuple):
-    """A table: its name in the script, the states of its rows, the counters of its rows, its first position."""
+    """A table: its name in the script, the states and the counters of its rows, its first position."""
 
     name: str
     states: set[State]
@@ -58,19 +58,18 @@ class ListingCursor(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def rank(self) -> tuple[tuple[float, str], int, int]:
-        """The order of tables."""
         return segment_order(self.segment), self.table, self.partition
 
 
 class StoredRow(NamedTuple):
-    """A row, and the sorted-set member that stores it (b"" unless it is dead or done)."""
+    """`member` is the sorted-set member that stores a dead or done row, b"" for others."""
 
     member: bytes
     row: Row
 
 
 class ListingSlice(NamedTuple):
-    """Rows of one table, and the cursor of the next slice; None at the end."""
+    """Rows of one table; `cursor` is None at the end."""
 
     table: ListingCursor
     rows: list[StoredRow]
@@ -84,7 +83,7 @@ _decode_cursor = msgspec.json.Decoder(ListingCursor).decode
 async def next_slice(
     session: Session, selection: Selection, cursor: str, limit: int, tables: Sequence[int] = range(len(TABLES))
 ) -> ListingSlice:
-    """Return up to `limit` of the next matching rows; the slice may be empty. Raises `UsageError` for a bad cursor."""
+    """Return at most `limit` matching rows; the slice may be empty. Raises `UsageError` for a bad cursor."""
     last = _parse_cursor(cursor) if cursor else None
     states = await segment_states(session)
     await session.status()
@@ -123,7 +122,7 @@ def _parse_cursor(cursor: str) -> ListingCursor:
 def _tables(
     session: Session, states: dict[str, str], selection: Selection, tables: Sequence[int]
 ) -> list[ListingCursor]:
-    """Return the starts of the tables that may have rows of the selection."""
+    """The starts of the tables that may have rows of the selection."""
     segments = [name for name, state in states.items() if state != SegmentState.DROPPED]
     partitions = [session.partition_of(selection.host)] if selection.host else session.partitions
     return [
@@ -160,7 +159,7 @@ async def _read(
 
 
 def timed_row(table: int, data: Any, at: float) -> Row:
-    """Return the row of a record that is leased until `at`, or due at that time."""
+    """The row of a record that is leased until `at`, or due then."""
     record = decode(data)
     if table == LEASED:
         return Row(State.LEASED, record, at)

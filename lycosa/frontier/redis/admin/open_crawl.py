@@ -1,7 +1,7 @@
 """Opens crawls in Redis from outside, without a worker, a policy or leases.
 
-The names of all crawls on a Redis server are in one set. A name without keys is that of an expired crawl, or of an
-interrupted deletion; listing the crawls removes it.
+The names of all crawls on a server are in one set. A listing removes names without keys: their crawls have expired, or
+their deletion was interrupted.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ FORGOTTEN_MAX = 1_000
 
 
 class CrawlForm(NamedTuple):
-    """The properties of a crawl that are fixed when it is created."""
+    """What is fixed when a crawl is created."""
 
     partitions: int
     keep_done: bool
 
 
 class OpenCrawl(NamedTuple):
-    """An open crawl. `created` is a message if the crawl has just been created, else ""."""
+    """`created` is a message if the crawl has just been created, else ""."""
 
     session: Session
     name: str
@@ -50,7 +50,7 @@ class OpenCrawl(NamedTuple):
         return RedisCrawl(self.session)
 
     def operations(self, *, runs: bool) -> FrontierOperations:
-        """Return the operations on its frontier. `runs`: the crawl has workers."""
+        """`runs`: the crawl has workers."""
         return RedisOperations(self.session, runs=runs)
 
     def watcher(self) -> Watcher:
@@ -61,7 +61,7 @@ class OpenCrawl(NamedTuple):
 async def open_crawl(
     url: str, name: str, report: Callable[[str], None], create: CrawlForm | None = None
 ) -> AsyncIterator[OpenCrawl]:
-    """Open the crawl with this name; "" opens the only crawl on the server. With `create`, create it if it is missing.
+    """Open the crawl with this name; "" opens the only crawl on the server. With `create`, create a missing one.
 
     Raises `UsageError` for a bad URL, or if no or several crawls match; `StateError` if the server is down or refuses.
     """
@@ -88,7 +88,7 @@ async def open_crawl(
 
 
 async def created_message(session: Session, server_url: str) -> str:
-    """Return the message for a new crawl. It names the other crawls, in case the user meant one of them."""
+    """Name also the other crawls, in case the user meant one of them."""
     client, retry = session.calls.client, session.calls.retry
     names = {each.decode() for each in await retry(lambda: client.smembers(CRAWLS))} - {session.crawl}
     near = get_close_matches(session.crawl, names, 1)

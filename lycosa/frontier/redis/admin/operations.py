@@ -1,7 +1,6 @@
 """The operations of `lycosa frontier` on a crawl in Redis. They need no worker.
 
-Unless the crawl was started with `keep_done`, only the fingerprint of a done URL is stored: it can be found, but not
-listed or queued again.
+Without `keep_done` only the fingerprint of a done URL is stored: it can be found, but not listed or queued again.
 """
 
 from __future__ import annotations
@@ -66,11 +65,11 @@ async def _no_leases(_: str) -> None:
 
 @dataclass(eq=False, repr=False)
 class RedisOperations:
-    """Implements `frontier.ports.FrontierOperations`.
+    """Implements `frontier.ports.FrontierOperations`; `commit_worker`, `on_change` and `paused` as in
+    `SharedFrontier.operations`.
 
-    In a worker, `commit_worker` commits records and items together, `on_change` is called when something new may be
-    leased, `paused` returns why the worker leases nothing, and `forget` drops the worker's leases of a segment. `runs`
-    is False if the crawl has no worker; the maximum number of transfers per host is then unknown.
+    `forget` drops the worker's leases of a segment. With `runs` False, the crawl has no worker and the limits of hosts
+    are unknown.
     """
 
     session: Session
@@ -104,7 +103,7 @@ class RedisOperations:
         return queued
 
     async def commit(self) -> None:
-        """Commit if this process is a worker; otherwise every operation is durable at once."""
+        """Without a worker, every operation is durable at once."""
         await self.commit_worker()
 
     async def host(self, host: str) -> HostView | None:
@@ -214,7 +213,7 @@ class RedisOperations:
         return int(moved)
 
     async def _grow(self, partition: Partition, operation: str, *arguments: object) -> Any:
-        """Run an operation that queues records. If the expiry of the crawl was announced, cancel it first."""
+        """Run an operation that queues records. First cancel the expiry of the crawl if it was announced."""
         while (reply := await self.session.operate(partition, operation, *arguments))[0] == b"expires":
             await revive(self.session)
         return reply

@@ -8,11 +8,11 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 MARGIN_S = 5.0
-"""Minimum seconds left until the keys expire for a crawl to be used again: servers' clocks may differ."""
+"""Minimum seconds before the expiry at which a crawl may be used again: servers' clocks may differ."""
 
 
 async def revive(session: Session) -> None:
-    """Make all keys of the crawl permanent, if their expiry was announced. Raises `StateError` if it is too late."""
+    """Make all keys permanent, if their expiry was announced. Raises `StateError` if it is too late."""
     partitions = session.partitions
     if not any([(await session.operate(each, "revive"))[1] for each in partitions]):
         return

@@ -1,8 +1,7 @@
-"""Checks that the data of a crawl in Redis is consistent.
+"""Checks that the data of a crawl in Redis is consistent; `frontier/redis/lua/checking.lua` repairs what it can.
 
-`frontier/redis/lua/checking.lua` does the checks, and repairs what it can. The crawl continues meanwhile. A partition
-with few hosts is checked in one atomic step. Sums over several steps are checked twice, because the crawl may change
-them in between: only a difference that stays the same is a fault.
+The crawl continues meanwhile. A partition with few hosts is checked in one atomic step. Sums over several steps are
+checked twice: the crawl may change them, but a difference that stays the same is a fault.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ HOSTS_AT_ONCE = 1000
 
 
 async def find_faults(session: Session, report: Callable[[str], None]) -> list[str]:
-    """Return the inconsistencies, one per line. `report` is called with the progress."""
+    """Return the inconsistencies, one per line. `report` gets the progress."""
     faults: list[str] = []
     for partition in session.partitions:
         where = f"partition {partition.number}: " if len(session.partitions) > 1 else ""
@@ -73,7 +72,7 @@ async def _check_hosts(
 
 
 async def _check_seen(session: Session, partition: Partition, segment: str, report: Callable[[str], None]) -> list[str]:
-    """Compare the number of stored fingerprints of a segment with its counter. Check again if they differ."""
+    """Compare the stored fingerprints of a segment with their counter, twice if they differ."""
     differences = []
     for _ in range(2):
         total, after = 0, b"0"

@@ -27,7 +27,7 @@ class Watcher:
         self._busiest: list[str] = []
 
     async def view(self) -> CrawlView | None:
-        """Return the current view; None if the crawl no longer exists. Takes one round trip to each partition."""
+        """Return None if the crawl no longer exists. Takes one round trip to each partition."""
         first, *others = self.session.partitions
         share = -(-HOSTS_SAMPLED // len(self.session.partitions))
         _, *reply = await self.session.operate(first, "watch", share, 0, *self._busiest)

@@ -1,4 +1,4 @@
-"""One worker's calls to the partitions of a crawl: each call runs a script in one round trip; calls run in parallel."""
+"""One worker's calls to the partitions of a crawl: each runs a script in one round trip; calls run in parallel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LeaseDemand(NamedTuple):
     ahead: int = 0
 
     def share(self, calls: int) -> LeaseDemand:
-        """The demand of each call if it is divided among this many calls, rounded up."""
+        """Divide the demand among this many calls, rounded up."""
         return LeaseDemand(-(-self.limit // calls), -(-self.ahead // calls))
 
 
@@ -35,10 +35,9 @@ NO_LEASES = LeaseDemand()
 
 
 class ExchangeRequest(NamedTuple):
-    """A request to a partition for `demand` leases; None means as many as the worker will want next.
+    """A request to a partition for `demand` leases; None: for the worker's next demand.
 
-    With `always` False, the request is sent only if verbs still wait for the partition: another exchange may have sent
-    them.
+    With `always` False, it is sent only if verbs still wait for the partition: another exchange may have sent them.
     """
 
     partition: Partition
@@ -49,8 +48,8 @@ class ExchangeRequest(NamedTuple):
 class PartitionCalls:
     """The calls of one worker. `now` returns the time for the script, "" for the server's time.
 
-    `next_demand` returns the demand that the worker will have next; exchanges for other purposes, such as a commit,
-    request these leases as well. `on_leases` is called with a partition and its new leases.
+    Exchanges for other purposes, such as a commit, also request the leases of `next_demand`. `on_leases` is called with
+    a partition and its new leases.
     """
 
     def __init__(self, client: Any, retry: Retry, now: Callable[[], str]) -> None:
@@ -64,7 +63,7 @@ class PartitionCalls:
         self.on_leases: Callable[[Partition, list[Any]], None] = lambda _, __: None
 
     async def run(self, partition: Partition, command: str, *arguments: Any) -> list[Any]:
-        """Run a command of the workers' script. Raises `StateError`, `WorkerLost`."""
+        """Raises `StateError`, `WorkerLost`."""
         keys, arguments = keys_of(partition.key), (self._now(), command, partition.worker, *arguments)
         reply: list[Any] = await self.retry(lambda: WORKER_SCRIPT.run_async(self.client, keys, arguments))
         if reply[0] == b"unknown":
@@ -73,7 +72,7 @@ class PartitionCalls:
         return reply
 
     async def operate(self, partition: Partition, operation: str, *arguments: Any) -> Any:
-        """Run an operation of the operations script. Raises `StateError`."""
+        """Raises `StateError`."""
         keys, arguments = keys_of(partition.key), (self._now(), operation, "", *arguments)
         return await self.retry(lambda: OPERATIONS_SCRIPT.run_async(self.client, keys, arguments))
 
@@ -114,11 +113,10 @@ class PartitionCalls:
         return len(leases)
 
     async def deliver(self, source: Partition, target: Partition, start: int | str = "") -> None:
-        """Deliver the outbox of one partition to another: all undelivered records, or those from number `start` on.
+        """Deliver an outbox: all undelivered records, or those from number `start` on.
 
-        If this worker is killed, another worker delivers the records again: the target skips the numbers that it has.
-        If the target lost records because a replica took over, they are delivered again. Raises `StateError` if the
-        source no longer has them.
+        If this worker is killed, another delivers them again: the target skips the numbers that it has. Records that a
+        failover of the target has lost are also delivered again. Raises `StateError` if the source no longer has them.
         """
         while True:
             _, server, servers, first, entries = await self.run(
@@ -141,6 +139,6 @@ class PartitionCalls:
             start = int(last) + 1
 
     async def _last_taken(self, source: Partition, target: Partition, servers: bytes) -> int:
-        """Return the number of the last record of the source that the target has."""
+        """The number of the last record of the source that the target has."""
         _, (last,) = await self.run(target, "last_taken", 1, source.number, servers)
         return int(last)

@@ -1,9 +1,9 @@
 """The claims of one worker: transfers without a record that wait for their host.
 
 Each claim waits in the queue of its host in Redis (`frontier/redis/lua/claims.lua`). Of this worker's claims for a
-host, only the first asks the server whether it may start; the next one is woken when it becomes the first. The end of a
-transfer of this worker also wakes the first claim of the host. So a worker reuses its own slots at once, and polls only
-for slots of other workers.
+host, only the first asks the server whether it may start. It is woken when it becomes the first, and by the end of a
+transfer of this worker to the host. So a worker reuses its own slots at once, and polls only for those of other
+workers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WorkerClaims:
         return claim
 
     async def try_start(self, claim: Claim, now: float) -> StartAnswer:
-        """Ask the server whether the transfer may start: `at` of the answer is 0, or when to ask again (our clock)."""
+        """Ask the server: `at` of the answer is 0 for a start, else when to ask again (our clock)."""
         host = claim.host.key
         if claim.granted:
             return StartAnswer(0.0)
@@ -73,7 +73,7 @@ class WorkerClaims:
         return True
 
     def wake(self, host: str) -> None:
-        """Wake the first claim of a host, because the state of the host has changed."""
+        """Wake the first claim of a host, whose state has changed."""
         queue = self._queues.get(host)
         if queue is not None:
             next(iter(queue)).wake()

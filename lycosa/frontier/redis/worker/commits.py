@@ -13,7 +13,7 @@ from lycosa.frontier.redis.worker.session import Session
 
 
 class Commits:
-    """The commits of one session. `member` stores the first positions of the sinks. A commit waits for `replicas`."""
+    """`member` stores the first positions of the sinks. A commit waits for `replicas`."""
 
     def __init__(self, session: Session) -> None:
         self.replicas: Replicas | None = None
@@ -28,7 +28,7 @@ class Commits:
             self.member.starts = dict(positions)
             self.member.changed()
         first, *others = self._session.partitions
-        # The first commit is prepared in all partitions, to replace stored positions that may belong to another output.
+        # The first commit is prepared in all partitions, to replace stored positions of another output.
         prepared = [partition for partition in others if partition.has_acked or (self._number == 1 and positions)]
         worker = self._session.worker
         fields = [part for name, position in positions.items() for part in (f"{worker}/{name}", position)]
@@ -46,21 +46,17 @@ class Commits:
             partition.add("commit_prepared")
 
     async def wait_for_replicas(self, partitions: Collection[Partition]) -> None:
-        """Wait until replicas have all writes to these partitions.
-
-        Raises `WorkerLost` if a replica without these writes took over: the commit must not continue then.
-        """
+        """Raises `WorkerLost` if a replica without these writes took over: the commit must not continue then."""
         if self.replicas is not None:
             await self.replicas.wait(partitions)
             await self._session.exchange([ExchangeRequest(partition, NO_LEASES) for partition in partitions])
 
     async def positions(self) -> dict[str, int]:
-        """Return the position of each of our sinks: the highest one that any partition stores.
+        """The position of each of our sinks: the highest one that any partition stores.
 
-        A replica that took over the first partition may have lost a commit that the other partitions still store with
-        their done pages. The pages of that commit in the first partition are then fetched again, although their items
-        are in the output: duplicates are better than losses. If no partition stores a position, all commits of this
-        worker are lost, and the sinks resume at their first positions.
+        A replica that took over the first partition may have lost a commit that other partitions store. Its pages there
+        are fetched again, although their items are in the output: duplicates are better than losses. If no partition
+        stores a position, all commits of this worker are lost, and the sinks resume at their first positions.
         """
         last: dict[str, int] = {}
         prefix = f"{self._session.worker}/".encode()

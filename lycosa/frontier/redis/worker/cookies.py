@@ -35,7 +35,6 @@ class RedisCookies:
         self._last_change = b"0"  # the new subscriber needs all changes since the crawl began
 
     async def update(self) -> None:
-        """Pass the changes since the last update to the subscribers."""
         first = self._session.partitions[0]
         _, self._last_change, cookies = await self._session.calls.run(first, "cookies", self._last_change)
         for packed in cookies:

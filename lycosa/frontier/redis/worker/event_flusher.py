@@ -10,7 +10,7 @@ from lycosa.core.errors import StateError
 from lycosa.frontier.redis.worker.session import Session
 
 FLUSH_MIN_S = 0.005
-"""Minimum seconds for which verbs are collected before they are sent."""
+"""Minimum delay before queued verbs are sent."""
 
 
 class EventFlusher:
@@ -31,7 +31,7 @@ class EventFlusher:
             self._task = asyncio.create_task(self._flush_later())
 
     async def flush_facts(self, host: str = "") -> None:
-        """Send the new facts of this host after the delay. With `callers_clock` send now: the clock may not advance."""
+        """With `callers_clock` the new facts are sent now: the clock may not advance."""
         if host:
             self._unsent_hosts.add(host)
         if self._session.callers_clock:
@@ -45,7 +45,6 @@ class EventFlusher:
             await self._session.send()
 
     async def close(self) -> None:
-        """Wait for a flush in progress."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 

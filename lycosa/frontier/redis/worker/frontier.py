@@ -1,12 +1,12 @@
 """A frontier in Redis that many workers share; `frontier/redis/layout.py` describes the keys.
 
 The reports of a worker (done, failed, blocked...) are queued here as verbs (commands to a partition). The next `lease`,
-`push`, `commit` or `stats` sends them to the server in one round trip. A done record counts as done at once, but is
-queued again if the worker dies before its next `commit`. The server ends a lease only when its worker expires. So each
-worker ends its own overdue leases in `expire`.
+`push`, `commit` or `stats` sends them in one round trip. A done record counts as done at once, but is queued again if
+the worker dies before its next `commit`. The server ends leases only when their worker expires, so each worker ends its
+own overdue leases in `expire`.
 
-Hosts are spread over partitions; a script is atomic within one partition. A record that belongs to another partition
-than the page with its link waits in an outbox of that page's partition until a worker delivers it.
+Hosts are spread over partitions; a script is atomic within one. A link into another partition waits in an outbox of its
+page's partition until a worker delivers it.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ from lycosa.frontier.redis.worker.session import Session
 from lycosa.http.core.model import Validators
 
 POLL_S = 0.05
-"""Interval in seconds at which a worker asks for work while other workers may create some."""
+"""How often a worker asks for work while other workers may create some."""
 
 IDLE_POLL_S = 0.5
-"""Interval in seconds at which a worker asks for work while no worker has any."""
+"""How often a worker asks for work while no worker has any."""
 
 ADDRESS_LIMITS = "hosts of one IP address may be in several partitions: for limits per address set partitions=1"
 WAITING_VERBS_MAX = 1000
-"""Maximum number of queued verbs of a partition; then they are sent at once."""
+"""With more queued verbs of a partition, they are sent at once."""
 
 WAITING_ARGUMENTS_MAX = 100_000
-"""Maximum number of arguments of the queued verbs of a partition; then they are sent at once.
+"""With more arguments of queued verbs of a partition, they are sent at once.
 
-Each link of a page has six arguments. The server takes half a second for WAITING_ARGUMENTS_MAX arguments.
+Each link of a page has six arguments. The server takes half a second for WAITING_ARGUMENTS_MAX.
 """
 
 
 class RedisFrontier:
     """Implements `frontier.ports.SharedFrontier`. Create it with `join.redis_frontier`.
 
-    The frontier holds up to `ahead` leases more than the caller asks for. With `keep_alive` the worker keeps asking for
-    work after the crawl has finished: new URLs may be pushed.
+    It holds up to `ahead` leases more than the caller asks for. With `keep_alive` it asks for work even after the crawl
+    has finished: new URLs may be pushed.
     """
 
     def __init__(self, session: Session, policy: Policy, *, ahead: int = 0, keep_alive: bool = False) -> None:
@@ -86,7 +86,7 @@ class RedisFrontier:
         self._membership_check = asyncio.Lock()
 
     async def open(self, known: str = "") -> str:
-        """Join the crawl: see `Session.open`. Raises `UsageError` for several partitions if addresses are limited."""
+        """See `Session.open`. Raises `UsageError` for several partitions if addresses are limited."""
         if self._policy.limits_addresses and len(self.session.partitions) > 1:
             raise UsageError(ADDRESS_LIMITS)
         return await self.session.open(shared_policy(self._policy, punctual=not self.session.callers_clock), known)
@@ -245,7 +245,7 @@ class RedisFrontier:
         return f"{self.server_url} has reached its maxmemory" if self.session.is_full else ""
 
     def next_ready(self, now: float) -> float | None:
-        """Use the status of the last exchange. If other workers may create work, return at most the next poll time."""
+        """Use the status of the last exchange. While other workers may create work, poll."""
         if self._leases:
             return 0.0
         partitions = [partition for partition in self.session.partitions if partition.due is not None]
@@ -265,7 +265,7 @@ class RedisFrontier:
         await self._archiver.begin_run(now)
 
     async def forget(self, segment: str) -> None:
-        """Release the leases of a segment that was dropped."""
+        """Release the leases of a dropped segment."""
         leases = [each for each in self._leases.held.values() if each.record.segment == segment]
         await self._release_waiting([each for each in leases if each.record.kind == RecordKind.PAGE], self.session.now)
 
@@ -299,7 +299,6 @@ class RedisFrontier:
         return await read_dead(self.session, limit)
 
     async def close(self) -> None:
-        """Leave the crawl; uncommitted records are queued again."""
         await self._flusher.close()
         if self.heartbeat is not None:
             await asyncio.to_thread(self.heartbeat.stop)
@@ -315,7 +314,7 @@ class RedisFrontier:
             await self.release(lease, now)
 
     def _end_transfer(self, lease: Lease, *, contacted: bool) -> bool:
-        """Free the slot of the lease with the next exchange. Return False if the lease is no longer valid."""
+        """Free the slot with the next exchange. Return False if the lease is no longer valid."""
         if lease.token not in self._leases.held:
             return False
         home = self.session.partition_of(lease.record.host)
@@ -359,7 +358,7 @@ class RedisFrontier:
 
 
 def _failed(record: UrlRecord, reason: str, retry_at: float | None, now: float) -> bytes:
-    """Encode a failed record: as the record to retry, or as the row of a dead record if `retry_at` is None."""
+    """A record to retry, or the row of a dead record if `retry_at` is None."""
     return ended_row(give_up(record), reason, now) if retry_at is None else encode(fail(record, retry_at))
 
 

@@ -17,17 +17,17 @@ log = logging.getLogger(__name__)
 BEAT_S = SILENT_S / 4
 
 LAST_BEAT_S = 0.3
-"""Maximum seconds that an ending worker waits for a beat in progress."""
+"""How long an ending worker waits for a beat in progress."""
 
 REPORT_S = 1.0
-"""Interval in seconds between two beats with a report."""
+"""Interval between two beats with a report."""
 
 
 class WorkerHeartbeat:
     """Beats for one worker, in a thread with a separate blocking client.
 
-    `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds): such a call
-    counts as a beat. `report` builds the worker's report. Both are called in the heartbeat thread.
+    `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds), which counts
+    as a beat. `report` builds the worker's report. Both are called in the heartbeat thread.
     """
 
     def __init__(self, client: Any, key: str, worker: str, answered_at: Callable[[], float]) -> None:
@@ -41,7 +41,7 @@ class WorkerHeartbeat:
         self._heartbeat = Heartbeat("lycosa-heartbeat", self._due_s, self._beat)
 
     def may_be_expired(self) -> bool:
-        """Whether the last answer of the server is so long ago that this worker may have expired."""
+        """Whether the server has not answered for so long that this worker may have expired."""
         return time.monotonic() > max(self._answered_at, self._partition_answered_at()) + SILENT_S
 
     def stop(self) -> None:

@@ -41,9 +41,9 @@ async def redis_frontier(
 ) -> RedisFrontier:
     """Join the crawl of this name and spider. Store its number in `member.crawl`. Raises `UsageError` or `StateError`.
 
-    `again`: this process was a worker of the crawl before, and has expired. `report` is called with a message when a
-    call waits for the server, and when joining changes the limits. `on_created` (default: `report`) is called with a
-    message if this worker has created the crawl. A commit waits until `replicas` replicas have it.
+    `again`: this process was a worker of the crawl before, and has expired. `report` gets a message when a call waits
+    for the server, and when joining changes the limits; `on_created` (default: `report`) if this worker has created the
+    crawl. A commit waits until `replicas` replicas have it.
     """
     server = crawl_server(url, report)
     clients = await server.clients(RetryLimits(RECONNECT_MAX_S if member.crawl else JOIN_MAX_S))

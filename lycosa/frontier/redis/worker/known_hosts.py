@@ -8,14 +8,14 @@ KNOWN_HOSTS_MAX = 100_000
 
 
 class KnownHosts:
-    """Delays and addresses of hosts, for the last KNOWN_HOSTS_MAX hosts. Times are by the script's clock."""
+    """Delays and addresses of the last KNOWN_HOSTS_MAX hosts. Times are by the script's clock."""
 
     def __init__(self) -> None:
         self._with_delay: RecentDict[str, bool] = RecentDict(KNOWN_HOSTS_MAX)
         self._addresses: RecentDict[str, float] = RecentDict(KNOWN_HOSTS_MAX)
 
     def update(self, host: str, address_until: float, *, has_delay: bool = False) -> None:
-        """Record that the host has a delay (False is ignored), and until when its address is valid (0 is ignored)."""
+        """False and 0 are ignored."""
         if has_delay:
             self._with_delay[host] = True
         if address_until:

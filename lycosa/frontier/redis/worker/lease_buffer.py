@@ -1,7 +1,4 @@
-"""The leases of one worker. Some are granted ahead, and wait here until the worker asks for them.
-
-Each exchange asks for the leases that will soon be wanted, which saves a round trip.
-"""
+"""The leases of one worker. Some are granted ahead, and wait here until the worker asks for them."""
 
 from __future__ import annotations
 
@@ -20,7 +17,8 @@ OnHost = Callable[[str, float, bool], None]
 
 
 class LeaseBuffer:
-    """Requests up to `ahead` more leases than the worker wants. A lease lasts `lease_s` seconds.
+    """Requests up to `ahead` more leases than the worker wants: that saves round trips. A lease lasts `lease_s`
+    seconds.
 
     `on_host(host, address_until, has_delay)` is called with the data of the host that each lease carries.
     """
@@ -33,9 +31,9 @@ class LeaseBuffer:
         self._on_host = on_host
         self._waiting: deque[Lease] = deque()
         self._missing: int | None = None
-        """Number of leases that the last `take` could not return; None after they were requested."""
+        """How many leases the last `take` lacked; None after they were requested."""
         self.held: dict[int, Lease] = {}
-        """All leases by token, in the order in which they expire."""
+        """All leases by token, in order of expiry."""
         self.needs_cookies = False
         """Whether leases arrived after the last update of the cookies."""
         self.crawl_finished = False
@@ -61,8 +59,8 @@ class LeaseBuffer:
     async def fetch(self, limit: int) -> None:
         """Ask all partitions for an equal share of the leases, then ask those that granted their whole share for more.
 
-        If fewer than `ahead` leases are wanted, first ask one partition with ready hosts: the one that was asked least
-        recently. If no lease is waiting or held afterwards, check whether the crawl has finished.
+        If fewer than `ahead` leases are wanted, first ask one partition with ready hosts: the one asked least recently.
+        If no lease is waiting or held afterwards, check whether the crawl has finished.
         """
         session = self._session
         limit += min(self._ahead, self._pacing.record_call(session.now))

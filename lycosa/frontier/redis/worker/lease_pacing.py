@@ -1,6 +1,5 @@
-"""Decides when a worker asks for more leases.
-
-Hosts with a delay become ready one by one. Each call is a round trip, so it should return several leases.
+"""Decides when a worker asks for more leases: hosts become ready one by one, but each call should return several
+leases.
 """
 
 from __future__ import annotations
@@ -14,10 +13,7 @@ GATHER_MAX_S, GATHER_SHARE = 0.05, 20
 
 
 class LeasePacing:
-    """Decides when one worker may call for leases: calls are at least `gather_s` apart (0 without a delay).
-
-    Times are unix seconds.
-    """
+    """Calls of one worker are at least `gather_s` apart (0 without a delay). Times are unix seconds."""
 
     def __init__(self, policy: Policy, *, punctual: bool) -> None:
         self.gather_s = min(GATHER_MAX_S, policy.delay_s / GATHER_SHARE) if punctual else 0.0
@@ -37,7 +33,7 @@ class LeasePacing:
         self._handed_out += leases
 
     def record_call(self, now: float) -> int:
-        """Record a call. Return the number of leases that the worker will want before the next call.
+        """Return the number of leases that the worker will want before the next call.
 
         The estimate is based on the rate since the call before the last one.
         """

@@ -23,10 +23,10 @@ from lycosa.infra.durable_files import replace_file
 
 @dataclass(slots=True)
 class Membership:
-    """`worker` is the worker's name. `name` is the name of its crawl, `crawl` the crawl's number ("" before it joins).
+    """`name` is the name of the crawl, `crawl` its number ("" before the worker joins).
 
-    `starts` are the positions of the sinks when the worker first joined, for the case that the server has lost all
-    commits of this worker. Call `changed` after each change, to save it.
+    `starts` are the positions of the sinks when the worker first joined, in case the server loses all its commits. Call
+    `changed` after each change, to save it.
     """
 
     worker: str
@@ -37,7 +37,7 @@ class Membership:
 
 
 def membership(file: Path, name: str) -> Membership:
-    """Return the stored membership, for the crawl of this name. If the file is missing, return one for a new worker.
+    """Return the stored membership; that of a new worker if the file is missing.
 
     Raises `ForeignState` if the file belongs to a crawl of another name or is damaged, `StorageError` if it is
     unreadable.

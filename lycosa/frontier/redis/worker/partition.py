@@ -10,23 +10,19 @@ from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.redis.lanes import encode, fingerprint_of, lane_of
 
 STATES = ("queued", "leased", "delayed", "done", "dead", "uncommitted", "outgoing")
-"""The counters of a partition."""
 
 LIVE = ("queued", "leased", "delayed", "uncommitted", "outgoing")
-"""The counters of records still to be fetched, committed, or delivered to another partition."""
+"""Still to be fetched, committed, or delivered to another partition."""
 
 CLOCK_SAMPLES = 50
 """Number of recent exchanges used to compare our clock with the script's."""
 
 CLOCK_JUMP_S = 5.0
-"""If the offset between the clocks changes by more than this many seconds, one of the clocks was set."""
+"""A larger change of the offset between the clocks means that one of them was set."""
 
 
 class StartAnswer(NamedTuple):
-    """The answer to a claim: when to ask again (0: it may start), and what is known about its host.
-
-    `has_delay`: the host has a delay between two starts.
-    """
+    """The answer to a claim: when to ask again (0: it may start), and what is known about its host."""
 
     at: float
     address: str = ""
@@ -38,7 +34,7 @@ class Partition:
     """One partition of a crawl.
 
     `due` is when a record can be leased, by the script's clock (0: now; None: no record is scheduled). `outgoing` are
-    the numbers of the partitions for which records may be waiting in its outboxes.
+    partitions for which its outboxes may have records.
     """
 
     def __init__(self, key: str, number: int) -> None:
@@ -55,33 +51,31 @@ class Partition:
         self.worker = ""
         self._verbs: list[Any] = []
         self.ending: set[int] = set()
-        """Tokens of leases that this worker has ended, but whose end was not sent to the server yet."""
+        """Tokens of ended leases whose end was not sent to the server yet."""
         self.expired: dict[str, int] = {}
         """Expired workers and the numbers of their last commits."""
         self.has_acked = False
         self.waiting_verbs = 0
         self.exchanged_at = self.answered_at = 0.0
-        """When the last exchange was sent, and when the last answered exchange was sent (monotonic seconds)."""
+        """When the last exchange, and the last answered one, were sent (monotonic seconds)."""
         self.starts: dict[int, StartAnswer | None] = {}
-        """Claims that have asked to start, and their answers; None if there is no answer yet."""
+        """Claims that have asked to start, and their answers, if any."""
         self.is_full = False
         """Whether the server has reached its maxmemory."""
         self.clock_ahead_s = 0.0
-        """Lower bound of the script's clock minus our clock, in seconds."""
+        """Lower bound of the script's clock minus our clock."""
         self.clock_ahead_max_s = 0.0
-        """Upper bound of the script's clock minus our clock, in seconds."""
+        """Upper bound of the script's clock minus our clock."""
         self._clock_samples: deque[tuple[float, float]] = deque(maxlen=CLOCK_SAMPLES)
 
     @property
     def waiting_arguments(self) -> int:
-        """The number of verbs and arguments that wait for the next exchange."""
         return len(self._verbs)
 
     def compare_clocks(self, sent: float, now: float) -> None:
         """Narrow the bounds of the clock offset: our clock was at `sent` before a call, and at `now` after it.
 
-        A busy event loop makes the bounds of a call wide, so the narrowest bounds of the last CLOCK_SAMPLES calls are
-        used.
+        A busy event loop makes the bounds of a call wide, so the narrowest of the last CLOCK_SAMPLES calls count.
         """
         least, most = self.time - now, self.time - sent
         was_set = least < self.clock_ahead_s - CLOCK_JUMP_S or most > self.clock_ahead_max_s + CLOCK_JUMP_S
@@ -102,7 +96,7 @@ class Partition:
         self.waiting_verbs += 1
 
     def take_verbs(self) -> list[Any]:
-        """Return the queued verbs, preceded by their number, and clear the queue."""
+        """Return and clear the queued verbs, preceded by their number."""
         verbs, self._verbs = [self.waiting_verbs, *self._verbs], []
         self.waiting_verbs = 0
         self.ending = set()
@@ -111,7 +105,6 @@ class Partition:
     def update(
         self, due: bytes, counts: list[bytes], arrived: bytes, time: bytes, expired: list[bytes], full: int
     ) -> None:
-        """Store the status that the script returned."""
         self.due = float(due) if due else None
         self.time = float(time)
         self.arrived = int(arrived)
@@ -125,14 +118,13 @@ class Partition:
             self.counts[state] += int(count)
 
     def update_starts(self, answers: list[list[Any]]) -> None:
-        """Store the answers to claims that still wait for one."""
+        """Answers to claims that no longer wait are ignored."""
         for claim, at, address, until, has_delay in answers:
             if int(claim) in self.starts:
                 self.starts[int(claim)] = StartAnswer(float(at), address.decode(), float(until), bool(has_delay))
 
     @property
     def live(self) -> int:
-        """The number of records that are not finished for good."""
         return sum(self.counts.get(state, 0) for state in LIVE)
 
 
@@ -142,11 +134,11 @@ def expired_workers(flat: list[bytes]) -> dict[str, int]:
 
 
 def push_arguments(record: UrlRecord, clock_ahead_s: float) -> tuple[Any, ...]:
-    """Return the arguments of a pushed record; `clock_ahead_s` is how much the script's clock is ahead of ours."""
+    """`clock_ahead_s` is how much the script's clock is ahead of ours."""
     due = record.not_before + clock_ahead_s if record.not_before > 0 else 0
     return fingerprint_of(record), record.host, lane_of(record), repr(due), encode(record)
 
 
 def policy_arguments(policy: Mapping[str, float]) -> list[Any]:
-    """Return the arguments of a policy: the number of fields, then the name and value of each."""
+    """The number of fields, then the name and value of each."""
     return [len(policy), *(part for name, value in policy.items() for part in (name, repr(value)))]

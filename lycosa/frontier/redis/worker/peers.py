@@ -10,8 +10,8 @@ from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.session import Session
 
 CHECK_EVERY_S, CHECKS = 0.25, 6
-"""Seconds between two checks, and the number of checks. Workers report once a second: a worker without a report in this
-time is not running."""
+"""Seconds between two checks, and their number. Workers report once a second: one without a report in this time is not
+running."""
 
 LIMITS = {
     "delay": "delay",
@@ -26,8 +26,7 @@ LIMITS = {
 async def reject_duplicate_worker(session: Session) -> None:
     """Raise `ForeignState` if another process has our worker name: it runs with a copy of our state.
 
-    Call this when our worker joins again after it has expired. Otherwise the two processes would expire each other for
-    ever.
+    Call this when our worker has expired and joins again; the two would expire each other for ever.
     """
     before = await _reports(session)
     for _ in range(CHECKS if before else 0):
@@ -43,21 +42,21 @@ async def reject_duplicate_worker(session: Session) -> None:
 
 
 async def _reports(session: Session) -> dict[bytes, bytes | None]:
-    """Return the last reports of the live workers with our name."""
+    """The last reports of the live workers with our name."""
     first, prefix = session.partitions[0], f"{session.worker}#".encode()
     names = [name for name in await session.query("zrange", first, Key.WORKERS, 0, -1) if name.startswith(prefix)]
     return {name: await session.query("hget", first, Key.REPORTS, name) for name in names}
 
 
 async def limits_of_others(session: Session) -> dict[str, float]:
-    """Return the limits of the crawl if it has other workers, else {}."""
+    """Return the limits of the crawl, {} if it has no other workers."""
     prefix = f"{session.worker}#".encode()
     names = await session.query("zrange", session.partitions[0], Key.WORKERS, 0, -1)
     return {} if all(name.startswith(prefix) for name in names) else await _limits(session)
 
 
 async def limit_messages(session: Session, before: Mapping[str, float], wanted: Mapping[str, float]) -> list[str]:
-    """Return a message about limits that this worker changed for the others, and one about limits that it must adopt.
+    """Return messages about limits that this worker changed for the others, and limits that it must adopt.
 
     `before` are the limits before it joined, `wanted` those of its settings.
     """

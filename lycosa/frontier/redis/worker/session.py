@@ -23,13 +23,11 @@ from lycosa.frontier.redis.worker.calls import NO_LEASES, ExchangeRequest, Parti
 from lycosa.frontier.redis.worker.partition import Partition, policy_arguments
 
 REPAIR_EVERY_S = 3.0
-"""Interval in seconds at which an idle worker repairs records that would otherwise stay live for ever."""
+"""How often an idle worker repairs records that would otherwise stay live for ever."""
 
 DELIVER_EVERY_S, DELIVER_IDLE_S, DELIVER_COUNT = 2.0, 0.02, 200
-"""A worker delivers outboxes every DELIVER_EVERY_S, and every DELIVER_IDLE_S while it is idle.
-
-It delivers at once if, on average, DELIVER_COUNT records wait for each target.
-"""
+"""How often a worker delivers outboxes, also while it is idle; and how many waiting records per target (on average)
+make it deliver at once."""
 
 CRAWLS = "lycosa:crawls"
 """Key of the set with the names of all crawls on a Redis server."""
@@ -41,7 +39,7 @@ NAME = re.compile(r"[^{}\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}")
 
 
 def checked_crawl_name(name: str) -> str:
-    """Return the name if it can be used in keys and in lines of text. Raises `UsageError`."""
+    """Raises `UsageError` unless the name can be used in keys and in lines of text."""
     if not NAME.fullmatch(name):
         shown = name if len(name) <= NAME_SHOWN else name[:NAME_SHOWN] + "..."
         raise UsageError(f"{shown!r} is not a valid crawl name: use at most 200 characters and no braces")
@@ -49,19 +47,19 @@ def checked_crawl_name(name: str) -> str:
 
 
 def key_of(crawl: str, number: int) -> str:
-    """Return the key prefix of a partition. The part in braces is its hash tag."""
+    """The key prefix of a partition. The part in braces is its hash tag."""
     return f"lycosa:{{{crawl}.{number}}}:"
 
 
 class CrawlStatus(NamedTuple):
-    """The number of hosts and of workers of a crawl."""
+    """The numbers of hosts and workers of a crawl."""
 
     hosts: int
     workers: int
 
 
 class Session:
-    """One worker's session in a crawl of `spider`. If `worker` is "", the session never joins; it only runs operations.
+    """One worker's session in a crawl of `spider`. Without a `worker` name it never joins; it only runs operations.
 
     With `callers_clock` (for simulations), the script uses the caller's time (`now`). `report` returns the last report
     of the worker. Raises `UsageError` for an invalid crawl name.
@@ -101,7 +99,6 @@ class Session:
 
     @property
     def now(self) -> float:
-        """The last known time of the caller's clock."""
         return self._now
 
     @now.setter
@@ -111,16 +108,15 @@ class Session:
     async def open(self, policy: Mapping[str, float], known: str) -> str:
         """Join the crawl and return its number (random hexadecimal digits).
 
-        `known` is the expected number; with "" any number is accepted, and a missing crawl is created. Raises
-        `StateError` if the crawl is missing or incomplete, or has another number of partitions, another version or
-        another spider.
+        With `known` "", any number is accepted, and a missing crawl is created. Raises `StateError` if the crawl is
+        missing or incomplete, or has another number of partitions, another version or another spider.
         """
         crawl, whole, first, new = known, "", self.partitions[0], token_hex(8)
         session = f"{self.worker}#{token_hex(4)}"
         expected = ExpectedCrawl(self.crawl, len(self.partitions), self.spider, self.keep_done)
         for partition in self.partitions:
             partition.worker = first.worker
-            # If a partition of a complete crawl is missing, it was lost: it is not created again.
+            # A missing partition of a complete crawl was lost: it is not created again.
             begins = "" if known or whole else crawl or new
             begin = (begins, len(self.partitions), partition.number, int(self.keep_done), self.spider)
             arguments = (session, *begin, *policy_arguments(policy), int(self.rejoins))
@@ -134,7 +130,7 @@ class Session:
         return crawl
 
     async def leave(self) -> None:
-        """Leave the crawl. The server queues the leased and the uncommitted records again."""
+        """The server queues the leased and the uncommitted records again."""
         await self._shielded.wait()
         _, status = await self.calls.run(self.partitions[0], "leave", self.report())
         self.partitions[0].update(*status)
@@ -146,7 +142,7 @@ class Session:
         return self.partitions[xxh3_64_intdigest(host.encode()) % len(self.partitions)]
 
     def token(self, lease: Lease) -> int:
-        """Return the token of the lease in its partition: `lease.token` also encodes the partition number."""
+        """`lease.token` also encodes the partition number."""
         return lease.token // len(self.partitions)
 
     async def query(self, command: str, partition: Partition, key: str, *arguments: Any) -> Any:
@@ -184,19 +180,19 @@ class Session:
         return await asyncio.gather(*(self.operate(each, operation, *arguments) for each in self.partitions))
 
     async def status(self) -> CrawlStatus:
-        """Update the status of all partitions; the session need not have joined."""
+        """The session need not have joined."""
         replies = await self.calls.status(self.partitions)
         self._compare_clocks(self.partitions)
         return CrawlStatus(sum(hosts for _, _, hosts, _ in replies), replies[0][3])
 
     async def send(self, partitions: Sequence[Partition] = ()) -> None:
-        """Send the queued verbs of these partitions, by default of all partitions."""
+        """Send the queued verbs of these partitions, by default of all."""
         waiting = [each for each in partitions or self.partitions if each.waiting_verbs]
         if waiting:
             await self.exchange([ExchangeRequest(each, always=False) for each in waiting])
 
     def waiting_since(self) -> float:
-        """Return a monotonic time before which no queued verb was added; 0 if none is queued."""
+        """A monotonic time before which no queued verb was added; 0 if none is queued."""
         return min((each.exchanged_at for each in self.partitions if each.waiting_verbs), default=0.0)
 
     async def refresh(self) -> None:
@@ -204,11 +200,10 @@ class Session:
         await self.exchange([ExchangeRequest(each, NO_LEASES) for each in self.partitions])
 
     async def deliver(self, *, idle: bool = True) -> None:
-        """Deliver the records that wait in the outboxes of each partition to their target partitions.
+        """Deliver records from outboxes: to the partitions for which this worker has added some, or to all.
 
-        The targets are those for which this worker has added records; if it has added none, all other partitions. Does
-        nothing until enough records wait, or enough time has passed since the last delivery. An `idle` worker delivers
-        sooner.
+        Does nothing until enough records wait, or enough time has passed since the last delivery; less for an `idle`
+        worker.
         """
         now = time.monotonic()
         if self.callers_clock or (idle and now >= self._delivered_at + DELIVER_IDLE_S):
@@ -232,7 +227,7 @@ class Session:
             await self.calls.run(first, "expired_everywhere", worker)
 
     async def totals(self, report: bytes) -> dict[str, int]:
-        """Send this report. Return the totals over all workers, by counter name."""
+        """Send this report. Return the totals over all workers."""
         await self.calls.run(self.partitions[0], "beat", report)
         totals = await self.query("hgetall", self.partitions[0], Key.TOTALS)
         return _counts([part for pair in totals.items() for part in pair])
@@ -245,11 +240,10 @@ class Session:
         return RunProgress(now - float(run_at or now), now - float(item_at or now), pages_at_item, counts)
 
     def is_live(self) -> bool:
-        """Whether any record was live at the last status (see `partition.LIVE`)."""
         return any(partition.live for partition in self.partitions)
 
     async def is_finished(self) -> bool:
-        """Return whether the crawl is finished. Call it after an exchange with all partitions.
+        """Call it after an exchange with all partitions.
 
         If the crawl seems finished, all partitions are checked again: see `frontier.core.finish`. A failover may lose
         records, or keep them live for ever; this method repairs both. A finished crawl stays finished until a record
@@ -294,5 +288,5 @@ class Session:
 
 
 def _counts(flat: Sequence[bytes]) -> dict[str, int]:
-    """Return counters by name from a flat reply: name, count, name, count ..."""
+    """From a flat reply: name, count, name, count ..."""
     return {name.decode(errors="replace"): int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}
