@@ -83,10 +83,10 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Those that are known in memory. The others may be known on disk."""
+        """Return those that are known in memory; the others may be known on disk."""
 
     def stored(self, segment: str, prefix: bytes) -> list[bytes]:
-        """Those on disk that start with `prefix`, as 8 bytes each."""
+        """Return the fingerprints on disk that start with `prefix`, as 8 bytes each."""
 
     def put_back(self, key: Key, record: UrlRecord) -> float:
         """LEASED -> QUEUED. Return the rank, `NOT_READY` if the segment was dropped."""
@@ -124,7 +124,7 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     def close(self) -> None: ...
 
     def segments(self) -> list[SegmentView]:
-        """In serving order, then the dropped ones. Leased records count as queued."""
+        """Return the segments in serving order, then the dropped ones. Leased records count as queued."""
 
     def hosts(self, after: str, limit: int) -> list[HostView]: ...
 

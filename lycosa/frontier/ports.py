@@ -78,7 +78,7 @@ class Frontier(VisitFrontier, Protocol):
 
         The oldest segment goes first; within a host the highest priority, then first come, first served. A host first
         gets one lease of kind RESOLVE if the policy limits addresses and its address is unknown, and one of kind ROBOTS
-        if the policy requires robots.txt and it has no fresh `HostFacts`. Until that lease ends, the host gets no
+        if the policy requires robots.txt and its `HostFacts` are not fresh. Until that lease ends, the host gets no
         other.
         """
 
@@ -159,8 +159,8 @@ class ReadableFrontier(Frontier, Protocol):
         """
 
     async def requeue(self, fingerprints: Sequence[int]) -> int:
-        """Queue the done and dead records with these fingerprints again, with no attempts. Return how many were
-        queued."""
+        """Queue the done and dead records with these fingerprints again, and reset their attempts. Return how
+        many were queued."""
 
 
 class FrontierOperations(Protocol):
@@ -291,15 +291,14 @@ class SharedFrontier(Frontier, Protocol):
         """
 
     async def check_membership(self) -> None:
-        """Raise `WorkerLost` if this worker was removed: another one may be contacting its hosts. Call it before each
-        contact.
+        """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
 
-        The server is asked only if this process was blocked for several seconds: only then can the worker have been
-        removed.
+        Another worker may be contacting the same host. The server is asked only if this process was blocked for several
+        seconds: only then can the worker have been removed.
         """
 
     def report_start(self, host: str, now: float) -> None:
-        """The transfer to the host really started at `now` (unix seconds): the next delay counts from then.
+        """Report that a transfer to the host started at `now` (unix seconds): the next delay counts from then.
 
         May be called twice for one transfer, first with an estimate. The report is sent with the next call.
         """

@@ -77,7 +77,7 @@ class BlockingQueue(ABC):
     def shutdown(self, immediate: bool = False) -> None:
         """Refuse new items from all processes until all of them have closed the queue. `immediate` drops waiting items.
 
-        From now on `put` raises `ShutDown`, also a waiting one, and so does `get` once the queue is empty.
+        From now on `put` raises `ShutDown`, and so does `get` once the queue is empty; waiting calls raise it, too.
         """
 
     @abstractmethod

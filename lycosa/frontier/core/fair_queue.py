@@ -49,7 +49,7 @@ class Entity:
     """None if it is not ready."""
     regrade_below: int = 0
     regrade_from: int = 0
-    """Outside this range (7/8 to twice the backlog at the last grading) the entity is graded again."""
+    """With a backlog outside this range (7/8 to twice that of the last grading), the entity is graded again."""
     claims_in_row: int = 0
     """Claims started since the last lease (`frontier.core.claims`)."""
     yields_until: float = 0.0
@@ -118,7 +118,7 @@ class Lane:
             heapify(self._largest)
 
     def longest_work_s(self) -> float:
-        """Of the busiest entity; 0 if none has more than SHORT_S."""
+        """The work of the busiest entity; 0 if none has more than SHORT_S."""
         heap = self._largest
         while heap and self.entities.get(heap[0][2]) is not heap[0]:
             heappop(heap)

@@ -259,7 +259,7 @@ class HostScheduler:
         self.reschedule(host)
 
     def finish(self, host: Host, group: AddressGroup | None = None) -> None:
-        """`group` is the group in which the transfer was started."""
+        """End a transfer, successful or not. `group` is the group in which the transfer was started."""
         host.in_flight -= 1
         if group is not None:
             group.in_flight -= 1
@@ -276,7 +276,7 @@ class HostScheduler:
 
     def undo_start(self, host: Host, group: AddressGroup | None, turn: SavedTurn) -> None:
         """Drop the delay after a start that never contacted the host. `finish` must follow."""
-        # A later start, block or delay has priority.
+        # If a later start, block or delay has changed `ready_at`, the later value stays.
         if host.ready_at == turn.next_at:
             host.ready_at = max(turn.ready_at, host.paused_until)
             self.reschedule(host)
@@ -302,11 +302,11 @@ class HostScheduler:
             wake_claims(host, host.group)
 
     def next_ready(self) -> float | None:
-        """0: now; None: no host has both work and a free slot."""
+        """When the first host may be contacted; 0: now; None: no host has both work and a free slot."""
         return 0.0 if self._queue.first_lane() is not None else self._queue.next_due()
 
     def restore(self, host: Host, started_at: float, blocked_until: float) -> None:
-        """The pause is recomputed with the current delay."""
+        """Apply the saved state of the host. Its pause is recomputed with the current delay."""
         host.started_at = started_at
         self.block(host, blocked_until)
         if started_at:
@@ -336,7 +336,7 @@ class HostScheduler:
             wake_claims(host, old)
 
     def forget_idle(self, now: float) -> None:
-        """Memory use then depends only on active hosts."""
+        """Drop idle hosts and groups whose pause is over: memory use depends only on active hosts."""
         while self._idle and self._idle[0][0] <= now:
             entity = heappop(self._idle)[2]
             entity.is_tracked_idle = False

@@ -342,7 +342,7 @@ def _view_order(view: SegmentView) -> tuple[float, str]:
 
 
 def segment_order(name: str) -> tuple[float, str]:
-    """The oldest first, but those without a start before all others."""
+    """The sort key of segments: the oldest first, but those without a start before all others."""
     return starts_at(name), name
 
 

@@ -151,7 +151,7 @@ def _encode(frame: Frame) -> bytes:
 
 
 def append_to_all(folder: Path, before: int, last: int, added: dict[int, list[int]], *, sync: bool) -> None:
-    """Append a frame to every filter, even an empty one: every filter must reach generation `last`."""
+    """Append a frame, perhaps an empty one, to every filter: each must reach generation `last`."""
     for path in folder.glob("filter.*"):
         segment = path.name.removeprefix("filter.")
         if segment.isascii() and segment.isdigit():

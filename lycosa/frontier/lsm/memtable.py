@@ -85,7 +85,7 @@ class Memtable:
         self._span = (0, 0)
         self._rows_to_compact = 0
         self._ordered: dict[int, list[bytes]] = {}
-        """Of the changed rows of each table, as of the start of a listing."""
+        """The sorted keys of the changed rows of each table, as of the start of a listing."""
         self.database = Database(path, sync=sync)
         self.levels = Levels(self.database)
         self._recover()

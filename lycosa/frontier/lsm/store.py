@@ -294,7 +294,7 @@ class LmdbCrawlStore:
                 return due / 1000
             heappop(window.heap)  # its segment was dropped
             self.memtable.put(DELAYED_TABLE, key, None)
-        # Do not wait for the records of dropped segments.
+        # The next records may belong to dropped segments, too: the crawl must not wait for such records.
         return due / 1000 if any(segment.row.delayed for segment in live.values()) else None
 
     def _promote_first(self) -> list[HostWork]:

@@ -16,7 +16,7 @@ from lycosa.http.core.model import Validators
 
 RANK_CHARS, PRIORITY_CHARS = 17, 20
 SEGMENT_START = RANK_CHARS + PRIORITY_CHARS + 3
-"""Counted from 1, as in Lua."""
+"""Position of the segment in a lane, counted from 1 as in Lua."""
 
 PRIORITY_TOP = 5 * 10**18
 """Above every priority: priorities are below 2**62."""
@@ -56,12 +56,12 @@ def signed(fingerprint: int) -> str:
 
 
 def ended_row(record: UrlRecord, reason: str, at: float) -> bytes:
-    """The row of a done or dead record after its fingerprint. The script inserts the stamp."""
+    """Return the row of a done or dead record, prefixed with its fingerprint. The script inserts the stamp."""
     return b"%016x" % record.fingerprint + encode(EndedRow(record, reason, at))
 
 
 def done_row(record: UrlRecord, reason: str, at: float, validators: Validators | None) -> bytes:
-    """With the validators for the next request."""
+    """Return the row of a done record, with the validators for its next request."""
     return ended_row(replace(record, validators=validators), reason, at)
 
 

@@ -154,7 +154,7 @@ class Key(StrEnum):
     OUTBOX_RETAINED = "outbox_retained"
     """hash: partition -> which delivered records may be removed from its outbox; see `expired_upto`."""
     INBOX_LAST = "inbox_last"
-    """hash: PARTITION|SERVER -> number of the last record delivered here from there."""
+    """hash: PARTITION|SERVER -> number of the last record delivered here from that partition and server."""
 
 
 def shown_worker(worker: str) -> str:

@@ -59,7 +59,7 @@ async def segment_states(session: Session) -> dict[str, str]:
 
 
 async def stored_states(session: Session, partition: Partition) -> dict[str, str]:
-    """As stored in a partition; OPEN for a segment that is being archived."""
+    """Return the states that a partition stores; OPEN for a segment that is being archived."""
     found = await session.query("hgetall", partition, Key.SEGMENTS)
     states = {name.decode(): state.decode() for name, state in found.items()}
     return {name: SegmentState.OPEN if state == CLOSING else state for name, state in states.items()}

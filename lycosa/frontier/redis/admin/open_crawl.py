@@ -88,7 +88,7 @@ async def open_crawl(
 
 
 async def created_message(session: Session, server_url: str) -> str:
-    """Name also the other crawls, in case the user meant one of them."""
+    """The message also names the other crawls, in case the user meant one of them."""
     client, retry = session.calls.client, session.calls.retry
     names = {each.decode() for each in await retry(lambda: client.smembers(CRAWLS))} - {session.crawl}
     near = get_close_matches(session.crawl, names, 1)

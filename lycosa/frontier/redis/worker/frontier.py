@@ -51,12 +51,12 @@ IDLE_POLL_S = 0.5
 
 ADDRESS_LIMITS = "hosts of one IP address may be in several partitions: for limits per address set partitions=1"
 WAITING_VERBS_MAX = 1000
-"""With more queued verbs of a partition, they are sent at once."""
+"""Once a partition has this many queued verbs, they are sent at once."""
 
 WAITING_ARGUMENTS_MAX = 100_000
-"""With more arguments of queued verbs of a partition, they are sent at once.
+"""Once the queued verbs of a partition have this many arguments, they are sent at once.
 
-Each link of a page has six arguments. The server takes half a second for WAITING_ARGUMENTS_MAX.
+Each link of a page has six arguments. The server takes half a second for this many.
 """
 
 

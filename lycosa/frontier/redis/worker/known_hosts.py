@@ -15,7 +15,7 @@ class KnownHosts:
         self._addresses: RecentDict[str, float] = RecentDict(KNOWN_HOSTS_MAX)
 
     def update(self, host: str, address_until: float, *, has_delay: bool = False) -> None:
-        """False and 0 are ignored."""
+        """False and 0 change nothing."""
         if has_delay:
             self._with_delay[host] = True
         if address_until:

@@ -25,8 +25,8 @@ from lycosa.infra.durable_files import replace_file
 class Membership:
     """`name` is the name of the crawl, `crawl` its number ("" before the worker joins).
 
-    `starts` are the positions of the sinks when the worker first joined, in case the server loses all its commits. Call
-    `changed` after each change, to save it.
+    `starts` are the positions of the sinks when the worker first joined, in case the server loses all commits of
+    this worker. Call `changed` after each change, to save it.
     """
 
     worker: str

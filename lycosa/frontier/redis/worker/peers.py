@@ -26,7 +26,8 @@ LIMITS = {
 async def reject_duplicate_worker(session: Session) -> None:
     """Raise `ForeignState` if another process has our worker name: it runs with a copy of our state.
 
-    Call this when our worker has expired and joins again; the two would expire each other for ever.
+    Call this when our worker has expired and joins again. Otherwise the two processes would expire each other
+    for ever.
     """
     before = await _reports(session)
     for _ in range(CHECKS if before else 0):
