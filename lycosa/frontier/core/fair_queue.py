@@ -8,8 +8,7 @@ guarantees:
 - No starvation: an entity with n entities before it in its lane is picked within k * (n + 1) picks of the lane.
 - A near-optimal crawl time: longest work first is optimal for chains of equal jobs with limited concurrency (Muntz and
   Coffman, 1969). It makes (k - 1)/k of the picks, so a crawl takes at most k / (k - 1) times the optimum, plus SHORT_S.
-  The worst known case, many tiny hosts and a few that need (2k - 1)/2k of all picks, takes 1 + 1/(4k - 2) times the
-  optimum: 3.3 % more for k = 8, 17 % more for k = 2.
+  The worst known mix of hosts takes 1 + 1/(4k - 2) times the optimum: 3.3 % more for k = 8, 17 % more for k = 2.
 
 Removing an entity leaves a stale entry in its heap. A push rebuilds a heap with STALE_MAX more stale than valid
 entries.
