@@ -91,14 +91,14 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     def put_back(self, key: Key, record: UrlRecord) -> float:
         """LEASED -> QUEUED. Return the rank, `NOT_READY` if the segment was dropped."""
 
-    def mark_done(self, key: Key, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
-        """LEASED -> DONE."""
+    def mark_done(
+        self, key: Key, record: UrlRecord, reason: str, now: float, validators: Validators | None
+    ) -> None: ...
 
     def mark_retry(self, key: Key, record: UrlRecord) -> None:
         """LEASED -> RETRY, until its `not_before`."""
 
-    def mark_dead(self, key: Key, record: UrlRecord, reason: str, now: float) -> None:
-        """LEASED -> DEAD."""
+    def mark_dead(self, key: Key, record: UrlRecord, reason: str, now: float) -> None: ...
 
     def promote_due(self, now: float) -> Sequence[HostWork]:
         """DELAYED and RETRY -> QUEUED for a bounded number of due records. Start the segments that are due."""

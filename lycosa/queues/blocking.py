@@ -66,8 +66,7 @@ class BlockingQueue(ABC):
         """Items put and not yet reported done, without items taken by a process that has ended."""
 
     @abstractmethod
-    def qsize(self) -> int:
-        """The number of items that are available now."""
+    def qsize(self) -> int: ...
 
     @abstractmethod
     def task_done(self, count: int = 1) -> None:

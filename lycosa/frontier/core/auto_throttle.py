@@ -19,7 +19,6 @@ from lycosa.core.recent_dict import RecentDict
 HOSTS_MAX = 20_000
 OVERLOADED = frozenset({429, 503})
 BACKOFF_MIN_S = 0.1
-"""Minimum delay in seconds after an error."""
 
 RECOVERY = 15 / 16
 SMALLEST_S = 0.001

@@ -54,7 +54,6 @@ class Entity:
     yields_until: float = 0.0
 
     def work_s(self) -> float:
-        """The approximate seconds of work left."""
         return self.backlog * self.record_s
 
 

@@ -37,7 +37,6 @@ NAME_MAX = 100
 NOT_SUMMED = frozenset(
     {"request_depth_max", "memusage/startup", "memusage/max", "memusage/limit_reached", "memusage/warning_reached"}
 )
-"""Stats whose sum is meaningless."""
 
 REASON_MAX = 200
 RATE_WINDOW_S = 5.0

@@ -54,7 +54,6 @@ STATES = {
     DONE: {State.DONE, State.ARCHIVED},
     DEAD: {State.DEAD, State.ARCHIVED},
 }
-"""The states of the rows in each kind of table."""
 
 
 class LmdbFrontierStore(LmdbCrawlStore):

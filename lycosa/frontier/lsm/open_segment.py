@@ -91,7 +91,6 @@ class OpenSegment:
         return self.row
 
     def archive(self) -> None:
-        """Make the segment read only, and release its memory."""
         self.update_filter()
         self.row.state = SegmentState.ARCHIVED
         self.is_open = False

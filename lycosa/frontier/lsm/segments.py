@@ -48,7 +48,6 @@ class SegmentRegistry:
                 self.live[row.name] = self._open(row)
         self._sort()
         self.to_delete = [row for row in self.rows if row.state is SegmentState.DROPPED and not row.tables_deleted]
-        """Dropped segments whose tables are still to be deleted."""
         self.delete_dropped()
 
     def create(self, name: str) -> OpenSegment | None:
@@ -81,7 +80,6 @@ class SegmentRegistry:
             yield from self._work_of(segment)
 
     def next_start(self) -> float | None:
-        """When the next segment with work starts."""
         starts = (segment.rank for segment in self.live.values() if not segment.started and segment.pending)
         return min(starts, default=None)
 

@@ -229,7 +229,6 @@ class LmdbCrawlStore:
         return totals(list(self.registry.live.values()), len(self._leased))
 
     def checkpoint(self) -> None:
-        """Commit, and write everything to LMDB."""
         self._dirty = True
         self.commit({})
         self.memtable.checkpoint()

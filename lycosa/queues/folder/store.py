@@ -46,7 +46,6 @@ BUSY_S = 30.0
 """How long to wait for another program that locks the database without the lock file."""
 
 ITEMS, ROOM, DONE = 1, 2, 4
-"""The events that a member may wait for."""
 
 TABLES = (
     "CREATE TABLE state (one INTEGER PRIMARY KEY, value BLOB NOT NULL)",

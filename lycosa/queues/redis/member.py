@@ -35,7 +35,6 @@ REPLY_KEPT_S = 120.0
 """How long the replies to a dead member are kept."""
 LEAVE_MAX_S = 1.0
 FAILED_PAUSE_S = 0.05
-"""Time before the heartbeat tries again after an error."""
 
 Read = TypeVar("Read")
 

@@ -24,7 +24,6 @@ from lycosa.frontier.redis.worker.session import CRAWLS, Session, key_of
 from lycosa.infra.clock import Clock
 
 SHOWN_MAX = 10
-"""Maximum number of crawl names in a message."""
 
 FORGOTTEN_MAX = 1_000
 """Maximum number of names of expired crawls that one listing removes."""

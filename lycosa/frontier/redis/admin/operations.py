@@ -42,7 +42,6 @@ from lycosa.frontier.redis.worker.session import Session
 from lycosa.http.core.robots import robots_from_response
 
 HOSTS_MAX = 200
-"""Maximum number of hosts that one call returns."""
 
 PUSHED_MAX = 500
 """Maximum number of records that one script call queues."""
@@ -168,7 +167,6 @@ class RedisOperations:
         return False
 
     async def drop(self, segment: str) -> int:
-        """Drop the segment in all partitions, then delete its data in steps."""
         await self.session.send()
         find_segment(segment, await self.segments())
         dropped = sum(await self.session.operate_all("drop", segment))
@@ -185,7 +183,6 @@ class RedisOperations:
         return await purge_memory(self.session)
 
     async def _flush(self) -> None:
-        """Commit what this worker has acked, in all partitions."""
         await self.commit()
         await self.session.send()
 

@@ -14,7 +14,6 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 FAULTS_MAX = 1000
-"""Maximum number of lines returned."""
 
 HOSTS_AT_ONCE = 1000
 """Maximum number of hosts that one step checks. A step blocks the server for some tens of milliseconds."""

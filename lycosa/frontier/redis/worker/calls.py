@@ -17,7 +17,6 @@ Retry = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 """Makes a call, and repeats it while the server does not answer."""
 
 DELIVERED_AT_ONCE = 500
-"""Maximum number of records of an outbox in one call."""
 
 
 class LeaseDemand(NamedTuple):
@@ -58,7 +57,6 @@ class PartitionCalls:
         self._now = now
         self._exchange_lock = asyncio.Lock()
         self.added = 0
-        """Number of pushed records that were new."""
         self.next_demand: Callable[[], LeaseDemand] = LeaseDemand
         self.on_leases: Callable[[Partition, list[Any]], None] = lambda _, __: None
 

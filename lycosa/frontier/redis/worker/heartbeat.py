@@ -20,7 +20,6 @@ LAST_BEAT_S = 0.3
 """How long an ending worker waits for a beat in progress."""
 
 REPORT_S = 1.0
-"""Interval between two beats with a report."""
 
 
 class WorkerHeartbeat:

@@ -33,7 +33,6 @@ CRAWLS = "lycosa:crawls"
 """Key of the set with the names of all crawls on a Redis server."""
 
 NAME_SHOWN = 40
-"""Maximum number of characters of an invalid name that a message shows."""
 
 NAME = re.compile(r"[^{}\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}")
 
@@ -227,7 +226,6 @@ class Session:
             await self.calls.run(first, "expired_everywhere", worker)
 
     async def totals(self, report: bytes) -> dict[str, int]:
-        """Send this report. Return the totals over all workers."""
         await self.calls.run(self.partitions[0], "beat", report)
         totals = await self.query("hgetall", self.partitions[0], Key.TOTALS)
         return _counts([part for pair in totals.items() for part in pair])
