@@ -187,5 +187,4 @@ class RecordStore(Protocol):
     async def used_bytes(self) -> int:
         """Return the disk space that the store takes, including its log."""
 
-    async def close(self) -> None:
-        pass
+    async def close(self) -> None: ...

@@ -34,8 +34,7 @@ class DatabaseThread(ABC):
         self._closed = False
 
     @abstractmethod
-    def _connect(self) -> Any:
-        pass
+    def _connect(self) -> Any: ...
 
     def _begin(self, *, write: bool) -> None:
         self._execute("BEGIN")

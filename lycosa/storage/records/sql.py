@@ -82,16 +82,14 @@ class SqlRecordStore(TableRecordStore):
             raise UsageError(f"{shown} needs {self.driver}: pip install 'lycosa[{name}]'") from None
 
     @abstractmethod
-    def _tables(self) -> set[str]:
-        pass
+    def _tables(self) -> set[str]: ...
 
     @abstractmethod
     def _lock_creation(self) -> None:
         """Acquire the lock for the creation of the tables. Closing the connection releases the lock."""
 
     @abstractmethod
-    def _is_full(self, error: Exception) -> bool:
-        pass
+    def _is_full(self, error: Exception) -> bool: ...
 
     def _prepare(self, connection: Any) -> Any:
         """Create the tables if there are none, and add the column that earlier versions lack."""

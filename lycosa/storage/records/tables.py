@@ -56,8 +56,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         self._policy = policy or RecordPolicy()
 
     @abstractmethod
-    def _used_bytes(self) -> int:
-        pass
+    def _used_bytes(self) -> int: ...
 
     async def _make_room(self, content_bytes: int, now: float) -> None:
         """Evict torrents for `content_bytes` more bytes of content, if the size is limited."""

@@ -48,14 +48,12 @@ class ItemFormat(Protocol):
         Raises `StorageError` if the items do not fit into this file.
         """
 
-    def encode(self, items: Sequence[Any]) -> bytes:
-        pass
+    def encode(self, items: Sequence[Any]) -> bytes: ...
 
     def encoded(self) -> None:
         """The last result of `encode` has been written: the next result will follow it in the file."""
 
-    def close(self) -> None:
-        pass
+    def close(self) -> None: ...
 
 
 class JsonLines:

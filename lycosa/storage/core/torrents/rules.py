@@ -28,15 +28,13 @@ TYPES = {each.name.lower(): each for each in ContentType}
 class Match(Protocol):
     """A match, as in `re`."""
 
-    def groupdict(self) -> dict[str, Any]:
-        pass
+    def groupdict(self) -> dict[str, Any]: ...
 
 
 class Pattern(Protocol):
     """A compiled pattern of `re` or a similar library."""
 
-    def search(self, text: str, /) -> Match | None:
-        pass
+    def search(self, text: str, /) -> Match | None: ...
 
 
 CompilePattern = Callable[[str], Pattern]
