@@ -34,7 +34,10 @@ NO_WORK = math.inf
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Entity:
-    """A host or a group of hosts. Each of its `backlog` queued records (approximately) is worth `record_s` seconds."""
+    """A host or a group of hosts. `ready_at` is the next time it may be contacted (unix seconds).
+
+    `backlog` is its approximate number of queued records, each worth `record_s` seconds.
+    """
 
     ready_at: float = 0.0
     paused_until: float = 0.0

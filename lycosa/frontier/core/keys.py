@@ -218,7 +218,7 @@ def _decode(parameter: str) -> tuple[str, str]:
 
 
 def _hash(verb: str, key: str | bytes | int) -> int:
-    """Type and lengths are hashed too: two different keys never give the same input."""
+    """The kind of key and the length of the method are hashed too: different keys never give the same input."""
     if isinstance(key, str):
         kind, data = "s", key.encode("utf-8", "surrogatepass")
     elif isinstance(key, bytes):

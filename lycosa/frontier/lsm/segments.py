@@ -84,7 +84,7 @@ class SegmentRegistry:
         return min(starts, default=None)
 
     def archive_finished(self, run_at: float) -> bool:
-        """Archive each finished time segment that is followed by a later one. See `FrontierStore.run_at`."""
+        """Archive the finished time segments that are followed by a later one (see `FrontierStore.run_at`), if any."""
         finished = [each for each in self.serving if each.rank > 0 and not each.unfinished]
         if not finished or len(self.live) == 1:  # the usual case; every commit calls this method
             return False

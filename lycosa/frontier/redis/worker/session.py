@@ -199,7 +199,7 @@ class Session:
         await self.exchange([ExchangeRequest(each, NO_LEASES) for each in self.partitions])
 
     async def deliver(self, *, idle: bool = True) -> None:
-        """Deliver records from outboxes: to the partitions for which this worker has added some, or to all.
+        """Deliver records from outboxes: to the partitions for which this worker has added some, else to all others.
 
         Does nothing until enough records wait, or enough time has passed since the last delivery; less for an `idle`
         worker.
