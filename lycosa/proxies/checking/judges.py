@@ -97,7 +97,7 @@ class Judges:
             raise NoJudge(self._failed[0])
 
     async def _probe_directly(self, address: JudgeAddress) -> str:
-        """Return why a judge cannot be used; "" if it can."""
+        """Return why a judge cannot be used, or ""."""
         self._ready.pop(address.url, None)  # not ready until it answers again
         try:
             seen, _ = await self.probe(address, NO_PROXY)

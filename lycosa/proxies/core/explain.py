@@ -228,7 +228,6 @@ def _fill(
 
 
 def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, now: float) -> _Draw:
-    """Find the proxies from which `TargetPool.acquire` would draw."""
     members, order = target.members, target.parts()[0]
     ready = {tier: order.first(tier, len(members), None, members) for tier in order.tiers}
     places = {member.key: place for tier in ready.values() for place, member in enumerate(tier, 1)}

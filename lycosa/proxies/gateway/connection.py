@@ -80,7 +80,7 @@ class BufferedConnection(asyncio.BufferedProtocol):
             self.transport.write(data)
 
     def send_eof(self) -> None:
-        """Close the writing side after the buffered data."""
+        """Close the writing side after all data is written."""
         try:
             self.transport.write_eof()
         except OSError:  # the connection has just been lost

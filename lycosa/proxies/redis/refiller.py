@@ -63,7 +63,6 @@ class Refiller:
         return task
 
     async def close(self) -> None:
-        """Wait for the refills in progress."""
         if self._tasks:
             await asyncio.wait(self._tasks.values())
 

@@ -180,7 +180,6 @@ class RedisWaitQueue:
                 waiter.fail(TimeoutError())
 
     async def _pause(self, waits: Sequence[Wait]) -> None:
-        """Wait until a proxy may be free, or until the earliest `wait_until` of the callers."""
         at = min((wait.at for wait in waits if wait.at is not None), default=None)
         retry_s = RETRY_MAX_S if at is None else min(max(at - self.now(), RETRY_MIN_S), RETRY_MAX_S)
         ends = (waiter.wait_until for waiter in self._waiting if not waiter.granted.done())

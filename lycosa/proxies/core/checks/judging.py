@@ -69,7 +69,6 @@ class JudgeAddress:
 
     @property
     def curl_pin(self) -> str:
-        """The pin as libcurl expects it."""
         return f"sha256//{b64encode(_digest(self.pin)).decode()}" if self.pin else ""
 
     def ask(self, kind: str, nonce: str, *, tls: bool = False) -> str:

@@ -58,7 +58,6 @@ class Schedule:
         return list(self._items)
 
     def failures(self, name: str) -> int:
-        """Return how many times in a row an item failed."""
         item = self._items.get(name)
         return item.failures if item is not None else 0
 

@@ -61,7 +61,6 @@ class LeaseTable:
             self._add(entry)
 
     def start(self, key: str, deadline: float, session: str, now: float) -> int:
-        """Start a lease and return its token."""
         self.token = max(self.token + 1, int(now * TOKENS_PER_S))
         self._add(LeaseEntry(self.token, key, deadline, session))
         return self.token

@@ -79,7 +79,6 @@ class UseOrder:
         return member
 
     def next_at(self, members: Members) -> float | None:
-        """Return when the next waiting member becomes eligible."""
         while self._waiting:
             at, key = self._waiting[0]
             member = members.get(key)

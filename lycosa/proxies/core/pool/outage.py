@@ -86,7 +86,6 @@ class WaitQueueStats:
         return RECENT_WAIT_S if is_recent else IDLE_WAIT_S
 
     def has_room(self, target: str, which: Hashable, now: float) -> bool:
-        """Return whether one more request may wait."""
         stats = self._targets.get(target)
         return stats is None or stats.waiting[which] < max(QUEUE_MIN, stats.rate(now) * QUEUE_S)
 

@@ -62,10 +62,6 @@ class GlobalPool:
         self._prices: list[tuple[float, float]] = []
 
     def add(self, proxies: Iterable[Proxy], now: float, *, unchecked: bool = False) -> int:
-        """Add proxies, or update tags and prices. Return how many are new.
-
-        With `unchecked`, new proxies are dead until a check succeeds.
-        """
         if self.journal is None:
             return self._add(proxies, now, unchecked=unchecked)
         added = 0
@@ -94,7 +90,7 @@ class GlobalPool:
         return removed
 
     def forget_dead(self, kept_s: float, now: float) -> list[str]:
-        """Forget up to FORGOTTEN_MAX unleased proxies that have been dead for `kept_s` seconds. Return their keys."""
+        """Like `ProxyPool.forget_dead`, for up to FORGOTTEN_MAX proxies."""
         leased: set[str] = set()
         for target in self.targets.values():
             target.expire(now)
@@ -105,7 +101,6 @@ class GlobalPool:
     def acquire(
         self, target: str, now: float, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
-        """Lease one proxy per draw, or none at all."""
         pool = self.target(target, now)
         if request.kind not in pool.filled:  # filling reads all proxies, so it is done only after a change
             self._fill(target, pool, now, request)

@@ -187,7 +187,6 @@ class TargetPool:
         return True
 
     def unban(self, key: str, now: float) -> bool:
-        """Return False if the proxy is not a member."""
         member = self.members.get(key)
         if member is None:
             return False
@@ -209,7 +208,6 @@ class TargetPool:
         return sum(member.usable for member in self.members.values())
 
     def counts(self, now: float, request: ProxyRequest = ANY) -> Counter[ProxyState]:
-        """Return the number of fitting proxies in each state."""
         self.expire(now)
         return Counter(member.state(now) for member in self.members.values() if request.fits(member))
 
@@ -335,7 +333,6 @@ class TargetPool:
             self._order.add_ready(member)
 
     def promote_due(self, now: float) -> None:
-        """Move the waiting members that are eligible now to the ready ones."""
         while (member := self._order.pop_due(now, self.members)) is not None:
             self._place(member, now)
 
@@ -346,7 +343,6 @@ class TargetPool:
         return Wait(min((each for each in times if each is not None), default=None))
 
     def _bound(self, session: str, now: float) -> ProxyTargetState | None:
-        """Return the proxy bound to a session, if it is still a member."""
         key = self._sessions.key(session, now)
         return None if key is None else self.members.get(key)
 

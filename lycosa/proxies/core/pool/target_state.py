@@ -100,7 +100,6 @@ class ProxyTargetState:
 
     @property
     def eligible_at(self) -> float:
-        """The earliest time of the next lease."""
         return max(self.paced_until, self.rests_until)
 
     @property

@@ -91,7 +91,6 @@ class _Scanner:
         return at
 
     def follow(self, path: Sequence[Step]) -> int | None:
-        """Return the value at a path."""
         at: int | None = _skip_blanks(self._text, 0)
         for step in path:
             if at is None:

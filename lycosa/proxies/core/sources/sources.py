@@ -217,7 +217,6 @@ def merge_results(results: Iterable[ReadResult]) -> ReadResult:
 
 
 def _collect(source: ProxySource, found: Iterable[Proxy | Fault], tags: Mapping[str, str]) -> ReadResult:
-    """Add the source's tags and prices to the proxies."""
     proxies: dict[str, Proxy] = {}
     faults: list[Fault] = []
     fault_count = 0
@@ -267,7 +266,6 @@ def _by_paths(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
 
 
 def _steps(path: str) -> list[Step]:
-    """Return names of members and indexes of arrays."""
     return [name or int(index) for name, index in islice(STEP.findall(path), DEPTH_MAX)]
 
 
