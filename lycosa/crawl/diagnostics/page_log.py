@@ -1,11 +1,8 @@
 """Logs each step of a request as one line, at level DEBUG, in the format of Scrapy.
 
     Crawled (200) <GET https://example.com/> (referer: None)
-    Redirecting (301) to <GET https://example.com/b> from <GET https://example.com/a>
     Retrying <GET https://example.com/> (failed 1 times): 503
-    Gave up <GET https://example.com/> (failed 3 times): 503
     Ignored <GET https://example.com/login>: robots
-    Filtered duplicate request: <GET https://example.com/>
     Filtered request (scope): <GET https://elsewhere.example/>
     Scraped from <200 https://example.com/>: 2 items
 
@@ -52,7 +49,7 @@ def log_redirect(spider: str, record: UrlRecord, target: UrlRecord, reason: str,
 
 
 def log_failed(spider: str, record: UrlRecord, reason: str, *, is_retried: bool) -> None:
-    """Log a failed request, and whether it is retried."""
+    """Log a failed request."""
     failures = record.attempts + 1
     verb = "Retrying" if is_retried else "Gave up"
     text = f"{verb} {_shown(record)} (failed {failures} times): {reason}"

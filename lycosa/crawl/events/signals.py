@@ -3,7 +3,7 @@
     crawler.signals.connect(self.on_item, signals.item_scraped)
 
 A receiver takes the arguments it needs, by name; `signal` (the event) and `sender` (the crawler) are available too. A
-receiver may be async. `send` waits for it; `post` runs it as a separate task, for which `settle` waits.
+receiver may be async. `send` waits for it; `post` runs it as a task, for which `settle` waits at the end of the crawl.
 
     a receiver raises        meaning
     CloseSpider(reason)      close the crawl with this reason; any signal
@@ -96,7 +96,7 @@ Hooks = list[Hook]
 class Signals:
     """The receivers of one crawl. If one raises `CloseSpider`, `close` gets the reason. Receivers get `sender`.
 
-    Each of SIGNALS has a list `on_<signal>`, which stays the same object for the whole crawl. Declared here are those
+    Each of SIGNALS has a list `on_<signal>`, which stays the same object for the whole crawl. The class declares those
     that callers check before they create the arguments of a signal.
     """
 

@@ -229,7 +229,7 @@ def _wrong_return(method: Method, found: object) -> str:
 
 
 def content_type_filter(types: Sequence[str] | frozenset[str]) -> Accept | None:
-    """Return a filter that skips the bodies of 2xx responses with other content types; None without `types`."""
+    """Return a filter that skips the bodies of 2xx responses with other content types."""
     if not types:
         return None
 

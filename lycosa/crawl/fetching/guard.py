@@ -45,13 +45,13 @@ class PublicOnlyGuard:
         self._is_allowed = lru_cache(ANSWERS_MAX)(self._is_allowed_by_name)
 
     def note_response(self, record: UrlRecord | None, ip: str) -> None:
-        """Note that the running task has read a response of this record from this IP address ("" if unknown)."""
+        """Note that the running task has read a response of this record from this address ("" if unknown)."""
         work = current_work.get()
         if work is not None and not work.guarded:
             work.guarded = self.guards_requests_of(record, ip)
 
     def guards_requests_of(self, record: UrlRecord | None, ip: str) -> bool:
-        """Whether requests that result from the page of this record, read from this address, are guarded."""
+        """Whether requests that result from this page, read from this address, are guarded."""
         if self._allowed.everywhere:
             return False
         return self._is_public(ip, "" if ip or record is None else host_name(record.host))

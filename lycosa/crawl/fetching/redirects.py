@@ -19,7 +19,7 @@ REPLACEMENTS_MAX = 20
 
 
 def replacement_count(request: Request) -> int:
-    """Return the number of replacements that led to this request."""
+    """Return how many replacements led to this request."""
     return request.record.redirects if request.record is not None else len(request.get_meta(REDIRECT_URLS, ()))
 
 

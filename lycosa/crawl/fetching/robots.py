@@ -112,7 +112,7 @@ class RobotsGate:
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
     async def resolve(self, lease: Lease, now: float) -> RetryDecision | Deferred | CloseCrawl | None:
-        """Fetch the robots.txt for a lease of the frontier. Return why the record must be leased again, or None."""
+        """Fetch the robots.txt for a lease. Return why the record must be leased again, or None."""
         try:
             retry = await self.fetch(lease, now)
         except NoProxyYet as later:
@@ -124,7 +124,7 @@ class RobotsGate:
         return retry
 
     async def fetch(self, lease: Lease, now: float) -> RetryDecision | None:
-        """Fetch the host's robots.txt and store the result. Return a decision to retry, or None if it was stored."""
+        """Fetch the host's robots.txt and store it. Return a decision to retry, or None if it was stored."""
         host, attempts = lease.record.host, lease.record.attempts
         decision: RetryDecision | None
         self._inc("request_count")
@@ -152,7 +152,7 @@ class RobotsGate:
         return None
 
     async def _previous(self, host: str, now: float) -> HostFacts | None:
-        """Return the previous robots.txt, which stays valid while the host cannot be reached (RFC 9309 §2.4)."""
+        """The previous robots.txt stays valid while the host cannot be reached (RFC 9309 §2.4)."""
         facts = await self.frontier.host_facts(host)
         if facts is None or robots_from_response(facts.robots, facts.robots_status, self.user_agent).unreachable:
             return None

@@ -63,6 +63,6 @@ class OwnerReportingFetcher(FetcherWrapper):
 
 
 def _sent_ago_s(response: HttpResponse) -> float:
-    """The request is sent when the connection (with TLS) is established."""
+    """A request is sent when its connection (with TLS) is established."""
     timings = response.timings
     return timings.total_s - max(timings.connect_s, timings.tls_s)

@@ -106,7 +106,7 @@ def _pydantic_problem(error: Mapping[str, Any]) -> str:
 
 
 def _attrs_problem(error: Exception) -> str | None:
-    """Explain an exception of attrs' validators: (message,) or (message, attribute, expected type, value)."""
+    """The arguments of such an exception: (message,) or (message, attribute, expected type, value)."""
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames or frames[-1][0].f_globals.get("__name__") != "attr.validators":
         return None

@@ -9,8 +9,8 @@
     loader.add_css("title", "h1::text")
     return loader.load_item()
 
-Unlike itemloaders' class, it creates an item of a class that validates (msgspec, pydantic, attrs, dataclass) with all
-values at once, so the fields need no defaults. A validation error becomes a `BadItem` that names the field.
+Unlike in itemloaders, an item class that validates (msgspec, pydantic, attrs, dataclass) gets all values at once, so
+its fields need no defaults. A validation error becomes a `BadItem` that names the field.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ class PipelineCommits:
                     f" {position.number}: restore its database, or start the crawl afresh"
                 )
 
-    async def check(self) -> None: ...
+    async def check(self) -> None:
+        """Do nothing: `open_spider` has opened the database."""
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         new = secrets.randbelow((1 << WRITER_BITS) - 1) + 1

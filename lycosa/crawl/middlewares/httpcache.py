@@ -66,7 +66,6 @@ class HttpCache:
     """By the id of the request. An entry is removed when its request object is freed."""
 
     async def process_request(self, request: Request) -> Response | Ignored | None:
-        """Return the stored response if it may be served, else make the request conditional if possible."""
         query = self._query(request)
         if self._bypasses(request, query):
             return None
@@ -89,7 +88,7 @@ class HttpCache:
         return None
 
     async def process_response(self, request: Request, response: Response) -> Response:
-        """Store the response if allowed. After a 304, or an error if the rules allow it, return the cached one."""
+        """After a 304, or an error if the rules allow it, return the cached response."""
         if CACHED in response.flags:
             return response
         pending = self._take_pending(request)
@@ -113,7 +112,6 @@ class HttpCache:
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> Response | None:
-        """Return the stale response, if it may be used when the host cannot be reached."""
         pending = self._take_pending(request)
         if pending is None or not pending.decision.serve_on_error:
             return None

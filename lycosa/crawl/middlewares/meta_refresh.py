@@ -2,7 +2,7 @@
 
 A page that reloads itself, leads back to an earlier URL, or comes after `max_redirects` redirects in a row (as in a
 slide show) goes to the callback. Exception: a page that sets a cookie and reloads within COOKIE_CHECK_MAX_S seconds is
-checking for the cookie; its refresh is followed once. With `dont_redirect` in meta no refresh is followed.
+checking for the cookie; its refresh is followed once. `dont_redirect` in meta exempts a request.
 """
 
 from __future__ import annotations

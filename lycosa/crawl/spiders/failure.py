@@ -6,7 +6,7 @@
         elif failure.check(HttpError):
             self.logger.info("%s: %d", failure.request.url, failure.response.status)
 
-`check` and `trap` take Lycosa's exception classes, and the classes or names of the exceptions that Scrapy raises.
+`check` and `trap` take classes of Lycosa's exceptions, and classes or names of Scrapy's.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class FormRequest(Request):
             self._set_fields(fields)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with these arguments changed; `formdata` replaces the body or the query."""
+        """`formdata` replaces the body or the query."""
         formdata = changes.pop("formdata", None)
         request = super().replace(**changes)
         if formdata is not None:
@@ -187,7 +187,7 @@ class _FormPage:
         return (control for control in self.controls if self._owner(control.element, control.outer_form) is form)
 
     def button(self, form: Element, clickdata: Mapping[str, Any] | None) -> Element | None:
-        """Return the button with these attributes, by default the first one. Raises `BadForm`."""
+        """Raises `BadForm`."""
         controls = enumerate(self._controls_of(form))
         buttons = {nr: control for nr, control in controls if _type(control.element) in SUBMIT_BUTTONS}
         if not clickdata:
@@ -303,7 +303,7 @@ def _value(option: Element) -> str:
 
 
 def _override(fields: Iterator[Field], formdata: list[Field]) -> list[Field]:
-    """Replace fields by those with the same name in `formdata`, and append the other fields of `formdata`."""
+    """Replace fields by those with the same name in `formdata`, and append its other fields."""
     values: dict[str | bytes, list[Field]] = {}
     for name, value in formdata:
         key = name.decode("utf-8", "replace") if isinstance(name, bytes) else name

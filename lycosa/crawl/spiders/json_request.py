@@ -40,7 +40,7 @@ class JsonRequest(Request):
         self.headers.setdefault("Accept", ACCEPTED)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with these arguments changed. `data`, encoded with `dumps_kwargs`, replaces the body."""
+        """`data`, encoded with `dumps_kwargs`, replaces the body."""
         data, dumps_kwargs = changes.pop("data", None), changes.pop("dumps_kwargs", self._dumps_kwargs)
         if data is not None:
             changes["body"] = _body(changes.get("body"), data, dumps_kwargs)

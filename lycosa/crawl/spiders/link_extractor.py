@@ -77,12 +77,11 @@ class LinkExtractor:
     """Extracts links from pages. Raises `BadSpider` for invalid arguments.
 
     `allow` and `deny` are regular expressions that are searched in the URL, `restrict_text` in the text of the link.
-    `allow_domains` and `deny_domains` are hosts, and include their subdomains. `deny_extensions` defaults to
-    `IGNORED_EXTENSIONS`. `restrict_css` and `restrict_xpaths` select the regions of the page to search. `tags` and
-    `attrs` name the elements and attributes that contain links, "*" for all; `deny_tags` and `deny_attrs` are
-    exceptions. `process_value` takes the absolute URL and returns another, or None to skip the link; with `strip`,
-    whitespace around the value is removed first. `unique` keeps only the first link to each URL. `canonicalize` also
-    sorts the query.
+    `allow_domains` and `deny_domains` include subdomains. `deny_extensions` defaults to `IGNORED_EXTENSIONS`.
+    `restrict_css` and `restrict_xpaths` select the regions of the page to search. `tags` and `attrs` name the elements
+    and attributes that contain links, "*" for all; `deny_tags` and `deny_attrs` are exceptions. `process_value` takes
+    the absolute URL and returns another, or None to skip the link; with `strip`, whitespace around the value is removed
+    first. `unique` keeps only the first link to each URL. `canonicalize` also sorts the query.
     """
 
     def __init__(
@@ -207,7 +206,7 @@ class _NameFilter:
 
 
 def _selector(tags: _NameFilter, attrs: _NameFilter) -> str:
-    """Return a CSS selector that selects, once each, all elements that pass the filters; it may also select others."""
+    """Return a CSS selector that selects, once each, at least all elements that pass the filters."""
     if tags.are_plain and attrs.only and attrs.are_plain:
         return ",".join(f"{tag}[{attrs.only}]" for tag in sorted(tags.allowed))  # faster than :is()
     by_tag = f":is({','.join(sorted(tags.allowed))})" if tags.are_plain else ""
@@ -348,7 +347,7 @@ def _has_nofollow(attributes: Mapping[str, str | None]) -> bool:
 
 
 def _domains_of(url: str) -> list[str]:
-    """Return the host of a URL and all its parent domains, and each again with the port, if there is one."""
+    """Return the host of a URL and its parent domains; if the URL has a port, also each with the port."""
     authority = url.partition("://")[2].partition("/")[0].partition("?")[0].rpartition("@")[2].lower()
     host, colon, port = authority.rpartition(":") if not authority.endswith("]") else (authority, "", "")
     host = host if colon else authority

@@ -32,7 +32,7 @@ DATALOSS = "dataloss"
 class Response:
     """A response and its request. `url` is the final URL, after redirects; `fetched_at` is in unix seconds.
 
-    `flags` are words such as "cached" that middlewares add; "dataloss" means that the body is incomplete. `raw` is the
+    `flags` are words such as "cached" that middlewares add, or "dataloss" for an incomplete body. `raw` is the
     fetcher's response.
     """
 
@@ -101,7 +101,7 @@ class Response:
 
     @property
     def record(self) -> UrlRecord | None:
-        """The frontier's record of the request; None if the request does not come from a frontier."""
+        """The frontier's record of the request, or None."""
         return self.request.record  # type: ignore[no-any-return]
 
     @property

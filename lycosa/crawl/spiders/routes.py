@@ -1,6 +1,6 @@
 """Routes of `lycosa.Crawl`: callbacks that are registered by a decorator.
 
-The response goes to the route that its request names, else to the first route whose glob matches the URL, else to the
+A response goes to the route that its request names, else to the first route whose glob matches the URL, else to the
 default route.
 """
 

@@ -100,7 +100,7 @@ class Selector(parsel.Selector):
         return SelectorList.of_results(_run(xpath, root, compiled), self, xpath)
 
     def get(self) -> Any:
-        """Return the markup of the selected element, or the selected text."""
+        """Return the markup of an element, or the selected text."""
         return _text(self.root, self.type) if self.type in MARKUP else self.root
 
     extract = get

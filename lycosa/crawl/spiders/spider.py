@@ -98,7 +98,7 @@ class Spider:
         return await self.crawler.download(request)  # type: ignore[no-any-return]
 
     def fetch_sync(self, request: Request | str) -> Response:
-        """Fetch like `fetch`, from a callback that runs in a thread (`callback_mode = "thread"`)."""
+        """Fetch from a callback that runs in a thread (`callback_mode = "thread"`)."""
         return on_loop(self.fetch(request))
 
     async def start(self) -> AsyncIterator[Request]:

@@ -206,7 +206,7 @@ class WorkerStats(Message):
 
 
 class LogLine(Message):
-    """A log record, made at `at` (unix seconds; 0: now), with its fields."""
+    """A log record. `at` is in unix seconds; 0 means now."""
 
     logger: str
     level: int

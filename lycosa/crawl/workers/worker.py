@@ -59,7 +59,8 @@ class CrawlParts:
 class WorkerEvents(Protocol):
     """The events that a worker reports to the worker pool."""
 
-    def on_ready(self, worker: WorkerHandle) -> None: ...
+    def on_ready(self, worker: WorkerHandle) -> None:
+        """Called when the worker accepts visits."""
 
     def on_lost(self, worker: WorkerHandle) -> None:
         """Called when the worker and all its visits have ended."""
@@ -72,7 +73,8 @@ class WorkerEvents(Protocol):
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
         """Return the outcome of a visit whose worker died. `alone`: whether the worker visited only this page."""
 
-    def fail(self, error: BaseException) -> None: ...
+    def fail(self, error: BaseException) -> None:
+        """End the crawl with this error."""
 
 
 class _RunningVisit(NamedTuple):
@@ -159,7 +161,7 @@ class WorkerHandle:
                 self._release_start(record.host, start)
 
     async def _await_cancellation(self, lease: Lease) -> Outcome | None:
-        """Wait until the worker has cancelled a visit. Return the outcome if the visit ended before that, else None."""
+        """Return the outcome if the visit ended before the worker could cancel it, else None."""
         visit = self._visits[lease.token] = _RunningVisit(lease, asyncio.get_running_loop().create_future(), None)
         outcome = await visit.outcome
         task = asyncio.current_task()

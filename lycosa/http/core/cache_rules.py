@@ -225,12 +225,12 @@ def headers_to_serve(stored: StoredResponse, now: float) -> Headers:
 
 
 def matches_vary(stored: StoredResponse, query: CacheQuery) -> bool:
-    """Whether the request has the same values, except for white space, in the fields that Vary names (§4.1)."""
+    """Whether the fields that Vary names have the same values, except for white space (§4.1)."""
     return all(_collapse(query.fields.get(name, "")) == _collapse(value) for name, value in stored.vary.items())
 
 
 def conditions_of(headers: Headers) -> dict[str, str]:
-    """Return the request fields that revalidate a response (§4.3.1); {} if it cannot be revalidated."""
+    """Return the request fields that revalidate a response (§4.3.1), or {}."""
     etag, modified = headers.get("etag"), headers.get("last-modified")
     conditions = {"If-None-Match": etag} if ETAG.fullmatch(etag) else {}
     return {**conditions, "If-Modified-Since": modified} if HTTP_DATE.fullmatch(modified) else conditions

@@ -2,9 +2,9 @@
 
 A cookie without a domain is sent to the host that set it. A cookie with a domain that is not a public suffix is sent to
 the domain and its subdomains. `Secure` cookies are sent over https and, as in browsers, over http to the loopback host,
-where nobody can eavesdrop. When a limit is reached, expired cookies are removed first, then the least recently used
-ones; within a domain insecure cookies are removed before secure ones. Server input never raises. Session cookies are
-stored too: a resumed crawl continues the same session.
+where nobody can eavesdrop. At a limit, expired cookies are removed first, then the least recently used ones; within a
+domain insecure cookies are removed before secure ones. Server input never raises. Session cookies are stored too: a
+resumed crawl continues the same session.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class CookieJar:
         return complaints
 
     def merge(self, cookie: Cookie, now: float) -> None:
-        """Apply a change that `on_change` of another jar of the same session reported."""
+        """Apply a change that another jar of the same session reported."""
         on_change, self.on_change = self.on_change, None  # otherwise two jars would report to each other forever
         self._put(cookie, now)
         self.on_change = on_change
@@ -189,7 +189,7 @@ class CookieJar:
         return "; ".join(pairs)
 
     def _is_forbidden(self, parsed: SetCookie, origin: Origin, url: str) -> bool:
-        """Whether the connection is insecure, and the cookie is secure or would shadow a secure cookie."""
+        """Over an insecure connection, a cookie must not be secure or shadow a secure cookie."""
         if origin.secure:
             return False
         path = parsed.path or default_path(url)
@@ -227,7 +227,7 @@ class CookieJar:
         return domain, ""
 
     def _put(self, cookie: Cookie, now: float) -> bool:
-        """Store the cookie, or remove it if it has expired. Return whether the jar has changed."""
+        """An expired cookie is removed. Return whether the jar has changed."""
         cookies = self._domains.get(cookie.domain, {})
         key = cookie.name, cookie.path, cookie.host_only
         known = cookies.get(key)
@@ -251,7 +251,7 @@ class CookieJar:
         return True
 
     def _make_room(self, cookies: Mapping[tuple[str, str, bool], Cookie], now: float) -> None:
-        """Remove one cookie from a full domain, and several from a full jar."""
+        """A full jar loses several cookies at once, a full domain one."""
         if len(cookies) > DOMAIN_MAX:
             *others, _newest = cookies.values()  # the new cookie stays, even if no other is insecure
             self._remove(min(others, key=lambda each: (each.expires > now, each.secure, each.used_at)))
@@ -299,7 +299,7 @@ class CookieJars:
 
 
 def _matches(origin: Origin, cookie: Cookie) -> bool:
-    """Whether a cookie of the host or of a parent domain may be sent to the host, regardless of the path."""
+    """Whether the cookie may be sent to the host, regardless of the path."""
     return (origin.secure or not cookie.secure) and (not cookie.host_only or cookie.domain == origin.host)
 
 

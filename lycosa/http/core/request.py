@@ -172,7 +172,6 @@ class Request:
 
     @property
     def has_no_data(self) -> bool:
-        """Whether meta, cb_kwargs, cookies and flags are all empty."""
         return not (self._meta or self._cb_kwargs or self.cookies or self.flags)
 
     @property
@@ -223,7 +222,6 @@ class Request:
         return to_curl(self)
 
     def copy(self) -> Self:
-        """Return a copy that shares no dictionaries with this request."""
         return self.replace()
 
     def to_arguments(self) -> dict[str, Any]:

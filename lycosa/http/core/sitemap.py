@@ -126,7 +126,7 @@ def parse_sitemap(body: bytes) -> Sitemap:
 def gunzip(body: bytes, bytes_max: int = SITEMAP_BYTES_MAX) -> tuple[bytes, bool]:
     """Return at most `bytes_max` decompressed bytes, and whether there were more.
 
-    A damaged file is decompressed up to the damage. Other bodies are returned as they are, cut to `bytes_max`.
+    A damaged file is decompressed up to the damage. Other bodies are only cut to `bytes_max`.
     """
     if not body.startswith(b"\x1f\x8b"):
         return body[:bytes_max], len(body) > bytes_max
@@ -244,10 +244,7 @@ def _usual_entry(found: re.Match[bytes]) -> SitemapEntry:
 
 
 class _EntryDraft:
-    """An entry that is being read. Elements with the namespace prefix of the entry are its `own`.
-
-    Most other elements (`image:loc`) are ignored.
-    """
+    """An entry that is being read. Elements with its namespace prefix are its `own`; most others are ignored."""
 
     __slots__ = ("alternates", "empty", "feed", "fields", "prefix")
 

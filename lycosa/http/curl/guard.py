@@ -78,7 +78,7 @@ class AddressGuard:
 
 
 class _Socket(socket.socket):
-    """A socket that pycurl duplicates immediately. The original closes itself without a ResourceWarning."""
+    """pycurl duplicates this socket immediately. The original closes itself without a ResourceWarning."""
 
     def __del__(self) -> None:
         self.close()

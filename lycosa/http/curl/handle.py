@@ -157,7 +157,7 @@ class Handle:
             raise FetchError(f"the request cannot be sent: {error}", retry=False) from error
 
     def clear(self) -> None:
-        """Forget the transfer, and restore any default options that it changed."""
+        """Forget the transfer, and restore the default options."""
         self._accept = self._into = None
         self._head.clear()
         self._chunks = []

@@ -57,7 +57,7 @@ def target_of(request: Request) -> str:
 
 
 def jar_of(request: Request) -> Any:
-    """Return the name of the request's cookie jar, or None for the default jar."""
+    """Return the request's cookie jar, or None for the default one."""
     jar = request.get_meta("cookiejar")
     if jar is not None or request.get_meta("proxy_session") is None:
         return jar

@@ -81,8 +81,8 @@ class MediaInfo(NamedTuple):
     """The parts of the crawl that the methods of a pipeline may use.
 
     `download(request, into)` returns the response or raises `FetchError`. It respects delays, retries failures and
-    follows redirects. It calls `into.restart()` before each transfer, and `into(piece)` for each piece of the body; the
-    response then has no body.
+    follows redirects. `into.restart()` is called before each transfer, and `into(piece)` for each piece of the body;
+    the response then has no body.
     """
 
     spider: Any

@@ -73,7 +73,8 @@ class PartialFile:
         self(piece)
         return len(piece)
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        """Do nothing: the file has no buffer."""
 
     @property
     def checksum(self) -> str:

@@ -25,7 +25,7 @@ WITHOUT_BODY = frozenset({204, 304})
 class BodyReader(Protocol):
     """Reads a body to its end. `done`: whether the end was read.
 
-    `open_ended`: whether closing the connection ends the body.
+    `open_ended`: the body ends when the connection is closed.
     """
 
     done: bool
