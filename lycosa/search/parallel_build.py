@@ -1,7 +1,7 @@
 """Fills a new index of torrents with several processes. Each reads and analyzes slices of the ids, and writes a part.
 
-Each process takes the next slice when it is free, so all finish at about the same time. They end with this process,
-even if it is killed.
+A process that has finished a slice takes the next one, so all finish at about the same time. The processes end with
+this one, even if it is killed.
 """
 
 from __future__ import annotations

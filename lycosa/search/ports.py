@@ -96,7 +96,8 @@ class IndexPart(Protocol):
     def add(self, entries: Sequence[IndexEntry]) -> None:
         """Add documents that are in no other part."""
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Commit and close the part."""
 
 
 class DocumentIndex(Protocol):

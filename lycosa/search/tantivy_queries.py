@@ -4,8 +4,8 @@ The queries must be fast with ten million documents:
 
 - A word is normally searched as a union: in the first text or in the second. Tantivy reads a union to its end, even if
   few documents have the other words of the query. So a frequent word beside a rare one is not searched as a union.
-  Instead, the query has two alternatives: both words in the first text, or the rare word and the frequent one in the
-  second text.
+  Instead, the query has two alternatives: the rare word with the frequent word in the first text, or the rare word
+  with the frequent word in the second text.
 - A phrase that only raises the score is left out if the order does not depend on it.
 """
 

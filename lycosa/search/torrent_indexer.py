@@ -35,7 +35,7 @@ POLL_S = 1.0
 RETRY_S = 5.0
 """Pause if a search server does not answer."""
 SCANNED = "torrents"
-"""The name of the position in the index: the id of the last row, until the index is filled."""
+"""The name of a position in the index: the id of the last row, until the index is filled."""
 COMPLETE = 2**62
 """The position of a filled index."""
 LISTED = "listed"
