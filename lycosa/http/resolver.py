@@ -1,11 +1,11 @@
 """Resolve host names to IP addresses: `SystemResolver` asks the operating system.
 
 A name is the host of a canonical URL: ASCII, with internationalised names as `xn--...` and IPv6 addresses in brackets.
-Addresses are sorted: first those of the family that the system prefers, in ascending order within each family. So the
-order stays the same if a name server rotates the addresses.
+Addresses are in ascending order within each family; the family that the system prefers is first. So the order stays the
+same if a name server rotates the addresses.
 
-The system returns no TTL, so answers and failures are cached for fixed times. Look-ups run in daemon threads, because
-the loop's `getaddrinfo` shares a small thread pool with other work and delays the exit of the program.
+The system returns no TTL, so answers are cached for fixed times. Look-ups run in daemon threads: the loop's
+`getaddrinfo` shares a small thread pool with other work and delays the exit of the program.
 """
 
 from __future__ import annotations

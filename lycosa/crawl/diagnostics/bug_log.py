@@ -1,7 +1,7 @@
 """Logs each bug in the user's code once, and counts its repeats: a callback may fail on every page.
 
-A bug is an exception class raised at one line of the user's code. Its first occurrence is logged with a traceback that
-begins at the user's code. The number of repeats is logged at most every REPEAT_EVERY_S.
+A bug is an exception class raised at one line of the user's code. It is logged with a traceback that begins at the
+user's code. The number of repeats is logged at most every REPEAT_EVERY_S.
 """
 
 from __future__ import annotations

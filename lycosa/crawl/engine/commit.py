@@ -2,7 +2,7 @@
 
 The sinks flush and return their positions; the frontier commits its changes together with these positions. A crash
 between these two steps leaves items after the committed position. The sink cuts them off when it is opened again, and
-their pages, whose acks were not committed, are fetched again. So every item is in the output exactly once.
+their pages are fetched again, because their acks were not committed. So every item is in the output exactly once.
 """
 
 from __future__ import annotations

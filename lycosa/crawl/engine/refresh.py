@@ -4,9 +4,8 @@ Each slice of records is committed, so after a kill the next start requeues the 
 unchanged page costs one conditional request.
 
 A new segment takes over every URL of the previous one, even a 404, which may be a page by now. Links would not find
-them all: an unchanged page is not parsed. If the previous segment is unfinished, this takes two passes: one at the
-start, and one when the frontier has nothing left. If requests have their own periods, the segment of each period takes
-over the previous segment of this period.
+them all: an unchanged page is not parsed. An unfinished previous segment takes two passes: one at the start, and one
+when the frontier has nothing left. If requests have their own periods, each period takes over its previous segment.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class SegmentOptions(NamedTuple):
 
 
 class RunSegments:
-    """The segments of a run that began at `began_at`: that of its first seed, and one for each period."""
+    """The segments of a run that began at `began_at`: the segment of its first seed, and one for each period."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
 """One visit: from a leased record to its outcome, which the engine and the settler apply.
 
-The outcome depends on the results of the download (`fetching/download.py`) and of the spider (`spiders/scrape.py`):
+The result of the download (`fetching/download.py`) and of the spider (`spiders/scrape.py`) determines the outcome:
 
 a response                      -> callback -> Completed with items, and requests for the frontier
 ... with a refused content type -> Completed "content-type"
 ... with an unhandled status    -> errback, if any; Completed with the status
-... that a callback retries     -> Failed: retried later; after the last try as for "failed" below
+... that a callback retries     -> Failed, as for "failed" below
 a replacement request           -> Completed "redirect" or "replaced"; if in scope, queued at the same depth
 an item instead of a response   -> pipelines -> Completed "answered"
 ignored (robots.txt, scope...)  -> errback, if any; Completed with the reason

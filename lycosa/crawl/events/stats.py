@@ -141,8 +141,8 @@ class Summary:
     If the run ended because it was idle, `idle_until` is when the next record is due, else 0. `idle_until` and
     `ended_at` are unix seconds. `overwritten`: whether the run started afresh (-O), as the next run with the same
     options would. `closed`: why the segment of the run accepts no more URLs, or "". `closing`: why a spider or a
-    condition closed the crawl, or "". `stats` are those of this run under Scrapy's names (`stats_collector.py`),
-    `shared` the counts of all workers of a shared crawl.
+    condition closed the crawl, or "". `stats` are under Scrapy's names (`stats_collector.py`). `shared` counts all
+    workers of a shared crawl.
     """
 
     finished: bool

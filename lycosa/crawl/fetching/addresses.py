@@ -1,7 +1,7 @@
 """Looks up the addresses of hosts if the frontier has limits per IP address.
 
-Before the pages of a host, the frontier leases a look-up of its address (`RecordKind.RESOLVE`). The limits of the found
-address then apply to the host. Each lease has this address, and the fetcher connects only to it.
+Before the pages of a host, the frontier leases a look-up of its address (`RecordKind.RESOLVE`), whose limits then apply
+to the host. Each lease has the address, and the fetcher connects only to it.
 
 A host that cannot be resolved has no address for UNRESOLVED_S, and its requests fail with the error of the look-up. The
 fetcher must not resolve such a host itself: the limits of its address would not apply.

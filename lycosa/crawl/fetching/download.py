@@ -7,8 +7,7 @@
 
 The result is a `Response` or a verdict (`engine/verdict.py`), even for an exception that no middleware handles. After a
 `Failed` without retry the remaining middlewares may still return a replacement. `RetryRequest`, `CloseSpider` and
-`NoProxyYet` are meant for the engine, so they do not go to `process_exception`. `docs/middlewares.md` has the full
-table.
+`NoProxyYet` go to the engine, not to `process_exception`. All cases: `docs/middlewares.md`.
 """
 
 from __future__ import annotations

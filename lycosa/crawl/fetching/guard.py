@@ -1,8 +1,8 @@
 """Keeps requests that result from public pages away from private addresses (SSRF), unless the settings allow them.
 
 Once a visit has read a page from a public address, all requests that result from it are *guarded*: links, redirects and
-inline fetches. All requests that result from a guarded page are guarded too, even if its address is private. A guarded
-request is sent only to public addresses, even if the host name resolves to a private one.
+inline fetches. So are all requests that result from a guarded page, even if its address is private. A guarded request
+is sent only to public addresses, even if the host name resolves to a private one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Delays set by single requests (`download_delay` in meta).
 
 A request reserves the delay of its host before its download. Until the delay is over, other leased requests to the host
-are deferred: they go back to the frontier unchanged, and the host is blocked there. A request that does not reach the
-host cancels its reservation.
+are deferred: they go back to the frontier unchanged, and the host is blocked there.
 """
 
 from __future__ import annotations

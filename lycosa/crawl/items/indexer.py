@@ -3,11 +3,9 @@
     file      |==== indexed ====|---- committed by the crawl ----|.... being written ....|
               0              position                          limit                    size
 
-The thread reads whole lines from the position committed in the index up to the limit, which is the committed position
-of the crawl's output. It commits documents and position in one step, so index and items agree after any crash.
-
-While a search server does not answer, the thread waits. Any other error ends the thread, not the crawl: `error` is set
-at once, and `close` raises it.
+The thread reads whole lines from the position committed in the index up to the limit, the committed position of the
+crawl's output. It commits documents and position in one step, so index and items agree after any crash. While a search
+server does not answer, the thread waits. Any other error ends the thread, not the crawl; `close` raises it.
 """
 
 from __future__ import annotations

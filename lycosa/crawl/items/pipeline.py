@@ -1,17 +1,16 @@
 """Item pipelines: each takes an item and returns it, changed or not, or raises `DropItem`.
 
-A pipeline is an object with `process_item(item)`, and optionally `open_spider()` and `close_spider()`. Each method may
-take the spider as its last argument, and may be `async`. A class is instantiated by its `from_crawler(crawler)` or
+A pipeline has `process_item(item)`, and optionally `open_spider()` and `close_spider()`. Each method may take the
+spider as its last argument, and may be `async`. A class is instantiated by its `from_crawler(crawler)` or
 `from_settings(settings)`, else without arguments; after `NotConfigured` it is not used.
 
     returns an item               the item goes to the next pipeline, after the last one to the sinks
     raises DropItem               the item is dropped, the page continues
     raises CloseSpider            the item is dropped, the page continues, and the crawl ends
-    raises anything else          the page is dead with that reason, and none of its items is written; no item is lost,
-                                  since `lycosa frontier requeue` fetches the page again
+    raises anything else          the page is dead with that reason, and none of its items is written;
+                                  `lycosa frontier requeue` fetches the page again
 
-Items of a page start in order, and the results have the same order. While an item is awaited, the next items run
-concurrently.
+Items of a page start in order, and the results have the same order. While an item is awaited, the next items run.
 """
 
 from __future__ import annotations

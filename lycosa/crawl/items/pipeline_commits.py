@@ -4,10 +4,10 @@
     before_commit(position)          the same for a pipeline that collects its rows itself, and upserts them by key
     resume_from(position)            delete the rows of later positions; called once before the first page
 
-All these pipelines together are one sink of the crawl. The database commits before the frontier. After a crash in
-between, the pages of the database's last commit are fetched again, so `resume_from` deletes its rows.
+All these pipelines together are one sink. The database commits before the frontier. After a crash in between, the pages
+of the database's last commit are fetched again, so `resume_from` deletes its rows.
 
-The stored position of the sink is one number: the writer in the upper bits, the number of the commit in the lower ones.
+The stored position is one number: the writer in the upper bits, the number of the commit in the lower ones.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Sends and stores cookies (`http/core/cookies.py`), in one jar or several, and saves them with the crawl.
 
-| in `meta`               | meaning                                                                   |
-|-------------------------|---------------------------------------------------------------------------|
-| `cookiejar`             | the jar of this request: a string or number; without it, the default jar  |
-| `proxy_session`         | without a `cookiejar`, each session of a proxy pool has its own jar       |
-| `dont_merge_cookies`    | send no cookies of the jar, and store none in it                          |
+| in `meta`               | meaning                                                          |
+|-------------------------|------------------------------------------------------------------|
+| `cookiejar`             | the jar of this request: a string or number                      |
+| `proxy_session`         | without a `cookiejar`, each session of a proxy pool has a jar    |
+| `dont_merge_cookies`    | send no cookies of the jar, and store none in it                 |
 
 `Request.cookies` are stored in the jar and sent with every later request that they match. A `Cookie` header set by the
 user is sent only with `dont_merge_cookies` (as in Scrapy).
 
-Changed jars are saved before each commit, with their session cookies, so a crawl that resumes continues its sessions.
-The least recently used jars are evicted from memory. Jars may be `shared` with the other workers of a crawl.
+Changed jars are saved before each commit, with session cookies, so a resumed crawl continues its sessions. The least
+recently used jars are evicted from memory. Jars may be `shared` with the other workers of a crawl.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Follows meta refreshes like redirects (order 580): the page is done, and the target is queued at the same depth.
 
 A page that reloads itself, leads back to an earlier URL, or comes after `max_redirects` redirects in a row (as in a
-slide show) goes to the callback. Exception: a page that sets a cookie and reloads within COOKIE_CHECK_MAX_S seconds is
-checking for the cookie; its refresh is followed once. `dont_redirect` in meta exempts a request.
+slide show) goes to the callback. Exception: a page that sets a cookie and reloads soon is checking for the cookie; its
+refresh is followed once. `dont_redirect` in meta exempts a request.
 """
 
 from __future__ import annotations

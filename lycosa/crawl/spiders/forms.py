@@ -4,8 +4,7 @@
     FormRequest.from_response(response, formid="login", formdata={"name": "ada"}, clickdata={"name": "go"})
 
 `from_response` submits a form of a page: the controls keep their initial values unless `formdata` replaces them (None
-removes a field), and one button is clicked. The frontier stores a FormRequest as a plain Request. Differences from
-Scrapy: docs/scrapy.md.
+removes a field), and one button is clicked. The frontier stores a plain Request. Compared with Scrapy: docs/scrapy.md.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     LinkExtractor(allow=r"/item/\\d+", restrict_css="main").extract_links(response)  # -> [Link(url, text, ...), ...]
 
-Elements are found by lexbor (`response.tree`), or with the same result by parsel, for XPath and for CSS that lexbor
-does not support. URLs are canonical (`core.url`); those that cannot be crawled are skipped. An extractor caches whether
-it allows a URL, because a site repeats its navigation on every page.
+lexbor (`response.tree`) finds the elements; for XPath, and for CSS that lexbor does not support, parsel. URLs are
+canonical (`core.url`); those that cannot be crawled are skipped. An extractor caches whether it allows a URL, because a
+site repeats its navigation on every page.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@
                                                       results handles it, and its results continue through the
                                                       middlewares with lower numbers
 
-`RetryRequest` is not passed to `process_spider_exception`. If a callback or middleware raises `CloseSpider`, the
-results that it yielded before are kept. If `process_spider_input` raises it, the visit ends. `docs/middlewares.md` has
-a table of all cases.
+`RetryRequest` is not passed to `process_spider_exception`. If a callback or middleware raises `CloseSpider`, its
+earlier results are kept; if `process_spider_input` raises it, the visit ends. All cases: `docs/middlewares.md`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Faster parsel selectors: the results of a query become `Selector`s only when they are used one by one.
 
-The results are the same as parsel's. `getall`, `get`, `re` and further queries work on lxml's results directly, and
-compiled queries are cached. parsel itself handles everything unusual: registered namespaces, variables, JSON.
+`getall`, `get`, `re` and further queries work on lxml's results directly, and compiled queries are cached. parsel
+itself handles everything unusual: registered namespaces, variables, JSON.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
             yield from response.follow_all(response.css("a.next::attr(href)").getall())
 
 A callback may be a generator, an async generator, a coroutine, or a function that returns one result, a list or None.
-Its results are items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. If the callback ends without an
-exception, the items are written and the requests are queued in one step; otherwise they are dropped.
+Its results are items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. They take effect in one step when the
+callback ends without an exception.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keeps the delay between the starts of requests to a host when several processes send them.
 
 The frontier counts the delay from the time of a lease. A busy process sends its request later, so the next request of
-another process could be too early. Therefore the next lease waits here until the process with the previous lease has
-reported the start of its request. Keys are hosts, and also IP addresses if there is a delay per address.
+another process could be too early. Therefore a lease waits here until the process with the previous lease has reported
+the start of its request. Keys are hosts, and also IP addresses if there is a delay per address.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
     threads = CallbackThreads(8)
     results = await threads.run(lambda: collect_now(call, name))
 
-A call runs with the context variables of its caller. It must also exhaust the callback's generator, so that no user
-code runs on the event loop.
+A call runs with the context variables of its caller. It must also exhaust the callback's generator: no user code may
+run on the event loop.
 
 A call that is cancelled before a thread is free never starts. A call that has started cannot be stopped: `run` returns
-at once, the result is dropped, and the thread is busy until the call ends. The threads are daemons, so such a call does
-not keep the process alive.
+at once, the result is dropped, and the thread is busy until the call ends. Threads are daemons and do not keep the
+process alive.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Convert curl commands, such as a browser's "Copy as cURL", to the arguments of a Request, and requests to commands.
 
 `from_curl` reads commands for bash and for cmd.exe; `to_curl` writes them for bash. No file is read and no command is
-run. Options about the transfer or the output (`--compressed`, `-L`, `-k`, `-s` ...) are ignored: the settings of the
-crawl apply.
+run. Options about the transfer or the output (`--compressed`, `-L`, `-k`, `-s` ...) are ignored.
 
-`argparse` and `getopt` cannot split these options: a value may begin with a dash (the boundary of a multipart body
-does), short options may be combined (`-sXPOST`), and unknown options are skipped or reported with a suggestion.
+`argparse` and `getopt` cannot split curl's options: a value may begin with a dash (a multipart body does), short
+options may be combined (`-sXPOST`), and unknown options are skipped or reported with a suggestion.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The rules of a robots.txt (RFC 9309), with Crawl-delay and Sitemap lines. No input raises.
 
 This module selects the groups: whole product tokens are compared case-insensitively, and all groups for our token are
-merged. If there are none, the groups for `*` apply. Protego then matches paths: longest match, `*`, `$`, escapes. Two
-of its deviations from the RFC are kept: `Allow: /index.html` also allows `/`, and `$` at the end of a rule also matches
-a literal `$`.
+merged; without any, the groups for `*` apply. Protego then matches paths: longest match, `*`, `$`, escapes. It deviates
+from the RFC: `Allow: /index.html` also allows `/`, and `$` at the end of a rule also matches a literal `$`.
 """
 
 from __future__ import annotations

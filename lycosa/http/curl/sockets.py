@@ -1,8 +1,8 @@
 """Watch sockets for libcurl and report which are ready.
 
-On Linux the loop watches one epoll set, so one wake-up serves all ready sockets. In every transfer on a reused
-connection libcurl starts and stops watching a socket. With epoll the start and the stop are one system call each, a
-third of the cost of `add_reader` and `remove_reader`. On other systems the loop watches each socket itself.
+On Linux the loop watches one epoll set, so one wake-up serves all ready sockets. libcurl starts and stops watching a
+socket in every transfer on a reused connection. With epoll each is one system call, a third of the cost of `add_reader`.
+On other systems the loop watches each socket itself.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
                                     stored and recorded? -> uptodate
                                     else: download into a partial file -> check, save, record -> downloaded
 
-If the process is killed, only complete files have their final names. Records are committed with the pages, so only
-files downloaded since the last commit may be downloaded again.
+Only complete files have their final names. Records are committed with the pages, so after a kill only files downloaded
+since the last commit may be downloaded again.
 """
 
 from __future__ import annotations

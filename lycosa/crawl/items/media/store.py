@@ -1,8 +1,8 @@
 """The folder of downloaded media: a file gets its final name only when it is complete.
 
     <store>/full/0a79...jpg     complete files, renamed to this path
-    <store>/.parts/<run>/<n>    files being written. A run locks its folder; the next run that opens the store removes
-                                folders without a lock, which killed runs have left behind
+    <store>/.parts/<run>/<n>    files being written. A run locks its folder; the next run removes folders without a
+                                lock, which killed runs have left behind
 
 Names come from URLs and pages, so they are hostile. A name is refused if it is absolute, leads out of the store by `..`
 or a symbolic link, or cannot be a file name. Files survive the death of the process; with `sync`, also a power loss.

@@ -2,8 +2,7 @@
 
 Parsing is strict, because the next server may be lenient in a different way and see a request that we do not see
 (request smuggling): lines end in CRLF, no field is folded, no blank precedes a colon, there are no control characters.
-llhttp would be no faster from Python, since it calls back for each field. It is also too lenient, and does not keep the
-original lines.
+llhttp is too lenient, does not keep the original lines, and would be no faster from Python.
 """
 
 from __future__ import annotations
