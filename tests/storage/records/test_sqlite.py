@@ -57,6 +57,24 @@ def test_the_size_limit_holds_and_torrents_with_seeders_stay(tmp_path: Path):
     assert batches == set(range(min(batches), BATCHES))
 
 
+def test_a_crawl_with_a_limit_makes_room_in_a_store_that_an_import_has_filled(tmp_path: Path):
+    chance = random.Random(1)
+    large = [replace(torrent(n, 1), comment=chance.randbytes(20_000).hex()) for n in range(1000)]
+
+    async def scenario():
+        imported = SqliteRecordStore(tmp_path / "torrents.sqlite")
+        await imported.put(large, NOW)
+        assert files_bytes(imported.path) > CAP
+        await imported.close()
+        store = SqliteRecordStore(imported.path, max_bytes=CAP)
+        await store.put([torrent(2000)], NOW + 1)
+        assert await store.get(torrent(2000).keys[0])
+        assert files_bytes(store.path) <= CAP
+        await store.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_large_batch_in_a_small_store_evicts_no_more_than_it_needs(tmp_path: Path):
     chance = random.Random(1)
 

@@ -25,7 +25,6 @@ from lycosa.storage.core.torrents.rules import TYPES, CompilePattern, ContentSec
 from lycosa.storage.core.torrents.words import FIRST_RUN, WordIndex, normalized, words_of
 
 EXTENSION_WEIGHT = 12
-EXTENSION_MAX = 6
 YEARS = ("1900", "2039")
 SEASON_MAX, EPISODE_MAX = 2100, 9999
 RESOLUTIONS = (240, 360, 480, 540, 576, 720, 1080, 1440, 2160, 4320)
@@ -137,8 +136,7 @@ class ContentRules:
         total = 0
         for path, size_bytes in files:
             total += size_bytes
-            extension = path[-EXTENSION_MAX - 1 :].rpartition(".")[2].lower()
-            if (rule := self._extensions.get(extension)) is not None:
+            if (rule := self._extensions.get(path.rpartition(".")[2].lower())) is not None:
                 sizes[rule] += size_bytes
         return {rule: size_bytes / total for rule, size_bytes in sizes.items()} if total else {}
 

@@ -45,9 +45,9 @@ _PRINTABLE_SPACES = "\u115f\u1160\u3164\uffa0\u2800"
 _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
 _slashes = methodcaller("count", "/")
-_UNSAFE_PARTS = ("\n\n", "\n ", " \n", "  ", "\n.\n", "\n..\n", "\\")
-"""If the parts of a short path, one per line, contain one of these strings or a drive (C:), `clean_path` changes the
-path."""
+_UNSAFE = ("  ", " .", "\\")
+"""`clean_path` leaves a short path unchanged if its parts, each between two spaces, contain none of these strings, and
+no drive (C:)."""
 
 
 def clean_text(text: str, max_length: int = NAME_MAX) -> str:
@@ -80,17 +80,18 @@ def clean_stored_paths(paths: Sequence[str]) -> list[str]:
         return []
     joined = "\n".join(paths)
     are_short = max(map(len, paths)) <= NAME_MAX and max(map(_slashes, paths)) < PARTS_MAX
-    if joined.count("\n") == len(paths) - 1 and are_short and _are_safe(joined.replace("/", "\n")):
+    if joined.count("\n") == len(paths) - 1 and are_short and _are_safe(joined, paths):
         return list(paths)
     return [clean_path(path.split("/")) for path in paths]
 
 
-def _are_safe(parts: str) -> bool:
-    """Return whether `clean_path` would leave these parts of paths, one per line, unchanged."""
-    if not _is_plain(parts.replace("\n", "")):
+def _are_safe(joined: str, paths: Sequence[str]) -> bool:
+    """Return whether `clean_path` surely leaves these paths, which are also joined, one per line, unchanged."""
+    if not _is_plain("".join(paths)):
         return False
-    lines = f"\n{parts}\n"
-    return not any(unsafe in lines for unsafe in _UNSAFE_PARTS) and not (":" in lines and _DRIVE.search(lines))
+    parts = joined.replace("/", "\n")
+    spaced = f" {parts} ".replace("\n", " ")
+    return not any(unsafe in spaced for unsafe in _UNSAFE) and not (":" in parts and _DRIVE.search(parts))
 
 
 def _is_plain(text: str) -> bool:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from operator import add
 from typing import Generic, TypeVar
 
@@ -29,7 +30,8 @@ UNLISTED_MAX = 1 << 16
 
 _DIGEST = blake2b(digest_size=8, person=b"torrent word")
 _SEPARATORS = ((".", " "), ("_", " "), ("【", "["), ("】", "]"), ("\u00d7", "x"))
-_ASCII_WORDS = re.compile(r"[a-z0-9]+")
+_ASCII_WORDS = "".join(char if char.islower() or char.isdigit() else " " for char in map(chr, range(128)))
+"""The translation of ASCII characters that leaves words between spaces."""
 _WORDS = re.compile(
     r"[a-z0-9\u00b5-\u00d6\u00d8-\u00f6\u00f8-\u10ff\u1200-\u1fff]+"
     r"|[\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u303c\u3041-\u309f\u30a1-\u30fa\u30fc-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]+"
@@ -50,7 +52,9 @@ def normalized(text: str) -> str:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a normalized text."""
-    return (_ASCII_WORDS if text.isascii() else _WORDS).findall(text)
+    if text.isascii():
+        return text.translate(_ASCII_WORDS).split()
+    return _WORDS.findall(text)
 
 
 def hashed_word(word: str) -> str:
@@ -67,17 +71,7 @@ def _digests(words: Sequence[str]) -> list[bytes]:
         digest = new()
         digest.update(word)
         digests.append(digest.digest())
-    return digests if words else []
-
-
-def _parts(words: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the parts of the sequence between runs. A run is a word in a script without spaces."""
-    start = 0
-    for place, word in enumerate(words):
-        if word >= FIRST_RUN:
-            yield words[start:place]
-            start = place + 1
-    yield words[start:]
+    return digests
 
 
 class WordIndex(Generic[T]):
@@ -100,35 +94,43 @@ class WordIndex(Generic[T]):
     def find(self, words: Sequence[str]) -> list[T]:
         """Return the values of all listed words in this sequence, with repetitions."""
         by_first = self._by_first
-        has_runs = bool(words) and max(words) >= FIRST_RUN
+        joined: set[str] = set(words) if self._hashed else set()
+        distinct = joined or words
+        has_runs = not "".join(distinct).isascii() and max(distinct) >= FIRST_RUN
         found: list[T] = []
-        if has_runs or not by_first.keys().isdisjoint(words):
+        if (has_runs and self._inside) or not by_first.keys().isdisjoint(distinct):
             for place, word in enumerate(words):
                 if word in by_first:
                     for rest, value in by_first[word]:
                         if not rest or tuple(words[place + 1 : place + 1 + len(rest)]) == rest:
                             found.append(value)
-                elif word >= FIRST_RUN and self._inside:
+                elif word >= FIRST_RUN:
                     for inside in self._inside_pattern.findall(word):
                         found += self._inside[inside]
-        return found + self._find_hashed(words, has_runs=has_runs) if self._hashed and words else found
+        return found + self._find_hashed(words, joined, has_runs=has_runs) if joined else found
 
-    def _find_hashed(self, words: Sequence[str], *, has_runs: bool) -> list[T]:
-        """Return the values of hashed words. Each string is looked up once, even if it occurs several times.
+    def _find_hashed(self, words: Sequence[str], joined: set[str], *, has_runs: bool) -> list[T]:
+        """Return the values of hashed words. `joined`, the distinct words, is changed.
 
-        The strings are: each word, two and three consecutive words joined, and, in scripts without spaces, pieces of
-        words. Words that are not listed are cached.
+        Each string is looked up once, even if it occurs several times. The strings are: each word, two and three
+        consecutive words joined, and, in scripts without spaces, pieces of words. Words that are not listed are cached.
         """
-        joined = set(words)
-        for part in _parts(words) if has_runs else [words]:
-            pairs = [*map(add, part, part[1:])]
-            joined.update(pairs, map(add, pairs, part[2:]))
-        for run in {word for word in words if word >= FIRST_RUN} if has_runs else ():
-            joined.update(run[at : at + length] for length in self._lengths for at in range(len(run) - length + 1))
+        if has_runs:
+            runs = {word for word in joined if word >= FIRST_RUN}
+            spans = {*pairwise(words), *zip(words, words[1:], words[2:], strict=False)}
+            joined.update("".join(span) for span in spans if runs.isdisjoint(span))
+            for run in runs:
+                for length in self._lengths:
+                    joined.update([run[at : at + length] for at in range(len(run) - length + 1)])
+        else:
+            pairs = [*map(add, words, words[1:])]
+            joined.update(pairs, map(add, pairs, words[2:]))
         lengths, unlisted = self._lengths, self._unlisted
         if len(unlisted) > UNLISTED_MAX:
             unlisted.clear()
         new = [word for word in joined - unlisted if len(word) in lengths]
+        if not new:
+            return []
         digests = _digests(new)
         unlisted.update(new)
         found: list[T] = []

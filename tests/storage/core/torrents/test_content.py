@@ -12,6 +12,7 @@ RULES = {
     "content": [
         {"type": "video", "extensions": ["mkv"]},
         {"type": "text", "extensions": ["nfo"]},
+        {"type": "application", "extensions": ["appimage"]},
         {"type": "audio", "weight": 5, "words": ["flac"], "tags": ["lossless"]},
         {"type": "video", "weight": 3, "patterns": [r"s(?P<season>[0-9]+)e(?P<episode>[0-9]+)", r"第(?P<season>\w)季"]},
         {"type": "video", "resolution": 2160, "words": ["4k"]},
@@ -31,6 +32,7 @@ def test_the_larger_part_of_the_bytes_decides_by_its_extension():
     assert facts("x", ("a.mkv", 900), ("a.nfo", 100)).type is ContentType.VIDEO
     assert facts("x", ("a.mkv", 100), ("a.nfo", 900)).type is ContentType.TEXT
     assert facts("x.MKV").type is ContentType.VIDEO
+    assert facts("x.AppImage").type is ContentType.APPLICATION
 
 
 def test_words_with_more_weight_win():

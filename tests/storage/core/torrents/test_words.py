@@ -36,7 +36,9 @@ def test_hashed_words_are_found_joined_and_inside_runs(name: str):
     assert index.find(words_of(normalized(name)))
 
 
-@pytest.mark.parametrize("name", ["secret words", "secrets word", "asecret word", "word secret", "密 语"])
+@pytest.mark.parametrize(
+    "name", ["secret words", "secrets word", "asecret word", "word secret", "密 语", "secret 电影 word"]
+)
 def test_hashed_words_are_not_found_in_longer_ones(name: str):
     index = WordIndex([], [(hashed_word("secret word"), 1), (hashed_word("密语"), 2)])
     assert not index.find(words_of(normalized(name)))
