@@ -1,7 +1,7 @@
 """The worker processes of a crawl, which the engine uses as one visitor.
 
 The worker with the fewest running visits gets the next visit. When a worker dies, the pages that it was visiting are
-suspect. After DEATHS_MAX such deaths, a page is visited by a worker that visits no other page: no other page becomes
+suspect. After DEATHS_MAX such deaths, a page is visited by a worker that visits nothing else: no other page can become
 suspect with it. If ALONE_DEATHS_MAX workers die while they visit only this page, the page is dead.
 """
 

@@ -251,7 +251,7 @@ class CookieJar:
         return True
 
     def _make_room(self, cookies: Mapping[tuple[str, str, bool], Cookie], now: float) -> None:
-        """A full jar loses several cookies at once, a full domain one."""
+        """Remove one cookie from a full domain, and several from a full jar."""
         if len(cookies) > DOMAIN_MAX:
             *others, _newest = cookies.values()  # the new cookie stays, even if no other is insecure
             self._remove(min(others, key=lambda each: (each.expires > now, each.secure, each.used_at)))

@@ -186,15 +186,15 @@ class Request:
         return self._headers.lone("referer")
 
     def get_meta(self, key: str, default: Any = None) -> Any:
-        """Does not create the dict."""
+        """Return a value of `meta`, without creating the dict."""
         return default if self._meta is None else self._meta.get(key, default)
 
     def callback_arguments(self) -> Mapping[str, Any]:
-        """Does not create the dict."""
+        """Return `cb_kwargs`, without creating the dict."""
         return self._cb_kwargs or {}
 
     def has_header(self, name: str) -> bool:
-        """Does not create the map."""
+        """Does not create the map of headers."""
         return self._headers is not None and name in self._headers
 
     def replace(self, **changes: Any) -> Self:
@@ -246,7 +246,7 @@ class Request:
 
 _CODE = Request.__init__.__code__
 ARGUMENTS = _CODE.co_varnames[1 : _CODE.co_argcount + _CODE.co_kwonlyargcount]
-"""Without `self` and the shorthands."""
+"""The arguments of `Request`, without `self` and the shorthands."""
 
 
 def _name(name: Any) -> str:

@@ -24,7 +24,7 @@ _CMD = re.compile(r'(\\+(?=")|)(?:(")|(\s+)|([^\s"\\]+|\\+))')
 
 
 def bash_words(command: str) -> list[str]:
-    """Raises `ValueError` for an unclosed quote."""
+    """Split as bash does. Raises `ValueError` for an unclosed quote."""
     words = _Words()
     at = 0
     while at < len(command):

@@ -285,7 +285,7 @@ class _EntryDraft:
             self.fields.setdefault(name, value)
 
     def entry(self) -> SitemapEntry | None:
-        """None without a URL."""
+        """Return None for an entry without a URL."""
         fields = self.fields
         guid = fields.get("guid", "")
         loc = fields.get("loc") or (guid if guid.startswith(("http://", "https://")) else "")

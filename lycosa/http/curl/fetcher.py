@@ -33,8 +33,8 @@ class CurlFetcher:
 
     The constructor raises `BadSetting`. `request.meta` may set options of its transfer: `proxy`, `download_timeout`
     (seconds), `download_maxsize` (bytes), `bindaddress` and `download_fail_on_dataloss`. The options `proxy` and
-    `max_body` of `fetch` override those in `meta`. The login in a proxy's URL is sent to that proxy only. A proxy
-    resolves the host, so the option `address` is ignored.
+    `max_body` of `fetch` override those in `meta`. The login in a proxy's URL is sent to that proxy only. With a proxy,
+    the option `address` is ignored: the proxy resolves the host.
     """
 
     def __init__(self, settings: FetchSettings) -> None:

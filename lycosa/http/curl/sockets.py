@@ -1,8 +1,8 @@
 """Watch sockets for libcurl and report which are ready.
 
 On Linux the loop watches one epoll set, so one wake-up serves all ready sockets. libcurl starts and stops watching a
-socket in every transfer on a reused connection. With epoll each is one system call, a third of the cost of `add_reader`.
-On other systems the loop watches each socket itself.
+socket in every transfer on a reused connection. With epoll, each start or stop is one system call and costs a third of
+`add_reader` or `remove_reader`. On other systems the loop watches each socket itself.
 """
 
 from __future__ import annotations
