@@ -172,7 +172,7 @@ def _is_delegated_to(owner: type, name: str) -> bool:
 
 
 def check_missing_method(spider: object, name: str, advice: str = "write it") -> str:
-    """Explain that the spider lacks a method, with a probable misspelling of it in the user's code."""
+    """Explain that the spider lacks a method, and suggest a method that may be a misspelling."""
     owner = type(spider)
     methods = {method for each in _user_classes(owner) for method, value in vars(each).items() if callable(value)}
     near = _nearest(name, sorted(methods), SIMILARITY_MIN)
@@ -192,7 +192,7 @@ def check_start(spider: object) -> str:
 
 
 def check_start_requests(spider: object) -> str:
-    """Check that `start_requests` is not defined without `start`: it is never called."""
+    """Check that `start_requests`, which is never called, is not defined without `start`."""
     owner = type(spider)
     # The first class in the MRO with either method decides: its `start` overrides an inherited `start_requests`.
     defined: Mapping[str, Any] = next(
@@ -252,7 +252,7 @@ def check_attributes(spider: object) -> str:
 
 
 def check_methods(part: object, known: Iterable[str]) -> str:
-    """Find a misspelled or former method of a middleware or pipeline: it is never called."""
+    """Find a method of a middleware or pipeline with a misspelled or former name, which is never called."""
     known = list(known)
     owner = part if isinstance(part, type) else type(part)
     for name in dir(owner):
@@ -328,7 +328,7 @@ def _is_variadic(parameter: inspect.Parameter) -> bool:
 
 
 def _unstorable(path: str, value: object, depth: int) -> tuple[str, object] | None:
-    """Return the path to the innermost value that cannot be stored, and this value, or None."""
+    """Return the path to the innermost value that cannot be stored, and the value; or None."""
     try:
         msgspec.msgpack.encode(value)
     except Exception as error:  # noqa: BLE001  any failure means that it cannot be stored

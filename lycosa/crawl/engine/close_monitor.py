@@ -30,7 +30,7 @@ class OtherCounts(NamedTuple):
 class CloseMonitor:
     """Checks the conditions of one run and the memory of its process. Times are unix seconds.
 
-    `read_progress` returns the counters of all workers of a shared crawl, with the current ones of this worker.
+    `read_progress` returns the counters of all workers of a shared crawl, including the current ones of this worker.
     """
 
     conditions: InitVar[CloseConditions]

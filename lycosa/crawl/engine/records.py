@@ -130,7 +130,7 @@ def replacement_record(
 
 
 def resolve_callback(spider: object, callback: Any, default: str = "parse") -> Callable[..., Any]:
-    """Return the spider's method named `callback` or else `default`; a function is returned as it is.
+    """Return the spider's method named `callback` or else `default`. Return a function unchanged.
 
     Raises `BadSpider`.
     """

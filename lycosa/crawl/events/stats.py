@@ -28,9 +28,9 @@ class Snapshot(NamedTuple):
 
     `waiting_until`: when the next record is due if the crawl is idle (unix seconds), else 0. `paused`: why the crawl is
     paused, or "". `brake`: why no host with queued URLs can be contacted now, or "". `eta_s`: seconds until the queue
-    is empty at its present speed; 0 if it does not shrink. `least_s`: minimum seconds for the queued URLs, because of
-    the delays and blocks of their hosts. `blocked_s`: seconds for which all these hosts are still blocked. `free_rate`:
-    the rate before that block.
+    is empty if it keeps shrinking as now; 0 if it does not shrink. `least_s`: minimum seconds for the queued URLs,
+    because of the delays and blocks of their hosts. `blocked_s`: seconds for which all these hosts are still blocked.
+    `free_rate`: the rate before the hosts were blocked.
     """
 
     pages: int = 0

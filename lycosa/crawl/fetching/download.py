@@ -127,7 +127,7 @@ class Downloader:
         return None
 
     async def _on_exception(self, request: Request, error: Exception) -> DownloadResult:
-        """Return the middlewares' response or verdict for an exception, or raise it."""
+        """Return the middlewares' response or verdict for an exception, or raise the exception."""
         failure = None
         for method in self.chain.exceptions:
             found: Any = method(request, error)
@@ -184,7 +184,7 @@ class Downloader:
         return response
 
     def _verdict_on(self, request: Request, error: BaseException) -> Verdict:
-        """Return the verdict on an exception, or raise it if it ends the task or the crawl."""
+        """Return the verdict on an exception. Raise the exception if it ends the task or the crawl."""
         if isinstance(error, RetryRequest):
             return self.retrying.on_request(request, error)
         if isinstance(error, CloseSpider):

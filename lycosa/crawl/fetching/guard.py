@@ -27,7 +27,7 @@ class CurrentWork(msgspec.Struct):  # created for each page; three times as fast
 
 
 current_work: ContextVar[CurrentWork | None] = ContextVar("current_work", default=None)
-"""Tasks inherit it from the task that starts them."""
+"""The work of the running task. Tasks inherit the work of the task that starts them."""
 
 
 def is_guarded() -> bool:

@@ -49,7 +49,7 @@ def redirect_request(request: Request, target: str, status: int | str) -> Reques
 
 
 def _headers_after(request: Request, elsewhere: str, *, body_gone: bool) -> HeaderMap:
-    """Drop the fields that the host of `elsewhere` (a URL, or "") must not get; with `body_gone`, those of the body."""
+    """Drop the fields that the host of `elsewhere` (a URL, or "") must not get; with `body_gone`, also the body's."""
     headers = HeaderMap(
         {
             name: value

@@ -34,7 +34,7 @@ BODY_MAX = 500 * 1024
 
 REDIRECTS_MAX = 5
 REFETCH_AFTER_ERROR_S = 3600.0
-"""If the host cannot be reached, the old file stays valid for this time. Then it is fetched again."""
+"""If the host cannot be reached, robots.txt is fetched again after this time. Until then the old file stays valid."""
 
 REREAD_S = 3600.0
 """Minimum seconds between two reads of an expired robots.txt from the frontier: another worker may have fetched it."""

@@ -302,7 +302,7 @@ def _value(option: Element) -> str:
 
 
 def _override(fields: Iterator[Field], formdata: list[Field]) -> list[Field]:
-    """Replace fields by those with the same name in `formdata`, and append its other fields."""
+    """Replace fields by those of `formdata` with the same name, and append the other fields of `formdata`."""
     values: dict[str | bytes, list[Field]] = {}
     for name, value in formdata:
         key = name.decode("utf-8", "replace") if isinstance(name, bytes) else name

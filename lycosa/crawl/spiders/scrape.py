@@ -82,7 +82,7 @@ class Scraper:
         return await self._process_output(response, results) if self._chain.outputs else results
 
     async def _handle_exception(self, response: Response, error: Exception, after: int = -1) -> Results:
-        """Return the results of the first middleware after place `after` that handles the error, or raise it."""
+        """Return the results of the first middleware after place `after` that handles the error, or raise the error."""
         for place, method in self._chain.exceptions:
             if place > after:
                 try:

@@ -87,7 +87,7 @@ class WorkerPool:
             await self._wait_for_change()
 
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
-        """The page is deferred, or dead after too many deaths."""
+        """The page is deferred, or dead after too many deaths of workers."""
         page = lease.record.fingerprint
         deaths = self._deaths[page] = self._deaths.pop(page, 0) + 1  # `pop` moves the page to the end
         if len(self._deaths) > SUSPECTS_MAX:

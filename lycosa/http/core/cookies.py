@@ -269,7 +269,7 @@ class CookieJar:
 
 
 class CookieJars:
-    """The `jars_max` most recently used jars, by name. The caller of `add` must store the jar that it evicts."""
+    """The `jars_max` most recently used jars, by name. The caller of `add` must store the evicted jar."""
 
     def __init__(self, jars_max: int = JARS_MAX) -> None:
         self._jars: dict[str, CookieJar] = {}

@@ -133,7 +133,7 @@ def _key(request: Request) -> Hashable:
 
 
 def _retry_after(response: HttpResponse) -> Mapping[str, str]:
-    """Return the only header field that `judge` uses. A header without it is not parsed."""
+    """Return Retry-After, the only field that `judge` uses. A header without this field is not parsed."""
     headers = response.headers
     return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NO_HEADERS
 
