@@ -229,7 +229,6 @@ class Engine:
             await self._activity.wait()
 
     async def wait_for_space(self) -> None:
-        """Wait while a running crawl is short of disk space."""
         await self._space.wait_for_space(running=self._running is not None)
 
     @property

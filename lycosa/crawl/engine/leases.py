@@ -58,7 +58,6 @@ class LeaseRenewer:
         self._renewals[lease.token] = _Renewal(lease, (now + lease.expires_at) / 2)
 
     def set_task(self, lease: Lease, task: asyncio.Task[None], now: float) -> None:
-        """Limit the task of the lease to `lease_max_s` from now."""
         self._deadlines[lease.token] = now + self._lease_max_s
         self._tasks[lease.token] = task
 

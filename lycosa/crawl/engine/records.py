@@ -148,7 +148,6 @@ def host_of(request: Request) -> str:
 
 
 def _is_simple(request: Request) -> bool:
-    """Whether a request can certainly be stored."""
     if type(request.priority) is not int or not -PRIORITY_MAX < request.priority < PRIORITY_MAX:
         return False
     if request.not_before != 0.0 or request.dont_filter not in (True, False):

@@ -244,7 +244,6 @@ def _signal_of(signal: Signal | str) -> Signal:
 
 
 def _arguments_taken(receiver: Callable[..., Any], signal: Signal) -> tuple[str, ...]:
-    """Return the arguments of the signal that the receiver takes. Raises `BadSpider`."""
     available = (*signal.arguments, *COMMON_ARGUMENTS)
     try:
         parameters = inspect.signature(receiver).parameters.values()

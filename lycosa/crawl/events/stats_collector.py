@@ -113,11 +113,9 @@ class StatsCollector:
             self._set(key, start + count)
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Raise the value to `value`, or set it."""
         self._set(key, max(self._stats.get(key, value), value))
 
     def min_value(self, key: str, value: Any, spider: Any = None) -> None:
-        """Lower the value to `value`, or set it."""
         self._set(key, min(self._stats.get(key, value), value))
 
     def get_stats(self, spider: Any = None) -> dict[str, Any]:

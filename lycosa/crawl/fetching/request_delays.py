@@ -49,7 +49,6 @@ class RequestDelays:
         return until
 
     def cancel(self, request: Request) -> None:
-        """Drop the reservation of a request that did not reach its host."""
         self._until.pop(host_of(request), None)
 
     def _evict(self, now: float) -> None:

@@ -192,7 +192,6 @@ def _document(line: bytes, fields: Fields | None) -> Document | None:
 
 
 def _skip_line(file: BinaryIO, limit_bytes: int) -> int:
-    """Return the number of bytes skipped."""
     skipped = 0
     while skipped < limit_bytes:
         piece = file.readline(min(LINE_MAX, limit_bytes - skipped))

@@ -148,7 +148,6 @@ class LinkExtractor:
         return links
 
     def matches(self, url: str) -> bool:
-        """Whether `allow`, `deny` and the domains allow a URL."""
         if self._allow_domains or self._deny_domains:
             domains = _domains_of(url)
             if self._allow_domains and self._allow_domains.isdisjoint(domains):

@@ -53,7 +53,6 @@ class WorkerCounts:
         self._notes_sent = 0
 
     def take(self) -> WorkerStats:
-        """Return the counts since the last call."""
         collector, stats = self._collector, self._stats
         new = WorkerStats(
             collector.sums,

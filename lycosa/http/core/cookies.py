@@ -291,7 +291,6 @@ class CookieJars:
         return evicted
 
     def changed(self) -> list[tuple[str, CookieJar]]:
-        """Return the jars that have changed since the last call, with their names."""
         changed = [(name, jar) for name, jar in self._jars.items() if jar.changed]
         for _, jar in changed:
             jar.changed = False

@@ -26,7 +26,6 @@ class Origin(NamedTuple):
     is_ip: bool
 
     def names(self) -> Iterator[str]:
-        """Yield the host and every domain above it."""
         name, dot = self.host, "." if not self.is_ip else ""
         yield name
         while dot:

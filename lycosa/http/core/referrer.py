@@ -43,7 +43,6 @@ class Referrer:
         self._downgrade = values[downgrade] if self._origin.startswith("https") else self._other
 
     def to(self, target: str) -> str:
-        """Return the referrer, "" for none."""
         if target.startswith(self._prefix):
             return self._same
         origin = origin_of(target)

@@ -50,7 +50,6 @@ class _Words:
         self._pieces += pieces
 
     def end(self) -> list[str]:
-        """Return all words."""
         if self._pieces:
             self._done.append("".join(self._pieces))
             self._pieces = []

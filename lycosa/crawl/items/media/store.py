@@ -215,7 +215,6 @@ class FolderStore:
 
 
 def _name_problem(name: str) -> str:
-    """Return why a name is refused, "" if it is valid."""
     parts = name.split("/")
     try:
         sizes = [len(part.encode()) for part in parts]
