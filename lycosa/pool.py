@@ -32,7 +32,7 @@ __all__ = ["Blame", "BlockingPool", "LeasedProxy", "NoProxy", "Outcome", "Outcom
 def open_pool(
     address: str | Path, policies: Policies | Mapping[str, Any] | None = None, *, create: bool = False
 ) -> PoolOpening:
-    """Open a pool while the block runs. Its address is `memory:`, a folder, or `redis://HOST:6379/0?pool=NAME`.
+    """Return a context manager that opens a pool. Its address is `memory:`, a folder, or `redis://HOST:6379/0?pool=NAME`.
 
     `async with` gives a `Pool`, and `with` a `BlockingPool`, which threads can share. `policies` has the form of the
     table `proxies` in a project file: {"default": {"lease_s": 30}}. The default is the table of the project of the

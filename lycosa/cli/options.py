@@ -99,7 +99,8 @@ FLAGS = (
         "fingerprint_rules",
         STORAGE,
         "WORD,...",
-        "URL parts that deduplication ignores: tracking, sort (parameter order), drop:NAME...",
+        "What deduplication ignores in URLs. tracking: tracking parameters; sort: the order of parameters; drop:NAME: "
+        "the parameter NAME.",
         True,
     ),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
@@ -117,7 +118,7 @@ FLAGS = (
         STORAGE,
         "BYTES",
         "Pause when free disk space is below this; 0: never.",
-        default="512MiB, at most 1% of disk",
+        default="512MiB or 1% of the disk, whichever is less",
     ),
     Flag("lease", STORAGE, "S", "Seconds after which the lease of a page expires unless it is renewed."),
     Flag("max_lease", STORAGE, "S", "Maximum seconds of work on a page; then the page is retried."),

@@ -51,7 +51,7 @@ class StoredUrl:
 
 @dataclass(slots=True)
 class MemorySegment:
-    """A segment: its URLs and its fingerprints by arrival number, and one queue per host."""
+    """A segment: its URLs by arrival number, the arrival numbers by fingerprint, and one queue per host."""
 
     name: str
     number: int

@@ -1,6 +1,6 @@
 """Limit how long calls to servers may take: no extra limit at first, FAST_TIMEOUT_S once a fast shutdown has started.
 
-    with shutdown_deadline() as deadline:   # for all servers that are opened in the block
+    with shutdown_deadline() as deadline:   # for all connections opened in the block
         ...
         deadline.start()                    # running calls end within FAST_TIMEOUT_S
 
@@ -63,7 +63,7 @@ _current: ContextVar[ShutdownDeadline] = ContextVar("shutdown_deadline")
 
 @contextmanager
 def shutdown_deadline() -> Iterator[ShutdownDeadline]:
-    """Set the deadline for all servers that are opened in the block."""
+    """Set the deadline for all connections opened in the block."""
     deadline = ShutdownDeadline()
     token = _current.set(deadline)
     try:

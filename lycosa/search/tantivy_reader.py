@@ -2,8 +2,8 @@
 
 If very many documents may match, totals and counts are estimates from the newest documents (`tantivy_slices`). A page
 sorted by relevance then has the best of the newest documents. When these are used up, the following pages have the
-older ones. A page sorted by a number is always exact: it is first made from the newest documents, and the number of its
-last document bounds the search in all documents.
+older ones. A page sorted by a number is always exact: it is made from the newest documents, and then a search in all
+documents looks only for those that sort before its last one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TantivyReader:
         if rarer and (found := self._search(rarer, request)).total:
             return Matches(found.total, self._page(request, found), exact=False)
         part = self._newest(request)
-        # Scoring a frequent phrase is slow, and a filter may exclude most of its documents.
+        # `near` also scores the words as a phrase. That is slow, and wasted on documents that a filter excludes.
         near = not request.sort and (part.is_all or not request.filters)
         while part.query:
             found = self._search(part.of(self._queries.of(request, near=False)), request)
@@ -103,7 +103,8 @@ class TantivyReader:
         return self._slices.more(part, matches) if self._slices else Part()
 
     def _continued(self, request: SearchRequest, part: Part, newest: _PageHits, missing: int) -> _PageHits:
-        """Return all matches, and the page. Documents outside the part rank after those of the part."""
+        """Return the number of all matches, and the hits of the page. Documents outside the part rank after those of
+        the part."""
         rest = request._replace(offset=max(request.offset - newest.total, 0), limit=min(missing, request.limit))
         older = self._search(part.outside(self._queries.of(rest, near=False)), rest)
         return _PageHits(newest.total + older.total, [*newest.hits, *older.hits])

@@ -172,7 +172,7 @@ class RecordStore(Protocol):
         are not restored."""
 
     async def evict(self, count: int, now: float) -> int:
-        """Remove the torrents with the fewest seeders; of equally many, those that were seen least recently. Return how
+        """Remove the torrents with the fewest seeders; with the same number, those seen least recently. Return how
         many were removed.
 
         Evicted torrents are not stored again for EVICTED_S.

@@ -50,9 +50,8 @@ def run_crawl(
     """Crawl start URLs, a spider class or several classes. Return when the crawl is finished or interrupted.
 
     Several classes share one crawl. `settings` applies to all classes, or is a list with the settings of each class;
-    shared settings must be equal. SIGINT and SIGTERM interrupt the crawl. Raises `LycosaError`. Committed work is kept,
-    and the same call resumes the crawl.
-    """
+    settings of the whole crawl must be the same in all. SIGINT and SIGTERM interrupt the crawl. Raises `LycosaError`.
+    Committed work is kept, and the same call resumes the crawl."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise UsageError("run_crawl blocks and cannot be called in a running event loop: await Crawl(...).run()")
@@ -163,7 +162,7 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
 
 
 def _forget_indexed(settings: Settings, state: StateDir, place: IndexPlace) -> None:
-    """Read the items file from its start again. Empty the index if it has no other source."""
+    """Have the index read the items file from its start. Empty the index if it has no other source."""
     from lycosa.app.search import erase_index, open_index  # slow to import, and seldom needed
 
     with closing(open_index(place, write=True)) as index:

@@ -142,7 +142,7 @@ async def _build(
     for each in visitors.values():
         each.on_transfer_end = engine.end_transfer
 
-    # The run: start requests, signals, `lycosa frontier`, the summary.
+    # The run: start requests, signals, operations for `lycosa frontier`, the summary.
     operations = opened.operations(
         partial(_commit, storage.committer), engine.wake, lambda: str(storage.space.shortage or "")
     )
@@ -242,7 +242,7 @@ async def _commit(committer: Committer) -> None:
 
 
 def _earlier_output_notes(earlier: Mapping[str, int], positions: Mapping[str, int], settings: Settings) -> list[str]:
-    """Hint at items of earlier runs in outputs that this run does not use, or that some outputs of this run lack."""
+    """Return notes if outputs of earlier runs are not used by this run, or have items that a new output lacks."""
     parts = {name: name.partition(":") for name, size in earlier.items() if size}
     written = {name: place for name, (kind, _, place) in parts.items() if place and kind != CARRIED}
     added = [name.partition(":")[2] for name in positions if ":" in name and name not in earlier]

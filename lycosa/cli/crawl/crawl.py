@@ -27,8 +27,8 @@ def command(targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str
     """Crawl sites: follow the links of every page, and write every page as an item. Or run spiders of a project by
     name; several spiders share one crawl.
 
-    The same command resumes an interrupted or killed crawl. After a finished crawl it fetches nothing: --retry-dead
-    queues the URLs that failed, and -O starts afresh.
+    The same command resumes an interrupted or killed crawl. Once the crawl is finished, it fetches nothing more: add
+    --retry-dead to queue the URLs that failed, or -O to start afresh.
 
     \b
     lycosa crawl https://example.com -o items.jsonl --index index --delay 1

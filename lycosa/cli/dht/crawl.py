@@ -68,8 +68,8 @@ class CrawlOptions(NamedTuple):
     type=Size(),
     metavar="SIZE",
     help="Maximum size of torrents.sqlite with its log, such as 10G. Above it, torrents with the fewest seeders are "
-    "removed; of equally many, those seen least recently go first. Removed torrents are not stored again for 90 "
-    "days. [default: no limit]",
+    "removed; with the same number of seeders, those seen least recently go first. Removed torrents are not stored "
+    "again for 90 days. [default: no limit]",
 )
 @click.option("--max-time", type=Number(1), metavar="S", help="Stop after this many seconds. [default: no limit]")
 @click.option(

@@ -22,8 +22,8 @@ from lycosa.core.units import format_count
     "--output",
     type=NON_EMPTY,
     metavar="FILE",
-    help="Write a copy of the torrent to this file, which may be FILE. The copy has no trackers; its nodes are the "
-    "good contacts closest to the infohash.",
+    help="Write a copy of the torrent to this file; it may be the same file. The copy has no trackers; its nodes are "
+    "the good contacts closest to the infohash.",
 )
 @node_options(is_short=True)
 def command(file: str, options: NodeOptions, output: str | None) -> int:

@@ -98,7 +98,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
 @click.option("--force", is_flag=True, help="Drop the segment even if some of its URLs have not been fetched yet.")
 @json_option
 def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> None:
-    """Forget a segment and its URLs, which other segments may queue. The segment accepts no more URLs."""
+    """Forget a segment and its URLs. It accepts no more URLs; other segments may queue the same URLs."""
     if not segment:
         raise UsageError(
             "the unnamed segment is the crawl itself and cannot be dropped: start the crawl afresh with -O, or a "
@@ -129,8 +129,8 @@ def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> N
 def delete(frontier: str | None, crawl_name: str | None, force: bool, as_json: bool) -> None:
     """Delete a shared crawl from its Redis: its URLs, robots.txt files, cookies and positions of outputs.
 
-    Items and the states of its workers stay. After an interruption nobody can join the crawl, and the same command
-    finishes the deletion.
+    Items and the states of its workers stay. If the deletion is interrupted, no worker can join the crawl; the same
+    command finishes the deletion.
 
     \b
     lycosa frontier delete --frontier redis://host:6379/0 --crawl-name shop

@@ -32,11 +32,15 @@ RATE_AFTER_S = 1.5
 @click.argument("where", required=False, metavar="[redis://...]")
 @click.option("--frontier", metavar="redis://...", help="Server of a shared crawl, instead of the argument.")
 @click.option("--crawl-name", metavar="NAME", help="Name of the crawl. [default: the only one on the server]")
-@click.option("--state", "state_dir", metavar="DIR", help="State folder of a crawl on this machine, instead.")
+@click.option(
+    "--state", "state_dir", metavar="DIR", help="State folder of a crawl on this machine, instead of a server."
+)
 @click.option("--once", is_flag=True, help="Show one snapshot.")
 @click.option("--json", "json", is_flag=True, help="Write JSON, one object per second.")
 @click.option(
-    "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus; without a terminal, nothing else."
+    "--metrics",
+    metavar="[ADDRESS:]PORT",
+    help="Serve /metrics for Prometheus. If standard output is not a terminal, print no table.",
 )
 @click.option("--allow-remote", is_flag=True, help="Allow an address for --metrics that other machines can reach.")
 def command(

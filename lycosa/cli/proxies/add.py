@@ -55,7 +55,8 @@ class ParsedList(NamedTuple):
 def command(
     sources: Sequence[str], address: str | None, scheme: str, tags: Sequence[str], *, strict: bool, as_json: bool
 ) -> int:
-    """Add proxies to a pool. Known proxies get the new tags and prices. A missing pool is created.
+    """Add proxies to a pool. Proxies that the pool has get the tags and prices of the source. A missing pool is
+    created.
 
     A source is a file, - for standard input, the URL of a list, or the address of a proxy. A list is the JSON of a
     provider, or has one proxy per line (host:port, scheme://user:password@host:port or host:port:user:password), with

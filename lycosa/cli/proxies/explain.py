@@ -32,7 +32,7 @@ from lycosa.proxies.ports import ProxyPool
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
 @tag_option
-@click.option("--session", default="", metavar="WORD", help="Explain for requests of this session.")
+@click.option("--session", default="", metavar="WORD", help="Explain for requests that keep one proxy by this word.")
 @limit_option(50)
 @json_option
 def command(

@@ -30,7 +30,7 @@ COLUMNS = (
 @click.command("export")
 @pool_option
 @click.option("--format", "kind", type=click.Choice(["lines", "json", "csv"]), default="lines", show_default=True,
-              help="A list that `add` can read, one JSON object per line, or a table.")  # fmt: skip
+              help="lines: a list that `add` can read; json: an object per line; csv: a table.")  # fmt: skip
 @click.option("--secrets", is_flag=True, help="Include user names and passwords, which a copy of the pool needs.")
 @click.option("--state", type=click.Choice(["ready", "cooling", "dead"]), help="Only proxies in this state.")
 @tag_option

@@ -52,8 +52,9 @@ def analysis_option(command: F) -> F:
         "--analysis",
         metavar="NAMES",
         callback=lambda _ctx, _param, value: None if value is None else _names(value),
-        help="Text analysis of the index: simplified (for Chinese), stem-english (or another language), names-only"
-        " (torrents without the names of their files). Separate several with commas.",
+        help="Text analysis of the index. simplified: index traditional Chinese as simplified; stem-english (or "
+        "another language): reduce words to their stems; names-only: index the names of torrents, not of their files. "
+        "Separate several with commas.",
     )(command)
 
 
@@ -131,7 +132,8 @@ def build(
     """Add the items in these files to an index, and create the index if it does not exist.
 
     Each file is read from where the last build stopped. An item replaces an earlier item with the same key (its
-    fingerprint, or its URL). The fields of items other than pages are guessed unless options name them. The index
+    fingerprint, or its URL). For items that are not pages, the command guesses which fields hold the title, the text
+    and so on, unless options name them. The index
     stores these options and --analysis. Without files, an empty index is created, for a crawl with --index.
 
     \b

@@ -180,7 +180,7 @@ def check_missing_method(spider: object, name: str, advice: str = "write it") ->
 
 
 def check_start(spider: object) -> str:
-    """Check that `start` is an async generator, and that no `start_requests` lacks a `start`."""
+    """Check that `start` is an async generator, and that `start_requests` is called if it is defined."""
     owner = type(spider)
     if never_called := check_start_requests(spider):
         return never_called

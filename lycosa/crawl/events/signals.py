@@ -11,8 +11,8 @@ receiver may be async. `send` waits for it; `post` runs it as a task, for which 
     StopDownload             stop this download; `headers_received` and `bytes_received` only
     anything else            a bug: it is logged with the receiver's name, and the crawl continues
 
-Signals keep strong references to receivers, so lambdas work, and methods of objects without other references. A signal
-without receivers costs only the check of a list:
+Signals keep strong references to receivers: lambdas work, and so do methods of objects to which nothing else refers. A
+signal without receivers costs only the check of a list:
 
     if signals.on_item_scraped:
         await signals.send(item_scraped, item=item, response=response, spider=spider)
@@ -96,8 +96,8 @@ Hooks = list[Hook]
 class Signals:
     """The receivers of one crawl. If one raises `CloseSpider`, `close` gets the reason. Receivers get `sender`.
 
-    Each of SIGNALS has a list `on_<signal>`, which stays the same object for the whole crawl. The class declares those
-    that callers check before they create the arguments of a signal.
+    Each of SIGNALS has a list `on_<signal>`, which stays the same object for the whole crawl. The annotations
+    below are the lists that callers check before they create the arguments of a signal.
     """
 
     on_scheduler_empty: Hooks

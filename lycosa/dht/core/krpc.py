@@ -310,7 +310,7 @@ def encode_query(
     read_only: bool = False,
     version: bytes = VERSION,
 ) -> bytes:
-    """Return a query packet. `arguments` are encoded, sorted, and follow `id`."""
+    """Return a query packet. `arguments` must be encoded and sorted, with keys after `id`."""
     return b"d1:ad2:id20:%be1:q%d:%b%b1:t%d:%b1:v%d:%b1:y1:qe" % (
         node_id + arguments,
         len(method),
@@ -369,7 +369,7 @@ def encode_reply(
 ) -> bytes:
     """Return a reply packet. `transaction` is encoded. `requester` is the endpoint that sent the query (BEP 42).
 
-    `values` are encoded, sorted, and follow `id`. `before_id` has the encoded filters of BEP 33.
+    `values` must be encoded and sorted, with keys after `id`. `before_id` has the encoded filters of BEP 33.
     """
     return b"d2:ip%d:%b1:rd%b2:id20:%b%be1:t%b1:v%d:%b1:y1:re" % (
         len(requester),

@@ -24,8 +24,8 @@ INFOHASHES_MAX = 20_000
 SWARM_MAX = 6000
 """Maximum number of peers per infohash: more would overfill the filters of BEP 33. A full infohash gets no tokens."""
 HOST_ANNOUNCES_MAX = 500
-"""Maximum number of entries of one host (an IPv4 address or an IPv6 /64). Of a million torrents that one host seeds, a
-node is among the eight closest for one or two."""
+"""Maximum number of entries of one host (an IPv4 address or an IPv6 /64). If one host seeds a
+million torrents, a node is among the eight closest nodes of only one or two of them."""
 
 FILTERS_KEPT_S = 10.0
 FILTERS_KEPT_FROM = 100

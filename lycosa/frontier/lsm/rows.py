@@ -26,7 +26,7 @@ CODES = {str(status): status for status in range(100, 600)}
 class DoneRow(msgspec.Struct, array_like=True, frozen=True):
     """A done URL. `host` is the host id; `path` is the URL without its origin, as bytes if it is hexadecimal.
 
-    `at` is in unix seconds. The row of a plain link ends after `at`.
+    `at` is in unix seconds. The fields after `at` are left out if all have their defaults.
     """
 
     fingerprint: int

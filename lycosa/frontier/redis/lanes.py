@@ -56,7 +56,8 @@ def signed(fingerprint: int) -> str:
 
 
 def ended_row(record: UrlRecord, reason: str, at: float) -> bytes:
-    """Return the row of a done or dead record, prefixed with its fingerprint. The script inserts the stamp."""
+    """Return the row of a done or dead record, prefixed with its fingerprint. The Lua script inserts STAMP, a serial
+    number."""
     return b"%016x" % record.fingerprint + encode(EndedRow(record, reason, at))
 
 

@@ -54,8 +54,8 @@ OPERATIONS_SCRIPT = LuaScript(
 def keys_of(prefix: str) -> tuple[str, str]:
     """Return the KEYS of a call for a partition: one key that never exists, and one that does.
 
-    While a cluster moves a partition, its keys are on two servers. Redis checks only the keys that a call names. With
-    one key, it would run the script on the server that has this key; with two, it answers TRYAGAIN until all have
-    moved.
+    While a cluster moves a partition, its keys are on two servers. Redis checks only the keys that a call names. If a
+    call named only the existing key, Redis would run the script on the server that has it, without the other keys. The
+    key that never exists makes Redis answer TRYAGAIN until the whole partition has moved.
     """
     return (prefix, prefix + Key.META)

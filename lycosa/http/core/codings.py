@@ -16,7 +16,7 @@ SNIFFED_BYTES = 512
 """Bytes at the start of a body that distinguish text from binary data."""
 
 MEMBERS_MAX = 50
-"""After each gzip member, the part of the body behind it is copied, so their number is limited."""
+"""After each gzip member the rest of the body is copied, so the number of members is limited."""
 
 GZIP = b"\x1f\x8b"
 BINARY = bytes({*range(0x20)} - {*b"\t\n\f\r\x1b"})

@@ -1,4 +1,5 @@
-"""Convert curl commands, such as a browser's "Copy as cURL", to the arguments of a Request, and requests to commands.
+"""Convert curl commands (such as a browser's "Copy as cURL") to the arguments of a Request, and requests back to curl
+commands.
 
 `from_curl` reads commands for bash and for cmd.exe; `to_curl` writes them for bash. No file is read and no command is
 run. Options about the transfer or the output (`--compressed`, `-L`, `-k`, `-s` ...) are ignored.

@@ -1,4 +1,4 @@
-"""Detect early that a server lacks the TLS of its address.
+"""Detect early that an address demands TLS (rediss://), but its server does not use it.
 
 Such a server takes the handshake for the start of a command and waits for the rest, until the driver's timeout.
 """

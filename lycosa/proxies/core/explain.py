@@ -9,7 +9,7 @@
     PACED       leased a moment ago; the delay or the rate guard applies                the end of the delay
     LEASED      leased                                                              the deadline of its lease
     TRIED       on trial after a cool-down: its one lease is active                 the deadline of that lease
-    COOLING     banned on this target, or unreachable                               the end of its cool-down
+    COOLING     banned on this target for a time, or unreachable                    the end of its cool-down
     EXIT        a proxy with the same exit address was banned on this target        the end of its cool-down
     BANNED      banned until someone lifts the ban
     DEAD        unreachable or unfit, until a check finds it working
@@ -244,7 +244,7 @@ def _draw(target: TargetPool, snapshot: TargetSnapshot, request: ProxyRequest, n
 
 
 def _obstacle(member: ProxyTargetState, snapshot: TargetSnapshot, now: float) -> tuple[Why, float]:
-    """Return the obstacle to a lease that usually lasts longest."""
+    """Return what prevents a lease. Of several obstacles, return the one that usually lasts longest."""
     deadline = (snapshot.deadlines or {}).get(member.key, 0.0)
     if member.facts.dead:
         return Why.DEAD, 0.0

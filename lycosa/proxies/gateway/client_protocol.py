@@ -1,4 +1,4 @@
-"""The ports between a client's connection and the protocol on it."""
+"""The interfaces between a client's connection and the protocol on it."""
 
 from __future__ import annotations
 

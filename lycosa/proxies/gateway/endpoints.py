@@ -55,7 +55,8 @@ async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead,
 
 
 def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, query: bytes) -> EndpointResponse:
-    """Return why proxies were chosen for a site: the last leases of the account, or of all clients without accounts."""
+    """Return why proxies were chosen for a site: for the last leases of the account, or of all clients if the gateway
+    has no accounts."""
     if not context.accounts and not _is_local(head):
         raise Forbidden("use the address of this machine, or localhost, in the URL")
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]

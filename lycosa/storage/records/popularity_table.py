@@ -50,7 +50,7 @@ class PopularityTable(DatabaseThread):
         return [row[0] for row in changed]
 
     def _least_worth(self, count: int) -> list[int]:
-        """Return the ids of the torrents with the fewest seeders; of equally many, those seen least recently."""
+        """Return the ids of the torrents with the fewest seeders; with the same number, those seen least recently."""
         query = "SELECT id FROM torrent_popularity ORDER BY worth, id LIMIT ?"
         return [number for (number,) in self._query(query, [count])]
 

@@ -157,7 +157,8 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         removed = 0
         for part in slices(sorted(keys), EVICT_ROWS):
             removed += await self._run(partial(self._deny, set(part), reason, others), write=True)
-        # From now on none of these infohashes is stored. A scan without locks finds the torrents of hashed infohashes.
+        # From now on `put` refuses these infohashes. Stored torrents of hashed infohashes are found by a scan, which
+        # needs no lock.
         names = {key for key in keys if len(key) == HASHED_BYTES}
         last = 0
         while names and (some := await self.infohashes(last, SCAN_ROWS)):

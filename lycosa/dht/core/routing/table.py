@@ -34,8 +34,8 @@ CHECKS_MAX = 2
 REPLACEMENTS_MAX = 8
 """More than K waiting newcomers are never needed."""
 NETWORK_CONTACTS_MAX = 1
-"""Maximum number of contacts per IPv4 /24 or IPv6 /48. A full table has about 160 of millions of nodes, so honest
-contacts hardly ever share a network (eMule allows 10 in a table and 2 in a bucket)."""
+"""Maximum number of contacts per IPv4 /24 or IPv6 /48. A full table has about 160 contacts, out of millions of
+nodes, so honest contacts hardly ever share a network (eMule allows 10 in a table and 2 in a bucket)."""
 
 
 class TableEntry:

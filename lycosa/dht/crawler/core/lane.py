@@ -16,7 +16,8 @@ CANDIDATES_MAX = 5_000
 """If more than twice this many nodes are ahead, only the nearest CANDIDATES_MAX are kept. The sweep finds the others
 again on its way."""
 GAP_NODES = 5
-"""A gap of more than this many mean distances needs a lookup. Between random ids, one gap in 150 is wider."""
+"""A gap of more than this many mean distances between nodes needs a lookup. Between random ids, one gap in 150 is
+wider."""
 JUMP_NODES = 12
 """During a lookup, the lane waits at a gap of more than this many mean distances, and passes smaller gaps."""
 BEHIND_NODES = 256
@@ -68,8 +69,9 @@ class SweepLane:
         head = self.ahead[0][0] if self.ahead else self.end
         if self.is_searching or (self.ahead and head - self.position <= GAP_NODES * spacing):
             return None
-        # The nodes of a subtree with at most GAP_NODES nodes on average know each other. The node at the position was
-        # queried, so all nodes of its subtree are known. At the start of the lane no node was queried yet.
+        # If subtrees of a size have at most GAP_NODES nodes on average, the nodes in each know each other. The node at
+        # the position was queried, so all nodes of its subtree are known. At the start of the lane no node was queried
+        # yet.
         subtree = 1 << (GAP_NODES * spacing).bit_length() - 1
         here = self.position if self.position == self.start else (self.position // subtree + 1) * subtree
         target = max(here, self._searched_to)

@@ -20,7 +20,7 @@ HOSTS_SHOWN = 10
 
 
 class Watcher:
-    """Watches the crawl of a session that has not joined."""
+    """Watches a crawl through a session that has not joined it as a worker."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -15,8 +15,8 @@ JITTER = 0.1
 """Maximum random change of an interval, as a share of it."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
-"""A rescheduled item leaves its old entry in the heap, which is rebuilt beyond OUTDATED_FACTOR entries per item, plus
-OUTDATED_MIN."""
+"""A rescheduled item leaves its old entry in the heap. The heap is rebuilt when it has more than OUTDATED_FACTOR
+entries per item, plus OUTDATED_MIN."""
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ def request_changes(seen: SeenRequest, direct: SeenRequest) -> list[str]:
 
 
 def answer_changes(headers: Headers, sent: Mapping[str, str]) -> list[str]:
-    """Return the changes to the headers of a response. `sent`: by lower-case name."""
+    """Return the changes to the headers of a response. `sent` has the headers of the server by lower-case name."""
     return _sorted(_differences("answer", sent, dict(headers.items())))
 
 

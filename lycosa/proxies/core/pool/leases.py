@@ -13,8 +13,8 @@ SESSIONS_MAX = 100_000
 """Beyond it the least recently used session of a target is forgotten."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
-"""A renewal leaves the old deadline in the heap, which is rebuilt beyond OUTDATED_FACTOR deadlines per lease, plus
-OUTDATED_MIN."""
+"""A renewal leaves the old deadline in the heap. The heap is rebuilt when it has more than OUTDATED_FACTOR deadlines
+per lease, plus OUTDATED_MIN."""
 
 TOKENS_PER_S = 1e6
 

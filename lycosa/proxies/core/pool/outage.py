@@ -28,8 +28,8 @@ IDLE_WAIT_S = 1.0
 """Seconds to wait if that lease is older."""
 
 QUEUE_S = 0.1
-"""At most as many requests wait for a target as it gets leases in this many seconds. Further requests retry after half
-of it."""
+"""The requests that may wait for a target are as many as its leases in this many seconds. Further requests retry after
+half of this time."""
 
 QUEUE_MIN = 8
 """This many requests may always wait for one target: a pool on a server takes a while to respond."""

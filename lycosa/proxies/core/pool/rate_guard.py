@@ -2,9 +2,9 @@
 
 Normally the proxies of a target are used as fast as requests arrive, one lease at a time, and the guard measures how
 fast each was used recently. When a proxy is lost (a ban, no connection), that rate becomes the limit of the others: the
-target slows down by the share of the lost proxy. Further losses do not change the limit. Requests then wait for proxies
-that do not respond, so the measured rate says nothing about the rate that the site accepts. A proxy that never worked
-for this target had no load, so its loss sets no limit.
+target slows down by the share of the lost proxy. While there is a limit, further losses do not change it: requests then
+wait for proxies that do not respond, so the measured rate says nothing about the rate that the site accepts. A proxy
+that never worked for this target had no load, so its loss sets no limit.
 
 After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the minimum interval is
 halved every FADE_S.

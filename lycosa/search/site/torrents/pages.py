@@ -85,7 +85,7 @@ LABELS = {
 
 
 class FacetLink(NamedTuple):
-    """A value of a keyword, and the query that selects it."""
+    """A value of a field such as the type, and the query that selects it, or deselects it if it is chosen."""
 
     label: str
     matches: int
