@@ -25,7 +25,7 @@ Into = Callable[[bytes], None]
 class FetchOptions(TypedDict, total=False):
     """Options of one transfer. An error that `accept` or `into` raises ends the transfer, and `fetch` raises it.
 
-    `StopDownload` may end the transfer without an error.
+    `StopDownload(fail=False)` ends it, too, but then `fetch` returns the response with the part that was read.
 
     accept        called with status and headers before the body is read; False ends the transfer with `skipped` set
     max_body      maximum size of the body after decompression, in bytes; overrides the fetcher's own limit

@@ -30,7 +30,7 @@ def is_suffix(domain: str) -> bool:
 def registrable(host: str) -> str:
     """Return the registrable domain of a host: `example.co.uk` for `shop.example.co.uk`.
 
-    IP addresses, `localhost` and `co.uk` are returned unchanged.
+    IP addresses, `localhost` and public suffixes such as `co.uk` are returned unchanged.
     """
     if ":" in host or host.replace(".", "").isdigit():
         return host

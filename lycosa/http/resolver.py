@@ -125,7 +125,7 @@ def numeric_address(name: str) -> str:
 
 
 def sort_addresses(addresses: Iterable[str]) -> list[str]:
-    """Return the distinct addresses, those of the first one's family first. Each family is in ascending order."""
+    """Return the distinct addresses, sorted within IPv4 and IPv6. The family of the first address stays first."""
     # An address with a zone ("%") is link-local and cannot be crawled.
     found = [ip_address(address) for address in addresses if "%" not in address]
     return [

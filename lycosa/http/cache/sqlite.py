@@ -1,6 +1,7 @@
 """An HTTP cache in one SQLite file, DIR/httpcache.sqlite, which several crawls may share.
 
-    responses   key -> last use (a counter), size in the file, length of a body before compression, head, body
+    responses   key -> last use (a counter), size of head and body as stored, length of a compressed body before
+                compression, head, body
 
 The head is a `StoredResponse` without its body; text bodies are compressed. Each `put` is a transaction (WAL,
 synchronous NORMAL: it survives a crash of the process). Above `bytes_max` the least recently used responses are
@@ -54,8 +55,9 @@ _decode = msgspec.msgpack.Decoder(StoredResponse).decode
 
 
 class SqliteCache:
-    """The `HttpCacheStore` port in a SQLite file of at most `bytes_max` bytes (0: no limit), created on first use.
+    """The `HttpCacheStore` port in a SQLite file, which is created on first use.
 
+    The responses in it take at most `bytes_max` bytes (0: no limit); the file is somewhat larger.
     Raises `StorageFull`, and `StorageError` for a file that is damaged or is not a cache.
     """
 

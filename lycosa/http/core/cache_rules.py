@@ -31,7 +31,7 @@ HEURISTIC = 0.1
 """The fraction of the time since Last-Modified for which a response without a lifetime is fresh (§4.2.2)."""
 
 HEURISTIC_MAX_S = DAY_S
-"""Maximum heuristic lifetime, which permanent redirects without a lifetime or Last-Modified get."""
+"""Maximum heuristic lifetime. A permanent redirect that has neither a lifetime nor Last-Modified gets all of it."""
 
 SECONDS_MAX = 2**31
 """Larger numbers of seconds are reduced to this (§1.2.2)."""
@@ -45,7 +45,7 @@ ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,1000}"')
 """An entity tag, strong or weak (RFC 9110 §8.8.3), of at most 1000 ASCII characters between the quotes."""
 
 CONDITIONS = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range", "range"})
-"""The cache does not answer requests with these fields: they are already conditional."""
+"""The cache does not answer requests with these fields: such requests are already conditional, or ask for a range."""
 
 UNDERSTOOD = frozenset(
     {200, 203, 204, 300, 301, 302, 303, 305, 307, 308, 400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410}
@@ -54,7 +54,7 @@ UNDERSTOOD = frozenset(
 """Final statuses whose caching requirements are implemented here, for `must-understand` (§5.2.2.3)."""
 
 PARTIAL = frozenset({206, 304, 412, 416})
-"""Responses to conditional and range requests are incomplete and never stored."""
+"""Statuses of responses to conditional and range requests. Such responses are incomplete, and never stored."""
 
 HEURISTIC_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
 """Statuses that are cacheable by default (RFC 9110 §15.1)."""
@@ -198,7 +198,7 @@ Rules = PrivateRules | ReplayRules
 
 
 def cache_key(query: CacheQuery, body: bytes = b"", jar: str = "") -> str:
-    """Requests of different users (`jar`, Authorization) never share a key."""
+    """Return the key under which the response is stored. Different users (`jar`, Authorization) never share a key."""
     parts = (query.method, query.url, jar, query.fields.get("authorization", ""))
     return blake2b("\0".join(parts).encode("utf-8", "surrogatepass") + b"\0" + body, digest_size=16).hexdigest()
 
@@ -317,8 +317,8 @@ def _may_serve(response_cc: Mapping[str, str], request_cc: Mapping[str, str], ag
 def _may_serve_on_error(response_cc: Mapping[str, str], request_cc: Mapping[str, str], stale_s: float) -> bool:
     """Whether the stored response may be served if the host fails.
 
-    `stale-if-error` limits how long it may have been stale; without this directive there is no limit. The directive of
-    the request overrides that of the response (RFC 5861 §4).
+    `stale-if-error` limits how long the response may have been stale; without this directive there is no limit. The
+    directive of the request overrides that of the response (RFC 5861 §4).
     """
     if "must-revalidate" in response_cc or "no-cache" in response_cc or "no-cache" in request_cc:
         return False

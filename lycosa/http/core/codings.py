@@ -24,7 +24,7 @@ UNKNOWN = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz"})
 
 
 def decode_body(body: bytes, values: Iterable[str], limit: int, *, text: bool) -> bytes | None:
-    """Decode a body by the `values` of its Content-Encoding fields. Codings that were not applied are ignored.
+    """Decode a body by the `values` of its Content-Encoding fields. A coding that the body does not have is ignored.
 
     Returns at most `limit` + 1 bytes; None if the body is damaged or has a coding that is not supported here. `text`:
     whether the result is text, according to the Content-Type.
@@ -44,7 +44,7 @@ def decode_body(body: bytes, values: Iterable[str], limit: int, *, text: bool) -
 
 
 def _gunzip(body: bytes, size: int) -> bytes | None:
-    """None if the first member is damaged, or there are more than MEMBERS_MAX."""
+    """Return the decompressed members; None if the first one is damaged, or there are more than MEMBERS_MAX."""
     found: list[bytes] = []
     while body.startswith(GZIP) and size > 0:
         if len(found) == MEMBERS_MAX:

@@ -1,7 +1,7 @@
 """Parse a `Set-Cookie` line as browsers do: RFC 6265 §5.1 and §5.2.
 
-The limits, the refusal of control characters, nameless cookies and the maximum lifetime are from RFC 6265bis. No input
-raises. `http.core.cookies` decides whether the server may set the cookie.
+RFC 6265bis adds the limits and the maximum lifetime, allows cookies without a name, and forbids control characters. No
+input raises. `http.core.cookies` decides whether the server may set the cookie.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def parse_set_cookie(line: str, now: float) -> SetCookie | None:
 
 
 def _attributes(parts: list[str]) -> dict[str, str]:
-    """Names are in lower case. The last of equal ones counts."""
+    """Return the attributes by their names in lower case. If a name occurs several times, the last one counts."""
     attributes = {}
     for part in parts:
         name, _, value = part.partition("=")

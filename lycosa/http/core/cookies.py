@@ -25,12 +25,12 @@ DOMAIN_MAX = 50
 JAR_MAX = 3000
 
 JAR_PURGE = 300
-"""Cookies removed from a full jar at once, so that not every new cookie needs a search for the oldest."""
+"""Cookies removed from a full jar at once. So the search for the least recently used ones is rarely needed."""
 
 LINES_MAX = 200
 
 ONE_AFTER_ANOTHER_S = 1e-6
-"""Makes the creation times of one response's cookies differ, to send them in the order of the lines."""
+"""Difference between the creation times of successive cookies of a response: older cookies are sent first."""
 
 JARS_MAX = 256
 
@@ -227,7 +227,7 @@ class CookieJar:
         return domain, ""
 
     def _put(self, cookie: Cookie, now: float) -> bool:
-        """An expired cookie is removed. Return whether the jar has changed."""
+        """Store the cookie; if it has expired, remove the stored one instead. Return whether the jar has changed."""
         cookies = self._domains.get(cookie.domain, {})
         key = cookie.name, cookie.path, cookie.host_only
         known = cookies.get(key)
@@ -253,7 +253,7 @@ class CookieJar:
     def _make_room(self, cookies: Mapping[tuple[str, str, bool], Cookie], now: float) -> None:
         """Remove one cookie from a full domain, and several from a full jar."""
         if len(cookies) > DOMAIN_MAX:
-            *others, _newest = cookies.values()  # the new cookie stays, even if no other is insecure
+            *others, _newest = cookies.values()  # the new cookie stays, even if it is the only insecure one
             self._remove(min(others, key=lambda each: (each.expires > now, each.secure, each.used_at)))
         if self._count > JAR_MAX:
             expired = [each for each in self if each.expires <= now]
@@ -291,6 +291,7 @@ class CookieJars:
         return evicted
 
     def changed(self) -> list[tuple[str, CookieJar]]:
+        """Return the jars that have changed since the last call, with their names."""
         changed = [(name, jar) for name, jar in self._jars.items() if jar.changed]
         for _, jar in changed:
             jar.changed = False

@@ -46,7 +46,7 @@ class BadCurl(UsageError, ValueError):
 
 
 class Curlable(Protocol):
-    """The parts of a request that `to_curl` needs; it also uses `cookies` and `params`."""
+    """The parts of a request that `to_curl` needs. It also uses the attributes `cookies` and `params`, if present."""
 
     url: str
     method: str

@@ -36,7 +36,7 @@ class HttpResponse:
     """One HTTP response. The body is decompressed, but not decoded.
 
     `skipped`: the caller's `accept` refused the headers, so the body was not read. `partial`: the connection was lost
-    within the body, and the caller accepts the part received. `ip` is the address of the host, "" through a proxy.
+    within the body, and the settings allow a truncated body. `ip` is the address of the host, "" through a proxy.
     `latency_s` is the time to connect through the proxy to the host, with handshakes; None without a proxy or on a
     reused connection. `refused`: why the proxy pool counts the last attempt as a ban, or "".
     """

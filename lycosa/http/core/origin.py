@@ -1,6 +1,6 @@
 """The origin of a URL: scheme and host, and the domains above the host.
 
-Only an absolute http(s) URL has an origin. No function raises for other texts.
+Only an absolute http(s) URL has an origin. The functions accept any text; none of them raises.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Origin(NamedTuple):
 
 
 def url_prefix(url: str) -> str:
-    """Return the part of an absolute URL before the path, which determines the origin."""
+    """Return the part of an absolute URL before the path. This part determines the origin."""
     end = url.find("/", 8)  # the slash after the host
     return url[:end] if end > 0 else url
 

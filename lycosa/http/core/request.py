@@ -180,7 +180,7 @@ class Request:
 
     @property
     def lone_referer(self) -> str:
-        """The Referer of a GET with no other header field and no other data, else ""."""
+        """The Referer of a GET that sends no other header field and has no meta, body or cookies; else ""."""
         if self._meta or self.body or self.cookies or self.method != "GET" or self._headers is None:
             return ""
         return self._headers.lone("referer")

@@ -97,7 +97,7 @@ def product_token(user_agent: str) -> str:
 
 
 class _Groups:
-    """Reads the rules for `token`, or for `*` if there are none."""
+    """Reads the rules of the groups for `token`; if no group names it, those of the groups for `*`."""
 
     def __init__(self, body: bytes, token: str) -> None:
         self.sitemaps: list[str] = []
@@ -139,7 +139,7 @@ class _Groups:
 
 
 def _lines(body: bytes) -> Iterator[tuple[bytes, bytes]]:
-    if len(body) > ROBOTS_MAX:  # drop the line that is cut in two: a shorter rule forbids more
+    if len(body) > ROBOTS_MAX:  # drop the last line, which may be cut: a shorter rule forbids more
         body = body[:ROBOTS_MAX]
         body = body[: max(body.rfind(b"\n"), body.rfind(b"\r"), 0)]
     for line in re.split(rb"[\r\n]+", body.removeprefix(b"\xef\xbb\xbf")):

@@ -1,7 +1,6 @@
 """Split a pasted command into words, by the rules of bash or of cmd.exe on Windows, in linear time.
 
-Nothing is expanded and nothing is run. Bytes that are not UTF-8 (`$'\\xff'`) become surrogates, as in Python's
-arguments.
+Nothing is expanded and nothing is run. Bytes that are not UTF-8 (`$'\\xff'`) become surrogates, as in `sys.argv`.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def _piece(found: re.Match[str]) -> str:
     if found["double"] is not None:
         return _IN_DOUBLE.sub(lambda each: each[1] or "", found["double"])
     if found["ansi"] is not None:
-        # Escaped bytes (\xc3\xa9) may be UTF-8 together.
+        # Successive escaped bytes (\xc3\xa9) may form one UTF-8 character.
         return _IN_ANSI.sub(_ansi, found["ansi"]).encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
     return found[found.lastgroup or 0]
 
@@ -80,7 +79,10 @@ def _ansi(found: re.Match[str]) -> str:
 
 
 def cmd_words(command: str) -> list[str]:
-    """Remove the carets of cmd.exe, then split as Windows programs do: `\"` and, inside quotes, `""` are a quote."""
+    """Remove the carets of cmd.exe, then split as Windows programs do. Raises `ValueError` for an unclosed quote.
+
+    `\\"` stands for a quote in a word, and so does `""` inside quotes.
+    """
     words = _Words()
     quoted = skip = False
     for found in _CMD.finditer(_without_carets(command)):

@@ -124,7 +124,7 @@ def parse_sitemap(body: bytes) -> Sitemap:
 def gunzip(body: bytes, bytes_max: int = SITEMAP_BYTES_MAX) -> tuple[bytes, bool]:
     """Return at most `bytes_max` decompressed bytes, and whether there were more.
 
-    A damaged file is decompressed up to the damage. Other bodies are only cut to `bytes_max`.
+    A damaged file is decompressed up to the damage. A body that is not gzip is only cut to `bytes_max`.
     """
     if not body.startswith(b"\x1f\x8b"):
         return body[:bytes_max], len(body) > bytes_max
@@ -215,7 +215,7 @@ def _elements(body: bytes, kind: Kind) -> Iterator[SitemapEntry]:
     draft: _EntryDraft | None = None
     at = 0
     for _ in range(TAGS_MAX):
-        if draft is None and (usual := _USUAL.match(body, at)):  # in an entry it might match a nested entry
+        if draft is None and (usual := _USUAL.match(body, at)):  # inside an entry, _USUAL might match a nested one
             at = usual.end()
             yield _usual_entry(usual)
             continue

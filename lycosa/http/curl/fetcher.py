@@ -60,7 +60,7 @@ class CurlFetcher:
         self._closed = False
 
     async def fetch(self, request: Request, **options: Unpack[FetchOptions]) -> HttpResponse:
-        """A body that libcurl cannot decompress is fetched once more without decompression."""
+        """If libcurl cannot decompress the body of a GET, fetch it once more, and decompress it more leniently."""
         into = options.get("into")
         passed_on: list[bool] = []
         if into is not None:

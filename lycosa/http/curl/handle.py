@@ -75,7 +75,8 @@ class FetchSettings:
     fail_on_dataloss           treat a truncated body as an error
     may_connect(ip)            whether `public_only` transfers may connect to this address
     pins                       public keys in libcurl's format ("sha256//BASE64;..."); the certificate of a host must
-                               have one of these keys and is not verified otherwise; proxies' certificates are verified
+                               have one of these keys, which replaces the usual verification; "" for no pins. The
+                               certificates of proxies are verified as usual
     """
 
     user_agent: str = "Lycosa"

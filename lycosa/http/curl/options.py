@@ -49,7 +49,7 @@ def set_bind_address(curl: pycurl.Curl, value: Any) -> None:
 
 
 def set_proxy(curl: pycurl.Curl, proxy: str, headers: Mapping[str, str]) -> None:
-    """Use this proxy ("" for none). Only the proxy gets the last Proxy-Authorization in `headers`."""
+    """Use this proxy ("" for none). The last Proxy-Authorization in `headers` is sent to the proxy, not to the host."""
     curl.setopt(pycurl.PROXY, proxy)
     secrets = [value for name, value in headers.items() if name.lower() == PROXY_ONLY_FIELD] if proxy else []
     if any(char in "\r\n\0" for value in secrets for char in value):
@@ -60,7 +60,7 @@ def set_proxy(curl: pycurl.Curl, proxy: str, headers: Mapping[str, str]) -> None
 
 
 def for_hosts(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Leave out Proxy-Authorization."""
+    """Return the header fields without Proxy-Authorization."""
     return {name: value for name, value in headers.items() if name.lower() != PROXY_ONLY_FIELD}
 
 

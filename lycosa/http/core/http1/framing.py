@@ -96,7 +96,7 @@ class ChunkedReader:
         return b"".join(parts), rest if self.done else b""
 
     def _line(self, data: bytes, at: int) -> int:
-        """Return the length of the line at an offset; 0 if it is incomplete."""
+        """Read the line at an offset, and return its length; 0 if it is incomplete."""
         if self._between:  # the line break after a chunk
             if not b"\r\n".startswith(data[at : at + 2]):
                 raise BadMessage("a chunk is longer than its size")
@@ -134,7 +134,7 @@ class ChunkedReader:
 
 
 def encode_chunk(data: bytes) -> bytes:
-    """No data gives b"": an empty chunk would be the last one."""
+    """Return the data as one chunk; b"" for no data, because an empty chunk would end the body."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
