@@ -55,8 +55,8 @@ class Crawler:
 def build_part(what: str, part: Any, crawler: Crawler | None) -> Any:
     """Create a part from its class: with `from_crawler`, `from_settings`, or without arguments.
 
-    Returns any other `part` unchanged, and None if the class raises `NotConfigured`. `what` names the kind of part in
-    messages. Raises `BadSpider` for any other error.
+    A `part` that is not a class is returned unchanged. Returns None if the class raises `NotConfigured`. `what` names
+    the kind of part in messages. Raises `BadSpider` for any other error.
     """
     if not isinstance(part, type):
         return part

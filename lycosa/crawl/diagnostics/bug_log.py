@@ -95,7 +95,7 @@ class BugLog:
         self._add(bug, None)
 
     def take(self) -> list[Bug]:
-        """Return the bugs that the owner must merge: none, this class has logged them."""
+        """Return the bugs that the owner must merge. There are none here, because this class logs its bugs itself."""
         return []
 
     def most_frequent(self) -> list[Bug]:
@@ -137,7 +137,7 @@ class WorkerBugLog(BugLog):
         self._pending: dict[str, Bug] = {}
 
     def take(self) -> list[Bug]:
-        """Only the first occurrence of a bug has a traceback."""
+        """Return the new bugs and repeats since the last call. Only the first occurrence of a bug has a traceback."""
         taken, self._pending = list(self._pending.values()), {}
         return taken
 

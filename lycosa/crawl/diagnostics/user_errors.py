@@ -60,7 +60,7 @@ FORMER_ATTRIBUTES = {
     "max_concurrent_requests": "CONCURRENT_REQUESTS_PER_DOMAIN",
     "user_agent": "USER_AGENT",
 }
-"""Spider attributes that Scrapy used to read as settings, and these settings."""
+"""Spider attributes that Scrapy used to read as settings, and the settings to write instead."""
 
 
 def check_callback(value: object, spider: object, what: str = "callback") -> str:
@@ -180,7 +180,7 @@ def check_missing_method(spider: object, name: str, advice: str = "write it") ->
 
 
 def check_start(spider: object) -> str:
-    """Check that `start` is an async generator, and that `start_requests` is called if it is defined."""
+    """Check that `start` is an async generator, and that `start_requests` is not defined instead of it."""
     owner = type(spider)
     if never_called := check_start_requests(spider):
         return never_called
@@ -192,7 +192,7 @@ def check_start(spider: object) -> str:
 
 
 def check_start_requests(spider: object) -> str:
-    """Check that `start_requests`, which is never called, is not defined without `start`."""
+    """Find a `start_requests` that is defined without a `start`: only `start` is called."""
     owner = type(spider)
     # The first class in the MRO with either method decides: its `start` overrides an inherited `start_requests`.
     defined: Mapping[str, Any] = next(
