@@ -1,7 +1,8 @@
 """The conditions that close a crawl early, and their finish reasons.
 
-Each run counts from 0; a shared crawl counts all workers from when the first of them joined. When a condition is met,
-nothing more is leased and running visits finish, so the limit may be exceeded a little. The next run resumes the crawl.
+The counters start at 0 in each run. In a shared crawl they include all workers, since the first of them joined. When a
+condition is met, nothing more is leased and running visits finish, so the limit may be exceeded a little. The next run
+resumes the crawl.
 
 The finish reason is `finish_reason` in the stats, and the `reason` argument of `closed` and `spider_closed`.
 """
@@ -109,7 +110,7 @@ class CloseTracker:
 class MemoryMonitor:
     """Compares the memory of the process with limits in MiB (0: no limit). Raises `BadSetting` for a negative limit.
 
-    `warn` is called once, at the warning level. `read` returns the memory in bytes.
+    `warn` is called once, when the memory exceeds `warning_mb`. `read` returns the memory in bytes.
     """
 
     def __init__(

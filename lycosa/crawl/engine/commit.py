@@ -82,7 +82,7 @@ class Committer:
         self.save: Callable[[], Awaitable[None]] | None = None
         """Saves the state outside the frontier (cookies, spider state), before the frontier commits."""
         self.settle_lock = SettleLock()
-        """Held while a lease is settled: one commit has its ack and its items. A commit holds it exclusively."""
+        """Held while a lease is settled: its ack and items are in the same commit. A commit holds it exclusively."""
 
     def note_change(self) -> None:
         """Record that a lease was settled, or other state changed."""
@@ -123,9 +123,10 @@ class Committer:
         return True
 
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
-        """Truncate the sinks to their committed positions. Commit and return where they start to write.
+        """Open the sinks at their committed positions. Commit and return where they start to write.
 
-        A sink that is new to this crawl starts at the end of its output, or with `afresh` at the beginning.
+        What a sink has written after its committed position is cut off, except after a clean end. A sink that is new to
+        this crawl starts at the end of its output, or with `afresh` at the beginning.
         """
         committed = await self.frontier.positions()
         clean = bool(committed.get(CLEAN))

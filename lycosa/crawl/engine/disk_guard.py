@@ -23,7 +23,7 @@ FLOOR_SHARE = 0.01
 """The default floor is this share of the device, at most FLOOR_BYTES."""
 
 FLOOR_MIN = 1 << 20
-"""There is no default floor below this (bytes): it could not hold one commit."""
+"""A default floor smaller than this (bytes) is not used: it could not hold one commit."""
 
 RESUME_FACTOR = 1.1
 """A shortage ends when this multiple of the floor is free, so the crawl does not keep pausing and resuming."""

@@ -287,7 +287,7 @@ class Engine:
         return kept or self._frontier.next_ready(now) != due
 
     async def _is_idle(self, due: float, now: float) -> bool:
-        """Whether all remaining records were scheduled for later. Retries and blocked hosts do not count as idle."""
+        """Whether all remaining records were scheduled for later. Waiting for a retry or a blocked host is not idle."""
         if due - now <= IDLE_AFTER_S or self._settler.retry_until > now:
             return False
         if any(view.queued and view.starts_at <= now for view in await self._operations.segments()):

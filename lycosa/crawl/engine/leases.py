@@ -90,7 +90,7 @@ class LeaseRenewer:
         return lease.token in self._overdue
 
     async def renew(self, now: float) -> None:
-        """Renew the leases that are due. Drop those that the frontier no longer holds."""
+        """Renew the leases that are due for it. Forget leases that have already ended in the frontier."""
         while self._renewals:
             token = next(iter(self._renewals))
             if self._renewals[token].renew_at > now:

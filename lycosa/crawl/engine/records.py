@@ -47,7 +47,7 @@ def to_record(
     segment: str = "",
     guarded: bool = False,
 ) -> UrlRecord:
-    """Return the record of a request found on the page `parent`, or of a start request of a run in `segment`.
+    """Return the record of a request found on the page `parent`; without `parent`, of a start request in `segment`.
 
     `guarded`: whether the request was found on a public page (`fetching/guard.py`). Raises `BadUrl`, or `BadSpider` if
     the request cannot be stored.
@@ -108,9 +108,10 @@ def to_request(record: UrlRecord) -> Request:
 def replacement_record(
     record: UrlRecord, request: Request, spider: object, naming: Naming = DEFAULT_NAMING, *, guarded: bool = False
 ) -> UrlRecord:
-    """Return the record of a request that replaces that of `record`, such as a redirect: same depth, same segment.
+    """Return the record of a request that replaces the one of `record`, such as the target of a redirect.
 
-    If the fingerprint is the same too (the site adds a slash, a middleware adds a header), the new record gets
+    It has the depth and the segment of `record` (a later segment if the request has a `not_before`). If its fingerprint
+    is already known from `record` or an earlier redirect (the site adds a slash, a middleware adds a header), it gets
     `dont_filter`: otherwise it would not be fetched. Raises `BadUrl` or `BadSpider`.
     """
     target = _inheriting_record(request, spider, None, naming, record.segment, guarded=guarded)
