@@ -70,7 +70,7 @@ class RunStats:
     """Failed visits, retried or not."""
     leased: int = 0
     known_links: int = 0
-    """Known links, as far as the look-up in memory found them."""
+    """Links that the look-up in memory found to be known. The frontier may know more of the links."""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     bugs: BugLog = field(default_factory=BugLog)
@@ -141,8 +141,8 @@ class Summary:
     If the run ended because it was idle, `idle_until` is when the next record is due, else 0. `idle_until` and
     `ended_at` are unix seconds. `overwritten`: whether the run started afresh (-O), as the next run with the same
     options would. `closed`: why the segment of the run accepts no more URLs, or "". `closing`: why a spider or a
-    condition closed the crawl, or "". `stats` are under Scrapy's names (`stats_collector.py`). `shared` counts all
-    workers of a shared crawl.
+    condition closed the crawl, or "". `stats` are under Scrapy's names (`stats_collector.py`). `shared` has the
+    counters of a shared crawl, added up over all workers.
     """
 
     finished: bool

@@ -42,7 +42,7 @@ STAT_NAMES = {
     "dupefilter/filtered": "requests that the frontier already knew",
     "downloader/request_count": "requests to the HTTP cache or a host, including retries and redirects",
     "downloader/request_method_count/<method>": "the same, by method",
-    "downloader/request_bytes": "total size of the requests: request line, header and body",
+    "downloader/request_bytes": "total size of the requests: request line and body, without the header",
     "downloader/response_count": "responses, including those from the HTTP cache",
     "downloader/response_status_count/<status>": "the same, by HTTP status",
     "downloader/response_bytes": "total size of the responses as transferred",
@@ -92,7 +92,7 @@ STAT_NAMES = {
 
 @public
 class StatsCollector:
-    """The stats of one run. The argument `spider` of its methods is Scrapy's old one, and ignored."""
+    """The stats of one run. Its methods ignore the argument `spider`, which exists for compatibility with Scrapy."""
 
     __slots__ = ("_stats",)
 
