@@ -1,7 +1,7 @@
 """Looks up the addresses of hosts if the frontier has limits per IP address.
 
-Before the pages of a host, the frontier leases a look-up of its address (`RecordKind.RESOLVE`), whose limits then apply
-to the host. Each lease has the address, and the fetcher connects only to it.
+Before the pages of a host, the frontier leases a look-up of its address (`RecordKind.RESOLVE`). Then the limits of this
+address apply to the host. Each lease of a page has the address, and the fetcher connects only to that address.
 
 A host that cannot be resolved has no address for UNRESOLVED_S, and its requests fail with the error of the look-up. The
 fetcher must not resolve such a host itself: the limits of its address would not apply.
@@ -76,7 +76,7 @@ class HostAddresses:
 
 
 class ResolvedHostFetcher(FetcherWrapper):
-    """Fails for a host that could not be resolved, unless a proxy, which resolves hosts itself, is used."""
+    """Fails for a host that could not be resolved, unless the request uses a proxy: a proxy resolves hosts itself."""
 
     def __init__(self, fetcher: Fetcher, addresses: HostLookup) -> None:
         super().__init__(fetcher)

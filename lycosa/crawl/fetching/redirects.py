@@ -26,9 +26,9 @@ def replacement_count(request: Request) -> int:
 def redirect_request(request: Request, target: str, status: int | str) -> Request:
     """Return the request for the target (a canonical URL) of a redirect, with the same callback.
 
-    Its method is GET if RFC 9110 §15.4 says so, otherwise the same. `status` is "meta refresh" for a meta refresh. A
-    target on another host gets no credentials or cookies, and only the origin of a Referer: a redirect must not reveal
-    what the referrer policy hid.
+    The method changes to GET where RFC 9110 §15.4 says so. `status` is "meta refresh" for a meta refresh. A target on
+    another host gets no credentials or cookies, and only the origin of a Referer: a redirect must not reveal what the
+    referrer policy hid.
     """
     keep = request.method in {"GET", "HEAD"} or (status in {301, 302} and request.method != "POST")
     keep = keep or status in {307, 308}
@@ -49,7 +49,11 @@ def redirect_request(request: Request, target: str, status: int | str) -> Reques
 
 
 def _headers_after(request: Request, elsewhere: str, *, body_gone: bool) -> HeaderMap:
-    """Drop the fields that the host of `elsewhere` (a URL, or "") must not get; with `body_gone`, also the body's."""
+    """Return the header without the fields that the new request must not have.
+
+    `elsewhere` is the target if it is on another host, else "": such a host gets no secrets. `body_gone`: the fields
+    that describe the body are dropped with it.
+    """
     headers = HeaderMap(
         {
             name: value

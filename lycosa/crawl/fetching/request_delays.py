@@ -16,7 +16,7 @@ from lycosa.http.core.request import Request
 DELAY_MAX_S = 86_400.0
 
 HOSTS_MAX = 10_000
-"""Maximum reservations. Beyond it, those that end last are dropped; the frontier still blocks their hosts."""
+"""Maximum reservations. If there are more, those that end last are dropped; the frontier still blocks their hosts."""
 
 
 class RequestDelays:

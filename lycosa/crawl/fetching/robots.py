@@ -42,8 +42,10 @@ REREAD_S = 3600.0
 PARSED_MAX = 2000
 
 NOT_FETCHED = b"# not asked: a public page led there"
-"""A placeholder for a private host whose robots.txt only guarded requests (see `guard`) have needed so far. Such
-requests may not contact the host. The placeholder allows everything: they cannot fetch the host's pages either.
+"""Stored instead of the robots.txt of a private host, as long as only guarded requests (see `guard`) have needed it.
+
+Guarded requests may not contact the host. So its robots.txt is not fetched, and it does no harm that this placeholder
+allows everything.
 """
 
 UNREACHABLE_REASONS = "cannot fetch *"
@@ -107,7 +109,7 @@ class RobotsGate:
         await with_claim(host, transfer)
 
     def _one_shot_lease(self, host: str, address: str = "", *, guarded: bool) -> Lease:
-        """A record without retries left: the robots.txt is fetched at once, and a failure is final."""
+        """Return a lease of a record without retries left: robots.txt is fetched at once, and a failure is final."""
         url, tries = f"{host}/robots.txt", self.retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
@@ -205,8 +207,8 @@ class RobotsGate:
 
     def _parse(self, host: str, facts: HostFacts) -> Robots:
         rules = robots_from_response(facts.robots, facts.robots_status, self.user_agent)
-        # Do not cache these. An unguarded request may fetch a file that was NOT_FETCHED. When dead URLs are requeued,
-        # another worker may have fetched a file that was unreachable.
+        # Do not cache such rules. An unguarded request may fetch the file that is NOT_FETCHED now. When dead URLs are
+        # requeued, another worker may have fetched the file that was unreachable.
         if facts.robots == NOT_FETCHED or rules.unreachable:
             self._parsed.pop(host, None)
             return rules

@@ -14,7 +14,7 @@ from lycosa.http.core.request import Request
 
 @dataclass(frozen=True, slots=True)
 class HandledStatuses:
-    """`listed`: the spider's list, or None. `allowed` and `all`: the statuses that the settings allow."""
+    """`listed`: the spider's list, or None. `allowed`: the statuses that the settings allow; `all`: they allow all."""
 
     listed: Collection[int] | None = None
     allowed: Collection[int] = ()

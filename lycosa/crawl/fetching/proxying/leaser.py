@@ -2,8 +2,8 @@
 
 If no proxy is free, a request waits for a while and keeps its slot of the host. Then it frees the slot and is retried
 later (`NoProxyYet`), sooner if the target had leases recently. If enough requests already wait for a proxy for the
-target, a further request frees its slot at once, for requests to other targets. If no proxy has worked for too long,
-the crawl ends (`CloseSpider`) and can be resumed.
+target, a further request does not wait: it frees its slot at once, so that requests to other targets can run. If no
+proxy has worked for too long, the crawl ends (`CloseSpider`) and can be resumed.
 
 A lease ends with its transfer, even if the transfer is cancelled. The leases of a killed process expire.
 """

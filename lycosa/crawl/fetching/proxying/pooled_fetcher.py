@@ -1,7 +1,7 @@
 """A fetcher whose transfers go through proxies of a pool, unless the caller or `proxy` in the request's meta names one.
 
 If the proxy fails or is banned, the request goes back to the queue of its host (`NoProxyYet`) and is retried through
-another proxy. After the last one, a ban is returned as a response with the reason in `HttpResponse.refused`, and a
+another proxy. After the last try, a ban is returned as a response with the reason in `HttpResponse.refused`, and a
 failure is raised.
 """
 
