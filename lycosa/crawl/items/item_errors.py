@@ -23,9 +23,9 @@ MSGSPEC_ERROR = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 
 
 def explain(error: BaseException, url: str = "") -> str | None:
-    """Explain an error about an item, with the URL of the page; None for other errors.
+    """Explain a validation error of pydantic, msgspec or attrs, or a `BadItem`, with the URL of the page.
 
-    These are validation errors of pydantic, msgspec and attrs, and `BadItem`.
+    Returns None for any other error.
     """
     if (problems := _problems(error)) is not None:
         item_class, text = problems[0], _join(problems[1])
@@ -106,7 +106,7 @@ def _pydantic_problem(error: Mapping[str, Any]) -> str:
 
 
 def _attrs_problem(error: Exception) -> str | None:
-    """The arguments of such an exception: (message,) or (message, attribute, expected type, value)."""
+    """Explain an error of an attrs validator: its arguments are (message,) or (message, attribute, type, value)."""
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames or frames[-1][0].f_globals.get("__name__") != "attr.validators":
         return None

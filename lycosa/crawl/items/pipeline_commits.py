@@ -5,7 +5,7 @@
     resume_from(position)            delete the rows of later positions; called once before the first page
 
 All these pipelines together are one sink. The database commits before the frontier. After a crash in between, the pages
-of the database's last commit are fetched again, so `resume_from` deletes its rows.
+of the database's last commit are fetched again, so `resume_from` deletes the rows of that commit.
 
 The stored position is one number: the writer in the upper bits, the number of the commit in the lower ones.
 """

@@ -69,7 +69,7 @@ class PartialFile:
         self._md5.update(piece)
 
     def write(self, piece: bytes) -> int:
-        """For libraries that write to a file object."""
+        """Do the same as a call. Libraries that write to a file object use this method."""
         self(piece)
         return len(piece)
 
