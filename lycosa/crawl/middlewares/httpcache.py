@@ -174,7 +174,7 @@ class HttpCache:
         return response
 
     def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
-        """The key has the jar and, except with `ReplayRules`, the owner of the cookies."""
+        """The key contains the cookie jar and, if the request has cookies, the owner (not with `ReplayRules`)."""
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self.owner and request.has_header("Cookie") and not isinstance(self.rules, ReplayRules):
@@ -214,7 +214,7 @@ class HttpCache:
         self._pending[number] = _Pending(ref(request, lambda _: self._pending.pop(number, None)), stored, decision)
 
     def _take_pending(self, request: Request) -> _Pending | None:
-        """Remove the conditions that the revalidation added to the request."""
+        """Remove and return the entry of a request. Remove the conditions that were added to the request, too."""
         pending = self._pending.pop(id(request), None)
         if pending is not None:
             for name in pending.decision.conditions:

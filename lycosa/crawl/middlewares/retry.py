@@ -1,4 +1,4 @@
-"""Retries requests with a status of the retry list or a failed transfer. The last failure goes to the errback.
+"""Retries a request after a status of the retry list or a failed transfer. The last failure goes to the errback.
 
 `dont_retry` and `max_retry_times` in meta override the settings. If the callback handles the status
 (`handle_httpstatus_list`), the last response goes to the callback instead. Even after the last try, the host is blocked
