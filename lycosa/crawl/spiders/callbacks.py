@@ -22,7 +22,7 @@ def compile_regex(regex: Any, where: str) -> re.Pattern[str]:
 def apply_process_results(
     process_results: Callable[[Response, list[Any]], Any], response: Response, results: Results
 ) -> Results:
-    """Apply the user's `process_results`. If it or the callback raised `CloseSpider`, the results still end with it."""
+    """Apply the user's `process_results`. Keep the reason of a `CloseSpider` that it or the callback has raised."""
     found: Results = collect_now(lambda: process_results(response, results.elements()), "process_results")
     return found._replace(closing=found.closing or results.closing)
 

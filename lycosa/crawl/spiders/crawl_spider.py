@@ -11,8 +11,8 @@
         def parse_book(self, response):
             yield {"title": response.css("h1::text").get()}
 
-A link belongs to the first rule that extracts it. The request stores the number of the rule (`meta["rule"]`), by which
-a resumed crawl finds the rule, and the text of the link (`meta["link_text"]`).
+A link belongs to the first rule that extracts it. The request stores the text of the link (`meta["link_text"]`) and
+the number of the rule (`meta["rule"]`), by which a resumed crawl finds the rule.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class _FeedSpider(Spider):
         return response
 
     def process_results(self, response: Response, results: list[Any]) -> Iterable[Any]:
-        """Return the results of one part. Override this to change them."""
+        """Return the results of one node or row. Override this to change them."""
         return results
 
     def _parse_parts(self, response: Response, method: Any, parts: Iterable[Any]) -> Iterator[Any] | AsyncIterator[Any]:

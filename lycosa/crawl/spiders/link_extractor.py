@@ -2,9 +2,9 @@
 
     LinkExtractor(allow=r"/item/\\d+", restrict_css="main").extract_links(response)  # -> [Link(url, text, ...), ...]
 
-lexbor (`response.tree`) finds the elements; for XPath, and for CSS that lexbor does not support, parsel. URLs are
-canonical (`core.url`); those that cannot be crawled are skipped. An extractor caches whether it allows a URL, because a
-site repeats its navigation on every page.
+lexbor (`response.tree`) finds the elements. parsel finds them if there is an XPath, or CSS that lexbor does not
+support. URLs are canonical (`core.url`); those that cannot be crawled are skipped. An extractor caches whether it
+allows a URL, because a site repeats its navigation on every page.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class _NameFilter:
 
 
 def _selector(tags: _NameFilter, attrs: _NameFilter) -> str:
-    """Return a CSS selector that selects, once each, at least all elements that pass the filters."""
+    """Return a CSS selector for the elements that pass the filters, and maybe others. It selects no element twice."""
     if tags.are_plain and attrs.only and attrs.are_plain:
         return ",".join(f"{tag}[{attrs.only}]" for tag in sorted(tags.allowed))  # faster than :is()
     by_tag = f":is({','.join(sorted(tags.allowed))})" if tags.are_plain else ""
@@ -360,7 +360,7 @@ def _domains(domains: Strings) -> frozenset[str]:
 
 
 def _compile(regexes: Regexes, name: str) -> list[Callable[[str], object]]:
-    """Return `search` functions. Expressions without flags and group references are joined into one, for speed."""
+    """Return `search` functions. Expressions that have neither flags nor group references are joined, for speed."""
     listed = [regexes] if isinstance(regexes, (str, re.Pattern)) else list(regexes or ())
     compiled = [compile_regex(each, f"{name} of a LinkExtractor") for each in listed]
     simple = [each for each in compiled if each.flags == re.UNICODE and not _GROUP_REFERENCE.search(each.pattern)]

@@ -37,7 +37,7 @@ class Response:
     """
 
     contacted = True
-    """False for a response that a middleware made."""
+    """Whether the host received the request. False for a response that a middleware made."""
 
     def __init__(
         self,

@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 class Spider:
     """The base class of spiders. Arguments given with `-a` become attributes. Raises `BadSpider` without a name.
 
-    A subclass may define two methods. `key_resolver` returns the value that identifies a request. `segment_resolver`
-    returns the name of the segment of a run if it has an argument `now`, else the period of a request, such as `day`.
+    A subclass may define two methods. `key_resolver` returns the value that identifies a request. A `segment_resolver`
+    with an argument `now` returns the name of a run's segment; without it, the period of a request, such as `day`.
     """
 
     name: str = ""
@@ -114,12 +114,12 @@ class Spider:
 
 
 def domains_as_urls(domains: Iterable[str | None], scheme: str = "http") -> list[str]:
-    """Return seeds with which scope `domain` covers exactly the `allowed_domains`."""
+    """Return a URL for each domain. With these URLs as seeds, the scope `domain` covers exactly these domains."""
     return [f"{scheme}://{domain.strip().removeprefix('.')}/" for domain in domains if domain is not None]
 
 
 async def start_requests(spider: Spider, process_start: Sequence[Callable[..., Any]] = ()) -> AsyncIterator[Request]:
-    """Yield the requests of `spider.start` after the `process_start` methods of middlewares.
+    """Yield the requests of `spider.start` as the `process_start` methods of middlewares return them.
 
     Raises `BadSpider` or `BadMiddleware` for anything but requests.
     """
