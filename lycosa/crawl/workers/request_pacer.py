@@ -16,7 +16,7 @@ REPORT_TIMEOUT_S = 30.0
 """A request whose start is not reported blocks the next request for at most this many seconds."""
 
 KEYS_MAX = 10_000
-"""Maximum remembered keys. Beyond it, the least recently used key without a pending start is forgotten."""
+"""Maximum remembered keys. If there are more, the least recently used key without a pending start is forgotten."""
 
 
 class StartInterval(NamedTuple):

@@ -1,7 +1,7 @@
 """The owner's handle of a worker process: sends visits to it, and applies the changes that it reports.
 
 A visit is settled as if the owner had visited the page itself: one commit holds the ack, the links and the items. When
-a worker dies, its visits end at once, and their records stay unchanged.
+a worker dies, its visits end at once, and their records stay queued (exception: see `worker_pool.py`).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class WorkerPool:
         crawl.cookies.send = self.broadcast
 
     def add(self, kill: Callable[[], None]) -> WorkerHandle:
-        """The new worker receives broadcasts from now on."""
+        """Add a worker, which receives broadcasts from now on."""
         worker = WorkerHandle(self._crawl, self._pacer, self, kill)
         self._workers.append(worker)
         return worker
