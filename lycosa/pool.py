@@ -32,12 +32,13 @@ __all__ = ["Blame", "BlockingPool", "LeasedProxy", "NoProxy", "Outcome", "Outcom
 def open_pool(
     address: str | Path, policies: Policies | Mapping[str, Any] | None = None, *, create: bool = False
 ) -> PoolOpening:
-    """Return a context manager that opens a pool. Its address is `memory:`, a folder, or `redis://HOST:6379/0?pool=NAME`.
+    """Return a context manager that opens a pool.
 
-    `async with` gives a `Pool`, and `with` a `BlockingPool`, which threads can share. `policies` has the form of the
-    table `proxies` in a project file: {"default": {"lease_s": 30}}. The default is the table of the project of the
-    current folder. With `create`, a missing pool is created. Raises `UsageError` for an invalid address or policy, and
-    for a missing pool; `StateError` if the pool cannot be opened. See docs/proxies.md.
+    `address` is `memory:`, a folder, or `redis://HOST:6379/0?pool=NAME`. `async with` gives a `Pool`, and `with` a
+    `BlockingPool`, which threads can share. `policies` has the form of the table `proxies` in a project file:
+    {"default": {"lease_s": 30}}. By default that table is read from the project that contains the current folder. With
+    `create`, a missing pool is created. Raises `UsageError` for an invalid address or policy, and for a missing pool;
+    `StateError` if the pool cannot be opened. See docs/proxies.md.
     """
 
     async def open_() -> tuple[ProxyPool, Pool]:

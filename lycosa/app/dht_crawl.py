@@ -120,7 +120,8 @@ async def open_torrent_crawl(
         current_rules = InstalledRules(folder, rules, clock.now).current
         location = RecordsLocation(str(folder), store_url)
         records = open_records(location, create=True, max_bytes=max_bytes, outage_wait=OutageWait(say))
-        store = await stack.enter_async_context(records)  # before the queue: if there is no server, no folder is left
+        # The store is opened before the queue, which would create a folder even if the database server does not answer.
+        store = await stack.enter_async_context(records)
         frontier = await stack.enter_async_context(open_hash_frontier(folder, clock.now()))
         await note_store(folder, store_url, store, frontier, say)
         crawl = TorrentCrawl(session, frontier, store, current_rules, clock.now, chance, profile_named(profile))
@@ -135,7 +136,7 @@ async def serve_crawl(
 ) -> AsyncIterator[list[str]]:
     """Serve the metrics and the page of a crawl, each at `[ADDRESS:]PORT`, or not at all if None.
 
-    Yield a line of text with each URL.
+    Yield one line of text per URL.
     """
     async with AsyncExitStack() as stack:
         lines = []

@@ -1,4 +1,4 @@
-"""Explain infohashes, and count torrents and infohashes, of a crawl that runs or not."""
+"""Explain an infohash of a running or stopped DHT crawl, and count its torrents and infohashes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RATE_OVER_S = 1.0
 
 
 class Explanation(NamedTuple):
-    """Whether an infohash is stored, and why not: as one word, as sentences, and as values."""
+    """Whether an infohash is stored, and if not, why: as one word, as sentences, and as values."""
 
     answer: Answer
     lines: list[str]

@@ -34,11 +34,11 @@ PAGE_ROWS = 500
 DENIED_AT_ONCE = 10_000
 LINE_MAX = 64 * 1024
 MARGIN_S = 5.0
-"""Additional seconds, because a network file system may show a changed file late."""
+"""Seconds added to LOOK_EVERY_S, because a network file system may show a changed file late."""
 
 
 class Applied(NamedTuple):
-    """Number of torrents that were checked, refused by the rules, and stored with new content facts."""
+    """Three counts of torrents: checked, refused by the rules, and given new content facts."""
 
     read: int
     refused: int
@@ -64,12 +64,11 @@ async def apply_rules(
     *,
     dry_run: bool,
 ) -> Applied:
-    """Remove and deny the stored torrents that the rules in `path` refuse; install the file in the state folder, if
-    any.
+    """Remove and deny the stored torrents that the rules in the file `path` refuse.
 
-    Without `path`, apply the installed rules. Outdated content facts are replaced.
-    `report` gets each refused torrent and the reason, `show` the numbers of torrents refused and read so far. With
-    `dry_run` nothing changes. Raises `UsageError`, `StateError`.
+    The file is also installed in the state folder, if there is one. Without `path`, apply the installed rules. Outdated
+    content facts are replaced. `report` gets each refused torrent and the reason, `show` the numbers of torrents
+    refused and read so far. With `dry_run` nothing changes. Raises `UsageError`, `StateError`.
     """
     state = Path(location.state) if location.state else None
     if path is not None and (mistakes := test_rules(path)[1]):
@@ -146,9 +145,9 @@ class RuleScan:
 async def change_denied(
     location: RecordsLocation, torrents: Iterable[tuple[bytes, ...]], *, hashed: bool, allow: bool, reason: str = ""
 ) -> tuple[int, int]:
-    """Deny torrents, each given by its infohashes, or allow them again.
+    """Deny torrents, each given by its infohashes. With `allow`, allow them again instead.
 
-    With `hashed` the infohashes are SHA-256 hashes. Return the number of infohashes and of removed torrents.
+    With `hashed`, SHA-256 hashes of the infohashes are given. Return the numbers of infohashes and of removed torrents.
     """
     removed = number = 0
     remaining = iter(torrents)
@@ -177,9 +176,10 @@ def _check_state(location: RecordsLocation) -> None:
 
 
 def read_infohashes(written: Iterable[str], *, hashed: bool) -> Iterator[tuple[bytes, ...]]:
-    """Yield the infohashes of each torrent in arguments: infohashes, magnet links, or files.
+    """Yield the infohashes of each torrent that the arguments name.
 
-    With `hashed`, arguments and files contain hashed infohashes. Raises `UsageError`.
+    An argument is an infohash, a magnet link, or a file with one of these per line. With `hashed`, arguments and files
+    contain hashed infohashes. Raises `UsageError`.
     """
     for text in written:
         path = Path(text)

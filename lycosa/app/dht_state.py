@@ -46,7 +46,7 @@ async def open_hash_frontier(folder: Path, now: float) -> AsyncIterator[LocalFro
     state = StateDir(folder / QUEUE)
     try:
         state.check_complete()
-        # sync, because the store durably forgets an eviction once the torrent is in the queue again.
+        # sync: the store forgets an eviction once the torrent is queued again, so the queue must survive power loss.
         frontier = embedded_frontier(state.frontier, POLICY, sync=True, now=now)
         try:
             if not state.description.name:

@@ -17,7 +17,7 @@ PROXIES = "leased proxies are free again when their leases expire, and their las
 
 @contextmanager
 def fast_shutdown(lost: str = PROXIES, report: Callable[[str], None] = log.warning) -> Iterator[ShutdownDeadline]:
-    """Yield a deadline for all servers that are opened in the block. At the end, report servers that did not answer.
+    """Yield a deadline for all connections opened in the block. At the end, report servers that did not answer.
 
     `lost` is the end of each report.
     """
@@ -30,5 +30,5 @@ def fast_shutdown(lost: str = PROXIES, report: Callable[[str], None] = log.warni
 
 
 def lost_by_fast_shutdown(settings: Settings) -> str:
-    """Say what a crawl with these settings loses."""
+    """Return a text that says what a crawl with these settings loses in a fast shutdown."""
     return "; ".join(text for text, is_used in ((PAGES, settings.frontier), (PROXIES, settings.proxy_pool)) if is_used)

@@ -16,8 +16,9 @@ def index_place(text: str) -> IndexPlace:
 
 
 def local_folder(place: IndexPlace, state: str | Path | None = None) -> Path:
-    """Return the folder of an index; for an index on a search server, one in `state` for its words and requests.
+    """Return the folder of an index.
 
-    Without `state` it is in the working folder.
+    For an index on a search server, it is a folder in `state` (default: the working folder), which holds the word list
+    and the rebuild requests of the index.
     """
     return place if isinstance(place, Path) else Path(state or ".") / f"sphinx-{place.name}"

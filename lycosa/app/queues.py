@@ -22,7 +22,7 @@ class Queue(FolderQueue):
     """
 
     def __new__(cls, path: Any, *arguments: Any, **options: Any) -> Any:
-        """A `RedisQueue` is not a subclass. Raises `UsageError` for URLs of other kinds."""
+        """For a Redis URL, return a `RedisQueue`, which is not a subclass. Raises `UsageError` for other URLs."""
         if is_redis_url(path):
             return RedisQueue(path, *arguments, order=cls.order, **options)
         if isinstance(path, str) and "://" in path:

@@ -42,7 +42,7 @@ def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
 
 
 def spider_fingerprint(common: Fingerprint, spider: str) -> Fingerprint:
-    """Return the fingerprint function of one of several spiders, which can then fetch the same URL."""
+    """Return the fingerprint function of one of several spiders, so that each of them can fetch the same URL."""
     return partial(_salted, common, spider_salt(spider))
 
 
@@ -69,7 +69,7 @@ def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
     """Return how segments are named: by the setting, else by the spider's `segment_resolver`.
 
     A resolver that takes `now` returns the segment of the run. Any other resolver returns the period of each request.
-    Raises `BadSetting`, or `UsageError` if the `segment_resolver` takes neither of these arguments.
+    Raises `BadSetting`, or `UsageError` if the `segment_resolver` takes neither SEGMENT_ARGUMENTS nor PERIOD_ARGUMENTS.
     """
     word = settings.segment
     if ":" in word:
@@ -98,7 +98,7 @@ class ScopeOptions(Protocol):
 
 
 def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], options: ScopeOptions) -> Scope:
-    """Return the scope around the seeds, or around the allowed domains of a spider (`kind` "")."""
+    """Return the scope of this kind around the seeds; for `kind` "", a spider's allowed domains, or else all URLs."""
     exact = not kind
     if not kind:
         kind, seeds = ("domain", domains) if domains else ("any", ())

@@ -103,7 +103,7 @@ class StoredNameRules:
         self._task = self.trial = None
 
     async def close(self) -> None:
-        """`resume` continues the task."""
+        """Stop the running task. If it applies an installed rule, a later `resume` continues it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -87,8 +87,10 @@ async def torrent_indexer(
     *,
     waits: bool = False,
 ) -> AsyncIterator[TorrentIndexer]:
-    """Open the indexer of an open store, which is the only writer of the index. Raises `IndexFailure`. With `waits`,
-    wait for a search server that does not answer."""
+    """Open the indexer of an open store. The indexer is the only writer of the index.
+
+    With `waits`, wait for a search server that does not answer. Raises `IndexFailure`.
+    """
     analysis_of(analysis or ())
     options: dict[str, Any] = {"write": True, "engine": engine, "analysis": analysis}
     folder = local_folder(place, location.state)

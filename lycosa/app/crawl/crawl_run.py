@@ -114,7 +114,7 @@ class CrawlRun:
         required = not (self._resumed or before.unfinished or self._dispatcher.has_idle_handlers)
         self._seeder = Seeder(self._crawl, self._hooks.process_starts, self, required=required)
         await self._seeder.start()
-        if not self._segments.has_begun:  # there were no start requests; stored records are requeued anyway
+        if not self._segments.has_begun:  # there were no start requests, but stored records may be due again
             await self._segments.begin("")
         for spec in self._crawl.spiders:
             spec.target.crawler.push = partial(self._push, spec)
@@ -305,7 +305,7 @@ class CrawlRun:
         settings = self._settings
         return SegmentOptions(
             settings.refresh,
-            settings.retry_dead and not self._opened.rejoined,  # a worker that rejoins has requeued them already
+            settings.retry_dead and not self._opened.rejoined,  # a worker requeues dead URLs only when it first joins
             # A shared frontier that does not keep done URLs has no validators: its pages are fetched again as new ones.
             not settings.frontier or settings.keep_done,
             Retention(settings.keep_segments, settings.keep_segments_for),
@@ -342,7 +342,7 @@ class CrawlRun:
                     await task
 
     async def _queue_more(self, now: float) -> int:
-        """Return the number of queued URLs, but at least 1 until all seeds are queued."""
+        """Requeue URLs of earlier segments, and return their number; at least 1 until all seeds are queued."""
         return await self._segments.take_over(now) or int(not self._seeder.is_done)
 
     async def _observe(self, observe: Observer) -> None:
@@ -358,7 +358,7 @@ class CrawlRun:
 def _handle_signals(handler: Callable[[], None]) -> Iterator[None]:
     """Call `handler` on the event loop for SIGINT and SIGTERM.
 
-    If the loop is blocked, the second signal raises `KeyboardInterrupt` in the code that blocks it.
+    If the loop is blocked, a later signal raises `KeyboardInterrupt` in the code that blocks it.
     """
     loop = asyncio.get_running_loop()
     pending: list[float] = []  # arrival times of the signals that the loop has not handled yet

@@ -20,7 +20,7 @@ log = logging.getLogger(ENABLED)
 def remember_seeds(state: StateDir, crawl: CrawlSpec) -> list[str]:
     """Store the description of this run. Return the seeds of all runs, which define the scope.
 
-    Raises `ForeignState` for other spiders or fingerprint rules.
+    Raises `ForeignState` if the state has other spiders or fingerprint rules.
     """
     refuse_other_crawl(state.description, str(state.path), crawl, "another --state, or -O to start afresh")
     seeds = list(dict.fromkeys([*state.description.seeds, *crawl.target.seeds]))

@@ -42,7 +42,8 @@ LEAVE_MAX_S = 5.0
 class OpenFrontier:
     """The frontier of a crawl. If workers share it, `shared` is the same object.
 
-    `delays` returns the delays of a host for worker processes. `rejoined`: the other workers had removed this one.
+    `delays` returns the delays of a host, for worker processes to observe. `rejoined`: the other workers had removed
+    this one.
     """
 
     frontier: Frontier

@@ -137,7 +137,10 @@ async def _metrics(run: CrawlRun) -> bytes:
 
 
 def _check_classes(crawl: CrawlSpec) -> None:
-    """Check the settings before the state is deleted. Raises `BadSetting`."""
+    """Import the classes that the settings name, so that an error is found before the state is deleted.
+
+    Raises `BadSetting`.
+    """
     for spec in crawl.spiders:
         for name in ("pipelines", "downloader_middlewares", "spider_middlewares", "extensions"):
             for part, order in getattr(spec.settings, name).items():
@@ -148,8 +151,8 @@ def _check_classes(crawl: CrawlSpec) -> None:
 async def _start_afresh(settings: Settings, state: StateDir) -> None:
     """Delete the state of the crawl, after checking that its output and its index can be written.
 
-    The state is deleted last. If the process is killed before, the next run refuses the old state, because the output
-    was truncated. So new items are never appended to old ones.
+    The state is deleted last. If the process is killed after it has truncated the output, the next run refuses the old
+    state, because the output is too short for it. So new items are never appended to old ones.
     """
     for sink in sinks_of(settings, state.items, state.description.name):
         await sink.check()

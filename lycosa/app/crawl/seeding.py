@@ -80,7 +80,7 @@ class Seeder:
                 raise error
 
     def on_done(self, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        """Call `done` when all start requests are queued; after an error, call `failed` with it first."""
+        """Call `done` when all start requests are queued. After an error, call `failed(error)`, then `done`."""
 
         def finish(_: asyncio.Task[None]) -> None:
             assert self._flush_task is not None

@@ -74,7 +74,7 @@ class CrawlSpec:
         return "+".join(sorted(spec.spider.name for spec in self.spiders if not spec.target.generic))
 
     async def send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:
-        """With `of_spider`, each receiver also gets its `spider`."""
+        """Send a signal to the receivers of each spider; with `of_spider`, also pass them the `spider`."""
         for spec in self.spiders:
             sender = {"spider": spec.spider} if of_spider else {}
             await spec.target.crawler.signals.send(signal, **sender, **values)
@@ -105,7 +105,7 @@ def crawl_spec(
     arguments: Mapping[str, str] | None = None,
     stats: StatsCollector | None = None,
 ) -> CrawlSpec:
-    """Return the spec of a crawl of start URLs, a spider, or several spider classes, which share `stats`.
+    """Return the spec of a crawl of start URLs, a spider, or several spider classes. All spiders count in `stats`.
 
     `settings` applies to all classes, or is a list with the settings of each class. Raises `BadUrl`, `BadSpider` or
     `BadSetting`.
@@ -127,7 +127,7 @@ def crawl_spec(
 
 
 def _with_own_records(target: Target) -> Target:
-    """Add the spider to fingerprints, so that each spider fetches a URL that two spiders request."""
+    """Make the fingerprints differ between spiders: if two spiders request a URL, both fetch it."""
     fingerprint = spider_fingerprint(target.naming.fingerprint, target.spider.name)
     return replace(target, naming=target.naming._replace(fingerprint=fingerprint, spider=target.spider.name))
 

@@ -1,8 +1,8 @@
 """A worker process of a crawl, which the owner of the crawl starts (`app.crawl.workers`).
 
-The worker reads a `WorkerTask` from its socket, and builds the same parts as a crawl of one process. For parts that
-only the owner has, it uses remote ones. It visits pages until the owner closes the crawl, and exits when the owner
-does.
+The worker reads a `WorkerTask` from its socket, and builds the same parts as a crawl of one process. Parts that only
+the owner has, such as the frontier, are replaced by objects that call the owner (`crawl.workers.remote`). The worker
+visits pages until the owner closes the crawl, and exits when the owner does.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class WorkerTask(NamedTuple):
 
 
 class WorkerProcesses:
-    """The worker processes of one crawl, the visitor of its engine. `save` flushes the key store."""
+    """The worker processes of one crawl. The engine calls `visit` of this object. `save` flushes the key store."""
 
     def __init__(self, task: WorkerTask, crawl: CrawlParts, save: Callable[[], Awaitable[None]]) -> None:
         self._task = task
@@ -140,7 +140,7 @@ class WorkerProcesses:
             self._failure.result()
 
     async def fail(self, reason: str) -> None:
-        """The workers have END_TIMEOUT_S to close what they opened."""
+        """End the workers of a failed crawl. They have END_TIMEOUT_S to close what they opened."""
         with suppress(Exception):  # the caller raises the error that made the crawl fail
             async with asyncio.timeout(END_TIMEOUT_S):
                 await self.end(reason)

@@ -108,7 +108,7 @@ class LeasedProxy:
         if the response object has not read its body. `blame` ("none", "nobody", "miss", "site", "proxy") overrides the
         outcome of the result; `reason` is then a short text, and `rest_s` the cool-down in seconds. `latency_s` is the
         time to connect, in seconds; the default is the response's `elapsed`. Without either, the first report of a
-        lease counts the time since the lease began. Raises `UsageError` for a result of any other kind.
+        lease counts the time since the lease began. Raises `UsageError` if `result` is none of the three.
         """
         if len(self.outcomes) >= REPORTS_MAX:
             raise UsageError(f"more than {REPORTS_MAX:,} reports on one lease: take another lease")
@@ -150,8 +150,8 @@ class Pool:
         `session`: the same name gets the same proxy again, as long as it works. `tags`: only proxies with these tags.
         `avoid`: keys of proxies to exclude. Waits up to `wait_s` for a proxy, then raises `NoProxy`, which says why
         there is none. The lease lasts `lease_s` (default: the target's policy) and is renewed until the block ends, for
-        up to `max_hold_s`. If the process dies, the lease expires. An exception that leaves the block is reported if it
-        concerns the proxy.
+        up to `max_hold_s`. If the process dies, the lease expires. If only one proxy is leased, an exception that
+        leaves the block is reported if it concerns the proxy.
         """
         return self._lease(target, n, **options)
 
@@ -207,7 +207,7 @@ class Pool:
         return await self.port.unban(target, key)
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Lowest latency first; with `target`, only its proxies."""
+        """Return all proxies, lowest latency first; with `target`, only the members of its pool."""
         return await self.port.proxies(target)
 
     async def targets(self) -> list[TargetView]:
