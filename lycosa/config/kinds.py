@@ -36,7 +36,7 @@ class SettingKind(Protocol):
     def convert(self, value: object) -> Any:
         """Convert text or a TOML or Python value to the type of the setting.
 
-        Raises `BadSetting` with an explanation, or TypeError or ValueError for a value that is not as `expected`.
+        Raises `BadSetting` with an explanation, or `TypeError` or `ValueError` if `expected` explains enough.
         """
 
 
@@ -213,7 +213,7 @@ def is_none(value: object) -> bool:
 
 
 def hide_login(url: object) -> object:
-    """Replace the login in a URL, or in text meant as one, by `***`."""
+    """Replace the login in a URL, even an invalid one, by `***`."""
     return LOGIN.sub(r"\1***@", url) if isinstance(url, str) else url
 
 

@@ -96,7 +96,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
 def unknown_setting(name: str) -> str:
     """Say what to write instead of an unknown setting.
 
-    A name that is only roughly similar to a setting (TEXT_LIMIT to DEPTH_LIMIT) gets two hints.
+    If the name is only roughly similar to a setting, as TEXT_LIMIT is to DEPTH_LIMIT, there are two hints: the name of
+    the setting, and the place for the user's own settings.
     """
     if renamed := renamed_setting(name):
         return renamed

@@ -17,7 +17,7 @@ SETTINGS: Mapping[str, str] = {
     "redirects_max": "max_redirects",
     "url_length_max": "max_url_length",
 }
-"""Old name -> new name, or "" if the setting was removed. Command-line options follow."""
+"""Old name -> new name, or "" if the setting was removed. The setting's command-line option was renamed, too."""
 
 OPTIONS: Mapping[str, str] = {
     "--state-of": "--status",

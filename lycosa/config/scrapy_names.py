@@ -57,7 +57,7 @@ def _not(value: Any) -> bool:
 
 
 def _level(value: Any) -> Any:
-    # `custom_settings` may use the numbers of logging.
+    # `custom_settings` may contain a numeric level, such as logging.INFO.
     return logging.getLevelName(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -141,10 +141,10 @@ EQUIVALENTS: Mapping[str, Equivalent] = {
 
 
 class Combination(NamedTuple):
-    """Our setting in place of two of Scrapy's, `names`.
+    """One of our settings that stands for two of Scrapy's, called `names`.
 
-    `read` gets the given values by Scrapy's names and returns ours (None: no value). Each function in `writes` converts
-    our value to that of one of Scrapy's settings.
+    `read` gets the given values by Scrapy's names and returns ours (None: no value). The functions in `writes` convert
+    our value to the values of Scrapy's settings, in the order of `names`.
     """
 
     names: tuple[str, str]

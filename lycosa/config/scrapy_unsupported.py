@@ -27,7 +27,7 @@ IGNORED = frozenset({
 
 
 class UnsupportedSetting(NamedTuple):
-    """What to do instead. `harmless` values are accepted: Lycosa does that anyway."""
+    """What to do instead. `harmless` values are accepted, because they describe what Lycosa does anyway."""
 
     advice: str
     harmless: Sequence[object] = ()
@@ -140,7 +140,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
         "TWISTED_REACTOR": (None, "twisted.internet.asyncioreactor.AsyncioSelectorReactor"),
     }),
 )  # fmt: skip
-"""Advice, and the settings to which it applies with their harmless values."""
+"""Each piece of advice, and the settings to which it applies with their harmless values."""
 
 UNSUPPORTED: Mapping[str, UnsupportedSetting] = {
     name: UnsupportedSetting(advice, harmless) for advice, names in _UNSUPPORTED for name, harmless in names.items()

@@ -104,9 +104,9 @@ class Settings:
     close_after_pages_without_item: Count = None
     """Stop after this many consecutive pages without an item; None for no limit."""
     max_memory: Annotated[int | None, ByteSize(1024**2, 1 << 60, optional=True)] = None
-    """Stop when the process uses more memory than this, in bytes; None for no limit."""
+    """Stop when the process, with its worker processes, uses more memory than this, in bytes; None for no limit."""
     memory_warning: Annotated[int | None, ByteSize(1024**2, 1 << 60, optional=True)] = None
-    """Warn once when the process uses more memory than this, in bytes; None for never."""
+    """Warn once when the process, with its worker processes, uses more memory than this, in bytes; None for never."""
 
     # How it is fetched
 
