@@ -1,8 +1,8 @@
 """Encode the fields of a form as browsers do (HTML standard, "Form submission").
 
 Fields are a dict, or (name, value) pairs. A value may be a list or tuple of several values; a field with the value None
-is omitted. Text is encoded in the encoding of the form, with references (`&#8364;`) for characters that it lacks. The
-boundary of a multipart body is a hash of the body, so that equal forms are equal requests.
+is omitted. Text is encoded in the encoding of the form; a character that the encoding lacks becomes a reference
+(`&#8364;`). The boundary of a multipart body is a hash of the body, so that equal forms are equal requests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BadForm(UsageError, ValueError):
 
 @public
 class FormFile(NamedTuple):
-    """A file to upload. Only a multipart body carries its content; other bodies carry its name."""
+    """A file to upload. Only a multipart body carries its content; other bodies carry only its name."""
 
     name: str
     content: bytes

@@ -17,8 +17,8 @@ TAGS_FREE = 1_000
 
 OPEN_FREE = 250
 OPEN_FREE_BYTES = 4_096
-"""A page is not checked either if its samples leave at most OPEN_FREE tags open, plus one for every OPEN_FREE_BYTES of
-the page, because authors omit `</p>` and `</li>`."""
+"""A page is also not checked if its samples leave few tags open. The limit is OPEN_FREE, plus one tag for every
+OPEN_FREE_BYTES of the page, because authors omit `</p>` and `</li>`."""
 
 DEPTH_MAX = 2_000
 """Maximum nesting depth."""
@@ -117,5 +117,5 @@ class _Outline:
             self._formatting -= 1
 
     def _index(self, name: bytes, floor: int) -> int:
-        """There must be an element with this name at `floor` or above."""
+        """Return the index of the innermost element with this name. There must be one at index `floor` or higher."""
         return len(self._stack) - 1 - self._stack[floor:][::-1].index(name)
