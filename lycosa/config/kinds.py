@@ -101,7 +101,7 @@ class Duration(NamedTuple):
 
     low: float
     high: float
-    expected: str = "an age such as 3600 (seconds), 30m, 12h, 7d or 2w"
+    expected: str = "a time such as 3600 (seconds), 30m, 12h, 7d or 2w"
 
     def convert(self, value: object) -> float | None:
         if is_none(value):

@@ -282,7 +282,7 @@ def test_harmless_value_may_be_text(tmp_path):
         ({"ITEM_PIPELINES": {"shop.Clean": "first"}}, "ITEM_PIPELINES: {'shop.Clean': 'first'} is not a list of"),
         ({"ITEM_PIPELINES": {"Shop Clean": 1}}, "ITEM_PIPELINES: 'Shop Clean' is not a list of"),
         ({"IMAGES_THUMBS": {"small": 50}}, "IMAGES_THUMBS: 50 is not a table of sizes"),
-        ({"FILES_EXPIRES": "soon"}, "FILES_EXPIRES: 'soon' is not an age"),
+        ({"FILES_EXPIRES": "soon"}, "FILES_EXPIRES: 'soon' is not a time"),
         ({"HTTPAUTH_USER": "me"}, "custom_settings: http_user: set http_auth_domain too"),
         ({"LOG_LEVEL": 17}, "LOG_LEVEL: 17 is not one of DEBUG"),
     ],
