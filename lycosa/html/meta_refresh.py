@@ -42,7 +42,7 @@ class Refresh(NamedTuple):
 
 
 def may_refresh(body: bytes) -> bool:
-    """Return False only if the start of a page certainly has no meta refresh."""
+    """Return whether the start of a page has an `http-equiv` that `refresh` follows within VALUE_WITHIN bytes."""
     find = body.find
     for letter in (b"q", b"Q"):  # rare in pages, and found faster than a word
         at = find(letter, 0, SEARCHED_BYTES)
