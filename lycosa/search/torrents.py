@@ -1,6 +1,6 @@
 """Searches torrents: the index finds the ids, and the record store has the current records.
 
-So a removed torrent is missing from the next request on, even if the indexer has not yet removed it from the index.
+So a removed torrent is not shown from the next request on, even if the indexer has not yet removed it from the index.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FILES_READ_MAX = 200
 """Maximum number of files read per result: reading thousands takes longer than the search."""
 REMOVED_MAX = 1000
 """Maximum number of removed torrents that a search excludes, since the index may still have them. Beyond it, totals are
-approximate, and there are no completions and other spellings.
+approximate, and neither completions nor other spellings are offered.
 """
 COMPLETION_MIN = 2
 COMPLETIONS_TRIED = 3
-"""Listed words searched per completion: words of removed torrents are still listed."""
+"""Maximum number of listed words searched per completion, since words of removed torrents are still listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class TorrentRequest:
     limit: int = 20
     offset: int = 0
     strict: bool = False
-    """Whether all words must match, even if no torrent has them all. Programs expect this."""
+    """Whether all words must match, even if no torrent has them all. Clients of feeds and Torznab expect this."""
 
 
 class FoundTorrents(NamedTuple):
     """A page of results. `exact` is False if `total` is an estimate, or may count torrents removed after they were
     indexed.
 
-    `partial`: no torrent has all words; the results have most of them. `suggestion`: if there are few results, another
+    `partial`: no torrent has all words; the results have some of them. `suggestion`: if there are few results, another
     spelling of the query that has more; else "".
     """
 

@@ -32,7 +32,7 @@ class Hit(NamedTuple):
 class SearchPage(NamedTuple):
     """One page of results, with the total number of matches and the duration of the search.
 
-    `partial`: no document has all words of the query; the hits have most of them. `suggestion`: if there are few
+    `partial`: no document has all words of the query; the hits have some of them. `suggestion`: if there are few
     results, another spelling of the query that has more; else "".
     """
 
