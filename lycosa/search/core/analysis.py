@@ -24,7 +24,7 @@ STEM = "stem-"
 NAMES_ONLY = "names-only"
 STEMS_KEPT = 100_000
 ENDING_MAX = 6
-"""Maximum number of letters after a stem that are highlighted with it."""
+"""Maximum number of letters after a stem in a highlighted word. Longer words are not highlighted."""
 
 
 class Analysis:

@@ -1,9 +1,10 @@
-"""Splits text into words: in the same way for documents, queries and all back ends.
+"""Splits text into words, in the same way for documents, queries and all back ends.
 
-Text is folded first: lower case, without accents and vowel points, compatibility forms replaced ("Résumé", also in
-full-width letters, becomes "resume"), underscores replaced by spaces. A word is a run of letters and digits, cut every
-`WORD_MAX` characters. In scripts without spaces between words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every
-character is a word, and a query word of several characters is a phrase.
+Text is folded first: it is converted to lower case, accents and vowel points are removed, compatibility forms are
+replaced ("Résumé", also in full-width letters, becomes "resume"), and underscores become spaces. A word is a run of
+letters and digits; a longer run is cut into words of `WORD_MAX` characters. In scripts without spaces between
+words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every character is a word, and a query word of several characters
+is a phrase.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _UNSPACED = (
     "\u3041-\u309f\u30a1-\u30fa\u30fc-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
     "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-# Vowel signs of Indic scripts and Tibetan: they belong to words, but are not \w.
+# Indic scripts and Tibetan. Their vowel signs belong to words, but \w does not match them.
 _SIGNED = "\u0900-\u0963\u0966-\u0dff\u0f18-\u0f84\u0f88-\u0fbc"
 _DROPPED = (
     "\u00ad\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f"

@@ -29,8 +29,8 @@ def to_document(item: Mapping[str, Any], line: bytes, fields: Fields | None = No
 
     `fields` maps parts of the document to fields of the item, such as {"title": ["name"], "text": ["maker.name"]}.
     Other parts are guessed: the key is the item's fingerprint, else its URL, else a hash of the line. The title is its
-    `title` or `name`. The text of a page is its `text`; the text of other items is every string outside the known
-    fields.
+    `title` or `name`. The text of a page is its `text`; the text of other items is every string in the
+    remaining fields.
     """
     fields = fields or {}
     named = {part: "\n".join(_named(item, paths)) for part, paths in fields.items()}

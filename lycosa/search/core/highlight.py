@@ -37,7 +37,7 @@ class _Span(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """Finds the words of a term. If `spaced`, a match that a letter follows does not count: the word goes on."""
+    """Finds the words of a term. If `spaced`, a match counts only if no letter follows: there a word ends."""
 
     words: re.Pattern[str]
     spaced: bool
@@ -97,8 +97,10 @@ class Highlighter:
 
 
 def _pattern(found: tuple[str, ...], analysis: Analysis) -> _Pattern:
-    """Return a pattern for these words next to each other. Two choices make it fast: it begins with a literal, which
-    `re` finds quickly, and it has no class of letters, which `re` takes two milliseconds to compile.
+    """Return a pattern for these words next to each other.
+
+    Two choices make it fast. It begins with a literal, which `re` finds quickly. Without stemming it has no class of
+    letters, which `re` takes two milliseconds to compile.
     """
     pieces = [analysis.pattern(found[0])]
     for before, word in pairwise(found):
@@ -117,7 +119,7 @@ def _spans(folded: str, patterns: list[_Pattern]) -> list[_Span]:
 
 
 def _matches(folded: str, pattern: _Pattern) -> Iterator[tuple[int, int]]:
-    """Yield the matches outside longer words."""
+    """Yield the matches that are not parts of longer words."""
     at = 0
     while found := pattern.words.search(folded, at):
         start, end = found.span()
@@ -130,7 +132,10 @@ def _matches(folded: str, pattern: _Pattern) -> Iterator[tuple[int, int]]:
 
 
 def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
-    """Return the number of terms, start and end of the window with the most different terms (then the most spans)."""
+    """Return the number of different terms in the best window, and its start and end.
+
+    The best window has the most different terms; of several such windows, the one with the most spans.
+    """
     if not spans:
         return 0, 0, width
     best, best_at = (0, 0), (spans[0].start, spans[0].end)
@@ -152,7 +157,7 @@ def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
 
 
 def _at_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """Move the ends of the window to the nearest spaces."""
+    """Shrink the window to whole words, if spaces are near its ends."""
     if start > 0:
         space = text.find(" ", start - 1, start + _WORD_EDGE_CHARS)
         start = space + 1 if space >= 0 else start

@@ -51,7 +51,7 @@ class SearchQuery(NamedTuple):
 
     @property
     def plain_words(self) -> tuple[str, ...]:
-        """The words in order if the query consists of plain words only, else ()."""
+        """The words searched in all texts, in order; () if the query has OR or `title:`."""
         if any(len(clause) > 1 or clause[0].where == "title" for clause in self.clauses):
             return ()
         return tuple(word for (term,) in self.clauses if term.where == "any" for word in term.words)
@@ -59,8 +59,9 @@ class SearchQuery(NamedTuple):
     def loosened(self) -> LooseQuery | None:
         """Return a looser query to try if no document matches; None if there is none.
 
-        Quoted phrases, `title:`, `site:`, OR and exclusions are kept. Half of the other words are enough. A run of
-        characters of an unspaced script may be a sentence: two in five of its pairs of adjacent characters are enough.
+        Quoted phrases, `title:`, `site:`, OR and exclusions are kept. Half of the other words are enough. In a
+        script without spaces, a run of characters may be a sentence: 40% of its pairs of adjacent characters are
+        enough.
         """
         required = [clause for clause in self.clauses if len(clause) > 1 or _is_strict(clause[0])]
         optional = [piece for clause in self.clauses if clause not in required for piece in _pieces(clause[0].words)]
@@ -126,7 +127,7 @@ def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[
 
 
 def site_names(url: str) -> list[str]:
-    """Return the names by which `site:` finds a URL: its host, the domains above it, and each with the port."""
+    """Return the names by which `site:` finds a URL: its host and the domains above it, also with the port."""
     host, port = _host_and_port(url)
     if not host:
         return []

@@ -1,6 +1,6 @@
 """Replaces different spellings in release names by one spelling, for documents and queries.
 
-Examples, in two columns, of spellings and their replacements:
+Examples: each line has two lists of spellings, each followed by what replaces them.
 
 h.264 x264 AVC                 h264        S1E2, S01 E02, 1x02       s01e02
 h.265 x265 HEVC                h265        Season 1                  s01
@@ -38,14 +38,14 @@ _NUMBERED = re.compile(r"第\s*0*(\d{1,3})\s*(?=[集話话回期季章卷巻部�
 
 
 def one_spelling(text: str) -> str:
-    """Replace each listed spelling."""
+    """Replace the spellings that the module docstring lists."""
     if not text.isascii():
         text = _NUMBERED.sub(r"第\1", text)
     return _SPELLING.sub(_spelled, text)
 
 
 def season_of(word: str) -> str:
-    """Return the season of an episode as a word; "" for other words."""
+    """Return the season in the word of an episode: "s01" for "s01e02"; "" for other words."""
     found = _SEASON.fullmatch(word)
     return f"s{found[1]}" if found else ""
 

@@ -22,8 +22,8 @@ class ValueFilter(NamedTuple):
 class SearchRequest(NamedTuple):
     """Requests a page of the matches of a query; without a query, of all documents.
 
-    `sort` names a number; "" is relevance. Documents without the number come last in either direction. Without query
-    and `sort`, the order is undefined.
+    `sort` is one of `Schema.numbers`, or "" for relevance. Documents without the number come last in either direction.
+    Without query and `sort`, the order is undefined.
     """
 
     query: SearchQuery | LooseQuery | None = None

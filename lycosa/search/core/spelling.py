@@ -48,7 +48,7 @@ def slips_allowed(word: str) -> int:
 
 
 def one_slip(word: str) -> set[str]:
-    """Return all texts with one slip."""
+    """Return all texts that differ from the word by one slip."""
     letters = _letters(word)
     parts = [(word[:place], word[place:]) for place in range(len(word) + 1)]
     found = {head + tail[1:] for head, tail in parts if tail}
@@ -59,13 +59,16 @@ def one_slip(word: str) -> set[str]:
 
 
 def two_words(word: str) -> Iterator[tuple[str, str]]:
-    """Yield all ways to divide a word in two."""
+    """Yield the ways to divide a word into two parts of at least two letters."""
     for place in range(2, len(word) - 1):
         yield word[:place], word[place:]
 
 
 def nearest(word: str, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the listed words with few enough slips, and their frequencies: by slips, then by frequency."""
+    """Return the listed words within `slips_allowed`, and their frequencies.
+
+    Words with fewer slips come first; of words with equally many slips, the more frequent ones.
+    """
     most = slips_allowed(word)
     letters, places = set(word), _places(word)
     ranked = []
@@ -80,7 +83,7 @@ def nearest(word: str, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int
 
 def distance(one: str, other: str, most: int) -> int:
     """Return the number of slips between two words (Damerau-Levenshtein, adjacent letters only), or `most` + 1 if
-    higher."""
+    there are more than `most`."""
     return _distance(len(one), _places(one), other, most)
 
 
@@ -94,9 +97,9 @@ def _places(word: str) -> dict[str, int]:
 def _distance(length: int, places: dict[str, int], other: str, most: int) -> int:
     """Compute `distance`.
 
-    Two numbers hold a column of the usual table. `more` has the bits of the rows where the distance is one more than in
-    the row above; `less` has those where it is one less (H. Hyyro, A bit-vector algorithm for computing Levenshtein and
-    Damerau edit distances, 2003).
+    Two bit masks hold a column of the dynamic programming table. `more` has a bit for each row whose distance is one
+    more than in the row above; `less`, for each row whose distance is one less (H. Hyyro, A bit-vector
+    algorithm for computing Levenshtein and Damerau edit distances, 2003).
     """
     if abs(length - len(other)) > most:
         return most + 1

@@ -3,7 +3,8 @@
 The server splits texts at spaces only. Besides the texts of the schema, the index has two fields:
 
     keywords    a token for each keyword: a hash that differs from every word
-    pairs       each pair of adjacent characters of scripts without spaces, as one token, since a quorum counts tokens
+    pairs       each pair of adjacent characters of scripts without spaces, as one token, since the quorum operator
+                ("a b c"/2) counts tokens
 
 A missing number is stored as -1. Counted keywords are also stored as numbers, in an attribute.
 """
@@ -26,7 +27,7 @@ TOKEN_MAX = 40
 """Maximum characters of a token; the server cuts at 42. A hash replaces the end of a longer word."""
 MISSING = -1
 DOUBLED_MAX = 4
-"""Maximum number of words that count more than once in a loosened query."""
+"""If more words than this are repeated in a loosened query, the rest of them count once."""
 _TOO_LONG = re.compile(rf"[^ ]{{{TOKEN_MAX + 1},}}")
 _TOO_HIGH = re.compile("[\U00030000-\U0010ffff]")
 _NOT_SPACED = re.compile("[^\x00-\x7f]")
@@ -121,7 +122,7 @@ def condition(request: SearchRequest, schema: Schema) -> str:
 
 
 def order(request: SearchRequest) -> tuple[str, str]:
-    """Return further columns and the ORDER BY terms."""
+    """Return further columns to select, and the ORDER BY terms that use them."""
     if not request.sort:
         return "", "w DESC, id ASC"
     way = "ASC" if request.ascending else "DESC"
@@ -160,8 +161,8 @@ def _keywords(tokens: Iterable[str]) -> str:
 def _most_of(optional: Sequence[Term], needed: int) -> str:
     """Return an expression for documents with at least `needed` of the terms.
 
-    A quorum counts each word once, so it contains no repeated words. For these, the expression has one alternative per
-    set of repeated words that a document may contain.
+    A quorum counts each word once, so repeated words are not in the quorum. Instead, the expression has an alternative
+    for each set of repeated words that a document may contain.
     """
     counts = Counter(escaped(fed("".join(term.words))) for term in optional)
     doubled = [word for word, times in counts.items() if times > 1][:DOUBLED_MAX]

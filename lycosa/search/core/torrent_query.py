@@ -68,7 +68,7 @@ class TorrentQuery(NamedTuple):
 
 
 def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None = None) -> TorrentQuery:
-    """Parse a query. `fields` maps filter names of the query language to values of further filters.
+    """Parse a query. `fields` has further filters: it maps their names in the query language to their values.
 
     Raises `BadQuery` if the query has too many words, or if a value in `fields` is invalid.
     """
@@ -89,7 +89,7 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
             filters.append(_required(name, value.strip(), now))
     if not rest and (filters or not text.strip()):
         return TorrentQuery(None, tuple(filters))
-    # Unify spellings before the split, since "web dl" is one word in a name, but not across an exclusion.
+    # Unify spellings before the query is split: "web dl" is one word. But in "web -dl", the second word is excluded.
     rest = "".join(one_spelling(part) for part in _EXCLUSION.split(rest))
     return TorrentQuery(parse_query(rest, torrent_words), tuple(filters))
 
