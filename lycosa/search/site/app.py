@@ -1,4 +1,4 @@
-"""The search site: pages and a JSON API over a `DocumentIndex`. Stores nothing about its visitors.
+"""The search site: pages and a JSON API over a `DocumentIndex`. It stores nothing about its visitors.
 
     /              the search box and the number of documents
     /search        q, page: results
@@ -87,7 +87,7 @@ class _Site:
         self._templates = page_templates(TEMPLATES)
         self._templates.filters["counted"] = counted
         self._templates.globals.update(site=title, query_max=QUERY_MAX)
-        # Only the torrent site has other languages, a path below the root, and suggestions.
+        # Only the torrent site has other languages, a path below the root, and completions.
         self._templates.globals.update(t=str, language={"code": "en"}, root="", suggests=False)
 
     def home(self, request: Request) -> Response:

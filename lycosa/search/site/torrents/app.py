@@ -131,7 +131,7 @@ def _uncached(answer: Answer) -> Answer:
 
 
 def _conditional(answer: Answer) -> Answer:
-    """Let clients cache a response if they check before each use that it is current, since a takedown changes it."""
+    """Let clients cache a response, but check before each use that it is current, since a takedown changes it."""
 
     async def respond(request: Request) -> Response:
         response = await answer(request)

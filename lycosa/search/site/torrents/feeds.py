@@ -1,4 +1,4 @@
-"""Search results as feeds (RSS, Atom), JSON and CSV; and the search box of a browser (OpenSearch)."""
+"""Search results as feeds (RSS, Atom), JSON and CSV; and the search from the address bar of a browser (OpenSearch)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FORMULA = re.compile(r"[=+\-@\t\r]")
 
 
 class TorrentFeeds:
-    """Serves search results in each of FORMS, and the search box of browsers."""
+    """Serves search results in each of FORMS, and what browsers need to search from their address bar."""
 
     def __init__(self, search: TorrentSearch, title: str) -> None:
         self._search, self._title = search, title

@@ -17,7 +17,7 @@ IPV6_PREFIX = 64
 """Prefix length of a customer's network. All of its addresses count as one client."""
 
 LOOPBACKS = {"127.0.0.1", "::/64"}
-"""The clients on this machine. All visitors of a reverse proxy here may count as one of them."""
+"""The clients on this machine. One of them may be a reverse proxy, and all its visitors may count as one client."""
 
 TooMany = Callable[[Request, float], Response]
 """Responds to a request over the limit. The float is the seconds to wait."""

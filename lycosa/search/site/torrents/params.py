@@ -36,7 +36,8 @@ class SearchParams(NamedTuple):
         return TorrentRequest(self.text, self.fields, self.sort, self.ascending, PAGE_SIZE, offset)
 
     def query(self, **changes: str | int) -> str:
-        """Return the parameters for a link, with these changes; "" removes a parameter. Without `page`: page 1."""
+        """Return the parameters for a link, with these changes; "" removes a parameter. Without `page`, the link leads
+        to page 1."""
         values: dict[str, str | int] = {"q": self.text, **self.fields}
         values |= {"sort": self.sort, "order": "asc" if self.ascending else ""}
         return urlencode({name: value for name, value in {**values, **changes}.items() if value != ""})

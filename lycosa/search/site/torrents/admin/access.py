@@ -1,4 +1,4 @@
-"""Access to administration: passwords, sessions, and limits for guessed passwords.
+"""Access to administration: passwords, sessions, and limits for failed logins.
 
 Administration is off until an administrator has a password. It is refused over plain HTTP from other machines, unless
 the operator allows it. Forms carry the token of their session, and browsers send the cookie only from pages of this

@@ -62,13 +62,13 @@ class NameRules(Protocol):
         """Try a rule in the background: count what it would remove."""
 
     async def apply(self) -> None:
-        """Install the tried rule, and remove the torrents that it refuses in the background."""
+        """Install the tried rule, and, in the background, remove the torrents that it refuses."""
 
     def discard(self) -> None:
         """Stop and forget the trial. Raises `UsageError` while an installed rule is being applied."""
 
     async def remove(self, name: str) -> None:
-        """Remove a rule, and stop its application. The torrents that it removed stay on the deny-list."""
+        """Remove a rule, and stop applying it. The torrents that it removed stay on the deny-list."""
 
 
 class IndexRebuild(Protocol):
