@@ -1,4 +1,4 @@
-"""A search index in SQLite (FTS5), for small sites. It needs only Python's own library.
+"""A search index in SQLite (FTS5), for small sites. SQLite is in Python's standard library.
 
 DIR/fts5/index.sqlite   entries (a row per document: key, numbers, stored data), keywords, words (FTS5), positions
 
@@ -306,7 +306,7 @@ class _Matching:
     def _filter(self, wanted: ValueFilter) -> None:
         if wanted.values:
             listed = _marks(len(wanted.values))
-            # With words, few documents are left: look up the keywords of each.
+            # A query with words leaves few documents: look up the keywords of each.
             source = "keywords k WHERE k.id = e.id AND" if self.has_words else "keywords k WHERE"
             found = f"SELECT k.id FROM {source} k.field = ? AND k.value IN ({listed})"
             condition = f"EXISTS ({found})" if self.has_words else f"e.id IN ({found})"

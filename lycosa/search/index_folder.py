@@ -1,7 +1,8 @@
 """The folder of an index: its files, the lock of its writer, and its current generation.
 
     DIR/lycosa-index.json   {format, version, kind, words, engine, generation, ...}: replaced when a rebuilt index is
-                            adopted. It is written first, so that an unfinished creation is recognized.
+                            adopted. In a new index it is written right after the lock. So a folder with only the
+                            lock is an unfinished new index.
     DIR/positions.json      source -> position: replaced after each commit of the engine, so that the positions are
                             never ahead of the documents
     DIR/writer.lock         locked (flock) by the writing process, and contains its id; unlocked when the process ends
@@ -33,7 +34,7 @@ FORMAT = "lycosa-index"
 VERSION = 1
 MARKER, LOCK, POSITIONS = "lycosa-index.json", "writer.lock", "positions.json"
 UNFINISHED = {LOCK, f"{MARKER}.new"}
-"""Files that an unfinished creation of an index leaves."""
+"""The files in the folder of a new index before its marker is written."""
 ERASED = ".erased"
 """Suffix of a folder whose files are being removed; a killed process may leave it behind."""
 _SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')

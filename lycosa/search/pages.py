@@ -1,4 +1,4 @@
-"""An index of pages: stores the documents of a crawl, returns results with titles and snippets."""
+"""An index of pages. It stores the documents of a crawl, and returns results with titles and snippets."""
 
 from __future__ import annotations
 

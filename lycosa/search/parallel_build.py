@@ -1,7 +1,7 @@
-"""Fills a new index of torrents with several processes. Each reads and analyzes slices of the ids, and writes a part.
+"""Fills a new index of torrents with several processes. Each writes its own part of the index.
 
-A process that has finished a slice takes the next one, so all finish at about the same time. The processes end with
-this one, even if it is killed.
+A process takes a slice (a range of ids), reads and analyzes its torrents, and then takes the next slice. So all
+processes finish at about the same time. They end with their parent process, even if that is killed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from lycosa.search.word_list import sampled_words
 from lycosa.storage.ports import RecordStore
 
 SLICE_IDS = 4_000
-"""Number of ids that a process reads at once."""
+"""Number of ids in a slice."""
 WORDS_KEPT = 1_000_000
 """Maximum number of different words that a process counts; above it, the rarer half is forgotten."""
 OpenStore = Callable[[], AbstractAsyncContextManager[RecordStore]]
 
 
 class Filled(NamedTuple):
-    """The torrents added, and the frequencies of the listed words."""
+    """The number of torrents added, and the frequencies of their words for the word list."""
 
     torrents: int
     words: Counter[str]

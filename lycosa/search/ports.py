@@ -50,8 +50,9 @@ class Index(Protocol):
         """Return whether any document matches. Faster than `find`."""
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
-        """Return the values of some keywords, the most frequent first. `limits` maps keywords (`Schema.counted`) to the
-        maximum number of values.
+        """Return the number of matches per value of some keywords, the most frequent value first.
+
+        `limits` maps keywords (`Schema.counted`) to the maximum number of values.
         """
 
     def count_ranges(self, request: SearchRequest, field: str, bounds: Sequence[int]) -> list[int]:
@@ -101,8 +102,8 @@ class IndexPart(Protocol):
 
 
 class DocumentIndex(Protocol):
-    """An index of the items of a crawl. Methods that `Index` has, too, have the same contract. Positions are in
-    bytes."""
+    """An index of the items of a crawl. Methods that `Index` also has have the same contract. A position is a
+    number of bytes."""
 
     @property
     def fields(self) -> Mapping[str, Sequence[str]]:

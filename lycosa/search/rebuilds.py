@@ -1,5 +1,5 @@
-"""Rebuild requests: another process asks the writer of an index for a rebuild, and sees its progress, in
-DIR/rebuild.json.
+"""Rebuild requests: through DIR/rebuild.json, another process asks the writer of an index for a rebuild, and sees its
+progress.
 
 The writer checks the file about once a second. If the writer is killed, the next writer starts the rebuild again.
 """
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 class TaskProgress(msgspec.Struct):
     """The progress of a long task. Times are unix seconds; `started` is 0 before the start, `ended` None until the end.
 
-    `noted` is the time of writing, and `error` the reason of a failure.
+    `noted` is the time when the file was last written, and `error` the reason for a failure.
     """
 
     total: int = 0
@@ -77,7 +77,10 @@ class RebuildRequests:
 
     @asynccontextmanager
     async def noted(self, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
-        """Write the progress and end of the rebuild in the block. Its `LycosaError` is written and logged."""
+        """Write the progress and the end of the rebuild that the block does.
+
+        A `LycosaError` in the block is not raised, but written and logged.
+        """
         progress = TaskProgress(total, started=self._now())
         self._write(progress)
         ticking = asyncio.ensure_future(self._tick(progress, done))

@@ -14,9 +14,9 @@ FEW = 3
 TRIES = 4
 """Maximum number of spellings searched."""
 CHECKED = 5
-"""Maximum number of words looked up."""
+"""Maximum number of words of a query for which replacements are looked up."""
 RARER = 10
-"""A replacement must be at least this many times as frequent."""
+"""A replacement must be at least this many times as frequent as the word of the query."""
 
 
 class Speller:

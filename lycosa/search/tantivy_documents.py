@@ -20,7 +20,7 @@ def add_entries(writer: tantivy.IndexWriter, entries: Sequence[IndexEntry], new:
     """Add documents. Unless they are `new`, they replace those with the same keys. `sliced`: the index has slices."""
     for entry in entries:
         if not new:
-            remove_keys(writer, [entry.key])  # also of an earlier entry among these
+            remove_keys(writer, [entry.key])  # also removes an earlier one of these entries
         key = entry.key
         if isinstance(key, int):
             # JSON takes three quarters of the processor time of a `Document`.

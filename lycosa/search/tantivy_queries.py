@@ -66,7 +66,7 @@ class TantivyQueries:
     def rarer(self, request: SearchRequest) -> Query | None:
         """Return a query for the matches of a loose query that have one of its rarer words, since these rank first.
 
-        Return None if all of the words are frequent, or none is.
+        Return None if the query is not loose, or if its words are all frequent or all rare.
         """
         query = request.query
         if not isinstance(query, LooseQuery):
@@ -121,7 +121,7 @@ class TantivyQueries:
         return Query.boolean_query(parts)
 
     def _with_rare(self, rare: list[Term], frequent: list[Term], needed: int) -> Iterator[Query]:
-        """Yield alternatives for at least `needed` words, one of them rare."""
+        """Yield alternatives for at least `needed` words, at least one of them rare."""
         most = min(needed, len(rare))
         for count in range(most, max(needed - len(frequent), 1) - 1, -1):
             some = Query.boolean_query([(Occur.Should, self._term(term)) for term in rare], count)
@@ -148,7 +148,7 @@ class TantivyQueries:
         return sorted(found, key=lambda clause: most[clause], reverse=True)[:FREQUENT_MAX]
 
     def _joined(self, rare: Query, frequent: list[Clause], fields: tuple[str, ...]) -> Query:
-        """Return the query for the rare part and all frequent words. `fields`: the text for each frequent word."""
+        """Return the query for the rare part and all frequent words. `fields`: the text of each frequent word."""
         words = [
             Query.boost_query(self._words_in(field, term.words), self._schema.texts[field])
             for field, (term,) in zip(fields, frequent, strict=True)

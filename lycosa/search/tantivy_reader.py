@@ -1,9 +1,9 @@
 """Searches the documents of one commit of a tantivy index.
 
-If very many documents may match, totals and counts are estimates from the newest documents (`tantivy_slices`). A page
-sorted by relevance then has the best of the newest documents. When these are used up, the following pages have the
-older ones. A page sorted by a number is always exact: it is made from the newest documents, and then a search in all
-documents looks only for those that sort before its last one.
+If very many documents may match, totals and counts of values are estimates from the newest documents
+(`tantivy_slices`). A page sorted by relevance then has the best of the newest documents. When these are used up, the
+following pages have the older ones. A page sorted by a number is always exact: first the newest documents fill the
+page, and then its last number bounds a search in all documents.
 """
 
 from __future__ import annotations

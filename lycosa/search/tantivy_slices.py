@@ -1,8 +1,8 @@
 """The slices of a tantivy index. Each has the documents of SLICE_KEYS successive keys, so the last slices have the
 newest documents.
 
-A request that may match very many documents is answered from the newest slices that have enough matches. So it takes as
-long with ten million documents as with one million.
+A request that may match very many documents is answered from the newest slices only: as many as it takes to have enough
+matches. So it takes as long with ten million documents as with one million.
 """
 
 from __future__ import annotations

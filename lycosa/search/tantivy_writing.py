@@ -20,7 +20,9 @@ PART_HEAP_BYTES_MAX = 300_000_000
 DOCUMENT_HEAP_BYTES = 500
 """Approximate memory for a torrent while its segment is in memory."""
 PART_SEGMENTS = 6
-"""Number of segments of a part, if PART_HEAP_BYTES_MAX allows. tantivy merges eight segments of the same size."""
+"""Number of segments of a part, if PART_HEAP_BYTES_MAX allows: fewer than the eight of about the same size that
+tantivy merges.
+"""
 REBUILD_THREADS = 2
 PART = "part."
 

@@ -35,11 +35,11 @@ POLL_S = 1.0
 RETRY_S = 5.0
 """Pause if a search server does not answer."""
 SCANNED = "torrents"
-"""The name of a position in the index: the id of the last row, until the index is filled."""
+"""The name of a position in the index: the id of the last row indexed by the first fill, then COMPLETE."""
 COMPLETE = 2**62
 """The position of a filled index."""
 LISTED = "listed"
-"""The name of another position: the largest id of a finished build, until the store has its acknowledgement."""
+"""The name of another position: the largest id of a build by several processes; 0 after `acknowledge_until`."""
 
 
 class TorrentIndexer:
@@ -73,7 +73,7 @@ class TorrentIndexer:
     async def catch_up(self) -> int:
         """Index all changes of the store. Return the number of rows."""
         before = self.indexed
-        await self._acknowledge_listed()  # of a build that was killed in between
+        await self._acknowledge_listed()  # a kill may have prevented it after a build
         if self._index.outdated:
             await self.rebuild()
         elif self._requests and self._requests.is_wanted():
@@ -105,7 +105,7 @@ class TorrentIndexer:
             raise
 
     async def close(self) -> None:
-        """Wait for a running call, then close the index. The next indexer indexes uncommitted changes."""
+        """Wait for a running call, then close the index. The next indexer indexes uncommitted changes again."""
         try:
             await self._call(self._index.close)
         finally:
@@ -132,7 +132,7 @@ class TorrentIndexer:
         """
         last_id, before = await self._store.mark_listed(), self.indexed
         if self._words:
-            # The processes count the words of these torrents, so their changes must not count again.
+            # The processes count the words of torrents up to `last_id`, so `_follow` must not count them again.
             await self._call(self._words.add_counts, Counter(), last_id)
         changed = set[int]()
         follows = self._index.positions().get(SCANNED, 0) == COMPLETE
@@ -189,7 +189,7 @@ class TorrentIndexer:
                 scanned, rows = [], 0
 
     async def _follow(self, rebuilt: NewIndex | None = None, scanned_id: int = 0) -> list[Change]:
-        """Index and commit one batch of changes. `rebuilt` gets those of rows up to `scanned_id`."""
+        """Index and commit one batch of changes. `rebuilt` also gets the changes of rows up to `scanned_id`."""
         changes = await self._store.changes(BATCH)
         if changes:
             words = self._words if rebuilt is None else None

@@ -3,7 +3,8 @@
 DIR/words/words.sqlite   words (word, frequency), counted (the highest key that was counted)
 
 The size of the list is limited: rare words are removed. Frequencies are approximate: removed documents count until the
-index is rebuilt, and of many documents only a sample counts. A kill loses uncommitted counts, which is harmless.
+index is rebuilt, and in a large index only a sample of the documents counts. A kill loses uncommitted
+counts, which is harmless.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lycosa.search.ports import Index
 
 FOLDER, FILE = "words", "words.sqlite"
 WORDS_MAX = 300_000
-"""When the list has a quarter more words, rare words are removed until at most this many are left."""
+"""When the list has more than 125% of this many words, rare words are removed until at most this many are left."""
 PENDING_MAX = 200_000
 WORD_MIN, WORD_MAX = 2, 24
 CODE_MIN = 9
@@ -124,7 +125,7 @@ class WordCounter:
         self.add_counts(Counter(sampled_words(new, self._texts)), counted)
 
     def add_counts(self, counts: Counter[str], counted: int) -> None:
-        """Add the frequencies of `sampled_words`, for documents up to this key."""
+        """Add frequencies of `sampled_words`. `counted` is the highest key of the documents that have these words."""
         self._pending.update(counts)
         self._counted = max(self._counted, counted)
         if len(self._pending) > PENDING_MAX:
