@@ -71,7 +71,7 @@ class Assembly:
 
     @property
     def held_bytes(self) -> int:
-        """Received and requested pieces, rounded up to whole pieces."""
+        """Bytes of the received and requested pieces. The shorter last piece counts as a whole one."""
         each = self._candidates.values()
         return PIECE_BYTES * sum(len(candidate.pieces) + len(candidate.asked) for candidate in each)
 

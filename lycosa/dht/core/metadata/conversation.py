@@ -43,7 +43,7 @@ METADATA_BYTES_MAX = 10 * 1024 * 1024
 MiB."""
 
 REQUESTS_MAX = 8
-"""Maximum number of open requests: pieces of 128 KiB. libtorrent sends 2 at a time, and answers hundreds."""
+"""Maximum number of open requests, for 128 KiB together. libtorrent sends 2 at a time, and answers hundreds."""
 
 REQUEST_COST_BYTES = PIECE_BYTES + 256
 """Maximum number of bytes that a peer may send for one request."""
@@ -68,7 +68,7 @@ class StageLimits:
     handshake_s: float = 10.0
     """For the handshake, and again for the extension handshake."""
     piece_s: float = 15.0
-    """From a request or a piece to the next piece. Transmission delays its answers by four seconds or more."""
+    """From a request or a piece to the next piece. The client Transmission delays answers by four seconds or more."""
     total_s: float = 60.0
 
 

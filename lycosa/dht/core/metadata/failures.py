@@ -1,4 +1,4 @@
-"""Why a peer did not deliver metadata. `PeerError` is the only error that this folder raises."""
+"""Why a peer did not deliver metadata. `PeerError` is the only error of conversations and assemblies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PeerFailure(StrEnum):
     PROTOCOL = "protocol"
     OTHER_INFOHASH = "other infohash"  # the peer answered for another torrent
     NO_EXTENSIONS = "no extensions"  # the peer does not speak BEP 10 or BEP 9
-    NO_METADATA = "no metadata"  # or the peer rejects requests
+    NO_METADATA = "no metadata"  # the peer does not have it, or rejects requests
     TOO_LARGE = "too large"
     FLOOD = "flood"  # more bytes or messages than we requested
     WRONG_HASH = "wrong hash"

@@ -14,7 +14,7 @@ from lycosa.core.errors import LycosaError
 from lycosa.dht.core.bencode import BencodeError, decode
 
 DEPTH_MAX = 64
-"""The tree of files is as deep as the folders."""
+"""Maximum depth of nested lists and dicts. In version 2, each level of folders is a dict."""
 
 LENGTH_MAX = 2**63 - 1
 """Maximum length of a file, and of all files together, in bytes."""

@@ -35,7 +35,8 @@ PAUSED_MAX = 65_536
 
 BLAMES_PEER = frozenset({PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL})
 BLAMES_HOST = frozenset({PeerFailure.WRONG_HASH, PeerFailure.FLOOD})
-"""Failures after which a peer gets a pause, or its whole host a ban. All others concern one torrent only."""
+"""Failures after which a peer gets a pause, or its whole host a ban. After any other failure the peer may be
+tried again at once, because most concern one torrent only."""
 
 
 class PeerGate:

@@ -28,11 +28,12 @@ CANDIDATES_MAX = 400
 CONTACTS_PER_ANSWER_MAX = 2 * K
 """An answer should have K contacts; some nodes send 16."""
 HOST_ASKED_MAX = QUERIES_BURST
-"""Maximum number of queries to one host, with any ids and ports. More would wait for the host's limit."""
+"""Maximum number of queries to one host, whatever its ids and ports are. Further ones would wait for the limit per
+host."""
 NETWORK_COUNTED_MAX = 2
 """Maximum number of counted answers per IPv4 /24 or IPv6 /48."""
 PEERS_MAX = 10_000
-"""More peers than a node stores for one infohash (BEP 33)."""
+"""Maximum number of peers that a lookup collects: more than a node stores for one infohash (BEP 33)."""
 
 
 class CandidateState(enum.Enum):
@@ -148,8 +149,8 @@ class Lookup:
         self._take(contact, CandidateState.FAILED)
 
     def is_finished(self) -> bool:
-        """Whether no candidate is left and no answer is pending. Once a node has answered, late answers are not
-        awaited."""
+        """Whether no candidate is left to query and no answer is pending. Once a node has answered, late answers are
+        not awaited."""
         if self._in_flight:
             return False
         undecided, counted = self._undecided()
@@ -171,7 +172,7 @@ class Lookup:
         return [NodeWithToken(each.contact, each.token) for each, _ in zip(counted, range(K), strict=False)]
 
     def _undecided(self) -> tuple[list[Candidate], int]:
-        """Return the unanswered candidates closer than the Kth counted answer, and the number of counted answers."""
+        """Return the undecided candidates closer than the Kth counted node, and the number of counted nodes up to K."""
         found = []
         counted = 0
         for candidate in self._candidates:

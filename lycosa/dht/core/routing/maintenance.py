@@ -20,11 +20,11 @@ PING_SPACING_S = 5.0
 OFFLINE_PING_SPACING_S = 60.0
 VERIFY_SPACING_S = 0.5
 VERIFICATIONS_MAX = 64
-"""Further contacts are dropped until they query us again."""
+"""Maximum number of contacts that wait for verification. Further ones are dropped until they query us again."""
 VERIFY_AGAIN_S = 900.0
 VERIFIED_MAX = 2048
-"""Maximum number of remembered pings. The contacts are not pinged again for VERIFY_AGAIN_S: many unreachable nodes
-query us every minute."""
+"""Maximum number of remembered pings. A contact is not pinged again within VERIFY_AGAIN_S, because many
+unreachable nodes query us every minute."""
 JOIN_AGAIN_MIN_S = 15.0
 JOIN_AGAIN_MAX_S = 900.0
 """A node with fewer than K good contacts joins again after 15 s; the delay doubles each time, up to 15 minutes."""
@@ -93,7 +93,7 @@ class Maintenance:
         self._join_at = self.next_timer = now
 
     def chores(self, table: RoutingTable, now: float, *, reachable: bool, online: bool) -> list[Chore]:
-        """`online`: a datagram arrived recently."""
+        """Return what is due now. `reachable`: other nodes can reach us. `online`: a datagram arrived recently."""
         found: list[Chore] = []
         if now >= self._refresh_at:
             found += self._refresh(table, now, reachable=reachable)
@@ -123,7 +123,7 @@ class Maintenance:
     def _refresh(self, table: RoutingTable, now: float, *, reachable: bool) -> list[Chore]:
         """Return a search in one bucket that has not changed for REFRESH_S.
 
-        If no node can reach us, the time since the last search counts instead.
+        If no node can reach us, the time since the last search in the bucket counts instead of the last change.
         """
         stale = [
             (changed_at if reachable else self._searched.get(index, changed_at), index)

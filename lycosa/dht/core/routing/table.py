@@ -1,7 +1,7 @@
 """Routing table of one address family (BEP 5): contacts that answered us, in buckets by their distance to our id.
 
-The table sends nothing. Methods that record something about a contact return the contact to ping next, if any. The
-caller pings it and reports `responded` or `failed`.
+The table sends nothing. `responded` and `failed` record the result of a query, and return the contact to ping next, if
+any. The caller pings this contact and records the result in turn; `unchecked` if there is none.
 
 Bucket i has ids that share exactly i leading bits with ours. The last bucket, our own, has all closer ids and is the
 only one that splits. A contact is
@@ -265,7 +265,7 @@ class RoutingTable:
             return True
         return not all(entry.is_good(now) for entry in bucket.entries)
 
-    # Queries of the table.
+    # Reading the table.
 
     def closest(self, target: bytes, count: int, now: float) -> list[Contact]:
         """Return the closest good contacts; if they are too few, also the closest questionable ones."""
@@ -281,8 +281,8 @@ class RoutingTable:
     def closest_compact(self, target: bytes, now: float) -> bytes:
         """Return the compact form of the K good contacts closest to the target, in any order.
 
-        All contacts of the target's bucket are closer to it than the others. So K good contacts in a bucket are the
-        answer for every target in it, until one of them becomes questionable.
+        All contacts of the target's bucket are closer to the target than those of other buckets. So K good contacts in
+        a bucket are the answer for every target in it, until one of them becomes questionable.
         """
         index = ID_BITS - (int.from_bytes(target) ^ self._own).bit_length()
         bucket = self._buckets[index] if index < len(self._buckets) else self._buckets[-1]
