@@ -35,7 +35,7 @@ def decode(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> Value:
-    """Return the value that `data` encodes. Raises `BencodeError` if bytes follow it."""
+    """Return the value that `data` encodes. Raises `BencodeError` if further bytes follow the value."""
     value, end, _ = _scan(data, 0, strict, max_depth, max_tokens, max_digits)
     if end != len(data):
         raise BencodeError(f"{len(data) - end} bytes follow the value")
@@ -64,7 +64,10 @@ def decode_with_span(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> tuple[dict[bytes, Value], bytes | None]:
-    """Return a dict, and the bytes of the value of `key`. The infohash is the hash of these bytes."""
+    """Return the dict that `data` encodes, and the encoded value of `key`; None if the dict does not have it.
+
+    The infohash is the hash of the encoded value of `info`.
+    """
     if data[:1] != b"d" or max_depth < 1:
         raise BencodeError("not a dictionary")
     at, tokens, items, span = 1, 1, [], None

@@ -21,7 +21,7 @@ class CrawlOutcome(IntEnum):
     KNOWN = 21
     """Queued before."""
     MALFORMED = 22
-    """No infohash: all bytes are the same."""
+    """Not a real infohash: all bytes are the same."""
     DISTRUSTED = 23
     """Sampled from a host whose infohashes hardly ever lead to metadata."""
     ALREADY_STORED = 30
@@ -45,9 +45,11 @@ class CrawlOutcome(IntEnum):
     """A rule forbids its names."""
     STORED = 60
     STORED_BEFORE = 61
+    """Fetched, but already in the store when it was written."""
     REFUSED = 62
     """The store refused it, for example because the torrent is private."""
     COUNTED = 70
+    """A scrape counted the seeders and leechers of a stored torrent."""
     NOT_COUNTED = 71
     """No node answered the scrape of a stored torrent."""
 
@@ -66,7 +68,7 @@ class Funnel:
 
     @property
     def discovered(self) -> int:
-        """Repetitions count."""
+        """Number of discoveries. An infohash that is discovered again counts again."""
         return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED, CrawlOutcome.WANTED)
 
     @property

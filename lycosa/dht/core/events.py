@@ -101,7 +101,7 @@ class JoinFinished:
 
 @dataclass(frozen=True, slots=True)
 class ExternalAddressChanged:
-    """Enough nodes agree that this is our IP address. `node_id` is our new id."""
+    """Enough nodes agree that this is our IP address. `node_id` is our id, which is new if the old one did not fit."""
 
     ip: bytes
     node_id: bytes

@@ -1,7 +1,7 @@
 """KRPC messages as values, and their encoding (BEP 5, with 32, 33, 42, 43 and 51).
 
 `decode_message` reads what real nodes send: keys in any order, odd values, packets of older drafts. The encoders are
-strict, and take transactions in encoded form, so that an answer echoes the bytes of the query.
+strict. Those of answers take the transaction in encoded form, so that an answer echoes the bytes of the query.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Query(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """Missing and invalid fields are empty; incomplete elements of lists are dropped."""
+    """An answer. A missing or invalid field has its default. Incomplete contacts, peers and infohashes are dropped."""
 
     transaction: bytes
     id: bytes
@@ -243,7 +243,7 @@ def _error(message: dict[bytes, Value]) -> ErrorMessage:
 
 
 def _echo(transaction: Value | None) -> bytes:
-    """Return the encoded transaction of a query: an integer in old drafts."""
+    """Return the transaction of a query in encoded form. In old drafts it is an integer."""
     if isinstance(transaction, bytes) and len(transaction) <= TRANSACTION_BYTES_MAX:
         return b"%d:%b" % (len(transaction), transaction)
     if isinstance(transaction, int):
@@ -310,7 +310,7 @@ def encode_query(
     read_only: bool = False,
     version: bytes = VERSION,
 ) -> bytes:
-    """Return a query packet. `arguments` must be encoded and sorted, with keys after `id`."""
+    """Return a query packet. `arguments` must be encoded and sorted, and all their keys must sort after `id`."""
     return b"d1:ad2:id20:%be1:q%d:%b%b1:t%d:%b1:v%d:%b1:y1:qe" % (
         node_id + arguments,
         len(method),
@@ -343,8 +343,8 @@ def announce_arguments(
 ) -> bytes:
     """Return the arguments of announce_peer.
 
-    Without a port, the source port of the datagram is announced (`implied_port`). aria2 then still refuses port 0, so
-    `local_port` should be the source port.
+    Without a port, the source port of the datagram is announced (`implied_port`).
+    `local_port` should be the source port too, because aria2 refuses port 0 even then.
     """
     return b"%b9:info_hash20:%b4:porti%de%b5:token%d:%b" % (
         b"12:implied_porti1e" if port is None else b"",
@@ -369,7 +369,8 @@ def encode_reply(
 ) -> bytes:
     """Return a reply packet. `transaction` is encoded. `requester` is the endpoint that sent the query (BEP 42).
 
-    `values` must be encoded and sorted, with keys after `id`. `before_id` has the encoded filters of BEP 33.
+    `values` must be encoded and sorted, and all their keys must sort after `id`. `before_id` has the encoded filters
+    of BEP 33.
     """
     return b"d2:ip%d:%b1:rd%b2:id20:%b%be1:t%b1:v%d:%b1:y1:re" % (
         len(requester),

@@ -23,12 +23,13 @@ HOSTS_MAX = 131_072
 ADDRESSES_MAX = 131_072
 """Enough for a minute with 2,000 queries/s to different endpoints."""
 BYTES_PER_S = 100_000.0
-"""About 1 Mbit/s. A node on a home line answers a few dozen queries a second. libtorrent's default is 8,000."""
+"""About 1 Mbit/s. A node on a home line answers a few dozen queries a second. libtorrent's default is 8,000 bytes
+per second."""
 NEW_ADDRESSES_PER_MINUTE = 1_000
 """Home routers hold 4,000 to 16,000 connections for some minutes."""
 QUERY_BYTES = 120
 REFUSED_WAIT_S = 1.0
-"""Delay of a query that a full table or the limit of new addresses refused."""
+"""Delay of a query that the limit of new addresses or a full table of hosts refused."""
 BANDWIDTH_BURST_S = 2.0
 """The burst after an idle time is what the full rate allows in this many seconds."""
 QUERIES_RESERVE = 0.25
@@ -86,9 +87,9 @@ class BandwidthCap(TokenBucket):
 
 
 class NewAddressCap:
-    """Limits how many endpoints are contacted per minute that were not contacted in the minute before.
+    """Limits how many new endpoints are contacted. An endpoint is new if it was not contacted recently.
 
-    Any 60 seconds have at most `per_minute` new endpoints: the burst is subtracted from the rate.
+    Any 60 seconds have at most `per_minute` new endpoints, because the burst is subtracted from the rate.
     """
 
     def __init__(self, per_minute: int, *, addresses_max: int = ADDRESSES_MAX) -> None:
@@ -103,7 +104,7 @@ class NewAddressCap:
         return len(self._recent) + len(self._older)
 
     def allow(self, endpoint: bytes, now: float) -> bool:
-        """An allowed endpoint counts as known for one to two minutes."""
+        """Return whether the endpoint may be contacted now. If so, it is not new for the next one to two minutes."""
         if endpoint in self._recent and now - self._started < 60:
             return True
         if now - self._started >= 60 or len(self._recent) >= self._addresses_max:
@@ -158,7 +159,7 @@ class NodeLimits:
         return self._bandwidth.take(size_bytes, now, reserve=self._reserve_bytes)
 
     def may_connect(self, endpoint: bytes, now: float) -> bool:
-        """Whether a TCP connection may be opened. If so, count its address as a new one, as for UDP.
+        """Whether a TCP connection may be opened. If so, count it, and count its endpoint if that is new.
 
         Without a rate limit of their own, connections would use up the new addresses that queries need.
         """

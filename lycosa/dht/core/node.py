@@ -397,7 +397,7 @@ class ExternalAddress:
 
 
 def report_infohash(events: deque[Event], event: PeerAnnounced | PeersWanted) -> None:
-    """Report an event of another node, unless too many wait."""
+    """Report what another node announced or requested, unless too many events wait."""
     if len(events) < STRANGERS_EVENTS_MAX:
         events.append(event)
 

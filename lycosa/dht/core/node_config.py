@@ -17,7 +17,7 @@ class NodeConfig:
     """The defaults are for a node on the public network."""
 
     read_only: bool = False
-    """For unreachable nodes: answer no queries, and mark ours so that other nodes do not store us (BEP 43)."""
+    """For unreachable nodes (BEP 43): answer no queries, and mark our own, so that other nodes do not store us."""
     allowed_networks: AllowedNetworks = NONE_ALLOWED
     """Networks that may be contacted although they are not public."""
     external_ip: bytes = b""

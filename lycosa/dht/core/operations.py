@@ -1,7 +1,7 @@
 """The operations of a node: lookups, announces, scrapes, samples, pings. Each ends with one event.
 
-Follow-up queries may go to the closest nodes of a get_peers lookup: announce_peer with their tokens, or get_peers with
-`scrape`, which many nodes answer without peers (BEP 33).
+After a get_peers lookup, follow-up queries may go to the closest nodes: announce_peer with their tokens, or a second
+get_peers with `scrape` (BEP 33). The lookup itself does not set `scrape`, because many nodes then return no peers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from lycosa.dht.core.transactions import OutgoingQuery
 FOLLOW_UPS_MAX = 3
 """Maximum number of follow-up queries of one operation in flight (BEP 33: 3)."""
 OPERATIONS_MAX = 1000
-"""A hundred lookups per second, each taking ten seconds."""
+"""Enough for a hundred lookups per second, each taking ten seconds."""
 SAMPLED_MAX = 20_000
 """Maximum number of nodes whose interval (BEP 51) is remembered."""
 START_CONTACTS = 16
@@ -60,7 +60,7 @@ Emit = Callable[[OperationEvent], None]
 
 
 class SingleQuery:
-    """Ends with one event. With `fail_when_stalled`, it fails as soon as its answer is late."""
+    """An operation of one query. With `fail_when_stalled`, it fails as soon as the answer is late."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SingleQuery:
 
 
 class LookupOperation:
-    """A lookup with its queries and follow-up queries: find_node here, get_peers in subclasses."""
+    """A lookup with its queries and follow-up queries: find_node, or get_peers in some subclasses."""
 
     method = FIND_NODE
 
@@ -322,7 +322,7 @@ def sample_finished(
 def peers_named(
     operation_id: int, reading: AnswerReader, query: OutgoingQuery, reply: Reply, now: float
 ) -> OperationEvent:
-    """Return the event of an answer to get_peers without a lookup."""
+    """Return the event of an answered get_peers query that is not part of a lookup."""
     peers, closer = tuple(reading.peers(reply)), tuple(reading.contacts(reply, now))
     return PeersNamed(operation_id, Contact(reply.id, query.endpoint), peers, closer)
 

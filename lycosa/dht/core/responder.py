@@ -1,4 +1,4 @@
-"""Makes the datagrams that answer queries. The hot path: answers are joined from bytes."""
+"""Makes the datagrams that answer queries. This is the hot path, so answers are joined from bytes."""
 
 from __future__ import annotations
 

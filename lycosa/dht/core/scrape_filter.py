@@ -9,7 +9,7 @@ FILTER_BYTES = 256
 FILTER_BITS = 8 * FILTER_BYTES
 HASHES = 2
 ESTIMATE_MAX = 6_000
-"""Above this estimate the filter is too full (BEP 33: it breaks down at about 8,000)."""
+"""Maximum estimate: a filter with more addresses is too full (BEP 33: it breaks down at about 8,000)."""
 
 
 class ScrapeFilter:

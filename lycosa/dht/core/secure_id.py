@@ -27,7 +27,7 @@ EXEMPT = [
 ]
 
 VOTES_MAX = 64
-"""The latest vote of each network is kept."""
+"""Maximum number of networks whose latest vote is kept."""
 VOTES_MIN = 5
 """Fewer votes for an address could come from one attacker."""
 

@@ -32,7 +32,7 @@ class TokenIssuer:
         return keyed.digest()
 
     def is_valid(self, token: bytes, ip: bytes, infohash: bytes, now: float) -> bool:
-        """Whether the token was issued to this address, for this infohash, less than 10 minutes ago."""
+        """Whether the token was issued to this address, for this infohash, in the current or the previous period."""
         if compare_digest(token, self.issue(ip, infohash, now)):
             return True
         keyed = self._previous.copy()

@@ -1,4 +1,4 @@
-"""Our queries: sends them when the limits allow it, and matches answers by transaction id and source.
+"""Sends our queries when the limits allow it, and matches answers to them by transaction id and source.
 
 KRPC does not repeat queries (BEP 5). After a first deadline, which adapts to the measured round trips, a query is
 *stalled*: a lookup continues without it, but its answer still counts. After a second deadline it has failed.
@@ -20,7 +20,7 @@ TRANSACTION_ID_BYTES = 4
 """Random, so an attacker who does not see our packets cannot guess the id. BEP 5's example of 2 bytes can be guessed
 within a minute."""
 OUTSTANDING_MAX = 2048
-"""200 queries per second with a timeout of 10 s."""
+"""Enough for 200 queries per second with a timeout of 10 s."""
 FAILED_S = 10.0
 """BEP 33 suggests 10 s, libtorrent waits 15 s."""
 WAITING_MAX = 1024
@@ -188,7 +188,7 @@ class Transactions:
 
 
 class OutgoingQueries:
-    """Sends queries when the limits allow it. Refuses a query if the wait is too long, or if too many wait."""
+    """Sends queries when the limits allow it. Refuses a query if it would wait too long, or too many queries wait."""
 
     def __init__(
         self,
