@@ -30,7 +30,7 @@ class Budget:
         return not self._waiting and self._bucket.take(1, asyncio.get_running_loop().time())
 
     async def take(self, max_wait_s: float = math.inf) -> bool:
-        """Return False at once if the wait would exceed `max_wait_s`."""
+        """Wait for an operation, and take it. Return False at once if the wait would exceed `max_wait_s`."""
         if self._waiting * self._interval_s > max_wait_s:
             return False
         self._waiting += 1

@@ -17,7 +17,7 @@ INLINE_BYTES_MAX = 64 * 1024
 
 
 class ContentStage:
-    """Stage 5. A refused torrent is denied by both its infohashes."""
+    """Stage 5. If the rules refuse a hybrid torrent, both its infohashes are denied."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ContentStage:
             await self._taker.put(torrent._replace(record=inspected.record, rules=rules))
 
     async def _other_denied(self, keys: tuple[bytes, ...]) -> Refusal | None:
-        """Return the denial of either infohash of a hybrid torrent. Before the fetch only one was known."""
+        """Return the denial of a hybrid torrent, by either infohash. Before the fetch only one was known."""
         if len(keys) > 1:
             for infohash, standing in (await self._records.standing(keys, self._queue.now())).items():
                 if standing is Standing.DENIED:

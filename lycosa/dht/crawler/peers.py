@@ -31,7 +31,7 @@ SAMPLERS_ASKED_MAX = 3
 LOOKUPS_MAX = 100
 """Concurrent lookups. The node allows 1,000 operations."""
 LOOKUP_WAIT_MAX_S = 30.0
-"""A try that waits longer for a lookup ends, to make room for infohashes that may need no lookup."""
+"""A try that would wait longer for a lookup ends at once, to make room for infohashes that may need no lookup."""
 CLOSER_MAX = 16
 """Contacts from samplers that the lookup starts from."""
 BATCH = 200
@@ -150,7 +150,7 @@ class PeersStage:
         except NoMetadata:
             if is_postponed(fetch):
                 raise TryFailed(CrawlOutcome.POSTPONED) from None
-            if not fetch.connects_left:  # a lookup would find peers of the same swarm, but may connect to none
+            if not fetch.connects_left:  # no connections are left for the peers of a lookup
                 raise TryFailed(CrawlOutcome.NO_METADATA) from None
         else:
             self._funnel.count(CrawlOutcome.FETCHED_FROM_SAMPLER)

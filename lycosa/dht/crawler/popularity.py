@@ -1,4 +1,5 @@
-"""Stage 7: counts the seeders and leechers of stored torrents (BEP 33), those with no or the oldest count first.
+"""Stage 7: counts the seeders and leechers of stored torrents (BEP 33): first those without a count, then those
+with the oldest.
 
 Peers are not stored.
 """

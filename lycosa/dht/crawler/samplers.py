@@ -1,7 +1,7 @@
 """Requests the peers of an infohash from its samplers: the nodes that returned it in a sample.
 
-A host gets one query at a time. Up to twenty queries, one for each infohash of a sample, wait for it. If the host does
-not answer in time, they are dropped.
+A host gets one query at a time. Further queries, up to one for each of the twenty infohashes of a sample, wait for
+their turn. If the host does not answer in time, the waiting queries are dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lycosa.dht.session import DhtSession
 ASKS_MAX = 200
 """Concurrent queries. The node allows 1,000 operations."""
 ASK_MAX_S = 5.0
-"""Includes the wait for the node's limits. Most answers come within a second."""
+"""Maximum seconds for a query, including the wait for the limits of our node. Most answers come within a second."""
 TURNS_MAX = 20
 """Queries per host, running or waiting. A sample of libtorrent has 20 infohashes."""
 

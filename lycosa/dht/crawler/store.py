@@ -18,13 +18,13 @@ from lycosa.storage.core.torrents.inspection import Inspector
 from lycosa.storage.ports import RecordStore
 
 WAITING_MAX = 256
-"""Records that wait for the store. Beyond it the fetches wait."""
+"""Maximum number of records that wait for the store. When it is reached, finished fetches wait."""
 WAITING_BYTES_MAX = 8 * 1024 * 1024
 """Metadata of waiting records. A record takes several times as much memory."""
 
 
 class FetchedTorrent(NamedTuple):
-    """A fetched torrent. After the stage that stores or refuses it calls `release`, its bytes are no longer in flight.
+    """A fetched torrent. The stage that stores or refuses it calls `release`; then its bytes are no longer in flight.
 
     `rules` are those under which it was inspected.
     """

@@ -69,9 +69,9 @@ class SweepLane:
         head = self.ahead[0][0] if self.ahead else self.end
         if self.is_searching or (self.ahead and head - self.position <= GAP_NODES * spacing):
             return None
-        # If subtrees of a size have at most GAP_NODES nodes on average, the nodes in each know each other. The node at
-        # the position was queried, so all nodes of its subtree are known. At the start of the lane no node was queried
-        # yet.
+        # `subtree` is the largest size of subtrees with at most GAP_NODES nodes on average: the nodes of such a subtree
+        # know each other. The node at the position was queried, so all nodes of its subtree are known. At the start of
+        # the lane, no node was queried yet.
         subtree = 1 << (GAP_NODES * spacing).bit_length() - 1
         here = self.position if self.position == self.start else (self.position // subtree + 1) * subtree
         target = max(here, self._searched_to)

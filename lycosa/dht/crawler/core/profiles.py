@@ -15,8 +15,7 @@ LOOKUP_ADDRESSES = 25
 UPKEEP_ADDRESSES = 40
 """New addresses per minute for the routing table: 160 contacts checked every 15 minutes, and bucket refreshes."""
 BURST_SHARE = 1 / 6
-"""Share of a minute's new addresses that may be used at once. The steady rate is lower by this share, so no 60 s exceed
-the limit."""
+"""Share of a minute's operations that a stage may start at once after an idle time."""
 CONNECTIONS_PER_TORRENT = 5.0
 """Assumed connections per fetched torrent: most peers are gone or behind a NAT."""
 MINUTES_PER_DAY = 1440
@@ -40,7 +39,7 @@ class Profile:
     harvested: int
     """Infohashes queued because other nodes requested their peers from ours. Such requests are unverified."""
     returned: int
-    """Evicted torrents queued again: at most 40 % of the tries, so that other infohashes are tried too."""
+    """Evicted torrents that are queued again: at most 40 % of the tries, so that other infohashes are tried too."""
     connections_max: int
     in_work_max: int
     """Concurrent tries: few enough that their connections fit into the time limit of a try."""

@@ -28,7 +28,7 @@ SILENT = 0.7
 MOST = 0.5
 NEARLY_ALL = 0.9
 QUERIES_MIN, TRIES_MIN, DISCOVERED_MIN = 50, 20, 100
-"""Numbers of cases for which a share means anything."""
+"""Minimum numbers of cases: a share of fewer says nothing."""
 
 
 class Brake(StrEnum):

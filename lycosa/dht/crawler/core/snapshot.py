@@ -57,7 +57,7 @@ class CrawlSnapshot:
 
     @property
     def discovered(self) -> int:
-        """Repetitions count."""
+        """Number of discoveries. An infohash that is discovered again counts again."""
         return self.total(CrawlOutcome.SAMPLED, CrawlOutcome.ANNOUNCED, CrawlOutcome.WANTED)
 
     @property

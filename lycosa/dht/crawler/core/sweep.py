@@ -6,7 +6,8 @@ a target near the queried node, and the response has contacts near this target.
 A node that has more infohashes than it sent is queried again when its interval has passed, as long as it returns new
 ones. Such nodes get every other query, and all queries while the sweep rests.
 
-The stored position is a share of each lane, whose known nodes were queried, or wait for their interval.
+The stored position is the share that every lane has completed. Each known node in this part was queried, or waits for
+the end of its interval.
 
     step = sweep.next_step(now)         # Ask, Search, or Rest
     sweep.answered(...)  sweep.failed(...)  sweep.postponed(...)  sweep.searched(...)
@@ -37,7 +38,7 @@ PROGRESS_BITS = POSITION_BITS - LANES_BITS
 LANES_MAX = 8
 """One lane queries 30 nodes a second: it waits for responses, and a third never come."""
 LANE_NODES_MIN = 250
-"""Fewer nodes make a lane not worth the lookup at its start."""
+"""A lane with fewer nodes is not worth the lookup at its start."""
 NODES_MAX = 100_000
 """Nodes whose last response is remembered, about 30 MB."""
 AGAIN_MAX = 10_000
@@ -51,8 +52,8 @@ CLOSER_MAX = 2 * K
 """Contacts taken from a response, the closest to the target. Limits the cost of dead contacts."""
 AHEAD_NODES = (5, -2)
 """How far the target is ahead of the queried node, in mean distances between nodes; negative is behind. Queries
-alternate between these values: the nodes behind a subtree know its first nodes best, and without them one node in 60 is
-missed."""
+alternate between these values. The first nodes of a subtree are known best by the nodes that follow them: if all
+targets were ahead, one node in 60 would be missed."""
 SPACINGS_KEPT = 31
 """Responses whose median gives the mean distance between nodes. A few false responses change little."""
 SAMPLES_KEPT = 2000
@@ -263,7 +264,7 @@ class Sweep:
         return None
 
     def _may_pass(self, contact: Contact, now: float) -> bool:
-        """A node that must wait is queued for later."""
+        """Return whether the node may be queried now. A node that must wait is queued for later."""
         if contact.endpoint in self._in_flight:
             return False
         known = self._nodes.get(contact.endpoint)
