@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class TorrentSource(Protocol):
-    """A source of torrents. `total` is in bytes or rows, 0 while it is not known."""
+    """A source of torrents. `total` is in bytes, rows or files, 0 while it is not known."""
 
     name: str
     total: int

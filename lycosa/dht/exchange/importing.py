@@ -115,7 +115,8 @@ class RecordImporter:
         rules = self._current_rules()
         new = await self._new_records(read, standing, rules, counts)
         stored = await self._store.put(new, now)
-        if (changed := self._current_rules()) is not rules:  # they may have been applied before `put` ended
+        # The new rules may have been applied to the store before `put` ended.
+        if (changed := self._current_rules()) is not rules:
             await inspect_stored(self._store, changed, [record.keys[0] for record in new])
         counts.new += stored.new
         counts.known += stored.known
