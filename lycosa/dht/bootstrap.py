@@ -29,8 +29,8 @@ RESOLVE_TIMEOUT_S = 10.0
 async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> list[bytes]:
     """Return the endpoints of nodes given as HOST:PORT or as a torrent file that lists nodes. DEFAULT is skipped.
 
-    Raises `UsageError` for any other form, and for a private address that is not allowed; `LycosaError` if no name can
-    be resolved.
+    Raises `UsageError` for any other form, and for a HOST whose address is neither public nor allowed; `LycosaError` if
+    no address is found.
     """
     names = [each for each in written if each != DEFAULT]
     found: list[bytes] = []
@@ -52,7 +52,7 @@ async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> li
 async def find_routers(allowed: AllowedNetworks) -> list[bytes]:
     """Return the endpoints of the public routers. Raises `LycosaError` if none has a public address.
 
-    A name server may block the routers with 0.0.0.0 or a local address.
+    A name server may block the routers: it answers with 0.0.0.0 or a local address.
     """
     found = [each for each in await resolve(PUBLIC_ROUTERS) if is_contactable(each, allowed)]
     if not found:

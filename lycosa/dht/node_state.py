@@ -56,7 +56,7 @@ class NodeState:
         self._unused: list[SavedNode] = []
 
     def remove_if_unused(self, created: Sequence[Path]) -> None:
-        """Remove the `created` folders, this one first, unless it has contacts or files of a crawl."""
+        """Remove the `created` folders, the state folder first, unless that has contacts or files of a crawl."""
         has_contacts = any(table is not None and table.contacts for table in self._last)
         folder = self._path.parent
         with contextlib.suppress(OSError):  # the error that ends the block is more important
@@ -134,7 +134,7 @@ def open_node_state(folder: Path) -> Iterator[NodeState]:
     state = NodeState(folder)
     try:
         yield state
-    except LycosaError:  # not if the user interrupts it
+    except LycosaError:  # but not for an interrupt of the user
         if folder in created:
             state.remove_if_unused(created)
         raise

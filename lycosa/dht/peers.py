@@ -8,8 +8,8 @@
     fetch.no_more_peers()
     metadata = await fetch.result()
 
-`core/metadata` has the protocol. Connections are `asyncio.Protocol`s, which take two thirds of the time of streams, and
-no more than bare sockets (measured on uvloop).
+`core/metadata` has the protocol. Connections are `asyncio.Protocol`s, which take a third less time than streams, and no
+more than bare sockets (measured on uvloop).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FetchLimits:
 
 
 class MetadataFetch:
-    """`infohash` has 20 bytes, or 32 of version 2. `failures` counts why peers did not deliver."""
+    """`infohash` has 20 bytes, or 32 for version 2. `failures` counts why peers did not deliver."""
 
     def __init__(self, infohash: bytes, fetcher: MetadataFetcher, *, peers_max: int, holds: bool) -> None:
         self.infohash = infohash
@@ -170,7 +170,7 @@ class PeerConnection(asyncio.Protocol):
             self.conversation.receive_bytes(data, self._loop.time())
         except PeerError as error:
             failure = error.reason
-        # Events before the error count: they may complete the metadata.
+        # Handle the events that came before the error, too: they may complete the metadata.
         while event := self.conversation.next_event():
             try:
                 self._owner.receive_event(self, event)
@@ -267,7 +267,7 @@ class MetadataFetcher:
         await self._tasks.__aexit__(None, None, None)  # the caller's error is not wrapped into a group
 
     def start(self, infohash: bytes, *, peers_max: int = PEERS_MAX, holds: bool = False) -> MetadataFetch:
-        """Connect to at most `peers_max` peers. With `holds`, the metadata counts as in flight until `release`."""
+        """Fetch from at most `peers_max` peers. With `holds`, the metadata counts as in flight until `release`."""
         fetch = MetadataFetch(infohash, self, peers_max=peers_max, holds=holds)
         self._fetches.add(fetch)
         return fetch
@@ -344,7 +344,7 @@ class MetadataFetcher:
             connection.close(PeerFailure.LOCAL if error.errno in LOCAL_ERRORS else PeerFailure.UNREACHABLE)
 
     def receive_closed(self, connection: PeerConnection, failure: PeerFailure | None) -> None:
-        """Fetches that waited for the host, the place or the bytes of the connection continue."""
+        """Continue the fetches that waited for this host, for a free connection, or for free bytes."""
         fetch, endpoint = connection.fetch, connection.endpoint
         self.connection_count -= 1
         self._gate.close(endpoint, failure, asyncio.get_running_loop().time())
@@ -400,7 +400,7 @@ class MetadataFetcher:
             connection.flush()
 
     def _room_for(self, fetch: MetadataFetch) -> int:
-        """The first fetch that finds no room gets the reserve."""
+        """Return how many pieces may be requested. The first fetch that finds no room gets the reserve."""
         free_bytes = self.limits.in_flight_bytes_max - self.in_flight_bytes
         ordinary = (free_bytes - self.limits.metadata_bytes_max) // PIECE_BYTES
         if ordinary > 0:

@@ -1,7 +1,7 @@
 """Runs the DHT nodes of a process, one per bound address, and saves their routing tables.
 
-IPv4 and IPv6 are separate networks, each with its own node (BEP 32). An operation runs on all nodes, and returns all
-results.
+IPv4 and IPv6 are separate networks, each with its own node (BEP 32). A lookup, scrape or announce runs on all nodes,
+and returns the results of all.
 """
 
 from __future__ import annotations
@@ -107,12 +107,15 @@ class DhtSession:
         return [shell.node.status(shell.now()) for shell in self.shells]
 
     async def joined(self) -> int:
-        """Wait until each node has filled its table. Return the number of good contacts."""
+        """Wait until the first search of each node for its own id has ended. Return the number of good contacts."""
         await self._joined.wait()
         return sum(status.contacts.good for status in self.status())
 
     async def find_node(self, target: bytes | None) -> list[Contact]:
-        """Return the closest nodes to a target, of those that answered. None: each of our nodes searches its own id."""
+        """Return the nodes closest to a target among those that answered.
+
+        Without a target, each of our nodes searches for its own id.
+        """
         found: list[Contact] = []
         start = lambda node, now: node.find_node(node.node_id if target is None else target, now)  # noqa: E731
         async for event in self._run(start):
@@ -228,7 +231,7 @@ class DhtSession:
         return event
 
     async def ask_peers(self, contact: Contact, infohash: bytes) -> PeersNamed | None:
-        """Return None if the node does not answer in time."""
+        """Request the peers of an infohash from one node. Return None if it does not answer in time."""
         event = await self._ask(contact.endpoint, lambda node, now: node.get_peers(infohash, now, only=contact))
         return event if isinstance(event, PeersNamed) else None
 
@@ -254,7 +257,7 @@ class DhtSession:
     async def _run(
         self, start: Callable[[DhtNode, float], int], numbers: Iterable[int] | None = None
     ) -> AsyncIterator[Event]:
-        """Start an operation on all nodes, or on those with `numbers`. Yield its events until it has ended."""
+        """Start an operation on all nodes, or on those with `numbers`. Yield its events until it has ended on each."""
         events: asyncio.Queue[Event] = asyncio.Queue()  # bounded, because a lookup has at most PEERS_MAX peers
         running: dict[tuple[int, int], DatagramShell] = {}
         try:
@@ -424,7 +427,7 @@ def _unreachable(binds: Sequence[bytes], name: str) -> UsageError:
 
 
 def is_loopback(endpoint: bytes) -> bool:
-    """Return whether an endpoint is on this machine."""
+    """Return whether an endpoint has a loopback address."""
     return ip_address(endpoint[:-2]).is_loopback
 
 
