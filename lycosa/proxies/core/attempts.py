@@ -20,8 +20,8 @@ REQUESTS_MAX = 10_000
 
 FORBIDDEN = "403"
 FORBIDDEN_MAX = 2
-"""Proxies that are blamed for a 403 of one page; further ones get a MISS. The page may be forbidden for everybody, and
-must not ban all proxies of its site."""
+"""Maximum number of proxies that are blamed for a 403 of one page. For further proxies the 403 counts as a MISS: the
+page may be forbidden for everybody, and must not ban all proxies of its site."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, has_usable
 from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState
 
 NEAREST_MAX = 1_000
-"""Proxies of the global pool that are searched for new members."""
+"""New members are searched among this many proxies of the global pool, those with the lowest latency."""
 
 
 class Why(StrEnum):
@@ -124,7 +124,7 @@ def explain_pool(pool: GlobalPool, target: str, request: ProxyRequest, now: floa
 
 
 def lacks_reason(verdict: ProxyVerdict) -> bool:
-    """Return whether the reason is in the global pool, because the obstacle affects all targets."""
+    """Return whether only the global pool knows the reason, because the obstacle affects all targets."""
     return verdict.why is Why.DEAD or (verdict.why is Why.COOLING and not verdict.reason)
 
 

@@ -33,7 +33,7 @@ class TargetImage(msgspec.Struct):
 
 
 class Image(msgspec.Struct):
-    """A pool at the time `at` (unix seconds). `prices`: every price ever seen.
+    """A pool at the time `at` (unix seconds). `prices`: all known prices, ascending.
 
     `token`: the highest lease token of all forgotten targets. `reached_at`: when any proxy was last reached.
     """

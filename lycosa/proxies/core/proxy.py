@@ -44,7 +44,7 @@ COLONS = re.compile(
 """[scheme://]host:port:user:password, as providers print it, without percent-encoding."""
 
 REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
-"""An address in the place of the login. The login then comes first, where error messages would quote it."""
+"""An address where the login is expected: the two are swapped. Error messages would quote the login as the host."""
 
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
@@ -62,7 +62,7 @@ SAFE = re.compile(r"(?:[A-Za-z0-9]+://)?[^:]*(?::\d{1,5}(?![^/?#:]))?")
 class Proxy:
     """A proxy. `tags` (`country=de`, `provider=acme`) and prices are not part of its identity.
 
-    `price_gb` and `price_request` may be in any currency, the same for all proxies. Cheaper proxies are used first.
+    Prices may be in any currency, but in the same one for all proxies. Cheaper proxies are used first.
     """
 
     scheme: str
@@ -84,7 +84,7 @@ class Proxy:
 
     @property
     def login(self) -> str:
-        """For a URL, with an @ at the end; "" for none."""
+        """The user name and password as in a URL, with the @ after them; "" without a login."""
         password = f":{quote(self.password, safe='')}" if self.password else ""
         return f"{quote(self.username, safe='')}{password}@" if self.username or self.password else ""
 
@@ -108,8 +108,8 @@ class Proxy:
 def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
     """Parse the address of a proxy. Raises `BadProxy`, whose message does not contain the login.
 
-    `[scheme://][user[:password]@]host[:port]`, or `[scheme://]host:port:user:password`; IPv6 in brackets. Without a
-    scheme, `scheme` applies, and there must be a port.
+    The form is `[scheme://][user[:password]@]host[:port]` or `[scheme://]host:port:user:password`, with IPv6 addresses
+    in brackets. If the text has no scheme, `scheme` applies, and the port is required.
     """
     if SURROGATE.search(text):
         raise BadProxy("the address is not UTF-8: write it in UTF-8")

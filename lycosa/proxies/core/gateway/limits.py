@@ -10,7 +10,8 @@ BUFFER_MAX = 65_536
 IDLE_CONNECTIONS_MAX = 512
 IDLE_PER_PROXY_MAX = 16
 IDLE_CONNECTION_S = 20.0
-"""Maximum number of idle connections, in total and per proxy, and how long each is kept."""
+"""Maximum number of idle connections, in total and per proxy (for tunnels: per proxy and host), and how long each is
+kept."""
 
 SWEEP_S = 1.0
 """Interval at which timeouts are checked, which is also their precision."""

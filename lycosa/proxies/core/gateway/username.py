@@ -25,7 +25,7 @@ from lycosa.core.units import parse_duration
 USERNAME_MAX = 512
 STICKY_MAX_S = 86_400.0
 SESSIONS_MAX = 100_000
-"""Beyond it the least recently used session is forgotten: its time starts again."""
+"""Maximum number of sessions. Beyond it the least recently used session is forgotten, so its time starts again."""
 
 TAGS = ("country", "region", "city", "asn", "provider")
 KEYS = ("site", "session", "sticky", *TAGS)

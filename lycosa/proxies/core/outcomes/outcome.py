@@ -59,7 +59,8 @@ CAPTCHAS = (
     b"captcha-delivery.com", b"px-captcha", b"_incapsula_resource", b"awswafcaptcha", b"arkoselabs.com",
     b"geo.captcha", b"/sorry/index",
 )  # fmt: skip
-"""Parts of common challenge pages, in lower case. They count with CHALLENGE_STATUSES only: ordinary forms have them."""
+"""Parts of common challenge pages, in lower case. They count with CHALLENGE_STATUSES only, because ordinary forms
+contain them, too."""
 
 CHALLENGE_STATUSES = frozenset({401, 403, 405, 429, 503})
 

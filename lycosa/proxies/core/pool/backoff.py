@@ -10,7 +10,7 @@ DOUBLINGS_MAX = 32
 
 
 def cool_s(base_s: float, max_s: float, row: int, draw: float, retry_after_s: float | None = None) -> float:
-    """Return the seconds of a cool-down after `row` failures in a row (1, 2, …); `draw` is from 0 to 1.
+    """Return the seconds of a cool-down after `row` failures in a row (1, 2, …); `draw`: a random number (0 to 1).
 
     After a Retry-After, the cool-down is that time plus up to a tenth, at most `max_s`. Otherwise it is at least
     COOL_MIN_S.

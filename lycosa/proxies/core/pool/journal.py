@@ -1,8 +1,8 @@
 """The journal of a pool: a record of each change, to be replayed with `GlobalPool.replay`.
 
-Records hold decisions (these proxies were leased), not requests, and the random draws and policies that were used. A
-replay therefore restores the same pool, even if newer code decides differently. Changes by time alone (leases expire,
-cool-downs end) happen again during a replay.
+A record holds what was decided (these proxies were leased), with the random draws and policies used, instead of what
+was requested. A replay therefore restores the same pool, even if newer code decides differently. Changes by time alone
+(leases expire, cool-downs end) happen again during a replay.
 """
 
 from __future__ import annotations

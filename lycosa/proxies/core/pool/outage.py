@@ -25,11 +25,11 @@ RECENT_WAIT_S = 10.0
 """Seconds to wait for a proxy if the last lease of the target is at most this many seconds old."""
 
 IDLE_WAIT_S = 1.0
-"""Seconds to wait if that lease is older."""
+"""Seconds to wait if the last lease is older, or there was none."""
 
 QUEUE_S = 0.1
-"""The requests that may wait for a target are as many as its leases in this many seconds. Further requests retry after
-half of this time."""
+"""Maximum time, in seconds, in which a target must be able to serve its waiting requests at its current rate of leases.
+This limits their number. Further requests retry after half of this time."""
 
 QUEUE_MIN = 8
 """This many requests may always wait for one target: a pool on a server takes a while to respond."""

@@ -38,7 +38,8 @@ RECORD_MAX = 1_000
 """Proxies in one record of the journal."""
 
 ROTATING, NO = "rotating", "no"
-"""A proxy with this tag changes its exit address, so no other proxy shares its bans, unless the value is "no"."""
+"""A proxy with the tag ROTATING changes its exit address, so no other proxy shares its bans. The value NO means that
+the exit address is fixed."""
 
 
 class GlobalPool:
@@ -171,7 +172,7 @@ class GlobalPool:
         return pool
 
     def add_target(self, name: str, policy: TargetPolicy) -> TargetPool:
-        """The tokens of the new target differ from all tokens of forgotten ones."""
+        """The tokens of the new target differ from all tokens of forgotten targets."""
         pool = self.targets[name] = TargetPool(policy, self.token)
         self._log(journal.AddTargetRecord(name, policy))
         return pool
@@ -207,7 +208,7 @@ class GlobalPool:
             self._by_latency.add(known.sort_latency_s(), proxy.key)
 
     def prices(self) -> list[tuple[float, float]]:
-        """Return all prices ever seen, ascending: a tier is an index into them."""
+        """Return all known prices, at most PRICES_MAX, ascending: a tier is an index into them."""
         return list(self._prices)
 
     def nearest(self) -> Iterator[str]:
@@ -264,7 +265,7 @@ class GlobalPool:
             self._update_targets([key], now)
 
     def _fill(self, name: str, pool: TargetPool, now: float, request: ProxyRequest) -> None:
-        """Add matching proxies, nearest first, until `members` of the policy are usable."""
+        """Add proxies with the requested tags, lowest latency first, until `policy.members` members are usable."""
         joined = []
         usable = sum(member.usable and request.has_tags(member) for member in pool.members.values())
         missing = pool.policy.members - usable

@@ -1,6 +1,7 @@
 """The pool of one target: grants leases with a token, ends them with their outcomes, lets proxies cool down.
 
-This is the reference for all back ends: tests compare their results with it. `now`: unix seconds; `draw`: from 0 to 1.
+This is the reference for all back ends: tests compare their results with it. `now`: unix seconds; `draw`: a
+random number from 0 to 1.
 """
 
 from __future__ import annotations
@@ -358,8 +359,8 @@ def _choose(
 ) -> tuple[list[ProxyTargetState], int]:
     """Return one ready member for each draw, or none at all, and the number of members that each was drawn from.
 
-    The cheapest tier with usable proxies comes first. If it has fewer than needed, its ready ones are chosen, and the
-    next tier supplies the others.
+    The cheapest tier comes first. If it has enough usable members, but too few of them are ready, the request waits. If
+    it has too few usable members, it supplies those that are ready, and the next tier supplies the others.
     """
     accepts = request.fits if request.avoid else request.has_tags
     fits = accepts if request.tags or request.avoid else None

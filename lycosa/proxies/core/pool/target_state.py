@@ -1,11 +1,11 @@
 """What is known about one proxy for one target, and its state for that target.
 
-                     lease                     no ban
-        READY ----------------> LEASED ----------------> READY
-          ^                       | ban                   ^
-          | no ban                v        time           |
-        HALF_OPEN <----------- COOLING ----------> HALF_OPEN
-                     time                 one lease at a time, until one is released without a ban
+    READY      -- lease -->               LEASED
+    LEASED     -- release, no ban -->     READY
+    LEASED     -- ban -->                 COOLING
+    COOLING    -- end of the time -->     HALF_OPEN      on trial: one lease at a time, shown as LEASED
+    HALF_OPEN  -- release, no ban -->     READY
+    HALF_OPEN  -- ban -->                 COOLING
 
 BANNED: a person banned the proxy, or the target banned it many times in a row. It stays banned until a person lifts the
 ban. DEAD: unreachable or unfit, for all targets.
@@ -108,7 +108,7 @@ class ProxyTargetState:
 
     @property
     def has_worked(self) -> bool:
-        """Whether at least one use did not fail. Uses without a result count as good: a tunnel never has one."""
+        """Whether at least one use did not fail. Uses without a result, such as tunnels, count as not failed."""
         return self.uses > self.bad
 
     @property
@@ -159,9 +159,9 @@ class ProxyTargetState:
 
 
 def cool_down_like(member: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
-    """Cool a proxy down as long as the banned proxies in `others`, which share its exit address.
+    """Let a proxy cool down until the last cool-down of a banned proxy at the same exit address ends.
 
-    Return whether the proxy was usable before.
+    `others`: the proxies at that address. Return whether the proxy was usable before.
     """
     banned = [other for other in others if other is not member and other.bans and other.rests_until > now]
     if not banned:

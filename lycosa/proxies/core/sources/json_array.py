@@ -21,7 +21,7 @@ ENTRY_MAX = 65_536
 """In characters."""
 
 SKIPPED_MAX = 1_000_000
-"""Strings, brackets and values to skip before the array. Skipping that many takes a second."""
+"""Maximum number of strings, brackets and values before the array. Skipping them takes a second."""
 
 DIGITS_MAX = 20
 NEAR = 3

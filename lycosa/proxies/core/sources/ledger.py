@@ -1,8 +1,8 @@
 """Records which source lists which proxy, and when a proxy that is no longer listed must be removed.
 
-A source that fails changes nothing. The grace period of a proxy (`keep_s`) starts with the first complete list that
-lacks it. At its end the proxy is removed, unless another source lists it or its grace period at another source still
-runs. Proxies added by hand are not recorded, and stay.
+The grace period of a proxy (`keep_s`) starts with the first complete list that lacks it. At its end the proxy is
+removed, unless another source lists it or its grace period at another source still runs. A source that fails starts no
+grace period, but those that run continue. Proxies added by hand are not recorded, and stay.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Ledger:
             source.forgotten |= removed & source.proxies.keys()
 
     def was_forgotten(self, name: str, key: str) -> bool:
-        """Return whether this source lists a proxy that the pool has forgotten, and that was not added again."""
+        """Return whether the pool has forgotten a proxy that this source lists, and has not got it back since."""
         return key in self._sources[name].forgotten
 
     def returned(self, proxies: Iterable[Proxy]) -> None:
@@ -79,14 +79,14 @@ class Ledger:
         source.not_added = {key for key in due if key in source.proxies and key not in listed}
         source.forgotten &= source.proxies.keys()
         changed = [proxy for key, proxy in listed.items() if key in due or _extras(before.get(key)) != _extras(proxy)]
-        # Otherwise several sources would overwrite each other's tags and prices forever.
+        # Only the first source sets tags and prices. Otherwise sources would overwrite each other's forever.
         return [proxy for proxy in changed if self._first_source(proxy.key) == name]
 
     def pop_expired(self, name: str, keep_s: float, now: float) -> tuple[list[str], list[Proxy]]:
         """Remove the proxies of a source that have been missing for `keep_s`.
 
-        Return the keys to remove from the pool, and the proxies that another source lists. The latter must be added
-        again, with the tags and prices of that source.
+        Return the keys to remove from the pool, and the expired proxies that another source still lists, as listed
+        there. These must be added to the pool again, which updates their tags and prices.
         """
         source = self._sources[name]
         expired = [key for key, since in source.missing.items() if now - since >= keep_s]

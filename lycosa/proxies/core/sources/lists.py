@@ -82,7 +82,7 @@ def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
 
 
 def parse_line(line: str, scheme: str = "http") -> list[Proxy]:
-    """Return the proxies of a line that is not empty or a comment. Raises `BadProxy`."""
+    """Return the proxies of a line. It must be neither empty nor a comment. Raises `BadProxy`."""
     if len(line) > LINE_MAX:
         raise BadProxy(f"the line has {len(line):,} characters: write at most {LINE_MAX:,}")
     address, *fields = line.split()

@@ -40,11 +40,11 @@ from lycosa.proxies.core.tables import DURATION, Text, TextTable, read_table
 SOURCES_MAX = 1000
 PRICE_MAX = 1e9
 REQUESTS_MAX = 100
-"""Per refresh of a source: there is one request per combination of its variables."""
+"""Maximum number of requests per refresh of a source, which makes one for each combination of its variables."""
 
 FROM_TEMPLATE_MAX = 10_000
 PROXIES_MAX = 1_000_000
-"""From one source."""
+"""Maximum number of proxies of one source."""
 
 FAULTS_MAX = 100
 """Faults that are reported for one answer. Further ones are only counted."""
@@ -94,8 +94,8 @@ KINDS_OF_KEY = {key: {kind for kind, name in LOCATION.items() if name == key} fo
 class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "keep"}):
     """A source; its fields are the keys in TOML. `headers` and the location may contain secrets; `name` is public.
 
-    `every_s`: between two refreshes. `keep_s`: how long a proxy that is no longer listed is kept. `tags`, `price_gb`,
-    `price_request`: defaults for its proxies.
+    `every_s`: the time between two refreshes. `keep_s`: how long a proxy that is no longer listed is kept. `tags`,
+    `price_gb`, `price_request`: defaults for its proxies.
     """
 
     name: Annotated[str, Meta(pattern=rf"^{NAME.pattern}\Z", description="a name of a-z, 0-9, - and _")]
@@ -146,7 +146,8 @@ class RefreshResult(NamedTuple):
     """The result of refreshing one source.
 
     `listed`, `added` and `removed` count proxies: in the list, new to the pool, and removed because no source had
-    listed them for `keep_s`. `faults` holds the first of `fault_count` faults. `problem`: why there is no list, or "".
+    listed them for `keep_s`. `faults` holds the first of `fault_count` faults. `problem`: why the list is
+    missing or incomplete, or "".
     """
 
     source: str
