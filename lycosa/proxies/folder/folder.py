@@ -86,7 +86,7 @@ class PoolFolder:
         return image, list(_read_frames(self.path / f"{JOURNAL}{self.generation}", self.generation))
 
     def resume(self) -> bool:
-        """Continue an empty journal. Return False if there is none or it is not empty: then write a new image."""
+        """Continue an empty journal. Return False if it has records or there is no image: then write an image."""
         journal = self.path / f"{JOURNAL}{self.generation}"
         if not self.generation:
             return False
@@ -213,7 +213,7 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return  # the owner was killed before it created the journal
+        return  # counts as empty, although each journal is created before its image
     except OSError as error:
         raise _storage_error(path, error) from error
     at = 0

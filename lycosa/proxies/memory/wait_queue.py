@@ -12,7 +12,7 @@ from lycosa.proxies.core.pool.target import Grant, ProxyRequest, Wait
 
 CLOSED = "the pool is closed"
 WAITING_MAX = 100_000
-"""For one target."""
+"""Maximum number of callers that wait for one target."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +30,7 @@ class Waiter:
         return self.count == 1 and not (self.request.tags or self.request.session or self.request.avoid)
 
     def grants(self) -> list[Grant]:
-        """Empty before this caller has any."""
+        """Return the grants of this caller; none while it waits or if it failed."""
         done = self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
         return self.granted.result() if done else []
 

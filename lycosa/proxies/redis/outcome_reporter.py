@@ -23,11 +23,11 @@ PROXIES_MAX = 10_000
 """Proxies with unsent outcomes. Outcomes of further proxies are dropped."""
 
 OUTCOMES_MAX = 16
-"""Two groups of outcomes are sent for each proxy, each of at most this size: the latest outcomes, and the latest
-earlier ones with a latency. Only the first request of a connection has a latency."""
+"""A report contains the last OUTCOMES_MAX outcomes of a proxy and, of the outcomes before these, the last OUTCOMES_MAX
+that have a latency. Only the first request of a connection has a latency."""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
-"""Unsent outcomes of a proxy, beyond which those in neither group are dropped."""
+"""When a proxy has this many unsent outcomes, those that the report would not contain are dropped."""
 
 PROXY = Blame.PROXY
 

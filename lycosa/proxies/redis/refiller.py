@@ -21,7 +21,7 @@ REFRESH_S = 1.0
 
 
 class Refiller:
-    """Refills targets. A target may be filled again once `version` has changed.
+    """Refills targets. A filled target counts as not filled once `version` has changed.
 
     `on_changed` is called when tags or prices may have changed, or a proxy may have been removed.
     """

@@ -110,7 +110,7 @@ class RedisWaitQueue:
             self.on_empty()
 
     def _set_timer(self, when: float) -> None:
-        """One timer for all callers costs less than one for each."""
+        """Set the timer of the whole queue, which costs less than a timer for each caller."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(when, self._fail_given_up)

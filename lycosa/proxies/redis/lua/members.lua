@@ -1,6 +1,6 @@
 -- The stored members of one target: ready members in the order of use, waiting members by the time they become
--- eligible, and the guard that limits how fast they are used. The script of a target is this file and target.lua.
--- ARGV[2] is the packed policy.
+-- eligible, and the guard that limits how fast they are used. The script of a target is common.lua, this file and
+-- target.lua. ARGV[2] is the packed policy.
 
 local FIT_BATCH = 64 -- number of ready members read at a time when searching for members that fit a request
 

@@ -148,8 +148,8 @@ function commands.list_dead()
   return { cursor, names }
 end
 
--- Forgets those of the given proxies that are still dead, and have been for at least `kept_s`. Returns them. The caller
--- has made sure that no target leases them.
+-- Forgets those of the given proxies that have been dead for at least `kept_s`, and returns their keys. The caller has
+-- made sure that no target leases them.
 function commands.forget_dead()
   local forgotten = {}
   for _, name in ipairs(args.keys) do
@@ -295,7 +295,7 @@ function commands.keep_target() return call('ZADD', key.targets, now, args.targe
 function commands.proxy() return get('proxies', args.key) end
 
 -- Returns two numbers. The first changes when proxies are added or revived, so that targets may be filled again. The
--- second changes when a proxy is removed or its tags or price change.
+-- second changes when tags or prices change, or `remove` removes a proxy.
 function commands.versions() return { number_in('fill_version'), number_in('facts_version') } end
 
 -- Returns the facts of proxies. If `target` is given, it will also receive later changes of these facts.

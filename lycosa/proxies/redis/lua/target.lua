@@ -133,7 +133,7 @@ end
 
 local function fits_all() return next(args.tags) == nil and #args.avoid == 0 end
 
--- Returns the names of the first `count` ready members of a tier that fit the request; of all, if fewer fit.
+-- Returns the names of the first ready members of a tier that fit the request, at most `count`.
 local function first_ready(tier, count)
   local all_fit = fits_all()
   local found, from, step = {}, 0, all_fit and count or FIT_BATCH
@@ -160,7 +160,7 @@ local function has_usable(tier, count)
   return false
 end
 
--- Returns n: only the first n members of `found` may be drawn. If `found` is nil, n counts the ready members of the
+-- Returns how many members may be drawn: the first ones of `found` or, if `found` is nil, of all ready members of the
 -- tier. Members whose uses have all failed come last, and may be drawn only if there are no other members.
 local function preferred(tier, found)
   if not target.has_failing then return found and #found or ready_counts[tier] end -- the usual case
