@@ -1,8 +1,8 @@
 """A TCP connection from a client or to a proxy. Received bytes go to a handler, or to another connection (a tunnel).
 
-All connections read into one shared buffer, because received bytes are written before the next connection reads. A
-tunnel therefore copies no bytes, and an idle tunnel needs no buffer. A side that cannot write all bytes at once keeps
-the buffer, and a new one is shared. Reading from its peer then pauses, so each side keeps at most one buffer.
+All connections read into one shared buffer: received bytes are passed on before the next connection reads. A tunnel
+therefore copies no bytes, and an idle tunnel needs no buffer. A side that cannot write all bytes at once keeps the
+buffer, and a new one is shared. Reading from its peer then pauses, so each side keeps at most one buffer.
 """
 
 from __future__ import annotations

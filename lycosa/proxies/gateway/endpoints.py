@@ -47,7 +47,8 @@ async def respond(context: GatewayContext, head: RequestHead, body: bytes) -> En
 
 
 async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead, body: bytes) -> EndpointResponse:
-    # Forms are refused: a web page in a browser on this machine can post one here. JSON needs the permission of CORS.
+    # Forms are refused, because any page in a browser on this machine can post one here. To post JSON, a page of
+    # another site would need our permission (CORS).
     types = [value.partition(b";")[0].strip().lower() for value in head.values(b"content-type")]
     if types != [JSON.encode()]:
         raise Forbidden(f"send {JSON}", 415)

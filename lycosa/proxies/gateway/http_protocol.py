@@ -133,7 +133,7 @@ class HttpProtocol:
         self._client.start(self._run_exchange(self._exchange, user, to))
 
     def _refuse(self, error: Forbidden, body: BodyReader, rest: bytes) -> None:
-        """Close the connection if the body is incomplete, or after REFUSALS_MAX refusals."""
+        """Send an error. Close the connection if the body is incomplete, or after REFUSALS_MAX refusals."""
         self._refusals += 1
         self._keep_alive = self._keep_alive and body.done and self._refusals < REFUSALS_MAX
         self._send_error(error)

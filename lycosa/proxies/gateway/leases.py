@@ -31,7 +31,7 @@ REPORT_WINDOW_S = 300.0
 """How long clients may report on an ended lease. At most ENDED_MAX ended leases are remembered."""
 
 LATE_BAN_S = 300.0
-"""Duration of the ban after a late report that gives none."""
+"""Duration of the ban after a late report without `retry_after`."""
 
 OUTCOMES_MAX = 10_000
 """Beyond it only bad outcomes of a lease are kept. A session that never pauses never ends its lease."""
