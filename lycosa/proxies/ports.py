@@ -15,8 +15,8 @@ from lycosa.proxies.core.proxy import Proxy
 class ProxyLease(NamedTuple):
     """A proxy, leased for a target until `deadline` (unix seconds).
 
-    `rebound`: the session used another proxy before, so its old cookies are useless. `drawn_from`: how many proxies at
-    the front of the order of use the proxy was drawn from; 0 if the session was already bound to it.
+    `rebound`: the session used another proxy before, so its old cookies are useless. `drawn_from`: the proxy was drawn
+    from this many proxies, the first in the order of use; 0 if the session was already bound to it.
     """
 
     target: str
@@ -30,8 +30,8 @@ class ProxyLease(NamedTuple):
 class ProxyView(NamedTuple):
     """A proxy for display, on one target or across all targets. Times in unix seconds.
 
-    `state`: across all targets only READY, COOLING or DEAD. `until`: the end of a cool-down. `uses`, `good`, `bad`:
-    counts of requests.
+    `state`: across all targets only READY, COOLING or DEAD. `until`: the end of a cool-down or, on one target, of the
+    delay after a lease, if that is later. It may have passed. `uses`, `good`, `bad`: counts of requests.
     """
 
     proxy: Proxy
@@ -122,8 +122,8 @@ class ProxyPool(Protocol):
     async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """Explain for each proxy why it would or would not be leased for a target now, leasable ones first.
 
-        Of the proxies that are not members of the target, only the NEAREST_MAX with the lowest latency are included
-        (`proxies.core.explain`).
+        A proxy that is not a member of the target is included only if it is among the NEAREST_MAX proxies of the pool
+        with the lowest latency (`proxies.core.explain`).
         """
 
     async def close(self) -> None:

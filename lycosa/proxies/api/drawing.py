@@ -9,11 +9,11 @@ from lycosa.proxies.core.pool.target_state import ProxyState
 
 WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
 RANGE_MIN = 0.3
-"""As a share of the highest value: small changes must look small."""
+"""Minimum range of a sparkline, as a share of the highest value: small changes must look small."""
 
 BAR = 100.0
 PART_MIN = 1.5
-"""In the unit of BAR: even one proxy in a thousand must be visible."""
+"""Minimum width of a part in the unit of BAR: even one proxy in a thousand must be visible."""
 
 
 class Sparkline(NamedTuple):

@@ -26,7 +26,7 @@ SERIES_MAX = 3_000
 """Beyond it the least recently sampled series is forgotten."""
 
 TARGETS_MAX = 50
-"""Targets with the most active leases are sampled."""
+"""Number of targets that are sampled: those with the most active leases."""
 
 EVERYWHERE = ""
 

@@ -1,4 +1,4 @@
-"""The metrics of a proxy pool. Only TARGETS_MAX targets have labels, those with the most leases."""
+"""The metrics of a proxy pool. Only the TARGETS_MAX targets with the most granted leases have metrics of their own."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Operation(NamedTuple):
     is_list: bool = False
 
 
-TARGET = Parameter("target", "A site", {"type": "string", "maxLength": schemas.TARGET_MAX})
+TARGET = Parameter("target", "A target, usually a domain", {"type": "string", "maxLength": schemas.TARGET_MAX})
 REQUIRED_TARGET = TARGET._replace(required=True, schema={**TARGET.schema, "minLength": 1})
 TAG = Parameter(
     "tag",

@@ -35,7 +35,7 @@ BODY_EXCERPT_MAX = 65_536
 """In characters."""
 
 Target = Annotated[
-    str, Meta(min_length=1, max_length=TARGET_MAX, description="A site, by default its registrable domain")
+    str, Meta(min_length=1, max_length=TARGET_MAX, description="What the proxies are for, usually a registrable domain")
 ]
 Key = Annotated[str, Meta(pattern="^[0-9a-f]{16}$", description="Identifies a proxy: scheme, host, port and login")]
 Word = Annotated[str, Meta(max_length=WORD_MAX)]
@@ -164,7 +164,10 @@ class RenewResponse(Struct):
 
 
 class ProxyInfo(Struct):
-    """The state of a proxy, for all targets or one. `until`: the end of a cool-down, null for none."""
+    """The state of a proxy, for all targets or one.
+
+    `until`: the end of a cool-down or, for one target, of the delay after a lease; it may have passed; null for none.
+    """
 
     key: Key
     name: str
