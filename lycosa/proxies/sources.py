@@ -4,8 +4,8 @@
     for result in await refresher.refresh(): ...        # all sources once
     await refresher.run()                               # each source at its interval, until cancelled
 
-If a source fails, its proxies stay in the pool. It is retried after growing pauses, and delays no other source. Logs
-and results never show the address of a source, which may be secret.
+If a source fails, the proxies of its last list stay in the pool. It is retried after growing pauses, and delays no
+other source. Logs and results never show the address of a source, which may be secret.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Reader:
         return merge_results(results), problems[0] if problems else ""
 
     async def _download(self, source: ProxySource, address: SourceAddress) -> str:
-        """Fetch a list. Other origins do not get the headers. A public host may not redirect to a private one."""
+        """Fetch a list. The headers are not sent to other origins. A public host may not redirect to a private one."""
         url, public_only = address.location, False
         for _ in range(REDIRECTS_MAX + 1):
             is_home = origin_of(url) == origin_of(address.location)
@@ -144,11 +144,11 @@ class Reader:
 
 
 class Refresher:
-    """Updates a pool from its sources. `now` returns unix seconds, `draw` a number from 0 to 1.
+    """Updates a pool from its sources. `now` returns unix seconds, `draw` a random number (0 to 1).
 
-    `checks_first`: whether a proxy that the pool forgot as dead is added as unchecked when a source lists it again.
-    What the pool forgot in earlier runs is unknown. If the pool has proxies at the start, all new proxies in the first
-    list of each source therefore count as forgotten.
+    `checks_first`: whether a proxy that the pool forgot because it was dead must pass a check when a source lists it
+    again. It is unknown which proxies the pool forgot in earlier runs. If the pool has proxies at the start, all new
+    proxies in the first list of each source therefore count as forgotten.
     """
 
     def __init__(
@@ -236,7 +236,10 @@ class Refresher:
         return RefreshResult(source.name, len(read.proxies), added, removed, read.faults, read.fault_count, problem)
 
     async def _add(self, name: str, changed: Sequence[Proxy]) -> int:
-        """Add proxies, unchecked if the pool may have forgotten them as dead. Return how many are new."""
+        """Add proxies. With `checks_first`, those that the pool may have forgotten must pass a check first.
+
+        Return how many are new.
+        """
         may_be_back = self._had_proxies and name not in self._listed
         back = [each for each in changed if may_be_back or self._ledger.was_forgotten(name, each.key)]
         back_keys = {each.key for each in back}

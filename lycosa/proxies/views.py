@@ -38,7 +38,7 @@ def from_stored(stored: Mapping[str, Any]) -> Proxy:
 
 
 def facts_of(answer: Mapping[str, Mapping[str, Any]]) -> dict[str, ProxyFacts]:
-    """Return facts by proxy key from the answer of a Lua script. It sends an empty table as a list."""
+    """Return facts by proxy key from the answer of a Lua script, which sends an empty table as a list."""
     return {
         key: ProxyFacts(**{"latency_s": None, **each, "tags": dict(each["tags"] or {})})
         for key, each in dict(answer).items()

@@ -4,8 +4,8 @@
     async for finding in checker.check_all(proxies):                      # in order of completion
         await record_finding(pool, finding, checks, now)
 
-A check has two concurrent probes, over HTTP and HTTPS, then a page of the judge, then the sites. No request is
-repeated, and each has a timeout, so every check ends.
+A check has two concurrent probes, over HTTP and HTTPS, then a page of the judge, then the sites. Each request has a
+timeout. Only a check during which the judge fails is repeated, up to ATTEMPTS_MAX checks in all, so every check ends.
 """
 
 from __future__ import annotations
