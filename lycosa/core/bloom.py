@@ -31,10 +31,11 @@ EXPECTED_MAX = 1_000_000_000
 """Maximum capacity of the first layer, in fingerprints (`--expected-urls`): 1.2 GB of memory per open segment."""
 
 EXPLAINED_MAX = 10**15
-"""Maximum number of fingerprints for which `too_large` calculates the memory; `expected_urls` refuses more anyway."""
+"""`too_large` calculates the memory only for fewer fingerprints than this; `expected_urls` refuses more anyway."""
 
 CAPACITY_MAX = 64_000_000
-"""Maximum capacity of a further layer, in fingerprints. A layer is saved as a whole, and this one takes 100 MB."""
+"""Maximum capacity of a further layer, in fingerprints, unless the first layer is larger. A layer is saved as a whole,
+and a layer of this capacity takes 100 MB."""
 
 LAYERS_MAX = 12
 BATCH_MAX = 100_000
@@ -51,7 +52,7 @@ def memory_bytes(expected: int, rate: float = FALSE_POSITIVES) -> int:
 
 
 def too_large(expected: int) -> str:
-    """Return why a filter cannot start with this capacity; "" if it can, or from `EXPLAINED_MAX` on."""
+    """Return why a filter cannot start with this capacity. Return "" if it can, and for EXPLAINED_MAX or more."""
     if not EXPECTED_MAX < expected < EXPLAINED_MAX:
         return ""
     takes, most = format_size(memory_bytes(expected)), format_size(memory_bytes(EXPECTED_MAX))

@@ -21,11 +21,12 @@ URL_MAX = 8192
 
 FINGERPRINT_KEY = 0x4C79_636F_7361_0001
 PARTS_KEY = 0x4C79_636F_7361_0002
-"""Hash keys of `fingerprint`, without and with method or body. A change makes every stored state unreadable."""
+"""Hash keys of `fingerprint`: the first for GET requests without a body, the second for all others. A change makes
+every stored state unreadable."""
 
 JOINED_MAX = 4096
-"""Maximum number of cached results of `join`. A link is first joined and then canonicalized, which the cache makes
-free."""
+"""Maximum number of cached results of `join`. A link is first joined and then canonicalized; the second step only looks
+into the cache."""
 
 _joined: set[str] = set()
 

@@ -36,7 +36,7 @@ READ_ERRORS = (OSError, EOFError, zlib.error, zstd.ZstdError)
 
 
 def numbered_lines(stream: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines, cut after `max_bytes` + 2 bytes. A cut line is still longer than `max_bytes`."""
+    """Yield numbered lines, cut to `max_bytes` + 2 bytes, so that the caller still sees which lines are too long."""
     number = 0
     while line := stream.readline(max_bytes + 2):
         number += 1

@@ -43,7 +43,7 @@ def _unless_done(future: asyncio.Future[Result], deliver: Callable[[], None]) ->
 
 
 def _as_exception(error: BaseException) -> BaseException:
-    """A future accepts no StopIteration, and errors that end the event loop must not reach it."""
+    """A future accepts no StopIteration, and errors that end the event loop must not reach the loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(f"{type(error).__name__}: {error}")

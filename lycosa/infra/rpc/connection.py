@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
             self._decode, self._handlers = _decode_hello, {Hello: self._on_greeting}
 
     def handle(self, handlers: Handlers) -> None:
-        """Pass each message to the handler of its class. Only messages about calls need no handler."""
+        """Set the handlers of messages by class. Messages about calls need none: the connection handles them."""
         calls: Handlers = {RpcCall: self._on_call, RpcCancel: self._on_cancel} if self.service is not None else {}
         self._handlers = {RpcResult: self._on_result, RpcError: self._on_error, **calls, **handlers}
         self._decode = msgspec.msgpack.Decoder(Union[tuple(self._handlers)]).decode  # noqa: UP007  made at run time

@@ -26,7 +26,7 @@ async def serve_pages(
     where: str, pages: Pages, home: str, *, option: str, allow_remote: bool = False
 ) -> AsyncIterator[str]:
     """Serve at `where`, which is `[ADDRESS:]PORT`; the default address is loopback. Yield the URL of the path `home`,
-    and who may connect.
+    with a note if other machines may connect.
 
     `option` is the command-line option whose value is `where`. Raises `UsageError` if `where` has another form, and the
     errors of `open_listener`.
