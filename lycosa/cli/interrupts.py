@@ -1,7 +1,7 @@
 """Repeat a Ctrl-C that Python has lost: Python ignores exceptions in destructors, import locks and some callbacks.
 
-A `KeyboardInterrupt` raised there is only reported as "Exception ignored in ...", and the command would continue. This
-first module of a command imports little, because an interrupt during its own imports can be lost.
+A `KeyboardInterrupt` raised there is only reported as "Exception ignored in ...", and the command would continue. A
+command imports this module first. It imports little itself, because an interrupt during these imports can be lost.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class GroupedOption(click.Option):
 class GroupedCommand(click.Command):
     """The help lists the options under headings, in the order of their declaration.
 
-    `--help` lists the options named in `common`, and never those in `refused`.
+    `--help` lists only the options named in `common`, `--help-all` lists all. Neither lists those in `refused`.
     """
 
     common = COMMON_OPTIONS
@@ -189,8 +189,9 @@ def crawl_options(command: F) -> F:
         _grouped("-s", "sets", SPIDER, "NAME=VALUE", SET_HELP + " May be repeated.", "--set", multiple=True),
     ]
     append = (
-        "Append the items to a file (.jsonl, .json, .csv, .sqlite, also .gz or .zst; other names: FILE:FORMAT), or to a"
-        " stream in Redis. May be repeated. [default: standard output]"
+        "Append the items to a file, or to a stream in Redis. The suffix selects the format (.jsonl, .json, .csv,"
+        " .sqlite) and the compression (.gz, .zst); FILE:FORMAT names the format. May be repeated."
+        " [default: standard output]"
     )
     afresh = "Start afresh: delete the state and overwrite the file."
     output = [

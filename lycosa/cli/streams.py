@@ -26,7 +26,7 @@ class Output(io.FileIO):
 def open_closed_streams() -> None:
     """Open /dev/null for closed standard streams (`>&-`); otherwise sockets and files would get their descriptors.
 
-    A closed standard output is opened read-only, so writing items fails instead of losing them silently.
+    A closed standard output is opened read-only, so that writing items fails and the items are not lost silently.
     """
     for fd, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:

@@ -27,7 +27,7 @@ def command(targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str
     """Crawl sites: follow the links of every page, and write every page as an item. Or run spiders of a project by
     name; several spiders share one crawl.
 
-    The same command resumes an interrupted or killed crawl. Once the crawl is finished, it fetches nothing more: add
+    The same command resumes an interrupted or killed crawl. If the crawl is finished, the command fetches nothing: add
     --retry-dead to queue the URLs that failed, or -O to start afresh.
 
     \b
@@ -83,7 +83,7 @@ def run(
 
 
 def _find_spiders(names: Sequence[str], sets: Sequence[str]) -> list[type[Any]]:
-    """Raises `BadUrl` for a name that looks like an address."""
+    """Raises `BadUrl` for a name that looks like an address, and if the project lists no spiders."""
     enter_project()
     modules = project_settings(sets).spider_modules
     if not modules:
@@ -110,7 +110,7 @@ def _no_url(text: str, reason: str) -> str:
 
 
 class _StderrHandler(logging.StreamHandler[Any]):
-    """The live display replaces `sys.stderr` while it is shown."""
+    """Writes to the current `sys.stderr`, because the live display replaces it for a time."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -141,7 +141,7 @@ def set_up_log(settings: Settings) -> None:
         except OSError as error:
             raise StorageError(f"--log-file {settings.log_file}: {error.strerror}") from None
     handler.setFormatter(JsonFormatter() if settings.log_json else logging.Formatter(LOG_FORMAT))
-    # Shown at any log level: the system may have chosen the port of the metrics, and the name of a new crawl may be a
-    # typo.
+    # Notices are shown at any log level: they name the port of the metrics, which the system may have chosen, and a new
+    # crawl, whose name may be a typo.
     logging.getLogger(NOTICES).setLevel(logging.NOTSET if settings.quiet else logging.INFO)
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)

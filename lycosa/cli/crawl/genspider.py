@@ -27,7 +27,7 @@ NAME = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 def command(template: str, name: str, address: str) -> None:
     """Write a spider from a template.
 
-    The file goes to the project's package of spiders, or without a project to the current folder.
+    The file is written to the project's package of spiders; without a project, to the current folder.
 
     \b
     lycosa genspider quotes quotes.toscrape.com

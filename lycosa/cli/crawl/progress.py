@@ -26,13 +26,13 @@ from lycosa.storage.core.output import parse_outputs
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
 LEAST_SHOWN_S = 5.0
-"""The minimum remaining time, which follows from the delays of hosts, is shown from this many seconds on."""
+"""The minimum remaining time, which follows from the delays of hosts, is shown only if it is at least this long."""
 
 REASONS_MAX = 12
 BUGS_SHOWN = 20
 
 EXCEPTION_IN = re.compile(r"([A-Za-z_]\w* in \w+): ")
-"""The start of a page's reason if the user's code failed: `ValueError in parse: ...`."""
+"""The start of the reason of a dead page if the user's code failed: `ValueError in parse: ...`."""
 
 ROBOTS_URL = re.compile(r"(?<=^cannot fetch )\S+/(?=robots\.txt: )")
 """The host in the reason of a page whose robots.txt cannot be fetched. Reasons are counted without it."""
@@ -113,7 +113,7 @@ def summary_lines(summary: Summary) -> list[str]:
 
 
 def _again(summary: Summary) -> str:
-    """Repeating a command with -O would start afresh."""
+    """Say how to resume. With -O the same command would start afresh, so -o must replace it."""
     return "the same command with -o instead of -O resumes" if summary.overwritten else "the same command resumes"
 
 

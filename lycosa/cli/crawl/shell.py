@@ -175,7 +175,7 @@ def _execute(compiled: CodeType, names: dict[str, Any]) -> Any:
 
 
 def _call_without_loop(fetch: Callable[[], Any]) -> Any:
-    """Use a thread if a loop runs already (`await` at the prompt)."""
+    """Call `fetch`, in a thread if this thread already runs an event loop (`await` at the prompt)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -31,9 +31,9 @@ def load_spider(location: str) -> type[Spider]:
 
 
 def describe_error(error: BaseException, folder: Path, *, default: str) -> str:
-    """Describe an error in the user's code in one line, with the innermost file and line in `folder`.
+    """Describe an error in the user's code in one line, with the file and line of the innermost frame in `folder`.
 
-    Without a file in `folder`, the message begins with `default`.
+    If no frame is in `folder`, the message begins with `default`.
     """
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         file, line = Path(error.filename), error.lineno
@@ -90,7 +90,7 @@ def _message(error: BaseException) -> str:
 
 
 def _without_bases(spiders: dict[str, type[Spider]]) -> dict[str, type[Spider]]:
-    """Drop base classes of other spiders in the file; they run only if the user names them."""
+    """Drop base classes of other spiders in the file; a base class runs only if the user names it."""
     bases = {base for each in spiders.values() for base in each.__mro__[1:]}
     return {name: each for name, each in spiders.items() if each not in bases}
 
