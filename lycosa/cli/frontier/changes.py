@@ -47,7 +47,7 @@ from lycosa.infra.line_files import STREAM, file_size, new_file, numbered_lines
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 8 << 20
-"""An import commits after this many rows, or after lines of this many bytes in total."""
+"""An import commits after BATCH_ROWS rows, or when the lines since the last commit have BATCH_BYTES bytes."""
 
 LINE_MAX = 24 << 20
 """Maximum bytes of an imported line."""
@@ -98,7 +98,7 @@ def requeue(location: CrawlLocation, dead: bool, done: bool, into: str | None, a
 @click.option("--force", is_flag=True, help="Drop the segment even if some of its URLs have not been fetched yet.")
 @json_option
 def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> None:
-    """Forget a segment and its URLs. It accepts no more URLs; other segments may queue the same URLs."""
+    """Forget a segment and its URLs. A dropped segment accepts no URLs; other segments may queue the same URLs."""
     if not segment:
         raise UsageError(
             "the unnamed segment is the crawl itself and cannot be dropped: start the crawl afresh with -O, or a "
@@ -214,9 +214,9 @@ def import_(
 ) -> int:
     """Queue URLs: one per line, or the JSON lines of an export. Blank lines and # comments are ignored.
 
-    Queued, leased and dead URLs of an export are queued as new, with no attempts counted. Delayed ones keep their due
-    time, done ones are skipped without --all. URLs that the crawl already knows are skipped, so an interrupted import
-    can be repeated. Invalid lines are reported and skipped; the exit code is then 1.
+    Queued, leased and dead URLs of an export are queued as new, with no attempts counted. Delayed URLs keep their due
+    time. Done and archived URLs are skipped unless --all is given. URLs that the crawl already knows are
+    skipped, so an interrupted import can be repeated. Invalid lines are reported and skipped; the exit code is then 1.
 
     A missing --state folder is created if its parent exists; the next crawl with it starts with the imported URLs. A
     missing shared crawl is created under its --crawl-name.
@@ -242,7 +242,7 @@ def import_(
 def verify(location: CrawlLocation, as_json: bool) -> int:
     """Read all stored data and report inconsistencies; the exit code is 1 if there are any.
 
-    A running crawl is paused in the meantime. A shared crawl keeps running, and errors are repaired if the correct
+    A running crawl is paused in the meantime. A shared crawl keeps running; its errors are repaired where the correct
     value is certain.
     """
 
@@ -293,7 +293,7 @@ async def import_lines(
 ) -> Importer:
     """Import all lines of a stream into a crawl, with a progress display. Raises `UsageError`.
 
-    `overrides`: segment, priority and spider for all lines; None or missing: each line decides.
+    `overrides` has the segment and the priority for all lines, and may have the spider; None: each line decides.
     """
     with task_progress("URL", verb, file_size(stream)) as show:
         closed = await _closed_segments(state)

@@ -36,7 +36,7 @@ URLS = ("queued", "leased", "delayed", "done", "dead")
 
 
 class Column(NamedTuple):
-    """A column of the worker table, shown if the terminal has at least `from_width` columns."""
+    """A column of the worker table, shown if the terminal is at least `from_width` characters wide."""
 
     name: str
     from_width: int

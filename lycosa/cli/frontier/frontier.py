@@ -63,8 +63,8 @@ TOP_HOSTS = 1000
 def command(ctx: click.Context) -> None:
     """Inspect the frontier of a crawl, and change it from outside the crawl.
 
-    The commands work on stopped and on running crawls; with --frontier, on a crawl that several workers share. The
-    default --state is the only crawl in .lycosa/.
+    The commands work on stopped and on running crawls; with --frontier, on a crawl that several workers share. Without
+    --state and --frontier, they use the only crawl in .lycosa/.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

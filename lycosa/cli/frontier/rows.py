@@ -103,7 +103,8 @@ def selection_of(
     reason: str | None = None,
     before: str | None = None,
 ) -> Selection:
-    """Raises `UsageError` for an invalid value. An empty value is invalid, because it would select everything."""
+    """Raises `UsageError` for an invalid value. An empty value would select everything, so it is invalid, except for
+    `segment`: "" is the segment without a name."""
     from lycosa.core.url import canonicalize, host_key
 
     for name, value in (("host", host), ("url", url), ("reason", reason), ("before", before)):

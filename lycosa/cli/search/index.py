@@ -133,8 +133,8 @@ def build(
 
     Each file is read from where the last build stopped. An item replaces an earlier item with the same key (its
     fingerprint, or its URL). For items that are not pages, the command guesses which fields hold the title, the text
-    and so on, unless options name them. The index
-    stores these options and --analysis. Without files, an empty index is created, for a crawl with --index.
+    and so on, unless options name them. The index stores these options and --analysis. Without files, an empty index
+    is created, for a crawl with --index.
 
     \b
     lycosa index build --index index items.jsonl
@@ -191,7 +191,7 @@ def stats(index_dir: str | None, as_json: bool) -> None:
     help="Memory for new documents before they are written to the disk.",
 )
 def sphinx_config(address: str, folder: Path, memory: str, *, pages: bool) -> None:
-    """Print the configuration with which Sphinx serves an index. For Manticore, write manticore:// for sphinx://.
+    """Print the configuration with which Sphinx serves an index. For Manticore, write manticore:// instead of sphinx://.
 
     \b
     lycosa index sphinx-config sphinx://127.0.0.1:9306/torrents --folder searchd > searchd.conf

@@ -57,7 +57,7 @@ def _summary(query: str, page: SearchPage, offset: int) -> str:
     if not page.total:
         return f"nothing found for {one_line(query)}{suggestion}"
     first, last = offset + 1, offset + len(page.hits)
-    shown = f"{first:,} to {last:,} of {page.total:,}" if page.hits else f"none beyond {page.total:,}"
+    shown = f"{first:,} to {last:,} of {page.total:,}" if page.hits else f"no results after the first {page.total:,}"
     note = "; no page has all of the words, these pages have some of them" if page.partial else ""
     return f"{shown} in {page.took_ms:.1f} ms{note}{suggestion}"
 

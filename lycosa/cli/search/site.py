@@ -108,7 +108,7 @@ def command(
 
 
 def _guard(address: str, names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Refuse requests under names other than `names`.
+    """Return a function that makes a site refuse requests under names other than `names` and those of this machine.
 
     A site that is open to other machines accepts any name if `names` is empty.
     """

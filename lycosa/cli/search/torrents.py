@@ -74,7 +74,8 @@ async def _index(location: Any, place: Any, options: IndexOptions, *, follow: bo
 
 
 async def _follow(indexer: Any, place: object) -> None:
-    """Index changes, and report, until cancelled. A rebuild may take longer than the time between two reports."""
+    """Index changes, and report, until cancelled. The indexer runs in a task of its own, because a rebuild may take
+    longer than the time between two reports."""
     running = asyncio.ensure_future(indexer.run())
     try:
         while not running.done():
