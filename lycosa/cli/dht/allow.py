@@ -22,8 +22,9 @@ from lycosa.core.units import format_count
 def command(infohashes: tuple[str, ...], location: Any, *, hashed: bool) -> int:
     """Allow denied or evicted torrents to be stored again. Removed torrents are not restored, but can be found again.
 
-    FILE has an infohash or a magnet link per line, or the output of `lycosa dht rules apply`. To make a crawl fetch an
-    infohash again that its queue has as done: `lycosa frontier requeue --done --url 'dht:INFOHASH' --state DIR/queue`.
+    FILE has an infohash or a magnet link per line, or the output of `lycosa dht rules apply`. If the queue of a crawl
+    has an infohash as done, the crawl does not fetch it again. To queue it again: `lycosa frontier requeue --done
+    --url 'dht:INFOHASH' --state DIR/queue`.
 
     \b
     lycosa dht allow 0123456789abcdef0123456789abcdef01234567 --state torrents

@@ -60,16 +60,16 @@ class CrawlOptions(NamedTuple):
     type=click.Choice(PROFILES),
     default=PROFILES[0],
     show_default=True,
-    help="Limits of the crawl. home: at most 600 new addresses a minute; server: for a machine without NAT.",
+    help="Limits of the crawl. home: for a line with a home router; server: for a machine without NAT.",
 )
 @rules_option
 @click.option(
     "--max-size",
     type=Size(),
     metavar="SIZE",
-    help="Maximum size of torrents.sqlite with its log, such as 10G. Above it, torrents with the fewest seeders are "
-    "removed; with the same number of seeders, those seen least recently go first. Removed torrents are not stored "
-    "again for 90 days. [default: no limit]",
+    help="Maximum size of torrents.sqlite and its write-ahead log, such as 10G. Above it, torrents with the fewest "
+    "seeders are removed; with the same number of seeders, those seen least recently go first. Removed torrents are "
+    "not stored again for 90 days. [default: no limit]",
 )
 @click.option("--max-time", type=Number(1), metavar="S", help="Stop after this many seconds. [default: no limit]")
 @click.option(

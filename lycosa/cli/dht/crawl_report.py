@@ -22,7 +22,7 @@ FAILED = (CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO
 
 
 def live_lines(view: Any, width: int = 200) -> list[str]:
-    """Describe a crawl in a block of lines. Sentences are wrapped at `width`."""
+    """Describe a crawl in a block of lines. The texts about brakes are wrapped at `width`."""
     now, rates = view.snapshot, view.rates
     findings = [wrap(f"held back: {each.text}", width, subsequent_indent="  ") for each in view.findings]
     reachable = {Reachability.REACHABLE: ", reachable", Reachability.UNREACHABLE: ", not reachable"}

@@ -84,7 +84,7 @@ class MetadataJob:
             else:
                 break
         if not self.magnet.names(metadata):
-            raise NoMetadata("the link names two torrents: the metadata has only one of its infohashes")
+            raise NoMetadata("the link names two torrents: the metadata has only one of the link's infohashes")
         return metadata
 
     def _write(self, metadata: bytes) -> str:

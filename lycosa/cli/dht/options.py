@@ -153,7 +153,7 @@ def report(*lines: str) -> None:
 
 
 def parse_infohashes(text: str) -> tuple[bytes, ...]:
-    """Return the 20 bytes of each swarm's infohash. Raises `UsageError`."""
+    """Return the infohash of each swarm; version 2 is cut to 20 bytes. Raises `UsageError`."""
     from lycosa.dht.core.magnet import parse_magnet
 
     return tuple(infohash[:20] for infohash in parse_magnet(text).infohashes)

@@ -22,6 +22,7 @@ from lycosa.cli.proxies.pool import (
     tag_option,
     target_argument,
 )
+from lycosa.core.units import format_count
 from lycosa.proxies.core.explain import Why
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.ports import ProxyPool
@@ -32,7 +33,9 @@ from lycosa.proxies.ports import ProxyPool
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
 @tag_option
-@click.option("--session", default="", metavar="WORD", help="Explain for requests that keep one proxy by this word.")
+@click.option(
+    "--session", default="", metavar="WORD", help="Explain for requests of this session, which keep one proxy."
+)
 @limit_option(50)
 @json_option
 def command(
@@ -63,7 +66,7 @@ def command(
             keys = {proxy.key for proxy in find_proxies(proxies, await cache.proxies())}
             found = [each for each in found if each.verdict.key in keys]
             if len(found) < len(keys):
-                progress.write([f"only the proxies of {target} and the fastest of the others are explained"])
+                progress.write([f"only the proxies of {target} and the fastest of the other proxies are explained"])
         shown = [
             verdict_info(each, explanation_text(each, request, lambda at: format_time(at, now)))
             for each in found[: limit or None]
@@ -81,7 +84,11 @@ def command(
 
 
 def _print_table(target: str, verdicts: Sequence[VerdictInfo], drawn_from: int) -> None:
-    head = f"the next proxy is drawn from {drawn_from:,}" if drawn_from else "no proxy would be leased now"
+    head = (
+        f"the next proxy is drawn from {format_count(drawn_from, 'proxy')}"
+        if drawn_from
+        else "no proxy would be leased now"
+    )
     print_styled(f"{one_line(target)}: {head}", "bold")
     table = TextTable("state", ">place", ">weight", "key", "proxy", "why", style=0, colors=COLORS)
     table.write(

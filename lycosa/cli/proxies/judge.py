@@ -49,9 +49,9 @@ NAME = re.compile(r"[\w.-]{1,253}")
 def command(bind: str, tls_port: int | None, public: str | None, keep: str | None, *, no_tls: bool) -> int:
     """Run a proxy judge: a server that reports how requests through a proxy arrive.
 
-    It prints its address, which includes a secret key, for `lycosa proxies check --judge ADDRESS`, or judges =
-    ["ADDRESS"] in [proxies.checks]. Proxies must be able to reach the judge: run it on a machine with a public address,
-    not behind the proxies.
+    It prints its address, which includes a secret key. Give the address to `lycosa proxies check --judge ADDRESS`, or
+    set judges = ["ADDRESS"] in [proxies.checks] of lycosa.toml. Proxies must be able to reach
+    the judge: run it on a machine with a public address, not behind the proxies.
 
     \b
     lycosa proxies judge --bind 0.0.0.0:8300 --public judge.example.org --keep judge
@@ -97,7 +97,7 @@ def _reachable(host: str) -> str:
 
 @contextlib.contextmanager
 def _folder(keep: str | None) -> Iterator[Path]:
-    """Only the owner can read the folder for the key and the certificate."""
+    """Yield the folder for the key and the certificate. If it is created here, only its owner can read it."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="lycosa-judge-") as folder:
             yield Path(folder)

@@ -103,8 +103,9 @@ class ChangeReporter:
         """A failed refresh has already been logged."""
         if result.problem:
             return
-        changes = [(result.added, "new"), (result.removed, "removed"), (result.fault_count, "with faults")]
+        changes = [(result.added, "new"), (result.removed, "removed")]
         parts = [f"{number:,} {text}" for number, text in changes if number]
+        parts += [format_count(result.fault_count, "invalid line")] if result.fault_count else []
         text = ", ".join([format_count(result.listed, "proxy"), *parts])
         if parts or self._is_new(f"source {result.source}", text):
             faults = [f"    {one_line(str(each))}" for each in result.faults[:FAULTS_SHOWN]]

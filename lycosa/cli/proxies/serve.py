@@ -63,8 +63,8 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
     type=click.Choice([each.value for each in NamePolicy]),
     default=NamePolicy.CHECK.value,
     show_default=True,
-    help="Host names in requests. check: refuse those that resolve to private addresses; pin: also send the proxy the "
-    "resolved address instead of the name; trust: do not resolve them here.",
+    help="Host names in requests. check: refuse those that resolve to private addresses; pin: check, and send the "
+    "proxy the resolved address instead of the name; trust: neither resolve nor check them.",
 )
 @_limit("--attempts", "attempts", "Maximum proxies to try for one request.", 1, 20)
 @_limit("--wait", "wait_s", "Maximum seconds to wait for a free proxy.", 0.0, 3600.0)

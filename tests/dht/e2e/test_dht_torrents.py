@@ -115,7 +115,9 @@ def test_metadata_that_has_only_one_of_two_infohashes_is_not_written(tmp_path: P
         magnet = f"magnet:?xt=urn:btih:{INFOHASH}&xt=urn:btmh:1220{'0' * 64}&x.pe=127.0.0.9:{port}"
         join = ("--bind", "127.0.0.4:0", "--bootstrap", node, *ON_LOOPBACK)
         done = lycosa("dht", "metadata", magnet, *join, cwd=tmp_path)
-    assert f"{INFOHASH}: the link names two torrents: the metadata has only one of its infohashes\n" in done.stderr
+    assert (
+        f"{INFOHASH}: the link names two torrents: the metadata has only one of the link's infohashes\n" in done.stderr
+    )
     assert done.returncode == 1
     assert not list(tmp_path.glob("*.torrent"))
 

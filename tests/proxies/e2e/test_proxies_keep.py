@@ -66,7 +66,7 @@ def test_changes_of_sources_and_proxies_are_reported(tmp_path: Path, number: sig
             (tmp_path / "lycosa.toml").write_text(PROJECT)
             (tmp_path / "list.txt").write_text(f"{proxy.url_with_login}\nnonsense\n")
             with keeping(tmp_path, "--judge", judge.address.url) as process:
-                assert "1 new, 1 with faults" in await line_with(process, "source mine: 1 proxy")
+                assert "1 new, 1 invalid line" in await line_with(process, "source mine: 1 proxy")
                 assert "line 2: 'nonsense' has no port" in await line_with(process, "line 2")
                 works = await line_with(process, "works (anonymous, http)")
                 assert "secret" not in works

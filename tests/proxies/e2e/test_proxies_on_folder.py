@@ -290,8 +290,8 @@ def test_proxies_are_banned_and_unbanned_by_hand(run: Run) -> None:
     assert (by_key[key]["why"], by_key[key]["reason"]) == ("banned", "complaint")
     assert sorted(row["why"] for row in by_key.values()) == ["banned", "cooling", "cooling"]
     assert run("unban", SITE, key).out == f"1 proxy unbanned on {SITE}\n"
-    assert run("explain", SITE).out.splitlines()[0] == f"{SITE}: the next proxy is drawn from 1"
-    assert run("explain", SITE, "10.0.0.2:8080").out.splitlines()[0] == f"{SITE}: the next proxy is drawn from 1"
+    assert run("explain", SITE).out.splitlines()[0] == f"{SITE}: the next proxy is drawn from 1 proxy"
+    assert run("explain", SITE, "10.0.0.2:8080").out.splitlines()[0] == f"{SITE}: the next proxy is drawn from 1 proxy"
 
 
 def test_an_address_with_several_logins_is_ambiguous(run: Run) -> None:
