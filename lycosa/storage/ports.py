@@ -53,8 +53,8 @@ class Sink(Protocol):
 class KeyStore(Protocol):
     """Small durable data of a crawl besides its frontier: cookies, spider state, the list of fetched media.
 
-    A value can be read at once after `put`, and is durable after the next `flush`. The flush comes before the commit of
-    the frontier.
+    `get` returns a value right after `put`. The value is durable after the next `flush`, which comes before the commit
+    of the frontier.
     """
 
     def get(self, table: str, key: str) -> bytes | None:
@@ -105,7 +105,7 @@ class RecordStore(Protocol):
         """Note that these torrents were seen now. Infohashes that are not stored are ignored."""
 
     async def set_popularity(self, counts: Sequence[Popularity]) -> None:
-        """Store peer counts, except those of unknown torrents and those older than the stored one."""
+        """Store peer counts. Counts of unknown torrents, and counts not newer than the stored one, are ignored."""
 
     async def set_content(self, facts: Mapping[int, ContentFacts]) -> int:
         """Replace the content facts of stored torrents, by id. Return how many torrents have changed."""
@@ -114,7 +114,7 @@ class RecordStore(Protocol):
         """Return the infohashes, 20 bytes each, of torrents whose peers are to be counted.
 
         Torrents that were never counted come first, then those last counted before `before`, oldest first. A large
-        store searches for more torrents only every few minutes.
+        store may return fewer than `limit`: it searches for more torrents only every few minutes.
         """
 
     async def changes(self, limit: int) -> list[Change]:
@@ -130,7 +130,7 @@ class RecordStore(Protocol):
         """Return the next torrents, in order of id."""
 
     async def by_id(self, ids: Sequence[int], files_max: int | None = None) -> list[StoredTorrent]:
-        """Return those torrents of these ids that are stored, in any order, with `files_max` files each at most."""
+        """Return the stored torrents with these ids, in any order, each with at most its first `files_max` files."""
 
     async def removed(self, limit: int) -> list[int]:
         """Return ids of removed rows whose removal was not acknowledged: an index may still have them."""
@@ -163,13 +163,15 @@ class RecordStore(Protocol):
     ) -> int:
         """Remove torrents, and never store them again. Return how many were removed.
 
-        For `hashed`, see `hashed_key`. `hybrids` has the two infohashes of each hybrid torrent; stored ones may be left
-        out.
+        For `hashed`, see `hashed_key`. `hybrids` has the two infohashes of each hybrid torrent; it need not have
+        those of stored torrents.
         """
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
-        """Undo `deny`, plain or hashed, and eviction, also for the other infohash of a hybrid torrent. Removed torrents
-        are not restored."""
+        """Undo `deny`, plain or hashed, and eviction. For one infohash of a hybrid torrent, undo them for both.
+
+        Removed torrents are not restored.
+        """
 
     async def evict(self, count: int, now: float) -> int:
         """Remove the torrents with the fewest seeders; with the same number, those seen least recently. Return how
@@ -179,10 +181,10 @@ class RecordStore(Protocol):
         """
 
     async def lapsed(self, now: float, limit: int) -> list[bytes]:
-        """Return infohashes, 20 bytes each, whose eviction has expired, until `forget_lapsed` gets them."""
+        """Return infohashes, 20 bytes each, whose eviction has expired and was not forgotten (`forget_lapsed`)."""
 
     async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
-        """Forget these evictions. Infohashes that were denied or evicted again in the meantime stay so."""
+        """Forget these evictions, except those of infohashes that were denied or evicted again in the meantime."""
 
     async def used_bytes(self) -> int:
         """Return the disk space that the store takes, including its log."""

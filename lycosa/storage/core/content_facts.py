@@ -47,7 +47,7 @@ class ContentFacts(NamedTuple):
     languages: tuple[str, ...] = ()
 
     def to_numbers(self) -> tuple[int, ...]:
-        """FACT_NUMBERS small non-negative integers."""
+        """Return the facts as FACT_NUMBERS small non-negative integers."""
         seasons = (0 if each is None else each + 1 for each in (self.season, self.episode))
         mask = sum(1 << LANGUAGES.index(each) for each in self.languages)
         return (self.type.value, self.category, self.resolution, self.year, *seasons, mask)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 class ItemKey(NamedTuple):
     """Item `number` (from 0) of a page. A page that is fetched again yields the same keys.
 
-    `fingerprint` is the 64-bit fingerprint of the page's request; `segment` is the page's part of the crawl. A
+    `fingerprint` is the 64-bit fingerprint of the page's request; `segment` is the segment of this request, or "". A
     `repeatable` page (dont_filter) is fetched on every request, and its items count as new each time.
     """
 

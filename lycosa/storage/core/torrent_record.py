@@ -61,7 +61,7 @@ class TorrentRecord:
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """As used in the DHT, 20 bytes each."""
+        """The infohashes as the DHT uses them, 20 bytes each."""
         return tuple(key_of(each) for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
 
@@ -100,7 +100,7 @@ class StoredTorrent:
     leechers: int = 0
     counted: int | None = None
     left_out: StoredFiles = NO_FILES
-    """The files that the record lacks."""
+    """The number and size of the files that are stored, but not in `record`."""
 
     @property
     def files_count(self) -> int:

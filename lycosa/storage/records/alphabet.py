@@ -20,7 +20,7 @@ _ASCII = bytes(range(128)).decode()
 
 
 def alphabet_of(text: str) -> str:
-    """Return the characters that are not ASCII; "" if UTF-8 is better."""
+    """Return the characters that are not ASCII; "" if there are none, or if UTF-8 takes less space."""
     if text.isascii():
         return ""
     letters = set(text).difference(_ASCII)
@@ -45,7 +45,7 @@ def pack(alphabet: str) -> bytes:
 
 
 def unpack(packed: bytes, letters: int) -> str:
-    """Return an alphabet of so many letters. Raises `ValueError`."""
+    """Return an alphabet, which has this number of letters. Raises `ValueError`."""
     if letters > LETTERS_MAX:
         raise ValueError(f"an alphabet of {letters} letters")
     steps = accumulate(unpack_sizes(packed, letters), initial=ord(_ASCII[-1]))

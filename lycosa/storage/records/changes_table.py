@@ -1,6 +1,7 @@
 """The changes that are not indexed yet: torrents after the last indexed id, and rows of `torrent_changes`.
 
-`torrent_changes` has no rows above the largest listed id, so without an index it is empty.
+A torrent is listed when `changes`, `scan` or `mark_listed` includes it. `torrent_changes` has no rows above the largest
+listed id, so without an index it is empty.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TOKEN_BITS = 31
 
 
 class ChangedRow(NamedTuple):
-    """A change whose row is decoded after the transaction, because decoding is slow. A removed row is None."""
+    """A change whose row is decoded after the transaction, because decoding is slow. `row` is None after a removal."""
 
     id: int
     token: int

@@ -52,7 +52,7 @@ _SWAPS = {DOTS: bytes.maketrans(b". ", b" ."), UNDERSCORES: bytes.maketrans(b"_ 
 
 
 class EncodedText(NamedTuple):
-    """The text that zstd compresses, and what is needed to read it."""
+    """The text that zstd compresses, and the flags, lengths and alphabet that are needed to read it."""
 
     flags: int
     lengths: list[int]
@@ -276,7 +276,7 @@ def _varints(numbers: list[int]) -> bytes:
 
 
 def _frame_end(data: bytes, start: int) -> int:
-    """Return the place after the frame that starts here. Raises `IndexError`, `ValueError`."""
+    """Return the place after the frame that begins at `start`. Raises `IndexError`, `ValueError`."""
     if data[start]:  # `compress` leaves out the optional parts of the header
         raise ValueError("the header of the text is unknown")
     at = start + FRAME_HEAD_BYTES

@@ -1,4 +1,5 @@
-"""A database connection in its own thread. Each call is a transaction. A lost connection is opened again.
+"""A database connection in its own thread. Each call of `_run` is a transaction. After a lost connection, the next call
+connects again.
 
 All statements are SQL that every supported database understands, with ? as the placeholder.
 """

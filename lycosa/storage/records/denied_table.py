@@ -13,7 +13,10 @@ SCAN_ROWS = 20_000
 
 
 class DeniedTable(DatabaseThread):
-    """The methods must be called in a transaction. A key is 20 bytes of an infohash."""
+    """The methods must be called in a transaction. A key is 20 bytes of an infohash.
+
+    `_ban` also takes hashed keys of 32 bytes (`hashed_key`), and `_denied_after` also returns them.
+    """
 
     def _denied(self, keys: Iterable[bytes], now: float) -> dict[bytes, Standing]:
         names = {form: key for key in keys for form in (key, hashed_key(key))}

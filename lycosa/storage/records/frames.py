@@ -34,8 +34,8 @@ LEVEL = 6
 """Level 19 takes five times as long, and saves only 3 % of the space."""
 DICTIONARY = "names.dict"
 REUSED_BYTES = 1 << 17
-"""Maximum total size of the texts that one call of the library decompresses. The call returns the size of the texts; a
-larger number is an error code."""
+"""Maximum total size of the texts that one call of the library decompresses. The call returns the size of the texts, or
+an error code, which is a number above this maximum."""
 JOINED_MAX = 100
 SEPARATOR = secrets.token_bytes(16)
 """Random, so that nobody can write it into a name."""
@@ -105,7 +105,7 @@ def _prepared_dictionary() -> int:
 
 
 class _Context:
-    """Each thread has its own."""
+    """A context of the library for decompression. Each thread has its own."""
 
     def __init__(self, library: Any) -> None:
         self._free, self._read = library.ZSTD_freeDCtx, library.ZSTD_decompress_usingDDict

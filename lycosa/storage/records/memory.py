@@ -42,9 +42,9 @@ class MemoryRecordStore:
         self._next_id = count(1)
         self._tokens = count(1)
         self._listed = 0
-        """The largest id that `changes` or `scan` has returned."""
+        """The largest id that `changes`, `scan` or `mark_listed` has returned."""
         self._marked: dict[int, int] = {}
-        """The changes when `mark_listed` was called."""
+        """A copy of `_changes` from the last call of `mark_listed`."""
 
     async def open(self) -> None:
         pass

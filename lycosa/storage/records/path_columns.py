@@ -32,7 +32,7 @@ _SLOTS = re.compile(rb"[0-9]{1,9}|\x01")
 def to_columns(paths: list[bytes]) -> bytes:
     """Return the lengths of the shared beginnings, the lengths of the shared ends, and the middles."""
     starts, ends, middles = bytearray(), bytearray(), []
-    last, following = b"", NEXT  # no path contains NEXT, so it never follows
+    last, following = b"", NEXT  # NEXT: no number follows, because no path contains NEXT
     # In an encoded path, the first `head` bytes end with NEXT, and `tail` bytes follow. Without NEXT, `head` is 0, and
     # `tail` is the length of the path.
     last_head = last_tail = start = end = first = stop = 0
@@ -105,8 +105,10 @@ def _following(number: bytes) -> bytes:
 
 
 def _next_number(path: bytes, last: bytes, at: int) -> tuple[int, int] | None:
-    """Return the start and end of the number at `at`, where the paths first differ, if it is one more than the previous
-    path's."""
+    """Return the start and end of the number at `at`, the place where the two paths first differ.
+
+    None if it is not one more than the number in the previous path.
+    """
     if not last[at : at + 1].isdigit():
         return None
     first = at

@@ -69,7 +69,7 @@ class PopularityTable(DatabaseThread):
         return [tuple(keys[number]) for number in due]
 
     def _still_due(self, border: int, limit: int) -> list[int]:
-        """Return the first remembered ids that are still due. Forget those before them."""
+        """Return the first `limit` remembered ids that are still due. Forget ids before them that are not due."""
         due: list[int] = []
         at = 0
         while len(due) < limit and at < len(self._due):

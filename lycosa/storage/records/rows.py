@@ -2,12 +2,12 @@
 
     torrent_store       one row: the next id, the last indexed id, the last id listed for indexing. Writers lock this
                         row first, so only one writes at a time
-    torrents            id -> both infohashes, content (see `content`); written once
+    torrents            id -> both infohashes, content (see `content`); rarely changed
     torrent_popularity  id -> two 48-bit numbers by which queries sort: `worth` (seeders, then time last seen; the
                         smallest is evicted first) and `counted` (time of the peer count, then leechers)
     torrent_hashes      the first 6 bytes of each infohash, id; a match is compared with the full infohash
-    torrent_denied      20 bytes of an infohash, or its `hashed_key` -> the reason for the denial, its end, and for a
-                        hybrid torrent 20 bytes of the other infohash
+    torrent_denied      20 bytes of an infohash, or its `hashed_key` -> whether it is denied or evicted, until when, the
+                        reason, and for a hybrid torrent 20 bytes of the other infohash
     torrent_changes     id -> token of a change that is not in the index yet; torrents after the last indexed id need
                         no row
 
@@ -52,7 +52,7 @@ SEARCHED = "SELECT t.id, t.content, p.worth, p.counted FROM torrents t JOIN torr
 OFFSET = 1 << 47
 SECONDS_MAX = (1 << 32) - 2
 NEVER = -OFFSET
-"""Stands in the column `counted` for no count."""
+"""The value of the column `counted` for a torrent whose peers were never counted."""
 PREFIX_BYTES = 6
 
 

@@ -102,7 +102,8 @@ class SqlRecordStore(TableRecordStore):
             raise ForeignState(
                 f"{self._shown} has other tables named {', '.join(sorted(there))}; give another database"
             )
-        is_complete = "torrent_store" in there and self._query("SELECT 1 FROM torrent_store")  # its row is made last
+        # The row of torrent_store is inserted last.
+        is_complete = "torrent_store" in there and self._query("SELECT 1 FROM torrent_store")
         if is_complete and there != NAMES:  # dropping the others would lose torrents
             raise StateError(
                 f"{self._shown} lacks these tables of Lycosa: {', '.join(sorted(NAMES - there))}; restore the database"

@@ -21,8 +21,8 @@ LOG_MAX_BYTES = 12 << 20
 """Space reserved for the log: its size at a checkpoint plus the largest transaction."""
 SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
 EVICT_SHARE = 200_000
-"""An eviction needs a scan, so it removes many torrents: at least one for each EVICT_SHARE bytes of the maximum size,
-which is about one torrent in 200."""
+"""An eviction needs a scan, so it removes many torrents: one for each EVICT_SHARE bytes of the maximum size, which is
+about one torrent in 200, and at least EVICT_ROWS."""
 ROOM_SHARE = 16
 """A batch takes at most 1/ROOM_SHARE of a store with a maximum size, because torrents are evicted to make room for the
 whole batch."""

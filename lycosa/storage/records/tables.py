@@ -45,7 +45,7 @@ EVICT_ROWS = 100
 
 
 class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
-    """See `RecordStore`. `types` are the names of the column types."""
+    """See `RecordStore`. `types` are the names of column types, and other parts of `TABLES`, in this database."""
 
     types: dict[str, str]
     batch_bytes = STATEMENT_BYTES
@@ -59,7 +59,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     def _used_bytes(self) -> int: ...
 
     async def _make_room(self, content_bytes: int, now: float) -> None:
-        """Evict torrents for `content_bytes` more bytes of content, if the size is limited."""
+        """If the store has a maximum size, evict torrents to make room for `content_bytes` more bytes of content."""
         return
 
     # ------------------------------------------------------------------------------------------------------ the port
@@ -353,7 +353,7 @@ def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[by
 
 
 def _by_size(values: Iterable[Value], size_of: Callable[[Value], int], limit: int) -> Iterator[list[Value]]:
-    """Divide records into batches of at most `limit` bytes of content. A larger record is a batch alone."""
+    """Divide records into batches of at most `limit` bytes of content. A larger record makes a batch of its own."""
     some: list[Value] = []
     size = 0
     for each in values:

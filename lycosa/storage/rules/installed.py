@@ -2,7 +2,8 @@
 
 DIR/rules/NAME/    a rule file, NAME.toml, and its word lists. Remove the folder to remove the rules
 
-The empty file `unapplied` in the folder marks rules that the site has installed, but not yet applied to all torrents.
+The empty file `unapplied` in the folder marks rules that were installed on the torrent site, but are not yet applied to
+all stored torrents.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Codec(NamedTuple):
 
 
 def codec_of(suffix: str) -> Codec:
-    """Return the codec for "", ".gz" or ".zst". Raises `UsageError` without the package for zstd."""
+    """Return the codec for "", ".gz" or ".zst". Raises `UsageError` if the package for zstd is not installed."""
     if suffix == ".zst":
         zstd = _zstd_module()
         magic = b"\x28\xb5\x2f\xfd"

@@ -108,7 +108,7 @@ class FileSink:
         self._pending_bytes = 0
 
     def _end_of_records(self, start: int) -> int:
-        """Return where the next record starts. Ends a last line without a newline, written by another program."""
+        """Return where the next record starts. Adds a newline if another program wrote the last line without one."""
         with storage_errors(self._shown):
             end = os.fstat(self._fd).st_size
             if end and not self._codec.suffix and os.pread(self._fd, 1, end - 1) != b"\n":

@@ -25,7 +25,7 @@ COLUMNS_SHOWN = 100
 """Maximum characters of the column names in a message."""
 
 LEFT_OUT_MAX = 100
-"""Fields without a column that are counted by name."""
+"""Maximum number of fields without a column that the warning names."""
 
 INTEGER_MAX = 2**63
 """Larger integers are stored as text: worker processes and SQLite take integers of 64 bits at most."""
@@ -81,7 +81,7 @@ class Csv:
     """RFC 4180 with a header. Lists of plain values are joined with commas, other lists and objects are JSON.
 
     The columns are `fields`, else those of the existing file, else all fields of the first batch. Other fields are left
-    out, and counted in a warning.
+    out; without `fields`, a warning names and counts them.
     """
 
     name = "csv"
@@ -165,7 +165,7 @@ def encoded_size(prepared: Any) -> int:
 
 
 def _columns_of(items: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the fields of the items, up to the number that `_header` can read."""
+    """Return the fields of the items, at most COLUMNS_MAX, whose header takes at most HEADER_MAX bytes."""
     names = dict.fromkeys(field for item in items for field in item)
     ends = accumulate(len(name.encode()) + len('"",') + name.count('"') for name in names)
     return [name for name, end in zip(names, ends, strict=True) if end < HEADER_MAX][:COLUMNS_MAX]

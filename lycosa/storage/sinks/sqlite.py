@@ -120,7 +120,10 @@ class SqliteSink:
                 unlock_and_close(lock)
 
     def _start(self, database: sqlite3.Connection, position: int | None, *, keep: bool) -> int:
-        """Return the position to start at. Position 0 deletes the rows of all crawls, so the first position is 1."""
+        """Return the position to start at.
+
+        Position 0 means to delete the rows of all crawls. So a new database begins with position 1.
+        """
         (last,) = database.execute("SELECT position FROM _written").fetchone()
         if position and last < position:
             raise StorageError(
@@ -176,7 +179,7 @@ class SqliteSink:
         )
 
     def _column(self, database: sqlite3.Connection, name: str) -> str:
-        """Return the column of a field: its name, with _ if that is taken."""
+        """Return the column of a field: the field's name, with _ appended if another column has this name."""
         column = name.replace("\0", "")
         while column.lower() in OWN_COLUMNS or self._columns.get(column.lower(), column) != column:
             column += "_"

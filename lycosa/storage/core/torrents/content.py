@@ -1,7 +1,7 @@
 """Classifies the content of a torrent by rules, from its name and the names and sizes of its files.
 
-Each rule that matches adds its weight to its type, once. A file extension adds its weight times EXTENSION_WEIGHT times
-the share of bytes in files with this extension. The type with the largest sum wins.
+Each rule that matches the name adds its weight to its type, once. A rule with file extensions also adds its weight
+times EXTENSION_WEIGHT, times the share of the bytes in files with these extensions. The type with the largest sum wins.
 
 Named groups in the patterns capture season, episode and lines (the resolution); `pack` marks several episodes. Patterns
 with non-ASCII characters are searched only in names with such characters. The last year in the name counts, unless it

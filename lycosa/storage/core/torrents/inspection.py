@@ -48,8 +48,10 @@ class Inspector:
 
 
 def clean_record(record: TorrentRecord) -> TorrentRecord:
-    """Return the record with names that are safe to show. A missing name becomes the first part of a path or the
-    infohash."""
+    """Return the record with names that are safe to show.
+
+    A missing name is replaced by the first part of the first path, or else by the infohash.
+    """
     files = bounded_files(record.files)
     paths = [file.path for file in files]
     if (cleaned := clean_stored_paths(paths)) != paths:

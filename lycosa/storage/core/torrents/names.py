@@ -23,7 +23,7 @@ PARTS_MAX = 32
 PATH_MAX = 1024
 COMMENT_MAX = 4096
 FILES_MAX = 20_000
-"""The last entry of a torrent stands for all further files."""
+"""Maximum number of files. In a torrent with more, the last entry stands for all further files."""
 PATHS_BYTES_MAX = 6 << 20
 """Maximum bytes of all paths in UTF-8: MariaDB accepts packets of 16 MiB, and quoting may double a record."""
 MARKS_MAX = 4
@@ -86,7 +86,7 @@ def clean_stored_paths(paths: Sequence[str]) -> list[str]:
 
 
 def _are_safe(joined: str, paths: Sequence[str]) -> bool:
-    """Return whether `clean_path` surely leaves these paths, which are also joined, one per line, unchanged."""
+    """Return whether `clean_path` certainly leaves these paths unchanged. `joined` has the same paths, one per line."""
     if not _is_plain("".join(paths)):
         return False
     parts = joined.replace("/", "\n")

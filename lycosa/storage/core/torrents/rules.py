@@ -121,7 +121,7 @@ def read_rules(data: Mapping[str, Any]) -> RuleFile:
 
 
 def _mistakes(rules: RuleFile) -> Iterator[tuple[str, str]]:
-    """Yield (place, mistake) for mistakes that the types of the fields do not exclude."""
+    """Yield (place, mistake) for each mistake that the decoding of the fields does not find."""
     for at, deny in enumerate(rules.deny):
         if not deny.reason:
             yield f"deny[{at}]", "a rule needs a reason"

@@ -81,7 +81,7 @@ class WordIndex(Generic[T]):
         self._by_first: dict[str, list[tuple[tuple[str, ...], T]]] = {}
         self._inside: dict[str, list[T]] = {}
         self._hashed: dict[bytes, dict[int, list[T]]] = {}
-        """By digest and length."""
+        """The values of hashed words, by the digest and then by the length of the word."""
         self._lengths: set[int] = set()
         self._unlisted: set[str] = set()
         for word, value in clear:
