@@ -43,7 +43,7 @@ BLOCK_MAX_S = 3600.0
 """Maximum remaining seconds of a host's block when a state is opened: the largest Retry-After that is honoured."""
 
 HOSTS_KEPT_MAX = 20_000
-"""Only above this number of hosts, idle hosts are removed from memory: most of them get work again soon."""
+"""Idle hosts stay in memory while there are at most this many hosts: most of them get work again soon."""
 
 DELAY_MAX_S = 3600.0
 """Maximum delay in seconds between two starts; `set_delay` reduces longer delays."""

@@ -66,8 +66,8 @@ class VisitFrontier(Protocol):
 class Frontier(VisitFrontier, Protocol):
     """Leases URLs to workers, politely, and loses none: `queued -> leased -> done | retry | dead`.
 
-    Changes take effect at once, and are durable after the next `commit`. A crash before it voids the leases and queues
-    their records again. A call with an expired or used lease returns False.
+    Changes take effect at once, and are durable after the next `commit`. A crash before the commit voids the leases and
+    queues their records again. A call with a lease that has ended returns False.
     """
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
@@ -191,7 +191,7 @@ class FrontierOperations(Protocol):
         """Return the hosts whose keys follow `after`, in order."""
 
     async def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
-        """Return stored URLs, segment by segment, without leases for robots.txt and addresses."""
+        """Return stored URLs, but no leases for robots.txt or addresses."""
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
         """Return the rows of a fingerprint, one per segment; with `states`, only rows in these states.
@@ -287,14 +287,14 @@ class SharedFrontier(Frontier, Protocol):
     def shortage(self) -> str:
         """Why `lease` returns nothing although records may be due (the server is full); otherwise "".
 
-        From the last answer of the server; a shortage may end by itself.
+        It is known from the last answer of the server, and may end by itself.
         """
 
     async def check_membership(self) -> None:
         """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
 
-        Another worker may be contacting the same host. The server is asked only if this process was blocked for several
-        seconds: only then can the worker have been removed.
+        After the removal, another worker may be contacting the same host. The server is asked only if this process was
+        blocked for several seconds: only then can the worker have been removed.
         """
 
     def report_start(self, host: str, now: float) -> None:

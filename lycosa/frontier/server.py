@@ -40,7 +40,7 @@ ANSWER_OVERHEAD = 1024
 """Bytes reserved in a frame for everything but the result."""
 
 SLICE_ROWS = 250
-"""Maximum number of rows that one call reads or changes. The crawl is blocked for these few milliseconds."""
+"""Maximum number of rows that one call reads or changes. The call blocks the crawl for a few milliseconds."""
 
 SLICED = {"hosts": 50, "rows": SLICE_ROWS, "requeue": 100}
 """Methods whose last argument is a limit, and the maximum of this limit."""

@@ -4,10 +4,11 @@ The larger of two delays applies:
 
 - By latency, as in Scrapy: with N requests wanted in flight, the target is latency / N. The new delay is the mean of
   the old delay and the target, but at least the target. Only a status of 200 can lower the delay.
-- By errors: 429, 503 and unreachable hosts double the delay, once for all requests in flight. Each later response with
-  a status below 500 other than 429 lowers it by a sixteenth. A Retry-After applies once, as a pause.
+- By errors: a 429, a 503 or an unreachable host sets this delay to twice the larger of the two. Further errors of
+  requests that were in flight then do not double it again. Each later response with a status below 500 other than 429
+  lowers it by a sixteenth. If a 429 or 503 has a Retry-After, the delay returned for it is at least as long.
 
-Times are unix seconds. Of more than HOSTS_MAX hosts, the least recently updated are dropped.
+Times are unix seconds. Only the HOSTS_MAX most recently updated hosts are kept.
 """
 
 from __future__ import annotations

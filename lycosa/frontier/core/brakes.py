@@ -16,6 +16,8 @@ HOSTS_MAX = 1_000
 class Brakes(NamedTuple):
     """`text` says what all hosts with work wait for; "" if one of them may be contacted now.
 
+    If there are more than HOSTS_MAX hosts, all fields have their defaults.
+
     `work_s`: the minimum seconds that the queued URLs take, because of the delays and blocks of their hosts.
     `blocked_until`: when the first host may be contacted, if all hosts with work are blocked; else 0.
     """

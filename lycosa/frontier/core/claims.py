@@ -6,7 +6,8 @@ the next turn is for a lease, if leases are requested and one takes the turn wit
 leases can starve the other.
 
 A caller never waits for a slot while it holds one, so claims cannot deadlock, even across hosts. A claim takes its slot
-only in `try_start`: later blocks, delays and addresses apply. The reasons are in docs/decisions/0011-claims.md.
+only in `try_start`, so it obeys blocks, delays and addresses that were set while it waited. The reasons are in
+docs/decisions/0011-claims.md.
 """
 
 from __future__ import annotations

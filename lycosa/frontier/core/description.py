@@ -25,8 +25,8 @@ class Description(msgspec.Struct):
     """The stored data of a crawl other than its records.
 
     `seeds` are the canonical start URLs of all runs, in order. `key` holds the `--fingerprint-rules`, empty for the
-    default. `imported` marks a state that only an import has used; its `name` is empty. The other fields are the
-    options of the last run, for `explain`; with several spiders, `members` has the options of each.
+    default. `imported` is True if URLs were imported but no crawl was started yet; then `name` is empty. The other
+    fields are the options of the last run, for `explain`; with several spiders, `members` has the options of each.
     """
 
     format: str = FORMAT

@@ -15,9 +15,9 @@ from lycosa.http.core.robots import forbidding_rule, robots_from_response
 FormatTime = Callable[[float], str]
 
 REASONS = {
-    "404": "the host answered that it does not exist (404)",
-    "410": "the host answered that it is gone for good (410)",
-    "304": "the host answered that it has not changed (304)",
+    "404": "the host answered that the page does not exist (404)",
+    "410": "the host answered that the page is gone for good (410)",
+    "304": "the host answered that the page has not changed (304)",
     "scope": "it is out of the scope of the crawl",
     "depth": "it is deeper than the crawl may go",
     "deny": "a --deny glob matches it",

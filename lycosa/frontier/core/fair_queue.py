@@ -1,4 +1,6 @@
-"""The order in which entities (hosts, or all hosts of one IP address) are served. Each step is O(log n); no scans.
+"""The order in which entities (hosts, or all hosts of one IP address) are served.
+
+Each step takes amortized O(log n). Only `shift` changes all entries.
 
 Entities that may not be contacted yet wait in a heap, ordered by time. The others are *ready*, in one lane per rank;
 the lowest rank goes first. Within a lane the entity with the most work left goes first, if it has more than SHORT_S of
@@ -10,8 +12,8 @@ guarantees:
   Coffman, 1969). It makes (k - 1)/k of the picks, so a crawl takes at most k / (k - 1) times the optimum, plus SHORT_S.
   The worst known mix of hosts takes 1 + 1/(4k - 2) times the optimum: 3.3 % more for k = 8, 17 % more for k = 2.
 
-Removing an entity leaves a stale entry in its heap. A push rebuilds a heap with STALE_MAX more stale than valid
-entries.
+Removing an entity leaves a stale entry in its heap. If the heap then has over STALE_MAX more stale entries than valid
+ones, the next push rebuilds it.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class Entity:
 
     ready_at: float = 0.0
     paused_until: float = 0.0
-    """Like `ready_at`, without the delay after a start."""
+    """When the last pause or block ends. `ready_at` also includes the delay after a start."""
     rank: float = NO_WORK
     backlog: int = 0
     record_s: float = 0.0
@@ -51,7 +53,7 @@ class Entity:
     """None if it is not ready."""
     regrade_below: int = 0
     regrade_from: int = 0
-    """With a backlog outside this range (7/8 to twice that of the last grading), the entity is graded again."""
+    """`Lane.grade` is called again once the backlog leaves this range: 7/8 to twice the backlog at the last call."""
     claims_in_row: int = 0
     """Claims started since the last lease (`frontier.core.claims`)."""
     yields_until: float = 0.0

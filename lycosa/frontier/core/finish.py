@@ -1,10 +1,11 @@
 """Termination detection: decides whether a crawl with many partitions is finished.
 
 A partition reports how many of its URLs are `live` (queued, leased, uncommitted, delayed, or on the way to another
-partition) and how many have `arrived` so far from elsewhere. Partitions are read in any order while work moves between
-them. A partition without live URLs gets work only by arrivals. If two successive rounds find nothing live, and nothing
-arrived between them, then nothing was live at some instant between them: the crawl is finished for good. The proof, by
-exhaustive search within bounds, is `docs/models/finish.pml`.
+partition), and counts how often work has `arrived` from outside (from another partition, or by a push or a requeue).
+Partitions are read in any order while work moves between them. A partition without live URLs gets work only by
+arrivals. If two successive rounds find nothing live, and nothing arrived between them, then nothing was live at some
+instant between them: the crawl is finished for good. The proof, by exhaustive search within bounds, is
+`docs/models/finish.pml`.
 """
 
 from __future__ import annotations

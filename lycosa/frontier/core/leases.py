@@ -190,7 +190,7 @@ class LeaseManager(Generic[Key]):
             scheduler.start_address_lookup(host)
             return self._grant(host, record, None, None, None, now)
         if self._policy.robots and now - host.robots_at >= self._policy.robots_ttl_s:
-            # The fetch is guarded like the page that needs it: neither may reach a private address.
+            # The fetch is guarded if the page is: robots.txt must not lead to a private address either.
             page = self._store.peek(host.key)
             guarded = page is None or page.guarded
             record = prerequisite(host.key, RecordKind.ROBOTS, host.robots_attempts, guarded=guarded)

@@ -46,9 +46,9 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     `fingerprint` identifies the request (`frontier.core.keys`). `host` is the host key (scheme, host, port).
     `not_before` is in unix seconds. `attempts` counts leases that ended in a nack or expired. `token` is 0 except in
-    back ends that store the lease with the row. `redirects` led to this URL. `validators` of an earlier fetch make the
-    request conditional. A `guarded` URL was found on a page with a public address: neither it nor its redirects may
-    lead to a non-public one.
+    back ends that store the lease with the row. `redirects` counts the redirects that led to this URL. `validators` of
+    an earlier fetch make the request conditional. A `guarded` URL was found on a page with a public address: neither it
+    nor its redirects may lead to a non-public one.
     """
 
     version: int
@@ -99,8 +99,9 @@ class FrontierStats(NamedTuple):
 
     `delayed` counts the states DELAYED and RETRY; URLs in a segment that has not started count as `queued`.
 
-    The other fields describe this process. Of `lookups` fingerprints, the Bloom filter alone settled `lookups_settled`.
-    `added` counts the new records among the `offered` ones. `paused` is why a running crawl leases nothing, or "".
+    The other fields describe this process. `lookups` counts the fingerprints that were looked up, `lookups_settled`
+    those for which the Bloom filter was enough. `added` counts the new records among the `offered` ones. `paused` is
+    why a running crawl leases nothing, or "".
     `brake` is what all hosts with work wait for; "" if unknown, or if one of them may be contacted now. `work_s` is the
     minimum time (seconds) that the queued URLs need because of the known delays and blocks. If all hosts with work are
     blocked, `blocked_until` is when the first may be contacted (unix seconds), else 0.
@@ -209,7 +210,7 @@ class Row(msgspec.Struct, frozen=True):
 class Selection(msgspec.Struct, frozen=True):
     """A filter for rows; empty fields match everything. `url` and `reason` are globs.
 
-    `before` (unix seconds): only URLs that were done or dead before that time.
+    `before` (unix seconds): only URLs that ended (done, dead or archived) before this time; 0 for no limit.
     """
 
     states: tuple[str, ...] = ()

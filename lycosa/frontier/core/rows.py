@@ -5,7 +5,8 @@ A line is a JSON object. Only `url` is required. The default of a field is 0, fa
     url                  canonical, or anything `core.url.canonicalize` accepts
     state                queued, leased, delayed, retry, done, dead or archived [queued]
     segment              name of the segment
-    priority depth redirects attempts      integers
+    priority depth redirects       integers
+    attempts             number of failed attempts; an import ignores it and starts at 0
     not_before           when the URL may be fetched, in unix seconds
     at                   when the URL ended, is due, or its lease expires, in unix seconds
     reason               why it is done or dead

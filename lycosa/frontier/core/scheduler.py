@@ -27,7 +27,7 @@ TRANSFER_S = 0.2
 """Assumed duration of a transfer, to estimate the work of hosts without a delay."""
 
 CLOCK_SLACK_S = 1.0
-"""Tolerance in seconds for times that arrive out of order. After a larger step back, the clock was set back."""
+"""Tolerance in seconds for times that arrive out of order. A larger step back means that the clock was set back."""
 
 PAUSE_MAX_S = 3600.0
 """When the clock is set back, a pause set at about that time is cut to this many seconds (see `update_clock`)."""
@@ -57,7 +57,8 @@ class Claim:
 class AddressGroup(Entity):
     """The hosts of one IP address. None of them may be contacted before `ready_at`.
 
-    The group is ready when one of its hosts is; it may wait for another host at the same time.
+    The group is ready when both its own limits and those of a host allow a start. At the same time it may wait for
+    another host.
     """
 
     address: str
@@ -230,7 +231,7 @@ class HostScheduler:
             group.in_flight += 1
             group.ready_at = max(group.ready_at, now + self.policy.delay_per_ip_s)
             self.reschedule(host)
-        # Otherwise the host keeps its place in the queue, as after most starts on hosts without a delay.
+        # If this does not apply either, the host keeps its place in the queue. Most hosts without a delay do.
         elif host.delay_s or host.claims or host.in_flight >= self.concurrency or not lane or lane.rank != next_rank:
             self.reschedule(host)
         if host.claims_in_row or (group is not None and group.claims_in_row):
@@ -349,7 +350,7 @@ class HostScheduler:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
         A pause set since the previous call may have been computed with the old or the new time. Its end moves back too,
-        but not before the given end or PAUSE_MAX_S from now, whichever comes first.
+        but no further than to its given end, or to `now` + PAUSE_MAX_S if that is earlier.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)

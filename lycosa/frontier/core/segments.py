@@ -34,10 +34,10 @@ NAMES_CACHED = 4096
 """Every commit looks up the names of all segments. With a resolver, every link looks up a few."""
 
 SEGMENTS_KEPT_MAX = 900
-"""Beyond it the oldest archived segments are dropped, even without `keep_segments`."""
+"""If there are more segments than this, the oldest archived ones are dropped, even without `keep_segments`."""
 
 LATEST_KEPT = 2
-"""These latest segments of a period are never dropped: a new segment takes over URLs of the previous one."""
+"""This many of the latest segments of each period are never dropped: a new one takes over URLs of the previous one."""
 
 SHOWN_MAX = 60
 """Maximum number of characters of an invalid name in a message."""
@@ -78,7 +78,7 @@ NameAt = Callable[[float], str]
 
 @dataclass(slots=True)
 class SegmentNaming:
-    """How a crawl names its segments. `at` is None unless they are time segments.
+    """How a crawl names its segments. `at` names time segments; None if there are none, or with `period`.
 
     With `period`, each request has its own period, and belongs to the segment of this period at `run_at`.
     """
@@ -99,9 +99,9 @@ class SegmentNaming:
     def of_request(self, request: Request, inherited: str) -> str:
         """Return the segment of a new request. Raises `BadSpider` if a resolver fails.
 
-        `inherited` is the segment of the page on which the request was found, or of the run. A request with the same
-        period inherits it, even if a later one has begun. Another period means the current segment of that period. A
-        request that is due in a later segment goes there instead.
+        `inherited` is the segment of the page on which the request was found, or of the run. A request of the same
+        period stays in it, even if the next segment has begun. A request of another period goes into the segment of
+        that period at `run_at`. A request that is due in a later segment goes there instead.
         """
         if self.period is not None and self.run_at:
             period = self.period(request)

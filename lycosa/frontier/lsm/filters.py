@@ -29,7 +29,7 @@ ADDED_MAX = 200_000
 """Once this many fingerprints are in frames, the layers are rewritten with them."""
 
 ADDED_SHARE = 32
-"""Large layers allow more frames than ADDED_MAX: up to 1/ADDED_SHARE of the layers' fingerprints."""
+"""With large layers, frames may have more fingerprints than ADDED_MAX: up to 1/ADDED_SHARE of those in the filter."""
 
 WARN_MIN = 100_000
 """Rebuilding the filter of this many URLs takes long, and logs a warning."""

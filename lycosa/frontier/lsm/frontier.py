@@ -1,6 +1,7 @@
-"""The embedded frontier, and the store operations of `lycosa frontier`: list, requeue, drop, verify, compact.
+"""The embedded frontier: the frontier of one process, stored in LMDB.
 
-Listings merge the rows in memory with the rows in LMDB.
+This module adds the store operations of `lycosa frontier`: list, requeue, drop, verify, compact. Listings merge the
+rows in memory with the rows in LMDB.
 """
 
 from __future__ import annotations

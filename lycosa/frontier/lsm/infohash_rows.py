@@ -26,7 +26,7 @@ PACKED_MAX = 0x80
 DUE_BYTES, ZEROS = 8, bytes(2)
 MARK_BYTES = DUE_BYTES - len(ZEROS) + ARRIVAL_BYTES
 DEPTH_MAX, PRIORITY_MAX, ATTEMPTS_MAX, HOST_MAX, SECONDS_MAX = 1 << 19, 1, 1 << 16, 1 << 8, 1 << 32
-"""A record with a larger value has a row of msgpack."""
+"""A record is packed only if its values are below these limits (its priority: from -PRIORITY_MAX to PRIORITY_MAX)."""
 DELAYED_HEAD, DONE_HEAD, MILLISECONDS_BYTES = 6, 8, 6
 BEFORE_MASK = (1 << 10) - 1
 """10 bits hold the microseconds from a time to the next millisecond."""

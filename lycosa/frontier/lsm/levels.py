@@ -58,7 +58,7 @@ class Levels:
         return get(seen, key) if found is None else found
 
     def write(self, seen: int, rows: Sequence[tuple[int, bytes]]) -> None:
-        """The rows must be sorted."""
+        """Sorted rows are written faster."""
         pack = FINGERPRINT.pack
         self._database.put(seen + self._newest - SEEN_L1, [(pack(fingerprint), row) for fingerprint, row in rows])
 
@@ -81,7 +81,7 @@ class Levels:
                 self.forget(seen)
 
     def forget(self, seen: int) -> None:
-        """The tables of this segment are empty or deleted."""
+        """Stop compacting a segment: its older L0 table is empty or deleted."""
         if seen in self._compacting:
             self._compacting.remove(seen)
 

@@ -52,7 +52,10 @@ STEPS = (
     "checkpoint committed",
     "log deleted",
 )
-"""The steps of a commit that `on_step` receives, in order; the last five only while changes move to LMDB."""
+"""The steps of a commit that `on_step` receives; the last five only while changes move to LMDB.
+
+"slice committed" precedes "filter written".
+"""
 
 _decode_frame = msgspec.msgpack.Decoder(list[Any]).decode
 _decode_applied = msgspec.msgpack.Decoder(int).decode
@@ -110,7 +113,7 @@ class Memtable:
         return None if value is None else decode(value)
 
     def count(self, table: int, prefix: bytes, limit: int) -> int | None:
-        """At most `limit`; None if the table has changes in memory."""
+        """The number of rows with this prefix, at most `limit`; None if the table has changes in memory."""
         if self.active.get(table) or self.frozen.get(table):
             return None
         return len(self.database.rows_after(table, prefix, prefix, limit))

@@ -1,4 +1,4 @@
-"""A segment of an embedded frontier that was not dropped: its counts, queue windows and Bloom filter.
+"""A segment of an embedded frontier, until it is dropped: its counts, queue windows and Bloom filter.
 
 The filter recognizes most new fingerprints without disk access. `knows` settles a "maybe known" from memory or LMDB: a
 false positive never drops a URL.

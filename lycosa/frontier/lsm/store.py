@@ -1,8 +1,8 @@
 """Stores the records of an embedded frontier in LMDB.
 
-A leased record keeps its row in the queue until its ack. So nothing needs repair after a crash: the next owner finds
-the records in the queue. Only the next few records of each host are in memory (`Window`), so memory use depends on the
-number of active hosts, not of URLs.
+A leased record keeps its row in the queue until its ack or nack. So nothing needs repair after a crash: the next owner
+finds the records in the queue. Only the next few records of each host are in memory (`Window`), so memory use depends
+on the number of active hosts, not of URLs.
 
 `add` runs for every link of a crawl, so it writes its rows inline instead of calling other methods.
 """
@@ -51,7 +51,7 @@ BUFFERED_MAX = 50_000
 BUFFER_MIN = 4
 
 WINDOWS_KEPT_MAX = 20_000
-"""Only above this number of windows, empty ones are removed: most of their hosts get work again soon."""
+"""Empty windows stay in memory while there are at most this many windows: most of their hosts get work again soon."""
 
 DELAYED_MAX = 1000
 """Maximum number of delayed records read ahead."""

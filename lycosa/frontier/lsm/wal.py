@@ -1,8 +1,8 @@
 """The write-ahead log: an append-only file of the changes that are committed but not yet in the database.
 
-Each group commit appends one checksummed frame. A kill or a full disk may leave a torn frame; the reader ignores it at
-the end of the last file. Each file holds one generation of frames; the next begins as soon as the current one is to be
-copied into the database.
+Each commit appends one checksummed frame. A kill or a full disk may leave a torn frame; the reader ignores it at the
+end of the last file. Each file holds one generation of frames. Before the changes of a generation are copied into the
+database, the file of the next generation begins.
 
     journal.7    frames of [length, checksum, payload]; the checksum is xxh3 seeded with the generation
 """

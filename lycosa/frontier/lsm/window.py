@@ -1,9 +1,10 @@
 """The part of an ordered table that is in memory: its first rows, and rows that LMDB does not have yet.
 
 There is a window on the queue of each host, and one on the delayed records. All rows up to `horizon` are in memory or
-leased. Beyond it only LMDB may have rows, unless the window is `complete`. A first row of the heap up to the horizon is
-the first row of the table; otherwise the window must read ahead. After a checkpoint LMDB has all rows, and `trim`
-removes those beyond the horizon from memory. So memory use depends on the number of windows, not of rows.
+leased. Beyond the horizon, LMDB may have rows that are not in memory, unless the window is `complete`. So if the first
+row of the heap is not beyond the horizon, it is the first row of the table; otherwise the window must read ahead. After
+a checkpoint LMDB has all rows, and `trim` removes those beyond the horizon from memory. So memory use depends on the
+number of windows, not of rows.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from lycosa.frontier.lsm.memtable import Memtable
 
 
 class Window:
-    """A window on the queue of a host (an id), or on the whole table (None). `count` is the approximate number of
-    rows."""
+    """A window on the queue of the host with the id `host`; on the whole table if `host` is None.
+
+    `count` is the approximate number of rows.
+    """
 
     __slots__ = ("complete", "count", "heap", "horizon", "host", "prefix", "table")
 

@@ -63,7 +63,7 @@ class Key(StrEnum):
     SEEN = "s|"
     """SEGMENT|N, set: the N-th set of fingerprints of a segment, 64-bit numbers of 8 bytes each (an intset)."""
     QUEUE = "q|"
-    """HOST|LANE, list: records of one host, segment and priority, first come, first served; see `stamped`."""
+    """HOST|LANE, list: records of one host, segment and priority, in order of arrival. See `stamped` in records.lua."""
     LANES = "l|"
     """HOST, zset: the lanes in which the host has records, in the order in which they are served."""
     DELAYED = "delayed"

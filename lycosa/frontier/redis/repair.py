@@ -4,7 +4,8 @@ A replica that takes over may lack the last writes: its partition goes back in t
 Workers whose calls were lost are refused there, and join again. This module repairs the rest:
 
 - Lost records that came from outboxes of other partitions are delivered again.
-- A worker that only other partitions know is expired in the first one, which has lost its joining or expiry.
+- A worker that only other partitions know is expired in the first one, which has lost the join or the expiry of this
+  worker.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ REPLICATED_MAX_S = 1.0
 class Replicas:
     """Waits for `count` replicas. `client` is a blocking client.
 
-    `report` is called once, when fewer than `count` replicas first answer in time.
+    `report` is called only the first time that fewer than `count` replicas answer in time.
     """
 
     def __init__(self, client: Any, count: int, report: Callable[[str], None]) -> None:

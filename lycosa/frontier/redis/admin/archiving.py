@@ -1,9 +1,9 @@
 """Archives and drops segments of a crawl in Redis, in all of its partitions.
 
 The pages of a segment may link into other partitions. So all partitions first close the segment: from then on it
-accepts only links from its own pages. Then they are read in rounds. If two successive rounds find no work, and no
-record has ended between them, no more work can come (see `frontier.core.finish`), and the segment is archived. If the
-worker is killed before that, another worker continues.
+accepts only links from its own pages. Then the partitions are read in rounds. If two successive rounds find no work,
+and no record has ended between them, no more work can come (see `frontier.core.finish`), and the segment is archived.
+If the worker is killed before that, another worker continues.
 """
 
 from __future__ import annotations

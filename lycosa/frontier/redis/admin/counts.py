@@ -1,4 +1,4 @@
-"""Reads data of a crawl in Redis without an exchange."""
+"""Reads counts, segments and other data of a crawl in Redis. The reader need not be a worker."""
 
 from __future__ import annotations
 

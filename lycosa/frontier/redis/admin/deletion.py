@@ -1,7 +1,7 @@
 """Deletes a crawl in Redis.
 
 First each partition is marked: no process joins, reads or changes it any more. Then its keys are deleted in small
-steps, the keys that name the crawl last. A later deletion completes an interrupted one.
+steps. The keys with the name of the crawl are deleted last, so a later deletion can complete an interrupted one.
 """
 
 from __future__ import annotations

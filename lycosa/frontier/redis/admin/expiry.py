@@ -1,8 +1,8 @@
 """Lets the keys of a finished crawl expire, and makes them permanent again when the crawl is continued.
 
 1. Each partition without unfinished URLs announces the expiry. The first one must also have no worker left.
-2. If the first announcement still holds, the keys get their expiry, a small batch at a time. For each batch, its
-   partition must still announce the expiry. The key with the announcement comes last.
+2. If all partitions have announced it, and the first one still does, the keys get their expiry, a small batch at a
+   time. For each batch, its partition must still announce the expiry. The key with the announcement comes last.
 3. A worker that joins, or a process that pushes URLs, withdraws the announcements, beginning with the first partition,
    and makes all keys permanent. If the expiry was less than `revival.MARGIN_S` seconds away, that process deletes the
    remaining keys; otherwise the crawl continues.
@@ -27,7 +27,7 @@ from lycosa.frontier.redis.worker.session import Session
 WORKERS_MAX_S = SILENT_S + 0.5
 """Maximum seconds to wait for killed workers to expire.
 
-A worker that is listed for longer is alive. Then the last living worker lets the crawl expire when it ends.
+A worker that is listed for longer is alive: the last worker that ends will let the crawl expire.
 """
 
 WORKERS_CHECK_S = 0.1

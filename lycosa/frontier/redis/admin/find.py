@@ -53,7 +53,7 @@ async def _find_in(
 
 
 def _filtered(rows: Sequence[Row]) -> Row | None:
-    """Return the row without dont_filter; other records may have the same fingerprint."""
+    """Return the row without `dont_filter`. Records with `dont_filter` may have the same fingerprint."""
     return next((row for row in rows if not row.record.dont_filter), None)
 
 

@@ -49,7 +49,7 @@ ENDED = (DEAD, DONE)
 
 
 class ListingCursor(msgspec.Struct, array_like=True, frozen=True):
-    """A table of one partition of a segment, and the position after the listed rows."""
+    """A table of one segment in one partition, and the position after the listed rows."""
 
     segment: str
     table: int

@@ -8,7 +8,7 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
 
 MARGIN_S = 5.0
-"""Minimum seconds before the expiry at which a crawl may be used again: servers' clocks may differ."""
+"""A crawl can be used again until this many seconds before its expiry: the clocks of the servers may differ."""
 
 
 async def revive(session: Session) -> None:

@@ -54,9 +54,10 @@ class Commits:
     async def positions(self) -> dict[str, int]:
         """The position of each of our sinks: the highest one that any partition stores.
 
-        A replica that took over the first partition may have lost a commit that other partitions store. Its pages there
-        are fetched again, although their items are in the output: duplicates are better than losses. If no partition
-        stores a position, all commits of this worker are lost, and the sinks resume at their first positions.
+        A replica that took over the first partition may have lost a commit that other partitions store. The pages of
+        this commit in the first partition are fetched again, although their items are in the output: duplicates are
+        better than losses. If no partition stores a position, all commits of this worker are lost, and the sinks resume
+        at their first positions.
         """
         last: dict[str, int] = {}
         prefix = f"{self._session.worker}/".encode()

@@ -26,8 +26,8 @@ REPAIR_EVERY_S = 3.0
 """How often an idle worker repairs records that would otherwise stay live for ever."""
 
 DELIVER_EVERY_S, DELIVER_IDLE_S, DELIVER_COUNT = 2.0, 0.02, 200
-"""How often a worker delivers outboxes, also while it is idle; and how many waiting records per target (on average)
-make it deliver at once."""
+"""Seconds between two deliveries of outboxes, by a busy and by an idle worker. If DELIVER_COUNT records wait for each
+target on average, a worker delivers them at once."""
 
 CRAWLS = "lycosa:crawls"
 """Key of the set with the names of all crawls on a Redis server."""
@@ -201,8 +201,8 @@ class Session:
     async def deliver(self, *, idle: bool = True) -> None:
         """Deliver records from outboxes: to the partitions for which this worker has added some, else to all others.
 
-        Does nothing until enough records wait, or enough time has passed since the last delivery; less for an `idle`
-        worker.
+        Does nothing until enough records wait, or enough time has passed since the last delivery: DELIVER_IDLE_S if the
+        worker is `idle`, else DELIVER_EVERY_S.
         """
         now = time.monotonic()
         if self.callers_clock or (idle and now >= self._delivered_at + DELIVER_IDLE_S):
