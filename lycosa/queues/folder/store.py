@@ -99,7 +99,7 @@ class QueueState(msgspec.Struct, array_like=True):
             member.room = min(room, member.room or room)
 
     def report_done(self, number: int, count: int) -> None:
-        """First items that this member took, then items that other members took and passed on."""
+        """Subtract from the items that this member took, then from those that others took and passed on."""
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done

@@ -2,8 +2,8 @@
 
 A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, even while the main thread is blocked. A member
 that is silent for SILENT_MAX_S is declared dead by others, and its leased items are returned. If it is alive, it
-continues as a new member. Each call has a slot and a number: the server does not run a call twice that is repeated
-because its reply was lost.
+continues as a new member. A call whose reply was lost is repeated. Each call has a slot and a number, by which the
+server recognizes a repeated call and does not run it again.
 """
 
 from __future__ import annotations

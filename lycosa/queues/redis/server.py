@@ -62,7 +62,7 @@ class QueueServer(RedisServer):
         )
 
     def run(self, script: str, *arguments: Any, reconnect_max_s: float | None = None) -> list[Any]:
-        """The status in the reply is text."""
+        """Return the reply of the script. Its first value, the status, is decoded."""
         max_s = self._reconnect_max_s if reconnect_max_s is None else reconnect_max_s
         limits = RetryLimits(max_s, resharding_s=max_s)
         reply = self.retry_blocking(lambda: _script(script).run(self._connected(), self._keys, arguments), limits)
