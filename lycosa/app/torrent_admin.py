@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 
 
 class StoredNameRules:
-    """Implements `NameRules` for a store. Rules are installed in the folder `state`, if given, for its crawls.
+    """Implements `NameRules` for a store. If the folder `state` is given, rules are installed in it, and its crawls
+    apply them.
 
     After torrents were removed, `update` starts to update the index.
     """

@@ -23,7 +23,7 @@ RETRY_AFTER_CHARS_MAX = 64
 class RetryPolicy:
     """At most `retries_max` retries. The interval starts at `base_s` and doubles up to `cap_s`.
 
-    A longer Retry-After counts as `retry_after_max_s`.
+    A Retry-After above `retry_after_max_s` counts as `retry_after_max_s`.
     """
 
     retries_max: int = 2

@@ -20,7 +20,7 @@ from lycosa.infra.rpc.client import RpcClient
 from lycosa.infra.rpc.methods import remote
 
 ANSWER_TIMEOUT_S = 30.0
-"""Maximum seconds to wait for an answer. An owner that takes longer hangs, or was stopped."""
+"""Maximum seconds to wait for an answer. If an owner takes longer, it hangs or was stopped."""
 
 REPORT_AFTER_S = 2.0
 """A wait longer than this is reported to the user."""

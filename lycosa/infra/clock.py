@@ -38,7 +38,7 @@ class Clock:
         ours, wall = self._at + passed * self._rate, self._wall()
         self._at, self._since = max(ours, wall), self._since + passed
         ahead = self._at - wall
-        # At this rate our time agrees with the wall clock at the next check, if the rate is at least SLOWEST.
+        # At this rate our time agrees with the wall clock at the next check; at SLOWEST it takes several checks.
         self._rate = max(SLOWEST, 1.0 - ahead / CHECK_S)
 
 

@@ -63,7 +63,7 @@ class BlockingQueue(ABC):
     @property
     @abstractmethod
     def unfinished_tasks(self) -> int:
-        """Items put and not yet reported done, without items taken by a process that has ended."""
+        """The number of items put and not yet reported done. Items taken by a process that has ended do not count."""
 
     @abstractmethod
     def qsize(self) -> int: ...

@@ -17,7 +17,7 @@ COMMANDS = {
     "import": "Store torrents from files and from other crawlers' databases.",
     "export": "Write the stored torrents to a file.",
     "deny": "Remove torrents, and never store them again.",
-    "allow": "Allow denied or evicted torrents to be stored again.",
+    "allow": "Allow denied torrents to be stored again.",
     "rules": "Refuse and classify torrents by rules about their names.",
     "torrent-nodes": "Read or write the DHT nodes in a torrent file.",
 }

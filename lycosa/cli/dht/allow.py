@@ -13,18 +13,19 @@ from lycosa.cli.exit_codes import DONE
 from lycosa.core.units import format_count
 
 
-@click.command("allow", short_help="Allow denied or evicted torrents to be stored again.")
+@click.command("allow", short_help="Allow denied torrents to be stored again.")
 @click.argument("infohashes", nargs=-1, required=True, metavar="FILE|INFOHASH...")
 @records_options
 @click.option(
     "--hashed", is_flag=True, help="Entries are SHA-256 hashes of infohashes, as for `lycosa dht deny --hashed`."
 )
 def command(infohashes: tuple[str, ...], location: Any, *, hashed: bool) -> int:
-    """Allow denied or evicted torrents to be stored again. Removed torrents are not restored, but can be found again.
+    """Allow torrents to be stored again that were denied, or removed by --max-size. They are not restored, but can be
+    found again.
 
-    FILE has an infohash or a magnet link per line, or the output of `lycosa dht rules apply`. If the queue of a crawl
-    has an infohash as done, the crawl does not fetch it again. To queue it again: `lycosa frontier requeue --done
-    --url 'dht:INFOHASH' --state DIR/queue`.
+    FILE has an infohash or a magnet link per line, or the output of `lycosa dht rules apply`. A crawl does not
+    fetch an infohash again that is done in its queue. To queue it again: `lycosa frontier requeue --done --url
+    'dht:INFOHASH' --state DIR/queue`.
 
     \b
     lycosa dht allow 0123456789abcdef0123456789abcdef01234567 --state torrents

@@ -42,7 +42,8 @@ def command(file: str, location: Any, kind: str | None, since: str | None, types
     magnets   a magnet link per torrent, without trackers
     csv       a row per torrent, without its list of files
 
-    The store lacks the hashes of pieces that .torrent files need: `lycosa dht metadata` fetches them from the network.
+    There is no export of .torrent files: the store lacks their piece hashes. `lycosa dht metadata` fetches a .torrent
+    file from the network.
 
     \b
     lycosa dht export torrents.jsonl.zst --state torrents

@@ -71,9 +71,9 @@ def check(file: Path, names: tuple[str, ...]) -> int:
 def apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
     """Remove and deny the stored torrents that the rules in FILE refuse, and classify the content of the others again.
 
-    Both infohashes of a torrent are denied. The file is copied to DIR/rules, where all crawls and imports with this
-    --state read it; those that are running load it within seconds. Without FILE, the built-in and installed rules are
-    applied: use this after an update of Lycosa.
+    Both infohashes of a hybrid torrent are denied. The file is copied to DIR/rules, where all crawls and imports with
+    this --state read it; those that are running load it within seconds. Without FILE, the built-in rules and those in
+    DIR/rules are applied: use this after an update of Lycosa, which may change the built-in rules.
 
     \b
     lycosa dht rules apply mine.toml --state torrents --dry-run

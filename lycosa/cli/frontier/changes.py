@@ -151,7 +151,7 @@ def delete(frontier: str | None, crawl_name: str | None, force: bool, as_json: b
 @crawl_options
 @json_option
 def archive(segment: str, location: CrawlLocation, as_json: bool) -> None:
-    """Make a finished segment read-only. Its URLs keep their state."""
+    """Make a finished segment read-only. Its URLs stay done or dead."""
 
     async def action(state: OpenState) -> bool:
         archived = await state.operations.archive(segment)

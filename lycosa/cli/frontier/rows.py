@@ -86,11 +86,11 @@ FILTER_OPTIONS = (
     click.option("--segment", metavar="S", help='Only URLs of this segment; "" is the segment without a name.'),
     click.option("--host", metavar="URL", help="Only URLs of this host, given as https://example.com."),
     click.option("--url", metavar="GLOB", help="Only URLs whose canonical form matches."),
-    click.option("--reason", metavar="GLOB", help="Only URLs done or dead for a matching reason."),
+    click.option("--reason", metavar="GLOB", help="Only done or dead URLs whose reason matches."),
     click.option(
         "--before",
         metavar="AGE|TIME",
-        help="Only URLs that became done or dead before this time or age (3d, 12h, 90m).",
+        help="Only URLs that became done or dead before this time (2026-11-21), or longer ago (3d, 12h, 90m).",
     ),
 )
 

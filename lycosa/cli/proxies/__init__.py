@@ -8,8 +8,8 @@ from lycosa.cli.lazy_group import LazyGroup
 
 COMMANDS = {
     "add": "Add proxies from lists, addresses or standard input.",
-    "list": "List the proxies of the pool or of a target.",
-    "check": "Check proxies through a judge server, and save the results.",
+    "list": "List the proxies of the pool.",
+    "check": "Check proxies with requests to a judge server, and save the results.",
     "keep": "Keep a pool up to date with its sources, and check its proxies.",
     "stats": "Show statistics of the pool and its targets.",
     "explain": "Explain why each proxy would or would not be leased for a target.",
@@ -31,7 +31,7 @@ COMMANDS = {
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Manage a proxy pool, which leases the best proxy for a site to one worker at a time.
+    """Manage a proxy pool, which leases each request the best free proxy for its site.
 
     A pool is in a folder (--pool DIR) or, for several machines, on a Redis server (--pool
     redis://HOST:6379/0?pool=NAME). The default is LYCOSA_PROXY_POOL, or proxy_pool in lycosa.toml.

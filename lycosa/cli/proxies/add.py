@@ -55,12 +55,12 @@ class ParsedList(NamedTuple):
 def command(
     sources: Sequence[str], address: str | None, scheme: str, tags: Sequence[str], *, strict: bool, as_json: bool
 ) -> int:
-    """Add proxies to a pool. Proxies that are already in the pool get the tags and prices of the source. A missing pool
-    is created.
+    """Add proxies to a pool. A missing pool is created.
 
     A source is a file, - for standard input, the URL of a list, or the address of a proxy. A list is the JSON of a
     provider, or has one proxy per line (host:port, scheme://user:password@host:port or host:port:user:password).
-    Tags such as country=de may follow the proxy. Invalid lines are reported and skipped; the exit code is then 2.
+    Tags (country=de) and prices (price_gb=4.5) may follow the proxy; a proxy already in the pool gets them, too.
+    Invalid lines are reported and skipped; the exit code is then 2.
 
     \b
     lycosa proxies add proxies.txt --pool pool --tag provider=acme

@@ -34,7 +34,10 @@ from lycosa.proxies.ports import ProxyPool
 @pool_option
 @tag_option
 @click.option(
-    "--session", default="", metavar="WORD", help="Explain for requests of this session, which keep one proxy."
+    "--session",
+    default="",
+    metavar="WORD",
+    help="Explain for a request with this session word: all requests with the word use one proxy.",
 )
 @limit_option(50)
 @json_option
@@ -48,7 +51,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Show the place of each proxy in the order of leases for a target, or why it cannot be leased now.
+    """Show the order in which the proxies would now be leased for a target, and why others cannot be leased.
 
     A proxy is given by its key, the start of its key, its name or its address.
 

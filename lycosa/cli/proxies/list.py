@@ -37,7 +37,7 @@ from lycosa.proxies.ports import ProxyPool, ProxyView
 def command(
     target: str | None, address: str | None, state: str | None, tags: Sequence[str], limit: int, *, as_json: bool
 ) -> None:
-    """List the proxies of a pool or of a target, lowest latency first, without logins.
+    """List the proxies of a pool, lowest latency first; with TARGET, as this target sees them. Logins are not shown.
 
     \b
     lycosa proxies list --pool pool --state dead

@@ -38,7 +38,7 @@ STOP_GRACE_S = 5.0
 """Seconds that running visits have to finish after a stop. Then they are cancelled and their leases released."""
 
 FAST_SHUTDOWN_S = 0.7
-"""Seconds that servers have to answer the final calls after a second stop."""
+"""After a second `stop`, servers get this many seconds to answer the final calls."""
 
 CLOCK_CHECK_S = 60.0
 """Maximum seconds of one sleep: a timer does not notice that the clock was set or the machine was suspended."""

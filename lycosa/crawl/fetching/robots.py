@@ -207,8 +207,9 @@ class RobotsGate:
 
     def _parse(self, host: str, facts: HostFacts) -> Robots:
         rules = robots_from_response(facts.robots, facts.robots_status, self.user_agent)
-        # Do not cache such rules. An unguarded request may fetch the file that is NOT_FETCHED now. When dead URLs are
-        # requeued, another worker may have fetched the file that was unreachable.
+        # Do not cache the rules of a placeholder or of an unreachable file. An unguarded request may fetch the file
+        # that is NOT_FETCHED now. When dead URLs are requeued, another worker may have fetched the file that was
+        # unreachable.
         if facts.robots == NOT_FETCHED or rules.unreachable:
             self._parsed.pop(host, None)
             return rules

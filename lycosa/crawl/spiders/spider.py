@@ -39,8 +39,8 @@ class Spider:
     """The base class of spiders. Arguments given with `-a` become attributes. Raises `BadSpider` without a name.
 
     A subclass may define two methods. `key_resolver` returns the value that identifies a request. A `segment_resolver`
-    with an argument `now` returns the name of a run's segment; without it, the period of a request, such as `day`.
-    """
+    with an argument `now` returns the name of a run's segment. One without this argument returns the period of a
+    request, such as `day`."""
 
     name: str = ""
     start_urls: Sequence[str] = ()

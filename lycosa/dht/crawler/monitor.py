@@ -1,4 +1,4 @@
-"""Takes a snapshot of a running crawl every few seconds, for the terminal, the metrics and the page."""
+"""Takes a snapshot of a running crawl every few seconds, for the terminal, the metrics and the status page."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from lycosa.storage.ports import RecordStore
 WAITING_MAX = 256
 """Maximum number of records that wait for the store. When it is reached, finished fetches wait."""
 WAITING_BYTES_MAX = 8 * 1024 * 1024
-"""Metadata of waiting records. A record takes several times as much memory."""
+"""Maximum bytes of the metadata of all waiting records. A record takes several times as much memory."""
 
 
 class FetchedTorrent(NamedTuple):
@@ -48,7 +48,8 @@ FINISH_MAX_S = 20.0
 
 
 class StoreStage:
-    """Stage 6. After a crash between the writes to store and queue, a torrent is fetched again but not stored again."""
+    """Stage 6. If the process crashes after its write to the store and before that to the queue, the torrent is
+    fetched again, but not stored again."""
 
     def __init__(
         self, store: RecordStore, queue: HashQueue, funnel: Funnel, current_rules: Callable[[], Inspector]
@@ -82,7 +83,8 @@ class StoreStage:
             await self._store_batch([await self._waiting.get()])
 
     async def finish(self) -> None:
-        """Call it after `run` has ended. If the database is gone, the queue still has the waiting records."""
+        """Call it after `run` has ended. If the database is gone, the waiting records are lost, but not their
+        infohashes in the queue."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_MAX_S):
                 while not self._waiting.empty():

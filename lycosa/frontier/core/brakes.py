@@ -10,7 +10,7 @@ from lycosa.frontier.core.fair_queue import NO_WORK
 from lycosa.frontier.core.scheduler import Host
 
 HOSTS_MAX = 1_000
-"""More hosts take too long to check, and rarely all wait at the same time."""
+"""To check more hosts than this would take too long, and they rarely all wait at the same time."""
 
 
 class Brakes(NamedTuple):

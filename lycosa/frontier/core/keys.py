@@ -6,9 +6,8 @@ key. The request is always sent to its full URL.
 
 A parameter is the text between two `&` (WHATWG). Only the rules see its decoded name: the key has it as written, so
 `a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the query, empty parameters are ignored. A
-parameter with a bare `;` is always kept: old servers read it as several. With a canonical URL, only the resolver can
-fail. The time is linear in the length of the URL.
-"""
+parameter with a bare `;` is always kept: old servers read it as several. If the URL is canonical, only the resolver can
+raise an error. The time is linear in the length of the URL."""
 
 from __future__ import annotations
 
@@ -81,7 +80,8 @@ _GENERATED = re.compile(
 _NUMBER = re.compile(r"\d{9,20}(?:\.\d{1,20})?|0?\.\d{6,20}", re.ASCII)
 """A time since 1970 in seconds or finer, or a random number. Small numbers may select pages."""
 _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
-"""A time from 2001 to 2033 in milliseconds. Whole seconds are kept: calendars link to them."""
+"""A time from 2001 to 2033 in milliseconds. A number that ends in 000 is not removed: calendars link to whole
+seconds."""
 
 _NAMES = re.compile(r"(drop|keep):(.*)", re.DOTALL)
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")

@@ -4,7 +4,7 @@ A host is *ready* if it has work and a free slot and its delay is over; until th
 (`frontier.core.fair_queue`). Two starts on a host are never closer together than its delay, and a host with a million
 URLs is chosen as fast as a host with one. If the policy limits IP addresses, the hosts of one address form a group with
 its own fair queue. The group competes with other hosts and groups as one entity, so every picked host can be contacted
-at once. (Modelled on the workbench of BUbiNG, Boldi et al. 2014.)
+immediately. (Modelled on the workbench of BUbiNG, Boldi et al. 2014.)
 
 If the next turn of a host or group is for a claim (`frontier.core.claims`), it gets no lease until the claim has
 started.
@@ -57,9 +57,8 @@ class Claim:
 class AddressGroup(Entity):
     """The hosts of one IP address. None of them may be contacted before `ready_at`.
 
-    The group is ready when both its own limits and those of a host allow a start. At the same time it may wait for
-    another host.
-    """
+    The group is ready when both its own limits and those of a host allow a start. A ready group may also be in the
+    waiting queue, for another host."""
 
     address: str
     in_flight: int = 0
@@ -231,7 +230,7 @@ class HostScheduler:
             group.in_flight += 1
             group.ready_at = max(group.ready_at, now + self.policy.delay_per_ip_s)
             self.reschedule(host)
-        # If this does not apply either, the host keeps its place in the queue. Most hosts without a delay do.
+        # Otherwise the host keeps its place in the queue, like most hosts without a delay.
         elif host.delay_s or host.claims or host.in_flight >= self.concurrency or not lane or lane.rank != next_rank:
             self.reschedule(host)
         if host.claims_in_row or (group is not None and group.claims_in_row):
@@ -349,8 +348,8 @@ class HostScheduler:
     def update_clock(self, now: float) -> None:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
-        A pause set since the previous call may have been computed with the old or the new time. Its end moves back too,
-        but no further than to its given end, or to `now` + PAUSE_MAX_S if that is earlier.
+        A pause set since the previous call may have been computed with the old or the new time. It then
+        ends at its given end, but at the latest at `now` + PAUSE_MAX_S.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)

@@ -186,9 +186,9 @@ def name_of_period(period: str, time: float) -> str:
 
 @lru_cache(NAMES_CACHED)
 def period_of(name: str) -> str | None:
-    """The period in the name of a time segment; "" if the name has none, `none` for the unnamed segment.
+    """Return the period in the name of a time segment, "" if its name has none.
 
-    None for any other name: such a segment has no successor.
+    Return NONE (the word) for the unnamed segment, and None for any other name: its segment has no successor.
     """
     if not name:
         return NONE

@@ -27,16 +27,18 @@ class Key(StrEnum):
     META = "m"
     """This name never changes: every version must be able to read the `layout` of a crawl.
 
-    hash: `crawl`, its number; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set once all
-    partitions are created; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`,
+    hash: `crawl`, the number of the crawl; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set
+    once all partitions are created; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`,
     `workers`, `cookies`; `wanted`, when leases were last requested; `seen`, the time of the last call of any worker;
-    `real` and `ahead`, the clock; `run_at`, when the run began; `item_at`, the time of its last item; `pages_at_item`,
-    its pages until then; `expires_at` and `reviving`, see expiry.lua; `waits`, written when a commit waits for
-    replicas; `floor`, see `refuse_rejoin` in membership.lua."""
+    `real`, the last time of the server's clock, and `ahead`, by how much the time of the crawl is ahead of it;
+    `run_at`, when the run began; `item_at`, the time of its last item; `pages_at_item`, its pages until then;
+    `expires_at` and `reviving`, see expiry.lua; `waits`, written when a commit waits for replicas; `floor`, see
+    `refuse_rejoin` in membership.lua."""
     DESCRIPTION = "description"
     """string: the description of the crawl, like crawl.json in a state folder (in the first partition)."""
     MEMORY_PROBE = "memory_probe"
-    """Never exists: the script writes an empty string to it, to find out whether a full server refuses writes."""
+    """The script appends an empty string to this key, to find out whether a full server refuses writes. That creates no
+    key."""
     SEEDS = "seeds"
     """zset: start URLs by their number (in the first partition)."""
     POSITIONS = "positions"
@@ -139,7 +141,7 @@ class Key(StrEnum):
     TOTALS = "totals"
     """hash: name -> sum over all workers, past and present."""
     RUN_TOTALS = "run_totals"
-    """hash: the totals when the run began: when a worker joined a crawl without workers."""
+    """hash: the totals at the beginning of the run. A run begins when a worker joins a crawl without workers."""
 
     # Records on their way to other partitions: see outboxes.lua.
     OUTBOX = "outbox|"
@@ -149,8 +151,8 @@ class Key(StrEnum):
     OUTBOX_DELIVERED = "outbox_delivered"
     """hash: partition -> number of the last record that was delivered."""
     OUTBOX_SERVERS = "outbox_servers"
-    """hash: partition -> the servers that numbered its records, in the order of the failovers, each with the last
-    number of the previous server."""
+    """hash: partition -> the servers that numbered its records, in the order of the failovers. Each has the last record
+    number of the server before it."""
     OUTBOX_RETAINED = "outbox_retained"
     """hash: partition -> which delivered records may be removed from its outbox; see `expired_upto`."""
     INBOX_LAST = "inbox_last"

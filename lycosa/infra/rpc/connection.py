@@ -61,7 +61,8 @@ class Message(msgspec.Struct, array_like=True, tag=True):
 
 
 class Hello(msgspec.Struct, tag="hello"):
-    """The first frame of a server. If `kind` is set, the server refuses the client, as in `RpcError`.
+    """The first frame of a server. If `kind` is set, the server refuses the client; `kind` and `text` are those of
+    `RpcError`.
 
     All versions of Lycosa must be able to read it, so fields may only be added.
     """

@@ -1,8 +1,7 @@
 """A pool of proxies on Redis, shared by many processes. Each acquire and each release is one call of a script.
 
-A call whose answer was lost is repeated. If the server had executed an acquire, that lease expires unused. A release
-that was already executed gets the same answer as one that came too late.
-"""
+A call whose answer was lost is repeated. If the server did execute the first acquire, its lease is never used and
+expires. A release that was already executed gets the same answer as one that came too late."""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ class QueueState(msgspec.Struct, array_like=True):
             member.room = min(room, member.room or room)
 
     def report_done(self, number: int, count: int) -> None:
-        """Subtract from the items that this member took, then from those that others took and passed on."""
+        """Subtract `count` from the items that this member took; subtract the rest from those of members that handed
+        theirs to it."""
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done
@@ -323,7 +324,7 @@ def _leave(database: sqlite3.Connection, state: QueueState, number: int) -> None
     if moved:
         database.execute("DELETE FROM leased WHERE member = ?", (number,))
         state.size += moved
-    # No process will report the items that this member took as done, and `join` must not wait for them.
+    # Nobody will call `task_done` for the items that this member took, so `join` must not wait for them.
     state.unfinished = max(0, state.unfinished - state.members.pop(number).got)
     state.generation += 1
 

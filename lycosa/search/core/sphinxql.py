@@ -6,8 +6,8 @@ The server splits texts at spaces only. Besides the texts of the schema, the ind
     pairs       each pair of adjacent characters of scripts without spaces, as one token, since the quorum operator
                 ("a b c"/2) counts tokens
 
-A missing number is stored as -1. Counted keywords are also stored as numbers, in an attribute.
-"""
+A missing number is stored as -1. Keywords of the fields in `Schema.counted` are also stored as numbers, in an
+attribute."""
 
 from __future__ import annotations
 

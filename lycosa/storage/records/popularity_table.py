@@ -1,8 +1,7 @@
 """When torrents were seen, and how many peers they have.
 
-An index would add half the size of the table, and a random write for each change. Instead, a scan finds many torrents
-at once to evict or to count next.
-"""
+An index would add half the size of the table, and a random write for each change. Instead, one scan finds many torrents
+to evict, or many whose peers are to be counted next."""
 
 from __future__ import annotations
 

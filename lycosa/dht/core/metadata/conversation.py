@@ -43,7 +43,8 @@ METADATA_BYTES_MAX = 10 * 1024 * 1024
 MiB."""
 
 REQUESTS_MAX = 8
-"""Maximum number of open requests, for 128 KiB together. libtorrent sends 2 at a time, and answers hundreds."""
+"""Maximum number of open requests, for 128 KiB together. libtorrent sends 2 requests at a time, but accepts
+hundreds."""
 
 REQUEST_COST_BYTES = PIECE_BYTES + 256
 """Maximum number of bytes that a peer may send for one request."""

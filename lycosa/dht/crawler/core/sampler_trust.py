@@ -1,4 +1,5 @@
-"""Decides which hosts return real infohashes. No metadata can be fetched for an invented infohash: no hash matches.
+"""Decides which hosts return real infohashes. No metadata can be fetched for an invented infohash, because no metadata
+has this hash.
 
 `now` is in seconds; all calls must use the same clock.
 """

@@ -42,9 +42,8 @@ async def redis_frontier(
     """Join the crawl of this name and spider. Store its number in `member.crawl`. Raises `UsageError` or `StateError`.
 
     `again`: this process was a worker of the crawl before, and has expired. `report` gets a message when a call waits
-    for the server, and when joining changes the limits; `on_created` (default: `report`) if this worker has created the
-    crawl. A commit waits until `replicas` replicas have it.
-    """
+    for the server, and when joining changes the limits. `on_created` (default: `report`) gets one if this worker has
+    created the crawl. A commit waits until `replicas` replicas have it."""
     server = crawl_server(url, report)
     clients = await server.clients(RetryLimits(RECONNECT_MAX_S if member.crawl else JOIN_MAX_S))
     pack_in_c(clients.loop)
@@ -73,7 +72,7 @@ async def redis_frontier(
         await session.refresh()
         if session.has_begun:
             (on_created or report)(await created_message(session, server.text))
-        # If the server is full, only a worker that has joined before gets here: the set has the name already.
+        # If the server is full, only a worker that had joined before gets this far, so CRAWLS has the name already.
         with suppress(StorageFull):
             await server.retry(lambda: clients.loop.sadd(CRAWLS, name))
     except BaseException:

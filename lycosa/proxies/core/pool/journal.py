@@ -55,7 +55,7 @@ class ForgetTargetRecord(JournalRecord, tag=4):
 
 
 class FillRecord(JournalRecord, tag=5):
-    """Proxies joined a target when it was filled for a kind of requests."""
+    """Proxies joined a target, which was filled for requests with the tags in `kind`."""
 
     method = "replay_fill"
     now: float

@@ -28,7 +28,7 @@ IDLE_WAIT_S = 1.0
 """Seconds to wait if the last lease is older, or there was none."""
 
 QUEUE_S = 0.1
-"""Maximum time, in seconds, in which a target must be able to serve its waiting requests at its current rate of leases.
+"""A target may have as many waiting requests as it serves in this many seconds at its current rate of leases.
 This limits their number. Further requests retry after half of this time."""
 
 QUEUE_MIN = 8

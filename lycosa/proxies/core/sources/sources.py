@@ -9,8 +9,8 @@
     python     iterator = "module:function"                         yields addresses, lines, objects or proxies
 
 In a URL or an address, `{country}` is replaced by each value of `variables.country` in turn, which becomes a tag of the
-proxies. `{session}` is replaced by s1, s2, ... up to the number `sessions`, `${NAME}` by an environment variable: the
-file needs no secrets.
+proxies. `{session}` is replaced by s1, s2, ... up to the number `sessions`. `${NAME}` is replaced by an environment
+variable, so the file needs no secrets.
 
 `items` is the path of the array in a JSON answer ("data.proxies", "result[0].list"). `fields` maps the parts of a proxy
 to their paths in an entry ({ host = "addr.ip" }). `line` is the format of each line of a text ("{host};{port};{_}").
