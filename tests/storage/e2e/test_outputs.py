@@ -48,6 +48,14 @@ def assert_complete(tree: Tree, home: Path) -> None:
         assert_exactly_once(found, tree.urls()), file
 
 
+def until_it_grows(run: Running, file: Path) -> bool:
+    """Wait until the crawl writes to this file; False if it ended before."""
+    size = file.stat().st_size
+    while file.stat().st_size == size and run.process.poll() is None:
+        time.sleep(POLL_S)
+    return file.stat().st_size > size
+
+
 def kill_while_it_writes(run: Running, home: Path, rng: random.Random) -> bool:
     """Kill a crawl when one of its first files grows: the other files and the frontier do not have this commit yet.
 
@@ -56,9 +64,7 @@ def kill_while_it_writes(run: Running, home: Path, rng: random.Random) -> bool:
     file = home / rng.choice(FILES[:6])
     assert run.until(file.exists), run.stderr
     for _ in range(rng.randint(1, 2)):
-        size = file.stat().st_size
-        while file.stat().st_size == size and run.process.poll() is None:
-            time.sleep(POLL_S)
+        until_it_grows(run, file)
     killed = run.kill()
     assert run.stderr == ""
     return killed
@@ -187,7 +193,7 @@ def test_an_impossible_output_is_refused_in_one_line(
 
 @pytest.mark.redis
 def test_workers_on_redis_write_their_own_files(tmp_path: Path, rng: random.Random) -> None:
-    with redis_server() as server, grow(PAGES, delay_s=DELAY_S) as tree:
+    with redis_server() as server, grow(PAGES, delay_s=2 * DELAY_S) as tree:
         name = token_hex(4)
         shared = ("--frontier", f"{server.url}", "--crawl-name", name)
         homes = [tmp_path / "one", tmp_path / "two"]
@@ -199,7 +205,8 @@ def test_workers_on_redis_write_their_own_files(tmp_path: Path, rng: random.Rand
             for run, home in zip((one, two), homes, strict=True):
                 assert run.until((home / "items.jsonl").exists), run.stderr
             tree.process.send_signal(signal.SIGCONT)  # both are ready: neither can fetch everything alone
-            assert one.until(lambda: (homes[0] / "items.jsonl").stat().st_size), one.stderr
+            for _ in range(2):  # once its second commit has begun, the first is complete, and survives the kill
+                assert until_it_grows(one, homes[0] / "items.jsonl"), one.stderr
             assert kill_while_it_writes(one, homes[0], rng)
             assert two.end() == 0, two.stderr
         succeed(*crawl, cwd=homes[0])
