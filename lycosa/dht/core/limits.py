@@ -10,6 +10,7 @@ from collections import Counter
 from enum import StrEnum
 
 from lycosa.core.rate_limit import ROUNDING_S, RateLimit
+from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.endpoints import site_of
 
 QUERIES_PER_S = 1.0
@@ -38,6 +39,7 @@ TCP = b"tcp"
 """Prefix for the endpoints of TCP connections: routers on the way keep separate entries for TCP and UDP."""
 NEW_ADDRESSES_BURST_S = 10.0
 """The burst is what the full rate allows in this many seconds."""
+MINUTE_S = 60.0
 
 
 class TokenBucket:
@@ -87,7 +89,7 @@ class BandwidthCap(TokenBucket):
 
 
 class NewAddressCap:
-    """Limits how many new endpoints are contacted. An endpoint is new if it was not contacted recently.
+    """Limits how many new endpoints are contacted. An endpoint is new if it was not contacted in the last minute.
 
     Any 60 seconds have at most `per_minute` new endpoints, because the burst is subtracted from the rate.
     """
@@ -95,25 +97,19 @@ class NewAddressCap:
     def __init__(self, per_minute: int, *, addresses_max: int = ADDRESSES_MAX) -> None:
         burst = max(1.0, per_minute * NEW_ADDRESSES_BURST_S / 60)
         self._bucket = TokenBucket((per_minute - burst) / 60 or 1 / 60, burst)
-        self._addresses_max = addresses_max // 2
-        self._recent: set[bytes] = set()
-        self._older: set[bytes] = set()
-        self._started = float("-inf")
+        self._contacted: RecentDict[bytes, float] = RecentDict(addresses_max)
+        """When each endpoint was last contacted, the latest last."""
 
     def __len__(self) -> int:
-        return len(self._recent) + len(self._older)
+        return len(self._contacted)
 
     def allow(self, endpoint: bytes, now: float) -> bool:
-        """Return whether the endpoint may be contacted now. If so, it is not new for the next one to two minutes."""
-        if endpoint in self._recent and now - self._started < 60:
-            return True
-        if now - self._started >= 60 or len(self._recent) >= self._addresses_max:
-            self._older = self._recent if now - self._started < 120 else set()
-            self._recent = set()
-            self._started = now
-        if endpoint not in self._older and not self._bucket.take(1, now):
+        """Return whether the endpoint may be contacted now. If so, it is not new in the next minute."""
+        while self._contacted and next(iter(self._contacted.values())) <= now - MINUTE_S:
+            self._contacted.popitem(last=False)
+        if endpoint not in self._contacted and not self._bucket.take(1, now):
             return False
-        self._recent.add(endpoint)
+        self._contacted[endpoint] = now
         return True
 
 

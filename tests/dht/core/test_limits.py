@@ -46,6 +46,20 @@ def test_new_addresses_are_capped_in_every_minute():
     assert len(allowed) >= 500
 
 
+def test_an_address_is_new_again_a_minute_after_its_last_contact():
+    cap = NewAddressCap(60)
+    contacts: dict[bytes, float] = {}
+    new: list[float] = []
+    for step in range(6000):
+        now = step / 10
+        due = [each for each, at in contacts.items() if now - at >= 75]
+        for each in [endpoint(step), *due]:
+            if cap.allow(each, now):
+                new += [now] if now - contacts.get(each, float("-inf")) > 60 else []
+                contacts[each] = now
+    assert max(sum(start <= at < start + 60 for at in new) for start in new) <= 60
+
+
 def test_known_addresses_are_free_for_a_minute():
     cap = NewAddressCap(6)
     assert cap.allow(endpoint(1), 0)
@@ -57,9 +71,9 @@ def test_known_addresses_are_allowed_when_new_ones_are_not():
     cap = NewAddressCap(60)
     known = [endpoint(n) for n in range(10)]
     assert all(cap.allow(each, 0.0) for each in known)
-    assert all(cap.allow(endpoint(100 + n), 61.0) for n in range(10))
-    assert not cap.allow(endpoint(999), 61.0)
-    assert all(cap.allow(each, 61.0) for each in known)
+    assert all(cap.allow(endpoint(100 + n), 59.0) for n in range(10))
+    assert not cap.allow(endpoint(999), 59.0)
+    assert all(cap.allow(each, 59.0) for each in known)
     assert sum(cap.allow(each, 1000.0) for each in [endpoint(2000), *known]) == 10, "forgotten, so new again"
 
 
