@@ -39,6 +39,10 @@ class DeniedTable(DatabaseThread):
         query = "SELECT hash FROM torrent_denied WHERE hash > ? ORDER BY hash LIMIT ?"
         return [bytes(each) for (each,) in self._query(query, [key, SCAN_ROWS])]
 
+    def _evicted_after(self, key: bytes) -> list[bytes]:
+        query = "SELECT hash FROM torrent_denied WHERE standing = ? AND hash > ? ORDER BY hash LIMIT ?"
+        return [bytes(each) for (each,) in self._query(query, [Standing.EVICTED.value, key, SCAN_ROWS])]
+
     def _allow(self, plain: Iterable[bytes], names: Iterable[bytes]) -> None:
         keys = set(plain)
         keys.update(self._others(keys).values())

@@ -144,6 +144,10 @@ class MemoryRecordStore:
         hybrids: Iterable[Sequence[bytes]] = (),
     ) -> int:
         denied, names = {key_of(each) for each in infohashes}, set(hashed)
+        denied.update(
+            [key for key, (why, *_) in self._denied.items() if why is Standing.EVICTED and hashed_key(key) in names]
+        )
+        denied.update([self._others[key] for key in denied if key in self._others])
         found = {number for key, number in self._ids.items() if key in denied or (names and hashed_key(key) in names)}
         torrents = [self._remove(number) for number in found]
         self._ban([*denied, *names, *chain(*torrents)], [*hybrids, *torrents], (Standing.DENIED, inf, reason))

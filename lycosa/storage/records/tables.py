@@ -157,15 +157,18 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         removed = 0
         for part in slices(sorted(keys), EVICT_ROWS):
             removed += await self._run(partial(self._deny, set(part), reason, others), write=True)
-        # From now on `put` refuses these infohashes. Stored torrents of hashed infohashes are found by a scan, which
-        # needs no lock.
+        # From now on `put` refuses these infohashes. Scans find the stored and evicted torrents of hashed ones; they
+        # need no lock.
         names = {key for key in keys if len(key) == HASHED_BYTES}
-        last = 0
+        last, last_key = 0, b""
         while names and (some := await self.infohashes(last, SCAN_ROWS)):
             found = await self._in_thread(partial(_named, some, names))
             if found:
                 removed += await self.deny(found, reason=reason)
             last = some[-1][0]
+        while names and (evicted := await self._run(partial(self._evicted_after, last_key))):
+            await self.deny(_named([(0, evicted)], names), reason=reason)
+            last_key = evicted[-1]
         return removed
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
@@ -313,6 +316,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
             self._execute(f"DELETE FROM torrent_hashes WHERE {condition}", [*prefixes, *some])
 
     def _deny(self, keys: set[bytes], reason: str, others: dict[bytes, bytes]) -> int:
+        keys = keys.union(self._others(keys).values())  # the other infohash of an evicted hybrid torrent
         removed = self._remove(sorted(set(self._ids(key for key in keys if len(key) != HASHED_BYTES).values())))
         hidden = {key for names in removed.values() for key in names}  # both infohashes of a hybrid torrent
         self._ban(keys | hidden, others | other_keys(removed.values()), Standing.DENIED, FOREVER, reason)
@@ -343,7 +347,7 @@ def _keys(hashes: Iterable[bytes | None]) -> tuple[bytes, ...]:
     return tuple(key_of(bytes(each)) for each in hashes if each is not None)
 
 
-def _named(torrents: Iterable[tuple[int, tuple[bytes, ...]]], names: set[bytes]) -> set[bytes]:
+def _named(torrents: Iterable[tuple[int, Sequence[bytes]]], names: set[bytes]) -> set[bytes]:
     return {key for _, keys in torrents for key in keys if hashed_key(key) in names}
 
 

@@ -326,6 +326,25 @@ def test_both_infohashes_of_a_hybrid_torrent_are_allowed_together(open_store: Op
     run(open_store, scenario)
 
 
+@pytest.mark.parametrize("hashed", [False, True])
+def test_both_infohashes_of_an_evicted_hybrid_torrent_are_denied_for_ever(open_store: Open, hashed: bool):
+    hybrid, kept = torrent(1, v2=True), torrent(2, v2=True)
+    v1, v2 = hybrid.keys
+    later = NOW + EVICTED_S
+
+    async def scenario(store: RecordStore):
+        await store.put([hybrid, kept], NOW)
+        await store.evict(2, NOW)
+        await store.deny([] if hashed else [v1], hashed=[hashed_key(v1)] if hashed else [], reason="law")
+        assert await store.standing([v1, v2, *kept.keys], later) == {v1: Standing.DENIED, v2: Standing.DENIED}
+        assert await store.refusal(v2, later) == Refusal(Standing.DENIED, None, "law")
+        assert sorted(await store.lapsed(later, 9)) == sorted(kept.keys)
+        await store.allow([v2])
+        assert await store.standing([v1, v2], NOW) == {}
+
+    run(open_store, scenario)
+
+
 def test_the_reason_why_an_infohash_may_not_be_stored_is_returned(open_store: Open):
     record, other = torrent(1, v2=True), torrent(2)
 
