@@ -1,4 +1,4 @@
-"""Stage 6: stores records in batches. An infohash is done only when its record is stored."""
+"""Stage 6 of a DHT crawl: stores records in batches. An infohash is done only when its record is stored."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ class StoreStage:
         self._waiting: asyncio.Queue[FetchedTorrent] = asyncio.Queue(WAITING_MAX)
         self._waiting_bytes = 0
         self._stored = asyncio.Event()
+        self._storing: asyncio.Task[None] | None = None
         self._busy_s, self._busy_since = 0.0, math.inf
         self.listeners: list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]] = []
         """Called with each stored batch. The next batch waits for them."""
@@ -80,13 +81,16 @@ class StoreStage:
 
     async def run(self) -> None:
         while True:
-            await self._store_batch([await self._waiting.get()])
+            self._storing = asyncio.create_task(self._store_batch([await self._waiting.get()]))
+            await asyncio.shield(self._storing)  # the database may already have the batch: `finish` completes it
 
     async def finish(self) -> None:
         """Call it after `run` has ended. If the database is gone, the waiting records are lost, but not their
         infohashes in the queue."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_MAX_S):
+                if self._storing is not None and not self._storing.done():
+                    await self._storing
                 while not self._waiting.empty():
                     await self._store_batch([])
 

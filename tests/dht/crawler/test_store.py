@@ -77,3 +77,39 @@ def test_rules_that_change_after_the_inspection_apply_to_what_is_then_stored(tmp
         await frontier.close()
 
     asyncio.run(run())
+
+
+def test_a_batch_that_is_being_stored_when_the_crawl_ends_is_counted_and_done(tmp_path: Path) -> None:
+    class SlowStore(MemoryRecordStore):
+        started, may_end = asyncio.Event(), asyncio.Event()
+
+        async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
+            self.started.set()
+            await self.may_end.wait()
+            return await super().put(records, now)
+
+    async def run() -> None:
+        frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
+        queue, store, funnel = HashQueue(frontier, lambda: NOW, lambda: 0.0), SlowStore(), Funnel()
+        stage = StoreStage(store, queue, funnel, lambda: RULES)
+        delivered: list[TorrentRecord] = []
+
+        async def deliver(records: Sequence[TorrentRecord]) -> None:
+            delivered.extend(records)
+
+        stage.listeners.append(deliver)
+        await queue.push(torrent(1).keys, SAMPLED)
+        [lease] = await queue.lease(9)
+        running = asyncio.create_task(stage.run())
+        await stage.put(FetchedTorrent(lease, torrent(1), 9, lambda: None, RULES))
+        await store.started.wait()
+        running.cancel()
+        await asyncio.wait([running])
+        store.may_end.set()
+        await stage.finish()
+        assert funnel.counts[CrawlOutcome.STORED] == 1
+        assert delivered == [torrent(1)]
+        assert (await queue.stats()).reasons == {"fetched": 1}
+        await frontier.close()
+
+    asyncio.run(run())
