@@ -52,7 +52,7 @@ class CrawlOptions(NamedTuple):
     "index_dir",
     type=NON_EMPTY,
     metavar="DIR",
-    help="Index new torrents during the crawl, for `lycosa site --state`: a folder, or sphinx://HOST:PORT/NAME. "
+    help="Index new torrents during the crawl, for `lycosa site --state`. DIR is a folder, or sphinx://HOST:PORT/NAME. "
     "[default: no index]",
 )
 @click.option(
@@ -130,12 +130,14 @@ def _check(options: CrawlOptions) -> None:
 
 async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
     from lycosa.app.dht_crawl import open_torrent_crawl, serve_crawl
+    from lycosa.app.dht_state import RecordsLocation
 
     opening = open_torrent_crawl(
         session, state, options.profile, options.store, options.rules, max_bytes=options.max_size, say=report
     )
     require_contacts(session)
-    async with opening as opened, _indexing(opened, state, options.index_dir):
+    location = RecordsLocation(str(state), options.store)
+    async with opening as opened, indexing(opened, location, options.index_dir):
         serving = serve_crawl(
             opened, state.name, metrics=options.metrics, page=options.page, allow_remote=options.allow_remote
         )
@@ -156,14 +158,13 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
 
 
 @asynccontextmanager
-async def _indexing(opened: Any, state: Path, index_dir: str | None) -> AsyncIterator[None]:
+async def indexing(opened: Any, location: Any, index_dir: str | None) -> AsyncIterator[None]:
+    """Index the torrents of an open crawl while the block runs. `location` is the location of its torrents."""
     if index_dir is None:
         yield
         return
-    from lycosa.app.dht_state import RecordsLocation
     from lycosa.app.torrent_search import torrent_index_place, torrent_indexer
 
-    location = RecordsLocation(str(state), None)
     async with torrent_indexer(opened.store, location, torrent_index_place(location, index_dir)) as indexer:
         opened.beside.append(indexer.run)
         yield

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from socket import SOCK_DGRAM, create_server, socket
+from types import SimpleNamespace
 
 import pytest
 
-from lycosa.app.dht_state import check_store
+from lycosa.app import torrent_search
+from lycosa.app.dht_state import RecordsLocation, check_store, open_records
+from lycosa.cli.dht.crawl import indexing
 from lycosa.core.errors import UsageError
 from tests.cli.command import assert_one_line, lycosa
+from tests.conftest import need
 from tests.servers.ports import closed_port
+from tests.servers.postgresql import POSTGRESQL, find_postgresql, postgresql_process
+from tests.storage.torrents import torrent
 
 JOIN = ("--bind", "127.0.0.1:0", "--bootstrap", "127.0.0.1:1", "--allow-private", "127.0.0.0/8")
 
@@ -81,3 +88,24 @@ def test_a_crawl_that_cannot_start_removes_no_folder_that_it_did_not_make(tmp_pa
     done = lycosa("dht", "crawl", "--state", "state", "--bind", "127.0.0.1:0", cwd=tmp_path)
     assert done.returncode == 2
     assert (tmp_path / "state" / "notes.txt").read_text() == "mine"
+
+
+def test_a_new_index_is_filled_from_the_server_that_has_the_torrents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need(POSTGRESQL, find_postgresql() is not None)
+    monkeypatch.setattr(torrent_search, "DIVIDED_MIN", 2)
+    monkeypatch.setattr(torrent_search, "PROCESSES", 2)
+
+    async def run(url: str) -> None:
+        location = RecordsLocation(str(tmp_path), url)
+        async with open_records(location, create=True) as store:
+            await store.put([torrent(1), torrent(2)], 1_790_000_000.0)
+            async with indexing(SimpleNamespace(store=store, beside=[]), location, str(tmp_path / "index")):
+                pass
+
+    with postgresql_process() as server:
+        asyncio.run(run(server.url))
+    index = torrent_search.open_torrent_index(tmp_path / "index")
+    assert index.count() == 2
+    index.close()
