@@ -11,8 +11,8 @@ from lycosa.infra.shutdown import ShutdownDeadline, shutdown_deadline
 
 log = logging.getLogger(__name__)
 
-PAGES = "pages since the last commit are fetched again"
-PROXIES = "leased proxies are free again when their leases expire, and their last uses do not count"
+PAGES = "pages fetched since the last commit are fetched again"
+PROXIES = "leased proxies are free again when their leases expire, and the results of their requests are not recorded"
 
 
 @contextmanager

@@ -68,8 +68,9 @@ def _parse_words(words: Sequence[str]) -> FingerprintRules:
 def segment_naming_of(settings: Settings, spider: Spider) -> SegmentNaming:
     """Return how segments are named: by the setting, else by the spider's `segment_resolver`.
 
-    A resolver that takes `now` returns the segment of the run. Any other resolver returns the period of each request.
-    Raises `BadSetting`, or `UsageError` if the `segment_resolver` takes neither SEGMENT_ARGUMENTS nor PERIOD_ARGUMENTS.
+    A resolver that takes `now` returns the segment of the run. Any other resolver returns the period of each request
+    (such as `3d`): the run has one segment for each period. Raises `BadSetting`, or `UsageError` if the
+    `segment_resolver` takes neither SEGMENT_ARGUMENTS nor PERIOD_ARGUMENTS.
     """
     word = settings.segment
     if ":" in word:
@@ -98,7 +99,10 @@ class ScopeOptions(Protocol):
 
 
 def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], options: ScopeOptions) -> Scope:
-    """Return the scope of this kind around the seeds; for `kind` "", a spider's allowed domains, or else all URLs."""
+    """Return the scope of this kind around the seeds.
+
+    With `kind` "", the scope is a spider's allowed domains, or all URLs if it has none.
+    """
     exact = not kind
     if not kind:
         kind, seeds = ("domain", domains) if domains else ("any", ())

@@ -25,7 +25,7 @@ from lycosa.search.word_list import WordList, erase_words, word_counter
 
 
 def open_index(place: IndexPlace, *, write: bool = False, engine: str | None = None) -> DocumentIndex:
-    """Open the index of pages at this place. With `write`, it is created if missing, and locked for other writers.
+    """Open the index of pages at this place. With `write`, it is created if missing, and locked against other writers.
 
     `engine` is for a new index in a folder (default: tantivy).
     """

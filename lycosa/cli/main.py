@@ -3,7 +3,7 @@
     0 all done   1 finished, but some requests are dead   2 bad usage or settings
     3 cannot start or continue   130 interrupted (the same command resumes)
 
-The traceback of an internal error is written to a file that the line names; with LYCOSA_DEBUG=1, to standard error.
+The traceback of an internal error goes to a file, which the error line names; with LYCOSA_DEBUG=1, to standard error.
 """
 
 from __future__ import annotations

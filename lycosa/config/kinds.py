@@ -1,4 +1,4 @@
-"""Kinds of settings with one value.
+"""Kinds of settings that hold a single value.
 
 A kind converts a value from a file, the environment or Python to the type of its setting, or says what is valid.
 """

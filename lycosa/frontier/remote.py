@@ -1,4 +1,4 @@
-"""`FrontierOperations` from another process, through the socket of the live owner.
+"""Calls `FrontierOperations` in the process that has the state open (its owner), through a socket.
 
 A call raises the owner's own error, or a one-line `StateError` if the owner has ended, hangs, or has another version.
 """

@@ -78,7 +78,10 @@ class OpenState:
         await expire_unreachable_robots(self.operations, requeued, now)
 
     def with_spider(self, record: UrlRecord) -> UrlRecord:
-        """Use the fingerprint of the record's spider, if the crawl has several spiders. Raises `UsageError`."""
+        """Return the record; if the crawl has several spiders, with the fingerprint that is specific to its spider.
+
+        Raises `UsageError`.
+        """
         names = [each.name for each in self.description.members]
         if not names:
             return record

@@ -5,8 +5,9 @@ of the loop's thread and reports the innermost line of the user's code:
 
     Quotes.parse has blocked the crawl for 1.1 s at quotes.py:12 (time.sleep): use await asyncio.sleep(...)
 
-Each line is reported once, and again with its duration when the call has ended. A call that holds the interpreter lock
-(such as a regular expression that backtracks) is reported only when it ends, with its line or the next.
+Only the first blocking call of a line is reported: once while it blocks, and once with its duration when it has ended.
+A call that holds the interpreter lock (such as a regular expression that backtracks) is reported only when it ends; the
+reported line may then be the one after the call.
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ class SegmentOptions(NamedTuple):
 
 
 class RunSegments:
-    """The segments of a run that began at `began_at`: the segment of its first seed, and one for each period."""
+    """The segments of a run that began at `began_at`: that of its first seed, and one for each period of its requests.
+
+    Requests have periods (`day`, `3d`) only with a resolver of periods.
+    """
 
     def __init__(
         self,
@@ -57,7 +60,8 @@ class RunSegments:
     async def begin(self, first: str) -> None:
         """Set the segment of the first seed, requeue stale and dead records, and drop old segments.
 
-        Call it before the seeds are queued, so that the records keep their validators.
+        Call it before the seeds are queued: a queued seed would keep out its record of the previous segment, which has
+        validators (ETag, Last-Modified).
         """
         self.first, self.has_begun = first, True
         frontier, operations, now, options = self._storage.frontier, self._operations, self._began_at, self._options
@@ -77,7 +81,10 @@ class RunSegments:
             )
 
     def current(self, stored: Iterable[str]) -> list[str]:
-        """Return the segments of this run. If requests have periods, there is one for each period in `stored`."""
+        """Return the segments of this run, given the names of all stored ones.
+
+        If requests have periods, there is one segment for each period that a name ends with (`2026-11-21+3d`).
+        """
         names = list(stored)
         return list(dict.fromkeys(name for each in self._namings for name in each.current(self.first, names)))
 

@@ -45,7 +45,8 @@ NOT_FETCHED = b"# not asked: a public page led there"
 """Stored instead of the robots.txt of a private host, as long as only guarded requests (see `guard`) have needed it.
 
 Guarded requests may not contact the host. So its robots.txt is not fetched, and it does no harm that this placeholder
-allows everything.
+allows everything. Its text means: "not fetched, because only public pages led to this host". Frontiers have stored the
+text, so it must not change.
 """
 
 UNREACHABLE_REASONS = "cannot fetch *"

@@ -1,4 +1,4 @@
-"""Follows redirects (RFC 9110 §15.4): the record is done, and its target is queued at the same depth.
+"""Follows redirects (RFC 9110 §15.4): the redirected request is done, and the target is queued at the same depth.
 
 The target is checked like a link. A redirect is not followed with `dont_redirect` in meta, or if the spider or the
 request handles its status.

@@ -90,7 +90,7 @@ class RemoteFrontier:
         return host in self._paced
 
     def report_start(self, host: str, ago_s: float = 0.0, *, is_correction: bool = False) -> None:
-        """Report at once a request to the host that started `ago_s` ago, or correct the previous report."""
+        """Report immediately that a request to the host started `ago_s` ago, or correct the previous report."""
         self._connection.send(messages.RequestStarted(host, ago_s, is_correction))
         self._connection.flush()  # another process may be waiting to send the next request to the host
 

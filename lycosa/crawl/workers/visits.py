@@ -93,8 +93,7 @@ class VisitRunner:
     async def _visit(self, lease: Lease) -> None:
         outcome = await self._visitor.visit(lease)
         if isinstance(outcome, Completed) and outcome.children:
-            # The children count as known only once the owner has queued them: if the lease was lost, the owner refuses
-            # the ack.
+            # The children count as known only once the owner has queued them: it queues none if the lease was lost.
             outcome = outcome._replace(children=self._without_known(outcome.children))
             self._unsettled[lease.token] = outcome.children
         send_outcome(self._connection, lease.token, outcome)

@@ -62,14 +62,15 @@ def _by(crawl: Mapping[str, str], label: str, counts: Mapping[str, int]) -> Samp
 
 def _totals(count: str, totals: Mapping[str, int], labels: Mapping[str, str]) -> Metric:
     name, help_text = COUNTED[count]
-    return Metric(f"lycosa_{name}", "counter", f"{help_text} The whole crawl.", [(labels, _value(count, totals))])
+    samples = [(labels, _value(count, totals))]
+    return Metric(f"lycosa_{name}", "counter", f"{help_text} Counted for the whole crawl.", samples)
 
 
 def _by_worker(count: str, crawl: Mapping[str, str], workers: Sequence[WorkerView]) -> Metric:
     name, help_text = COUNTED[count]
     counting = [each for each in workers if each.report and each.has_count(count)]
     samples = [(_labels(crawl, each), _value(count, each.report.counts)) for each in counting if each.report]
-    return Metric(f"lycosa_worker_{name}", "counter", f"{help_text} One worker.", samples)
+    return Metric(f"lycosa_worker_{name}", "counter", f"{help_text} Counted for each worker.", samples)
 
 
 def _of_workers(crawl: Mapping[str, str], workers: Sequence[WorkerView]) -> list[Metric]:

@@ -146,7 +146,7 @@ def _host(host: HostView, now: float, when: FormatTime, *, stopped: bool) -> Ite
     elif host.ready_at > now:
         yield f"{name} is contacted next at {when(host.ready_at)} (delay {host.delay_s:g} s); {load}"
     elif host.shared is not None:
-        yield f"{name} is limited only by its IP address; {load}"
+        yield f"{name} may be contacted as soon as the limits of its IP address allow it; {load}"
     elif stopped:
         yield f"{name} is not blocked; {load}"
     else:

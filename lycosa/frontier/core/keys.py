@@ -78,9 +78,9 @@ _GENERATED = re.compile(
 )
 """A generated function name: a known prefix with a counter, or any name with at least five digits."""
 _NUMBER = re.compile(r"\d{9,20}(?:\.\d{1,20})?|0?\.\d{6,20}", re.ASCII)
-"""A time since 1970 in seconds or finer, or a random number. Small numbers may select pages."""
+"""A time since 1970 in seconds or finer, or a random number. Shorter numbers do not match: they may be page numbers."""
 _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
-"""A time from 2001 to 2033 in milliseconds. A number that ends in 000 is not removed: calendars link to whole
+"""A time from 2001 to 2033 in milliseconds. A number that ends in 000 does not match: links in calendars have whole
 seconds."""
 
 _NAMES = re.compile(r"(drop|keep):(.*)", re.DOTALL)
@@ -181,10 +181,12 @@ def _names(verb: str, words: Sequence[str]) -> list[str]:
         names = {each.strip() for each in word[len(verb) + 1 :].split(",")} - {""}
         wrong = next((each for each in names if ":" in each), None)
         if wrong is not None:
-            problem = f"{wrong!r} after {verb}: is not the name of a parameter"
+            problem = f"{wrong!r} in the rule '{verb}:' is not the name of a parameter"
             raise BadSetting(f"fingerprint_rules: {problem}: write it as a separate rule")
         if not names:
-            raise BadSetting(f"fingerprint_rules: {verb}: names no parameter: write one, as in {verb}:sessionid")
+            raise BadSetting(
+                f"fingerprint_rules: the rule '{verb}:' names no parameter: write one, as in {verb}:sessionid"
+            )
         found |= names
     return sorted(found)
 

@@ -119,7 +119,7 @@ class SegmentNaming:
         return max(inherited, name_of_period(period, not_before), key=segment_order) if period else inherited
 
     def current(self, first: str, names: Iterable[str]) -> list[str]:
-        """The segments of a run that begins in `first`: one for each period among these names."""
+        """The segments of a run that begins in `first`: with periods, one for each period that these names end with."""
         if self.period is None:
             return [first]
         periods = filter(None, map(period_of, names))

@@ -211,7 +211,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return None
 
     def _find_queued(self, segment: OpenSegment, arrival: bytes, host: str) -> Row | None:
-        """Try every host and priority that the key may have."""
+        """Find the queued row of this arrival number in all priorities of `host`, or of all hosts if it is unknown."""
         hosts = [self.host_table.find(host)] if host else []
         ids = [row.id for row in hosts if row] or range(1, self.counters.hosts + 1)
         for host_id in ids:

@@ -264,8 +264,8 @@ class LmdbCrawlStore:
             return None
         memtable, queue = self.memtable, segment.queue
         rows = memtable.active[queue]
-        # A row first written since the last freeze is not in LMDB; any other row must be deleted there. A record with
-        # attempts may have been rewritten: its row may be in both.
+        # A row first written since the last freeze is only in `rows`; any other row must be deleted in LMDB. The row of
+        # a record with attempts may have been rewritten: it may be in `rows` and in LMDB.
         if rows.pop(key, None) is None or record.attempts:
             rows[key] = None
         memtable.writes += (queue, key, None)
@@ -293,7 +293,8 @@ class LmdbCrawlStore:
                 return due / 1000
             heappop(window.heap)  # its segment was dropped
             self.memtable.put(DELAYED_TABLE, key, None)
-        # The next records may belong to dropped segments, too: the crawl must not wait for such records.
+        # All these records belonged to dropped segments. If no other segment has delayed records, then the remaining
+        # ones belong to dropped segments, too: do not wait for them.
         return due / 1000 if any(segment.row.delayed for segment in live.values()) else None
 
     def _promote_first(self) -> list[HostWork]:

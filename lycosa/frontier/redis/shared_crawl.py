@@ -33,7 +33,8 @@ class RedisCrawl:
         try:
             description = msgspec.json.decode(text, type=Description)
         except msgspec.MsgspecError as error:
-            raise NewerState(f"the description of the crawl {session.crawl!r} cannot be read here: {error}") from None
+            problem = f"this version of Lycosa cannot read the description of the crawl {session.crawl!r}"
+            raise NewerState(f"{problem}: {error}") from None
         return msgspec.structs.replace(description, seeds=[seed.decode() for seed in seeds])
 
     async def describe(self, description: Description, *, keep_existing: bool = False) -> None:

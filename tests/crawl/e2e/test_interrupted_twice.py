@@ -25,7 +25,8 @@ AT_ONCE_S = 4.5
 PAGES = 60
 FILE = ("-o", "items.jsonl")
 POOL = ("--proxy-pool", "{redis}?pool=shop")
-PAGES_LOST, PROXIES_LOST = "pages since the last commit are fetched again", "leased proxies are free again when"
+PAGES_LOST = "pages fetched since the last commit are fetched again"
+PROXIES_LOST = "leased proxies are free again when"
 KINDS = {
     "frontier": (("--frontier", "{redis}", *FILE), PAGES_LOST),
     "pool": ((*POOL, *FILE), PROXIES_LOST),

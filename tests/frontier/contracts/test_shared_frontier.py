@@ -123,7 +123,7 @@ def test_a_description_of_a_later_version_is_refused(join: Join) -> None:
         frontier = await join("one")
         server, name = join.server, join.name  # type: ignore[attr-defined]
         driver.Redis.from_url(server.url).set(key_of(name, 0) + Key.DESCRIPTION, b'{"seeds":"one"}')
-        with pytest.raises(NewerState, match=f"the description of the crawl '{name}' cannot be read here"):
+        with pytest.raises(NewerState, match=f"cannot read the description of the crawl '{name}'"):
             await frontier.crawl.description()
         await frontier.close()
 

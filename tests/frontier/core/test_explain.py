@@ -97,7 +97,7 @@ def test_a_queued_url_waits_for_its_host(host, expected):
 def test_a_queued_url_waits_for_the_address_of_its_host(shared, expected):
     text = explained(row("queued"), host=HostView(HOST, 12, 1, concurrency=8, robots_status=200, shared=shared))
     assert expected in text
-    assert f"its host {HOST} is limited only by its IP address" in text
+    assert f"its host {HOST} may be contacted as soon as the limits of its IP address allow it" in text
 
 
 @pytest.mark.parametrize(

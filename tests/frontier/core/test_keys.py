@@ -330,9 +330,12 @@ def test_a_word_with_a_colon_names_a_function(word: str, *, function: bool) -> N
         ("dorp:sid", "'dorp:sid' is unknown: did you mean drop:sid?"),
         ("drop", "'drop' is unknown: did you mean drop:NAME,...?"),
         ("everything", "'everything' is unknown: write one of tracking, sort, jsonp, slash, drop:NAME,..."),
-        ("drop:", "drop: names no parameter: write one, as in drop:sessionid"),
-        ("keep:,", "keep: names no parameter"),
-        ("drop:sid,shop:key", "'shop:key' after drop: is not the name of a parameter: write it as a separate rule"),
+        ("drop:", "the rule 'drop:' names no parameter: write one, as in drop:sessionid"),
+        ("keep:,", "the rule 'keep:' names no parameter"),
+        (
+            "drop:sid,shop:key",
+            "'shop:key' in the rule 'drop:' is not the name of a parameter: write it as a separate rule",
+        ),
     ],
 )
 def test_an_unknown_word_is_refused(word: str, message: str) -> None:

@@ -24,14 +24,14 @@ class EventFlusher:
         self._task: asyncio.Task[None] | None = None
 
     def flush_soon(self) -> None:
-        if self._session.callers_clock:  # a caller's clock may not advance: the next exchange sends the verbs
-            return
+        if self._session.callers_clock:
+            return  # a caller's clock (in simulations) may stand still: the next exchange sends the verbs
         self._requested = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush_later())
 
     async def flush_facts(self, host: str = "") -> None:
-        """With `callers_clock` the new facts are sent now: the clock may not advance."""
+        """Send the new facts soon, but with `callers_clock` now: that clock may stand still."""
         if host:
             self._unsent_hosts.add(host)
         if self._session.callers_clock:

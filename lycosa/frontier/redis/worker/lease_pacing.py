@@ -13,14 +13,18 @@ GATHER_MAX_S, GATHER_SHARE = 0.05, 20
 
 
 class LeasePacing:
-    """Calls of one worker are at least `gather_s` apart (0 without a delay). Times are unix seconds."""
+    """Calls of one worker are at least `gather_s` apart: 0 without a delay, or if not `punctual` (in simulations).
+
+    Times are unix seconds.
+    """
 
     def __init__(self, policy: Policy, *, punctual: bool) -> None:
         self.gather_s = min(GATHER_MAX_S, policy.delay_s / GATHER_SHARE) if punctual else 0.0
         self.leases_ahead = punctual and not policy.limits_addresses
         """Whether to request leases before they are needed.
 
-        False if IP addresses have limits: their delays count from the lease, not from the start of the transfer.
+        False if IP addresses have limits: the delay of an address counts from the lease, so the transfers of leases
+        that wait in the worker could start too close together.
         """
         self._handed_out = 0
         self._calls = deque([(0.0, 0)], maxlen=2)
