@@ -51,7 +51,7 @@ def node_metrics(nodes: Sequence[tuple[int, NodeStatus]]) -> list[Metric]:
         _gauge("operations", "Lookups and announces that are running.", [(ls, s.operations) for ls, s in labelled]),
         _gauge(
             "reachable",
-            "Whether nodes that were not queried can reach this one.",
+            "Whether nodes that this node has not queried recently can reach it.",
             [(labels, float(s.reachability is Reachability.REACHABLE)) for labels, s in labelled],
         ),
         *_traffic([(labels, status.traffic) for labels, status in labelled]),

@@ -13,7 +13,7 @@ from lycosa.storage.core.torrent_record import SearchedTorrent
 _NOTHING = ContentFacts()
 _TYPES = {each: [each.name.lower()] for each in ContentType}
 FACTS_KEPT = 10_000
-"""Maximum number of cached facts: many torrents have the same."""
+"""Maximum number of `ContentFacts` whose values are cached: many torrents have equal facts."""
 
 
 def torrent_entry(torrent: SearchedTorrent, *, names_only: bool = False) -> IndexEntry:

@@ -35,11 +35,13 @@ POLL_S = 1.0
 RETRY_S = 5.0
 """Pause if a search server does not answer."""
 SCANNED = "torrents"
-"""The name of a position in the index: the id of the last row indexed by the first fill, then COMPLETE."""
+"""The name of a position in the index. Its value: the id of the last row that the first fill indexed, then COMPLETE."""
 COMPLETE = 2**62
 """The position of a filled index."""
 LISTED = "listed"
-"""The name of another position: the largest id of a build by several processes; 0 after `acknowledge_until`."""
+"""The name of another position. Its value: the largest id in a build by several processes; 0 once it was passed to
+`acknowledge_until`.
+"""
 
 
 class TorrentIndexer:

@@ -37,7 +37,7 @@ approximate, and neither completions nor other spellings are offered.
 """
 COMPLETION_MIN = 2
 COMPLETIONS_TRIED = 3
-"""Maximum number of listed words searched per completion, since words of removed torrents are still listed."""
+"""Maximum number of words of the word list that are tried per offered word: some are only in removed torrents."""
 
 
 @dataclass(frozen=True, slots=True)

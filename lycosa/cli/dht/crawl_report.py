@@ -15,7 +15,8 @@ LATER_S = 600.0
 """Seconds after which only one line per minute is logged: a crawl may run for months, and even this is 100 MB a
 year."""
 SAY_AGAIN_S = 3600.0
-"""Minimum seconds between two reports of the same brake, which may come and go with every line."""
+"""Minimum seconds between two reports of the same brake (a cause that limits the crawl): it may come and go with every
+line."""
 REFUSED = (CrawlOutcome.FORBIDDEN, CrawlOutcome.REFUSED_BY_RULES, CrawlOutcome.REFUSED)
 POSTPONED = (CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP)
 FAILED = (CrawlOutcome.NO_PEERS, CrawlOutcome.NO_METADATA, CrawlOutcome.BAD_INFO, *POSTPONED)
@@ -40,7 +41,7 @@ def live_lines(view: Any, width: int = 200) -> list[str]:
             f" {now.total(CrawlOutcome.NO_PEERS):,} without peers,"
             f" {now.total(CrawlOutcome.NO_METADATA):,} whose peers failed"
         ),
-        f"queue {now.queued:,}, {now.in_work:,} in work, {now.delayed:,} to try later",
+        f"queue {now.queued:,}, {now.in_work:,} in progress, {now.delayed:,} to try later",
         (
             f"node {format_count(now.good_contacts, 'good contact')}{reachable.get(now.reachability, '')},"
             f" out {rates.queries_out_per_s:,.0f} queries/s {format_size(rates.bytes_out_per_s)}/s,"
@@ -63,7 +64,7 @@ class PlainReport:
         line = (
             f"{format_duration(view.elapsed_s)}: {format_count(now.stored, 'torrent')} stored ({_rate(rates.stored)}),"
             f" {now.discovered:,} discovered ({_rate(rates.discovered)}), {now.total(CrawlOutcome.KNOWN):,} known,"
-            f" {now.tried:,} tried ({_rate(rates.tried)}), {now.in_work:,} in work, {now.queued:,} queued,"
+            f" {now.tried:,} tried ({_rate(rates.tried)}), {now.in_work:,} in progress, {now.queued:,} queued,"
             f" {now.delayed:,} to try later, sweep {now.sweeps + 1:,} at {now.coverage:.1%}"
         )
         if view.elapsed_s >= LATER_S:
@@ -84,7 +85,7 @@ def summary_lines(view: Any) -> list[str]:
             f" announces; {now.total(CrawlOutcome.NEW):,} new, {now.total(CrawlOutcome.KNOWN):,} known"
         ),
         (
-            f"tried: {now.tried:,}; fetched: {now.total(CrawlOutcome.FETCHED_FROM_SAMPLER):,} at once,"
+            f"tried: {now.tried:,}; fetched: {now.total(CrawlOutcome.FETCHED_FROM_SAMPLER):,} without a lookup,"
             f" {now.total(CrawlOutcome.FETCHED_AFTER_LOOKUP):,} after a lookup; failed: {now.total(*FAILED):,}"
             f" ({now.total(CrawlOutcome.NO_PEERS):,} without peers, {now.total(CrawlOutcome.NO_METADATA):,} whose"
             f" peers failed, {now.total(*POSTPONED):,} postponed by our limits,"

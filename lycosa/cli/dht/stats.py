@@ -41,7 +41,7 @@ async def _stats(location: Any, *, as_json: bool) -> int:
     )
     for name, text in _lines(found, now).items():
         if text:
-            print(f"  {name:<9} {text}")
+            print(f"  {name:<11} {text}")
     return DONE
 
 
@@ -50,7 +50,7 @@ def _lines(found: dict[str, Any], now: float) -> dict[str, str]:
     return {
         "torrents": f"{torrents:,}" + (f", {format_size(size)}, {size / torrents:,.0f} bytes each" if torrents else ""),
         "queued": f"{found['queued']:,}",
-        "in work": f"{found['in_work']:,}" if found["in_work"] else "",
+        "in progress": f"{found['in_work']:,}" if found["in_work"] else "",
         "later": f"{found['delayed']:,}" + (f", next {format_time(due, now)}" if (due := found["next_due"]) else ""),
         "done": f"{found['done']:,}{progress.format_counts(found['reasons'])}",
         "given up": f"{found['given_up']:,}" if found["given_up"] else "",

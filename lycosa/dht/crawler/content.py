@@ -1,4 +1,4 @@
-"""Stage 5: cleans names, classifies contents, and refuses torrents by rules."""
+"""Stage 5 of a DHT crawl: cleans names, classifies contents, and refuses torrents by rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage 1: finds infohashes in samples (BEP 51), and in the announces and lookups that reach us."""
+"""Stage 1 of a DHT crawl: finds infohashes in samples (BEP 51), and in the announces and lookups that reach us."""
 
 from __future__ import annotations
 

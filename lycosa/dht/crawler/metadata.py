@@ -1,4 +1,4 @@
-"""Stage 4: fetches metadata from peers, and parses it."""
+"""Stage 4 of a DHT crawl: fetches the metadata of torrents from peers, and parses it."""
 
 from __future__ import annotations
 

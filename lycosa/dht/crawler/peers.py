@@ -1,4 +1,4 @@
-"""Stage 3: leases infohashes and finds their peers.
+"""Stage 3 of a DHT crawl: leases infohashes and finds their peers.
 
 A try starts with the peers that announced the infohash, and the peers that its samplers return. Only if these fail does
 it start an iterative lookup.

@@ -1,5 +1,5 @@
-"""Stage 7: counts the seeders and leechers of stored torrents (BEP 33): first those without a count, then those
-with the oldest.
+"""Stage 7 of a DHT crawl: counts the seeders and leechers of stored torrents (BEP 33): first those without a count,
+then those with the oldest.
 
 Peers are not stored.
 """

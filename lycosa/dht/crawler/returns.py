@@ -1,4 +1,4 @@
-"""Stage 8: queues evicted torrents again when they may be stored again.
+"""Stage 8 of a DHT crawl: queues evicted torrents again when they may be stored again.
 
 The store forgets an eviction only when the torrent is durable in the queue. After a crash in between, the torrent is
 queued twice, which changes nothing.

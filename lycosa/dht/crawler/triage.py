@@ -1,4 +1,4 @@
-"""Stage 2: queues the new infohashes, and remembers for a while which nodes and peers they came from."""
+"""Stage 2 of a DHT crawl: queues the new infohashes, and remembers for a while which nodes and peers they came from."""
 
 from __future__ import annotations
 

@@ -33,9 +33,10 @@ class ContentType(IntEnum):
 
 
 class ContentFacts(NamedTuple):
-    """Facts found in names. `category` is Newznab's number, `resolution` the number of lines; 0 if unknown.
+    """Facts found in names. `category` is Newznab's number, `resolution` the number of lines of the picture.
 
-    A whole season has no episode. A range of episodes is stored as its first episode.
+    A `resolution` or `year` of 0 is unknown. A whole season has no episode. A range of episodes is stored as its first
+    episode.
     """
 
     type: ContentType = ContentType.UNKNOWN

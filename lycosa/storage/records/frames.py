@@ -1,8 +1,8 @@
-"""Compresses the texts of records: a zstd frame each, without the magic number, with a dictionary (`names.dict`).
+"""Compresses each text of a record into one zstd frame without its magic number, with the dictionary `names.dict`.
 
-A `zstd.ZstdDecompressor` reads only one frame, and creating one takes four times as long as decompression: zstd detects
-the processor each time, which is slow on virtual machines. So each thread keeps a context of the library that Python
-has loaded. `ZstdDecompressor` is used for damaged and large frames, and if the library cannot be called.
+A `zstd.ZstdDecompressor` reads only one frame, and creating the object takes four times as long as decompression: zstd
+detects the processor each time, which is slow on virtual machines. So each thread keeps a context of the library that
+Python has loaded. `ZstdDecompressor` is used for damaged and large frames, and if the library cannot be called.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When torrents were seen, and how many peers they have.
 
-An index would add half the size of the table, and a random write for each change. Instead, one scan finds many torrents
-to evict, or many whose peers are to be counted next."""
+The columns `worth` and `counted` have no database index: it would add half the size of the table, and a random write
+for each change. Instead, one scan finds many torrents to evict, or many whose peers are to be counted next."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PopularityTable(DatabaseThread):
         return [tuple(keys[number]) for number in due]
 
     def _still_due(self, border: int, limit: int) -> list[int]:
-        """Return the first `limit` remembered ids that are still due. Forget ids before them that are not due."""
+        """Return the first `limit` remembered ids that are still due. Forget the checked ids that are not."""
         due: list[int] = []
         at = 0
         while len(due) < limit and at < len(self._due):

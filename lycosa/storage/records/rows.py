@@ -1,7 +1,7 @@
 """The tables of a record store, and the encoding of their rows.
 
-    torrent_store       one row: the next id, the last indexed id, the last id listed for indexing. Writers lock this
-                        row first, so only one writes at a time
+    torrent_store       one row: the next id, the last indexed id, and the last listed id (handed out for indexing).
+                        Writers lock this row first, so only one writes at a time
     torrents            id -> both infohashes, content (see `content`); rarely changed
     torrent_popularity  id -> two 48-bit numbers by which queries sort: `worth` (seeders, then time last seen; the
                         smallest is evicted first) and `counted` (time of the peer count, then leechers)
@@ -11,8 +11,8 @@
     torrent_changes     id -> token of a change that is not in the index yet; torrents after the last indexed id need
                         no row
 
-A row should keep its size when it changes, so that its database page stays full. SQLite stores numbers near 0 in fewer
-bytes. So 2^47 is subtracted from the 48-bit numbers: small ones then take 6 bytes, too.
+A row that grows may split its full database page. SQLite stores numbers near 0 in fewer bytes, so a count that rises
+from 0 would make its row grow. Therefore 2^47 is subtracted from the 48-bit numbers: small ones take 6 bytes, too.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class RedisStreamSink:
                 what = f"the server has lost {committed - int(more):,} of {committed:,} items that this crawl wrote"
                 return StorageError(f"{stream}: {what}: {_ADVICE}")
             case "too old":
-                what = f"it has {int(more):,} items that are not in the state of this crawl, which is an old copy"
+                what = f"it has {int(more):,} items that this crawl's state, an old copy, does not know"
                 return StorageError(f"{stream}: {what}: {_ADVICE}")
             case "type":
                 return StorageError(f"{stream}: this is a {more.decode()}, not a stream; give another stream=")

@@ -122,7 +122,8 @@ class SqliteSink:
     def _start(self, database: sqlite3.Connection, position: int | None, *, keep: bool) -> int:
         """Return the position to start at.
 
-        Position 0 means to delete the rows of all crawls. So a new database begins with position 1.
+        Position 0 means to delete the rows of all crawls. A new database begins with position 1, so that a resumed
+        crawl never passes 0.
         """
         (last,) = database.execute("SELECT position FROM _written").fetchone()
         if position and last < position:

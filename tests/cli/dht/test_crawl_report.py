@@ -16,7 +16,7 @@ def test_a_terminal_shows_the_stages_the_node_and_what_limits_the_crawl() -> Non
         "10 min: 3,000 torrents stored (300/min), sweep 1 at 6.0%",
         "discovered 78,000 (7,800/min): 48,000 new, 30,000 known; about 40% of the network known",
         "tried 12,000 (1,200/min): 3,000 fetched, 6,000 without peers, 3,000 whose peers failed",
-        "queue 36,000, 300 in work, 6,000 to try later",
+        "queue 36,000, 300 in progress, 6,000 to try later",
         "node 1,200 good contacts, reachable, out 90 queries/s 9.0 kB/s, in 20 kB/s, 180 of 500 connections",
         LIMIT,
         "held back: 50% of the tried infohashes have no peers now: they will be tried again later",
@@ -35,7 +35,7 @@ def test_a_log_gets_a_line_and_what_limits_the_crawl_once_an_hour() -> None:
     assert report.lines(view(610)) == [
         (
             "10 min 10 s: 3,050 torrents stored (300/min), 79,300 discovered (7,800/min), 30,500 known, 12,200 tried"
-            " (1,200/min), 300 in work, 36,600 queued, 6,100 to try later, sweep 1 at 6.1%"
+            " (1,200/min), 300 in progress, 36,600 queued, 6,100 to try later, sweep 1 at 6.1%"
         )
     ]
     assert report.every_s == 60.0

@@ -88,7 +88,7 @@ def test_stats_show_the_store_and_the_queue(state: Path) -> None:
     assert {name: found[name] for name in expected} == expected
     text = lycosa("dht", "stats", "--state", state, cwd=state).stdout
     assert f"{state}: stopped" in text
-    assert "torrents  2, " in text
+    assert "torrents    2, " in text
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def test_the_stored_positions_are_bounded(stream):
     positions = asyncio.run(write())
     message = str(refused(stream.sink(), positions[0]))
     flushes_kept = redis_stream.FLUSHES_KEPT
-    assert f"has {5 * flushes_kept} items that are not in the state of this crawl, which is an old copy" in message
+    assert f"has {5 * flushes_kept} items that this crawl's state, an old copy, does not know" in message
     assert len(stream.items()) == 5 * flushes_kept, "refused, but cut nevertheless"
     asyncio.run(run(stream.sink(), positions[-flushes_kept]))
     assert stream.items() == list(range(5 * flushes_kept - flushes_kept + 1))

@@ -59,7 +59,7 @@ def decode_names(names: Sequence[bytes], declared: str = "") -> list[str]:
 def _may_be_another(text: str) -> bool:
     """Return whether a name that is valid UTF-8 may be in the encoding of the torrent's other names.
 
-    This is possible if each character takes at most two bytes in UTF-8, as in the GBK bytes of 片头.
+    This is assumed if each character takes at most two bytes in UTF-8: the GBK bytes of 片头 are also the UTF-8 of Ƭͷ.
     """
     return not text.isascii() and max(text) < "\u0800"
 

@@ -17,7 +17,7 @@ def hash_password(password: str) -> str:
 
 
 def is_password(hashed: str | None, password: str) -> bool:
-    """Return whether this is the password. Without a hash, return False after as long as a check takes."""
+    """Return whether this is the password. Without a hash, take as long as a check would, then return False."""
     argon2 = _argon2()
     hasher = argon2.PasswordHasher()
     if hashed is None:
