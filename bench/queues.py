@@ -89,7 +89,7 @@ CONTENDERS = [
     Contender("queue.Queue", "nothing, one process", lambda _: queue.Queue(), put_each, get_each, shared=False),
     Contender("multiprocessing.Queue", "nothing", lambda _: multiprocessing.Queue(), put_each, get_each),
     Contender("lycosa, put and get", "kill -9", Queue, put_each, get_each),
-    Contender("lycosa, put and lease", "kill -9, in work too", Queue, put_each, lease_each),
+    Contender("lycosa, put and lease", "kill -9, leased ones too", Queue, put_each, lease_each),
     Contender("lycosa, batches of 100", "kill -9", Queue, put_batches, get_batches),
     Contender("lycosa, sync", "power loss", lambda f: Queue(f, sync=True), put_each, get_each, share=0.05),
     Contender("lycosa, sync, batches of 100", "power loss", lambda f: Queue(f, sync=True), put_batches, get_batches),

@@ -120,7 +120,7 @@ def _tables(database: sqlite3.Connection) -> set[str]:
 
 def _use_wal(database: sqlite3.Connection, busy_s: float) -> None:
     # The switch turns a read lock into a write lock. Two connections that do this would wait for each other for ever,
-    # so SQLite refuses one of them at once, without its timeout. The refusal releases the read lock: try again.
+    # so SQLite refuses one of them without waiting for its timeout. The refusal releases the read lock: try again.
     deadline = time.monotonic() + busy_s
     while True:
         try:

@@ -111,7 +111,7 @@ def _checked_pack(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
         except (TypeError, ValueError, OverflowError, AttributeError, pickle.PicklingError) as error:
             raise TypeError(f"a queue cannot store {type(item).__qualname__} ({error}): {OPT_IN}") from error
         if len(packed) > ITEM_MAX_BYTES:
-            raise TypeError(f"a queue cannot store an item of {len(packed)} bytes, at most {ITEM_MAX_BYTES}")
+            raise TypeError(f"a queue cannot store an item of {len(packed)} bytes: the maximum is {ITEM_MAX_BYTES}")
         return packed
 
     return checked
@@ -141,7 +141,7 @@ def _unpickle(packed: bytes) -> Any:
 def _plain(item: Any) -> Any:
     convert = _CONVERTERS.get(type(item))
     if convert is None:
-        raise TypeError(f"msgpack has no {type(item).__module__}.{type(item).__qualname__}")
+        raise TypeError(f"msgpack cannot encode the type {type(item).__module__}.{type(item).__qualname__}")
     return convert(item)
 
 

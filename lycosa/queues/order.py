@@ -1,6 +1,6 @@
 """The order in which items leave a queue, and the priority of an item: numbers before text, the lowest first.
 
-SQLite sorts values in this order natively, Redis the bytes of `sort_key`.
+SQLite sorts values in this order natively. Redis sorts the bytes of `sort_key` instead.
 """
 
 from __future__ import annotations

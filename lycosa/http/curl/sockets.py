@@ -75,7 +75,9 @@ CSELECT = [
     | (pycurl.CSELECT_ERR if events & 8 else 0)
     for events in range(32)
 ]
-"""Maps epoll bits (IN 1, OUT 4, ERR 8, HUP 16) to libcurl's. ERR and HUP also set IN, so that libcurl reads the end."""
+"""Maps epoll bits (IN 1, OUT 4, ERR 8, HUP 16) to libcurl's. ERR and HUP also set IN, so that libcurl reads from the
+socket, and finds the error or the end of the stream.
+"""
 
 
 class LoopSockets:

@@ -17,8 +17,10 @@ CONNECT_TIMEOUT_S = 3.0
 
 
 def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
-    """Return a blocking client. Raises `UsageError`; for a cluster, to which it connects at once, also
-    `driver_errors()`."""
+    """Return a blocking client. Raises `UsageError`.
+
+    A client of a cluster connects at once, which may raise `driver_errors()`.
+    """
     package = redis_package()
     from redis.sentinel import Sentinel
 
@@ -38,8 +40,8 @@ def asyncio_client(address: RedisAddress, timeout_s: float) -> Any:
 def resolve_mode(address: RedisAddress, timeout_s: float) -> RedisAddress:
     """Change the mode to cluster if the server is a node of a cluster.
 
-    Raises `UsageError` for a missing certificate file, and for a server that lacks the TLS of its address. May raise
-    `driver_errors()`.
+    Raises `UsageError` if a certificate file is missing, or if the address demands TLS and the server does not use it.
+    May raise `driver_errors()`.
     """
     _refuse_missing_files(address)
     refuse_missing_tls(address)
@@ -74,7 +76,7 @@ def all_masters(client: Any) -> dict[str, Any]:
 
 @cache
 def _resharding_client(client: type[Any]) -> type[Any]:
-    """redis-py learns of a new server of a cluster only when all keys have been moved to it.
+    """redis-py learns of a new server of a cluster only when a slot has been moved to it completely.
 
     Until then, redis-py fails on a redirect to this server. The subclass raises `TryAgainError` instead.
     """

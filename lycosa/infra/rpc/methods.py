@@ -1,4 +1,6 @@
-"""The methods of a port that one process can call in another. The port's annotations define the types.
+"""The methods of a port (an interface such as `ProxyPool`) that one process can call in another.
+
+The port's annotations define the types.
 
 The server has a table of these methods, and the client has one line for each:
 

@@ -1,7 +1,7 @@
 """A small HTTP/1 server: one request per connection, one function for all requests. Bodies are not read.
 
-The size, the duration and the number of requests are limited. The argument `limit` of `asyncio.start_server` sets the
-maximum size.
+The size and the duration of a request are limited, and so is the number of concurrent requests. The argument `limit` of
+`asyncio.start_server` sets the maximum size.
 """
 
 from __future__ import annotations

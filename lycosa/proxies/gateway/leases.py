@@ -34,7 +34,7 @@ LATE_BAN_S = 300.0
 """Duration of the ban after a late report without `retry_after`."""
 
 OUTCOMES_MAX = 10_000
-"""Beyond it only bad outcomes of a lease are kept. A session that never pauses never ends its lease."""
+"""When a lease has this many outcomes, only bad ones are added: the lease of a session that never pauses never ends."""
 
 RENEWALS = 3
 """A lease is renewed after 1 / RENEWALS of its duration."""
@@ -45,7 +45,7 @@ SessionKey = tuple[str, str]
 """The target, and the name of the session in the pool."""
 
 ClientSession = tuple[str, str, str]
-"""The account, the name of the session in the user name, and the target."""
+"""The account, the session that the client gave in its user name, and the target."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,7 +1,7 @@
 """A durable queue in a folder, shared by the processes and threads of one machine.
 
-An item is stored once `put` returns, and removed once `get` returns. When a process ends, in any way, its leased items
-return to their old positions. Items are ordered by commit, across all processes.
+When `put` returns, the item is stored; when `get` returns, it is removed. When a process ends, in any way, its leased
+items return to their old positions. Items are ordered by commit, across all processes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A queue on Redis or Valkey 7.0 and later, or a cluster of them, shared by any number of processes and machines.
 
-It behaves like the queue in a folder. Each call is one script (`lua/`), which runs as a whole or not at all; all keys
-of a queue have the same hash tag. A leased item returns to its place once its process has been silent for
+It behaves like `FolderQueue`. Each call is one script (`lua/`), which runs as a whole or not at all; all keys of a
+queue have the same hash tag. A leased item returns to its place once its process has been silent for
 `member.SILENT_MAX_S`. docs/queue.md says what a crash of the server can undo.
 """
 
@@ -89,7 +89,7 @@ class RedisQueue(BlockingQueue):
 
     def _put(self, packed: list[Any], register: bool) -> bool | None:
         if sum(len(item) for _, item in packed) > CALL_MAX_BYTES:
-            raise ValueError(f"more than {CALL_MAX_BYTES} bytes in one put_many; split them into several")
+            raise ValueError(f"put_many: these items have more than {CALL_MAX_BYTES} bytes: put them in several calls")
         room = self._room_for(len(packed))
         reply = self._call("put", int(register), room, *(part for pair in packed for part in pair))
         match reply[0]:

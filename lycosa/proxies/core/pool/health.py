@@ -14,7 +14,8 @@ UNKNOWN_LATENCY_S = 0.5
 
 DOWN_S = 10.0
 DOWN_MAX_S = 3600.0
-"""Maximum cool-down after a first failed connection, and after many in a row: it doubles with each failure."""
+"""Maximum seconds of a cool-down: DOWN_S after a first failed connection, doubled with each further one in a row, up to
+DOWN_MAX_S."""
 
 DOWNS_MAX = 5
 """After this number of failures in a row a proxy is dead, until a check revives it.
@@ -26,7 +27,8 @@ UNCHECKED = "not checked yet"
 """The reason why a new proxy is dead if it must be checked before use."""
 
 NO_PROXY_KEY, REACHED = "", (Outcome(Blame.NOBODY),)
-"""Every check also reports REACHED under NO_PROXY_KEY: the judge was reached directly, so our own network works."""
+"""Every check also reports REACHED under NO_PROXY_KEY: the judge (the server to which checks send their requests)
+answered without a proxy, so our own network works."""
 
 MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 

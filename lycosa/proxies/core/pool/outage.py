@@ -28,11 +28,11 @@ IDLE_WAIT_S = 1.0
 """Seconds to wait if the last lease is older, or there was none."""
 
 QUEUE_S = 0.1
-"""A target may have as many waiting requests as it serves in this many seconds at its current rate of leases.
-This limits their number. Further requests retry after half of this time."""
+"""As many requests with the same session and tags may wait for a proxy as their target serves in this many seconds, at
+its current rate of leases. Further requests retry after half of this time."""
 
 QUEUE_MIN = 8
-"""This many requests may always wait for one target: a pool on a server takes a while to respond."""
+"""This many of them may always wait: a pool on a server takes a while to respond."""
 
 RATE_S = 1.0
 """The window in which the leases of a target are counted."""

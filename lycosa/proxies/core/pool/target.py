@@ -22,8 +22,8 @@ from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxySt
 
 DOWN_S = 10.0
 DOWN_MAX_S = 60.0
-"""An unreachable proxy cools down on this target for a random time up to DOWN_S. The maximum does not grow with further
-failures, so it never reaches DOWN_MAX_S. The global pool may set a longer cool-down."""
+"""An unreachable or unfit proxy cools down on this target for a random time up to DOWN_S, however often it fails.
+`cool_s` needs a DOWN_MAX_S, but it has no effect here. The global pool may set a longer cool-down."""
 
 NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
 """Looking up the members of the enum would double the time of `_record`."""
@@ -40,7 +40,7 @@ class ProxyRequest:
     session: str = ""
     avoid: frozenset[str] = frozenset()
     kind: frozenset[tuple[str, str]] = field(init=False, compare=False, repr=False)
-    """The tags as a key. A target is filled once for each kind."""
+    """The tags in a hashable form, for `TargetPool.filled`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", frozenset(self.tags.items()))
@@ -72,7 +72,7 @@ class Wait(NamedTuple):
 
 
 class TargetPool:
-    """The pool of one target. `leaked` counts leases not released in time, `stale` releases that came too late.
+    """The pool of one target. `leaked` is the number of leases not released in time, `stale` that of late releases.
 
     `filled`: the kinds of requests for which no further proxies need to join.
     """
@@ -136,7 +136,7 @@ class TargetPool:
         return self._lease(chosen, now, until, request.session, rebound=rebound, drawn_from=drawn_from)
 
     def replay_acquire(self, keys: Sequence[str], now: float, until: float, session: str) -> list[Grant]:
-        """Lease the proxies that `acquire` chose according to the journal."""
+        """Lease the proxies that an earlier `acquire` chose. The journal has their keys."""
         self.expire(now)
         self.promote_due(now)
         return self._lease([self.members[key] for key in keys], now, until, session)

@@ -143,8 +143,8 @@ class ProxyTargetState:
     def count_response(self, success: bool | None) -> None:
         """Count a response, and reduce the weight of older ones.
 
-        `success` is None if the response says nothing about the site, such as the end of a tunnel. The proxy passed
-        data on, so older failures lose weight.
+        `success` is None if nobody is to blame, as for a 404 or the end of a tunnel: the proxy passed data on, so older
+        failures lose weight.
         """
         self.failures = self.failures * DECAY + (success is False)
         if success is None:

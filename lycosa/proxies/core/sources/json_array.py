@@ -24,8 +24,9 @@ SKIPPED_MAX = 1_000_000
 """Maximum number of strings, brackets and values before the array. Skipping them takes a second."""
 
 DIGITS_MAX = 20
+
 NEAR = 3
-"""Nested objects that are searched for the array if no path is given."""
+"""If no path is given, the array may be inside up to this many nested objects."""
 
 BLANKS = re.compile(r"[ \t\n\r]*+")
 SCALAR = re.compile(r"[^\s,\]}]++")

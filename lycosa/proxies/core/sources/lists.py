@@ -192,7 +192,8 @@ def _proxies(address: str, facts: Mapping[str, str], scheme: str) -> list[Proxy]
     tags = {name: value for name, value in facts.items() if name not in (*PRICES, "sessions")}
     for name, value in tags.items():
         if not NAME.fullmatch(name) or len(value) > VALUE_MAX:
-            raise BadProxy(f"a tag needs a name of a-z, 0-9, - and _ and a value of at most {VALUE_MAX} characters")
+            rule = "a tag's name begins with a-z and has at most 32 characters (a-z, 0-9, _ or -)"
+            raise BadProxy(f"{rule}; its value has at most {VALUE_MAX} characters")
     count = _count(facts.get("sessions", ""), templated=SESSION in address)
     return [
         parse_proxy(address.replace(SESSION, f"s{number}"), scheme, tags=tags, **prices)
