@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from lycosa.core.rate_limit import RateLimit
 from lycosa.core.recent_dict import RecentDict
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
+from lycosa.dht.core.endpoints import site_of
 from lycosa.dht.core.events import Event, InfohashesSampled, PeerAnnounced, PeersWanted, QueryFinished
 from lycosa.dht.core.operations import NodeBusy
 from lycosa.dht.core.transactions import REFUSED
@@ -22,6 +24,12 @@ ASKS_MAX = 400
 QUEUED_CHECK_S = 1.0
 HARVEST_MAX = 10_000
 """Infohashes that wait for triage. More are dropped and counted."""
+ANNOUNCES_BURST = 50
+ANNOUNCES_PER_S = 1 / 60
+"""Announces taken from a host: this many at once, then one a minute. More are dropped and counted. Announced infohashes
+are tried first, so a host that invents them could stop the crawl and fill the disk. Samples also have the real ones."""
+HOSTS_MAX = 131_072
+"""Hosts whose announces are counted."""
 WANTED_MAX = 50_000
 """Infohashes whose requests are counted; about 8 MB."""
 WANTED_MIN = 2
@@ -122,6 +130,7 @@ class HarvestStage:
         self._waiting: asyncio.Queue[PeerAnnounced | PeersWanted] = asyncio.Queue(HARVEST_MAX)
         self._wanted: RecentDict[bytes, int] = RecentDict(WANTED_MAX)
         self._wanted_budget = Budget(profile.harvested)
+        self._announces = RateLimit[bytes](ANNOUNCES_PER_S, ANNOUNCES_BURST, keys_max=HOSTS_MAX)
 
     async def run(self) -> None:
         self._session.listeners.append(self._receive)
@@ -136,14 +145,18 @@ class HarvestStage:
             self._session.listeners.remove(self._receive)
 
     def _receive(self, _: DatagramShell, event: Event) -> None:
-        if not isinstance(event, PeerAnnounced | PeersWanted):
+        if isinstance(event, PeerAnnounced):
+            allowed = self._announces.allow(site_of(event.endpoint), asyncio.get_running_loop().time())
+        elif isinstance(event, PeersWanted) and self._is_wanted(event.infohash):
+            allowed = self._wanted_budget.take_now()
+            if not allowed:
+                self._wanted[event.infohash] = WANTED_MIN - 1  # the next request is another chance
+        else:
             return
-        if isinstance(event, PeersWanted) and not self._is_wanted(event.infohash):
-            return
-        if self._waiting.full() or (isinstance(event, PeersWanted) and not self._wanted_budget.take_now()):
+        if allowed and not self._waiting.full():
+            self._waiting.put_nowait(event)
+        else:
             self._funnel.count(CrawlOutcome.DROPPED)
-            return
-        self._waiting.put_nowait(event)
 
     def _is_wanted(self, infohash: bytes) -> bool:
         """Whether the number of requests has just reached WANTED_MIN."""
