@@ -177,6 +177,8 @@ async def crawl(
     if you leave the loop early: `async with contextlib.aclosing(dht.crawl(...)) as torrents`. Raises `LycosaError`.
     """
     check_store(store, max_bytes)
+    if max_torrents is not None and max_torrents < 1:
+        raise UsageError(f"max_torrents={max_torrents}: write 1 or more, or None for no limit")
     deliveries = _Deliveries()
 
     async def run(folder: Path) -> None:

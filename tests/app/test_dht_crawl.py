@@ -88,7 +88,8 @@ def test_a_crawl_without_a_state_leaves_no_files(tmp_path: Path, monkeypatch: py
 
 def test_mistakes_are_raised_where_the_loop_begins(tmp_path: Path) -> None:
     async def scenario() -> None:
-        for wrong in ({"bind": ["nowhere"]}, {"profile": "fast"}, {"store": "redis://host"}, {}):
+        wrongs: list[dict[str, Any]] = [{"bind": ["nowhere"]}, {"profile": "fast"}, {"store": "redis://host"}]
+        for wrong in (*wrongs, {"max_torrents": 0}, {}):
             with pytest.raises(UsageError):
                 await anext(dht.crawl(**{"bind": ["127.0.0.1:0"], "state": tmp_path / "state", **wrong}))
 
