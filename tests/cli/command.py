@@ -22,7 +22,7 @@ from tests.conftest import PROVE, ROOT
 from tests.servers.tree import Tree, word
 
 LYCOSA = (sys.executable, "-c", "import sys; from lycosa.__main__ import main; sys.exit(main())")
-END_MAX_S = 60.0
+END_MAX_S = 120.0
 POLL_S = 0.002
 HANDLED_S = 0.3
 """A delivered signal is handled within this time."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -28,6 +29,8 @@ READ_AT_START = ("PYTHON", "LANG", "LC_", "MALLOC_")
 """Prefixes of variables that Python and libc read when a process starts."""
 
 READ_BYTES = 2**16
+WARM_MAX_S = 120.0
+"""Seconds for the imports of a process to fork from, on a busy machine."""
 
 
 class Interpreter:
@@ -54,6 +57,10 @@ class Interpreter:
         socket.send_fds(self._control, [message], ends)
         for descriptor in ends:
             os.close(descriptor)
+        # The time of the command begins when its process exists: a new process to fork from is still importing.
+        forked = select.poll()
+        forked.register(status, select.POLLIN)
+        assert forked.poll(WARM_MAX_S * 1000), "the process to fork from does not answer"
         lines, printed, errors = _read((status, stdout, stderr), timeout_s)
         assert lines.count(b"\n") == 2, "the process to fork from has ended"
         return int(lines.split()[1]), printed, errors

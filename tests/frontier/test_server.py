@@ -91,9 +91,10 @@ def test_a_client_pauses_between_calls_for_as_long_as_the_last_one_took(tmp_path
         async with serve(path, operations(commit)), remote.connect(path) as first, remote.connect(path) as second:
             for _ in range(2):
                 await first.commit()
-            called_at = loop.time()
+            pausing = asyncio.ensure_future(first.stats())
             await second.stats()
-            assert loop.time() - called_at < 0.04, "another client does not wait"
+            assert not pausing.done(), "another client does not wait"
+            await pausing
         (started, ended), (next_started, _) = commits
         assert next_started - ended >= ended - started - 0.005
 
@@ -198,7 +199,6 @@ def test_an_unresponsive_owner_is_reported_once(tmp_path: Path, monkeypatch: pyt
 def test_an_owner_that_is_working_is_not_reported_as_unresponsive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, verb: str
 ) -> None:
-    monkeypatch.setattr(remote, "REPORT_AFTER_S", 0.02)
     path, proceed, reports = tmp_path / "socket", asyncio.Event(), list[str]()
 
     def report(line: str) -> None:
@@ -207,6 +207,8 @@ def test_an_owner_that_is_working_is_not_reported_as_unresponsive(
 
     async def scenario() -> None:
         async with serve(path, operations(proceed.wait)), remote.connect(path, report=report) as client:
+            # Not before: on a busy machine, connecting may take as long.
+            monkeypatch.setattr(remote, "REPORT_AFTER_S", 0.02)
             await (client.verify(reports.append) if method == "verify" else client.compact())
 
     run(scenario())

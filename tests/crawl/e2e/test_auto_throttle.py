@@ -19,7 +19,9 @@ from lycosa.crawl.events.stats import Summary
 from tests.pace import assert_paced, gaps_of
 from tests.servers.misbehaving import Server, serving
 
-ARRIVAL_S = 0.03
+ARRIVAL_S, LATE_S = 0.03, 0.2
+"""Tolerances for what no late request shortens, and for a single gap: a busy machine may be late with any request."""
+
 QUICK = {
     "robots": False,
     "retries": 10,
@@ -72,10 +74,12 @@ def test_a_host_gets_the_targeted_number_of_concurrent_requests(target):
 
 
 def test_a_fast_host_gets_a_short_delay():
+    """The first response halves the delay at the start, which is long: a busy machine may be late with a request."""
+
     async def scenario(server: Server) -> None:
-        summary = await crawl(server, *(f"/good?{number}" for number in range(100)))
+        summary = await crawl(server, *(f"/good?{number}" for number in range(100)), auto_throttle_start=0.5)
         assert summary.reasons == {"200": 100}
-        assert gaps(server)[0] > 0.05 - ARRIVAL_S
+        assert gaps(server)[0] > 0.5 / 2 - LATE_S
         assert median(gaps(server)[-50:]) < 0.04
 
     run(scenario)
@@ -99,7 +103,9 @@ def test_retry_after_is_respected():
         assert summary.reasons == {"200": 21}
         first = server.paths().index("/429?after=1")
         after = gaps(server)[first:]
-        assert max(after[:3]) > 1 - ARRIVAL_S
+        again = server.paths().index("/429?after=1", first + 1)
+        assert server.hits[again].at - server.hits[first].at > 1 - ARRIVAL_S
+        assert max(after[:3]) > 1 - LATE_S
         assert median(after[3:8]) > 10 * median(gaps(server)[first - 5 : first])  # afterwards the delay shrinks slowly
 
     run(scenario)

@@ -168,7 +168,7 @@ def test_errors_in_all_processes_count_for_the_limit_that_closes_the_crawl(tmp_p
             yield Request(f"{self.site}/{number}")"""
     spider = TREE_SPIDER.replace('yield Request(f"{self.site}/0")', starts)
     spider = spider.replace('yield {"url"', 'raise ValueError(response.url)\n        yield {"url"')
-    with grow(120, delay_s=0.05) as tree:
+    with grow(120, delay_s=0.2) as tree:
         done = lycosa(*spider_command(tree, tmp_path, spider, "-s", "close_after_errors=2"), cwd=tmp_path)
         assert "closed (closespider_errorcount): " in done.stderr
         assert len(tree.hits()) < 60

@@ -99,7 +99,7 @@ def test_spiders_share_the_delay_of_a_host(tmp_path):
         starts = [hit.at for hit in tree.hits() if hit.path != "/away"]
     assert len(starts) == 12
     assert_paced(gaps_of(starts), delay_s)
-    assert starts[-1] - starts[0] > 10.5 * delay_s
+    assert starts[-1] - starts[0] > 8 * delay_s  # with a delay for each spider, 5; the first request may arrive late
 
 
 def test_each_spider_has_its_own_user_agent_middlewares_cookies_and_domains(tmp_path, server):

@@ -146,7 +146,7 @@ def test_an_idle_worker_polls_each_partition_once(redis, partitions: int) -> Non
         frontier = await joined(redis.url, crawl, Policy(robots=False), partitions, keep_alive=True)
         other = await joined(redis.url, crawl, Policy(robots=False), partitions, name="other")
         await frontier.lease(AHEAD, time.time())
-        frontier.session._mended_at = math.inf  # no reconciliation by wall-clock time
+        frontier.session._repaired_at = math.inf  # no reconciliation by wall-clock time
 
         async def poll() -> None:
             for _ in range(10):

@@ -23,6 +23,8 @@ INLINE = 1000
 """What is fetched inline for page n has the number INLINE + n."""
 
 SPIDER = """
+    import asyncio
+    from pathlib import Path
     from lycosa import Request, Spider
 
     class Small(Spider):
@@ -30,6 +32,8 @@ SPIDER = """
         pages = port = hosts = ""
 
         async def start(self):
+            while Path("wait").exists():
+                await asyncio.sleep(0.02)
             for n in range({pages}):
                 yield Request(f"http://h{{n % 30}}.localhost:{{self.port}}/page?n={{n}}", cb_kwargs={{"n": n}})
 
@@ -42,8 +46,9 @@ SPIDER = """
 def test_inline_fetches_of_several_workers_keep_the_delay_of_their_host(tmp_path: Path, redis) -> None:
     with crawl(tmp_path, redis.url, *OPTIONS) as running:
         (tmp_path / "spider.py").write_text(dedent(SPIDER.format(pages=PAGES, inline=INLINE)))
-        for number in range(WORKERS):
-            running.start(number)
+        with running.together(WORKERS):
+            for number in range(WORKERS):
+                running.start(number)
         running.wait()
         assert running.items() == Counter(range(PAGES))
         shares = [len((tmp_path / f"{number}.jsonl").read_text().splitlines()) for number in range(WORKERS)]

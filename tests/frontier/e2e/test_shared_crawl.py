@@ -73,6 +73,8 @@ MEMBERS = """
             yield {"n": n, "cookie": response.text}
 """
 SPIDER = """
+    import asyncio
+    from pathlib import Path
     from lycosa import Request, Spider
 
     class Small(Spider):
@@ -80,6 +82,8 @@ SPIDER = """
         pages = port = hosts = ""
 
         async def start(self):
+            while Path("wait").exists():
+                await asyncio.sleep(0.02)
             yield Request(self.url_of(0), cb_kwargs={"n": 0})
 
         def parse(self, response, n):
@@ -126,6 +130,15 @@ class Crawl:
             self.workers[number] = subprocess.Popen(
                 [*command, *commits, *self.options], cwd=self.home, env=env, stdout=subprocess.DEVNULL, stderr=log
             )
+
+    @contextmanager
+    def together(self, count: int) -> Iterator[None]:
+        """Start these workers in the block: none begins before all have joined, and so none fetches all pages alone."""
+        (self.home / "wait").touch()
+        yield
+        joined = [self.home / f"state{number}" / "worker" for number in range(count)]
+        wait_until(lambda: all(file.exists() for file in joined), END_MAX_S)
+        (self.home / "wait").unlink()
 
     def kill(self, number: int) -> None:
         self.workers[number].send_signal(signal.SIGKILL)
@@ -245,8 +258,9 @@ def test_three_workers_and_the_server_are_killed(
 def test_a_paused_worker_expires_and_joins_again(tmp_path: Path, redis, silent_s: float) -> None:
     """After two seconds the other workers get its URLs; when it continues it joins again."""
     with crawl(tmp_path, redis.url, "--delay", "0.3") as running:
-        for number in range(2):
-            running.start(number)
+        with running.together(2):
+            for number in range(2):
+                running.start(number)
         wait_until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 100 for number in range(2)))
         running.workers[0].send_signal(signal.SIGSTOP)
         time.sleep(silent_s)
@@ -257,8 +271,9 @@ def test_a_paused_worker_expires_and_joins_again(tmp_path: Path, redis, silent_s
 
 def test_a_server_that_lost_its_data_ends_the_workers_with_an_error(tmp_path: Path) -> None:
     with redis_server() as server, crawl(tmp_path, server.url, "--delay", "0.5") as running:
-        for number in range(2):
-            running.start(number)
+        with running.together(2):
+            for number in range(2):
+                running.start(number)
         # Both workers must have joined: a new worker would start the crawl afresh.
         wait_until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 20 for number in range(2)))
         server.kill()

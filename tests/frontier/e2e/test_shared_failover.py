@@ -25,14 +25,15 @@ pytestmark = [pytest.mark.nginx, pytest.mark.redis]
 PAGES = 10_000 if PROVE else 600
 BEHIND_S = 0.4
 WORKERS = 2
-DELAY_S = "0.4"
+DELAY_S = "0.6"
 """The hosts have six pages each: with a shorter delay a fast machine fetches all of them before a master is killed."""
 
 
 def start_workers(running: Crawl, home: Path, items: int) -> None:
     """Start the workers and wait for some items."""
-    for number in range(WORKERS):
-        running.start(number)
+    with running.together(WORKERS):
+        for number in range(WORKERS):
+            running.start(number)
     wait_for_items(home, items)
 
 

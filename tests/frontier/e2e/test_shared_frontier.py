@@ -16,7 +16,8 @@ from lycosa.cli.frontier import frontier as looking
 from lycosa.cli.main import main
 from tests.cli.command import assert_exactly_once, items, lycosa, start_command
 from tests.frontier.e2e.test_incremental import PAGES, later
-from tests.servers.changing import serve
+from tests.servers.changing import Site, serve
+from tests.servers.ports import closed_port
 from tests.servers.redis import RedisServer, redis_server
 from tests.servers.tree import grow
 
@@ -101,8 +102,7 @@ def test_done_urls_that_are_not_stored_cannot_be_fetched_again(tmp_path: Path, s
 
 
 def test_dead_urls_are_exported_and_requeued(tmp_path: Path, server, run_command) -> None:
-    with serve(PAGES) as site:
-        pass
+    site = Site({}, url=f"http://127.0.0.1:{closed_port()}")
     crawl(site, server, tmp_path, "--no-robots", code=1)
     assert run_command("export", "dead.jsonl", "--status", "dead").stderr.endswith("1 URL exported to dead.jsonl\n")
     assert "marked dead" in run_command("explain", site.url).stdout

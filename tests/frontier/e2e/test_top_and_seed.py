@@ -95,10 +95,11 @@ def test_crawl_is_watched_and_seeded_while_a_worker_is_killed(tmp_path: Path, re
 def run(running: Crawl, watching: Running) -> None:
     """Crawl all pages with three workers, one of which is killed, and seed more URLs to the waiting ones."""
     options = running.options
-    for number in range(3):
-        port = closed_port()
-        running.options = (*options, "--metrics", str(port))
-        running.start(number)
+    with running.together(3):
+        for number in range(3):
+            port = closed_port()
+            running.options = (*options, "--metrics", str(port))
+            running.start(number)
     wait_until(lambda: running.workers[0].pid in reporting_pids(watching))
     running.kill(0)
     wait_until(lambda: pages_with_items(running) == {*range(PAGES), 100_000}, lambda: pages_with_items(running))

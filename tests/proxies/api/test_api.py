@@ -208,8 +208,8 @@ def call_all() -> set[tuple[str, str, int]]:
 
 def call_slowly(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str, int]]:
     """Requests whose bodies do not arrive."""
-    monkeypatch.setattr(params, "BODY_TIMEOUT_S", 0.05)
-    with serving() as server:
+    with monkeypatch.context() as patch, serving() as server:
+        patch.setattr(params, "BODY_TIMEOUT_S", 0.05)
         client = CheckedClient(server)
         for path, operations in client.description["paths"].items():
             for method, operation in operations.items():

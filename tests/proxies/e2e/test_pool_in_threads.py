@@ -87,8 +87,8 @@ def test_a_waiting_thread_gets_a_released_proxy(pool: BlockingPool) -> None:
 
 
 def test_a_lease_is_renewed_while_its_block_blocks(pool: BlockingPool) -> None:
-    with pool.lease(SITE, n=3, lease_s=0.3) as proxies, pytest.raises(NoProxy), pool.lease(SITE, wait_s=1.0):
-        pass  # the leases would have expired three times
+    with pool.lease(SITE, n=3, lease_s=1.0) as proxies, pytest.raises(NoProxy), pool.lease(SITE, wait_s=2.5):
+        pass  # the leases would have expired twice
     assert not any(each.is_lost for each in proxies)
 
 

@@ -357,8 +357,10 @@ def test_a_queue_survives_the_failover_of_a_cluster_master():
             queue.put_many(range(1000))
             lease = other.lease()
             assert lease.item == 0
-            time.sleep(0.5)
-            cluster.owner("lycosa:queue:{q}:state").kill()
+            master = cluster.owner("lycosa:queue:{q}:state")
+            replica, written = cluster.replica_of(master), master._offset("master_repl_offset")
+            wait_until(lambda: replica._offset("slave_repl_offset") >= written)
+            master.kill()
             assert queue.get_many(999) == list(range(1, 1000))
             lease.ack()
             queue.put("continued")

@@ -616,8 +616,10 @@ def test_two_crawlers_survive_the_kill_of_their_server_and_store_each_torrent_on
     records = [torrent(n, 3) for n in range(150)]
     stored: list[PutResult] = []
 
-    async def crawl(store: SqlRecordStore, running: asyncio.Event):
+    async def crawl(store: SqlRecordStore, running: asyncio.Event, killed: asyncio.Event):
         for number, some in enumerate(slices(random.Random(1).sample(records, len(records)), 5)):
+            if number == 20:
+                await killed.wait()  # a crawler that has stored everything would not notice the outage
             result = await store.put(some, NOW)
             stored.append(result)
             if number == 5:
@@ -631,12 +633,13 @@ def test_two_crawlers_survive_the_kill_of_their_server_and_store_each_torrent_on
                 await store.open()
                 outages.append(outage := asyncio.Event())
                 store.outage_wait = OutageWait(lambda _, outage=outage: outage.set())
-            both = [asyncio.Event() for _ in stores]
+            both, killed = [asyncio.Event() for _ in stores], asyncio.Event()
             for store, running in zip(stores, both, strict=True):
-                tasks.create_task(crawl(store, running))
+                tasks.create_task(crawl(store, running, killed))
             for running in both:
                 await running.wait()
             server.kill()
+            killed.set()
             for outage in outages:
                 await outage.wait()
             server.start()

@@ -124,7 +124,8 @@ def test_a_partition_moves_to_a_server_that_joined_the_cluster_later(
     moved: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client does not know the server yet when it is redirected there."""
-    with redis_cluster() as cluster, redis_server(cluster_enabled="yes", cluster_node_timeout=1000) as new:
+    slow = {"cluster_node_timeout": 10000}  # a slow node on a busy machine does not fail over
+    with redis_cluster(**slow) as cluster, redis_server(cluster_enabled="yes", **slow) as new:
 
         def move(key: str) -> Move:
             new.cli(
