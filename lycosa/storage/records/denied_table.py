@@ -43,6 +43,12 @@ class DeniedTable(DatabaseThread):
         query = "SELECT hash FROM torrent_denied WHERE standing = ? AND hash > ? ORDER BY hash LIMIT ?"
         return [bytes(each) for (each,) in self._query(query, [Standing.EVICTED.value, key, SCAN_ROWS])]
 
+    def _first_evicted(self, kept: int) -> list[bytes]:
+        """Return the infohashes that were evicted first, without the last `kept` ones."""
+        [(count,)] = self._query("SELECT count(*) FROM torrent_denied WHERE until < ?", [FOREVER])
+        query = "SELECT hash FROM torrent_denied WHERE until < ? ORDER BY until LIMIT ?"
+        return [bytes(key) for (key,) in self._query(query, [FOREVER, max(0, count - kept)])]
+
     def _allow(self, plain: Iterable[bytes], names: Iterable[bytes]) -> None:
         keys = set(plain)
         keys.update(self._others(keys).values())

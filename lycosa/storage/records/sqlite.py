@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, StorageUnavailable, UsageError
 from lycosa.infra.sqlite import DatabaseHeader, error_code, open_database, storage_error, transaction
 from lycosa.storage.core.torrent_record import RecordPolicy
+from lycosa.storage.records.database import VALUES_MAX, slices
 from lycosa.storage.records.rows import ADD_COLUMN, NEW_COLUMN, TABLES
 from lycosa.storage.records.tables import EVICT_ROWS, TableRecordStore
 
@@ -23,6 +25,9 @@ SIZE_MIN_BYTES = 2 * LOG_MAX_BYTES
 EVICT_SHARE = 200_000
 """An eviction needs a scan, so it removes many torrents: one for each EVICT_SHARE bytes of the maximum size, which is
 about one torrent in 200, and at least EVICT_ROWS."""
+EVICTED_SHARE, EVICTED_BYTES = 4, 80
+"""Evicted infohashes, of about EVICTED_BYTES each, take at most 1/EVICTED_SHARE of the maximum size. Otherwise those of
+90 days could leave no room for torrents."""
 ROOM_SHARE = 16
 """A batch takes at most 1/ROOM_SHARE of a store with a maximum size, because torrents are evicted to make room for the
 whole batch."""
@@ -110,6 +115,9 @@ class SqliteRecordStore(TableRecordStore):
         while await self._run(self._filled_bytes) > limit:
             if not await self.evict(max(EVICT_ROWS, self._max_bytes // EVICT_SHARE), now):
                 break
+            surplus = await self._run(partial(self._first_evicted, self._max_bytes // EVICTED_SHARE // EVICTED_BYTES))
+            for some in slices(surplus, VALUES_MAX):
+                await self._run(partial(self._delete, "torrent_denied", "hash", some), write=True)
         await self._retried(lambda: self._connected(lambda: self._shrink(limit)))
 
     def _filled_bytes(self) -> int:

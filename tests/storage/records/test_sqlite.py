@@ -16,9 +16,10 @@ import pytest
 
 from lycosa.core.errors import ForeignState, StorageFull, UsageError
 from lycosa.storage.core.content_facts import ContentFacts, ContentType
-from lycosa.storage.core.torrent_record import Popularity, PutResult, TorrentRecord, searched
+from lycosa.storage.core.torrent_record import Popularity, PutResult, Standing, TorrentRecord, searched
+from lycosa.storage.records.database import slices
 from lycosa.storage.records.outages import OutageWait
-from lycosa.storage.records.sqlite import LOG_MAX_BYTES, SIZE_MIN_BYTES, SqliteRecordStore
+from lycosa.storage.records.sqlite import EVICTED_SHARE, LOG_MAX_BYTES, SIZE_MIN_BYTES, SqliteRecordStore
 from tests.conftest import ROOT
 from tests.storage.torrents import comparable, read, torrent
 
@@ -94,6 +95,29 @@ def test_a_large_batch_in_a_small_store_evicts_no_more_than_it_needs(tmp_path: P
         await store.close()
 
     asyncio.run(scenario())
+
+
+def test_only_the_last_evicted_torrents_are_remembered_when_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("lycosa.storage.records.sqlite.EVICTED_BYTES", CAP // EVICTED_SHARE // 500)
+    chance = random.Random(1)
+    large = [replace(torrent(n, 1), comment=chance.randbytes(20_000).hex()) for n in range(1500)]
+
+    async def scenario():
+        store = SqliteRecordStore(tmp_path / "torrents.sqlite", max_bytes=CAP)
+        await store.deny([torrent(2000).keys[0]])
+        for batch, some in enumerate(slices(large, 100)):
+            await store.put(some, NOW + batch)
+        standing = await store.standing([record.keys[0] for record in [*large, torrent(2000)]], NOW)
+        await store.close()
+        return list(standing.values())
+
+    standing = asyncio.run(scenario())
+    evicted, stored = standing.count(Standing.EVICTED), standing.count(Standing.STORED)
+    assert standing == [Standing.EVICTED] * evicted + [Standing.STORED] * stored + [Standing.DENIED]
+    assert 300 < evicted <= 500
+    assert evicted + stored < 1400, "the first evicted ones are forgotten"
 
 
 def test_new_content_facts_of_many_torrents_leave_the_log_small(tmp_path: Path):
