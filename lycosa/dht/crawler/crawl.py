@@ -98,8 +98,11 @@ class TorrentCrawl:
                     tasks.create_task(stage.run())
                 tasks.create_task(self._queue.keep_durable(lambda: sweep.position))
         finally:
-            await self._store.finish()
-            await self._queue.commit(sweep.position)
+            try:
+                await self._queue.commit(sweep.position)  # now, because the store may take long, or fail
+            finally:
+                await self._store.finish()
+                await self._queue.commit(sweep.position)
 
     async def status(self) -> TorrentCrawlStatus:
         sweep, now = self._sweep, asyncio.get_running_loop().time()

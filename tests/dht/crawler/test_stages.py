@@ -15,8 +15,10 @@ import pytest
 
 from lycosa import dht
 from lycosa.app.dht_crawl import node_settings
+from lycosa.core.errors import StorageUnavailable
 from lycosa.dht.core.crawl_funnel import CrawlOutcome, Funnel
 from lycosa.dht.core.endpoints import Contact, pack, text
+from lycosa.dht.core.events import PeerAnnounced
 from lycosa.dht.crawler import metadata as metadata_module
 from lycosa.dht.crawler.core.hash_records import POLICY
 from lycosa.dht.crawler.core.hints import Hints
@@ -29,6 +31,7 @@ from lycosa.dht.crawler.popularity import PopularityStage
 from lycosa.dht.crawler.queue import HashQueue
 from lycosa.dht.crawler.samplers import SamplerQueries
 from lycosa.dht.crawler.seen import SeenStage
+from lycosa.dht.crawler.store import StoreStage
 from lycosa.dht.crawler.triage import Triage
 from lycosa.dht.session import DhtSession
 from lycosa.frontier.lsm.frontier import embedded_frontier
@@ -72,11 +75,13 @@ async def crawling(session: DhtSession, folder: Path) -> AsyncIterator[tuple[Tor
     frontier = embedded_frontier(folder, POLICY, now=NOW)
     rules = rules_of(Inspection)
     crawl = TorrentCrawl(session, frontier, store, lambda: rules, lambda: NOW, random.random, SERVER)
-    async with asyncio.TaskGroup() as tasks, asyncio.timeout(WAIT_MAX_S):
-        task = tasks.create_task(crawl.run())
-        yield crawl, store
-        task.cancel()
-    await frontier.close()
+    try:
+        async with asyncio.TaskGroup() as tasks, asyncio.timeout(WAIT_MAX_S):
+            task = tasks.create_task(crawl.run())
+            yield crawl, store
+            task.cancel()
+    finally:
+        await frontier.close()
 
 
 async def until(happened: Callable[[], object]) -> None:
@@ -239,3 +244,31 @@ def test_stored_torrents_that_are_found_again_are_seen_that_day(tmp_path: Path) 
         await frontier.close()
 
     asyncio.run(run())
+
+
+def test_a_crawl_that_ends_while_its_store_fails_keeps_the_last_infohashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lycosa.dht.crawler.queue.COMMIT_EVERY_S", WAIT_MAX_S)
+
+    async def fail(_: StoreStage) -> None:
+        raise StorageUnavailable("the server is gone")
+
+    monkeypatch.setattr(StoreStage, "finish", fail)
+
+    async def announce_and_end() -> None:
+        async with node() as session, crawling(session, tmp_path) as (crawl, _):
+            await until(lambda: session.listeners)
+            session.listeners[0](session.shells[0], PeerAnnounced(OTHER, pack("127.0.0.1", 9), seed=True))
+            await until(lambda: crawl.funnel.counts[CrawlOutcome.NEW])
+
+    async def queued() -> int:
+        frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
+        stats = await frontier.stats()
+        await frontier.close()
+        return stats.queued
+
+    with pytest.raises(ExceptionGroup) as raised:
+        asyncio.run(announce_and_end())
+    assert raised.group_contains(StorageUnavailable)
+    assert asyncio.run(queued()) == 1
