@@ -14,18 +14,18 @@ from typing import Any
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.index_engines import open_in_folder
 from lycosa.app.index_places import IndexPlace, index_place, local_folder
-from lycosa.core.errors import IndexUnavailable, UsageError
+from lycosa.core.errors import IndexDamaged, IndexUnavailable, UsageError
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.core.sphinx_address import SphinxAddress
-from lycosa.search.index_folder import marker_of, only_writer, schema_of
+from lycosa.search.index_folder import erase, marker_of, only_writer, schema_of
 from lycosa.search.parallel_build import Workers
 from lycosa.search.ports import Index
 from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.sphinx.index import SphinxIndex, sphinx_marker
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import RETRY_S, TorrentIndexer
-from lycosa.search.word_list import word_counter
+from lycosa.search.word_list import WordCounter, word_counter
 from lycosa.storage.ports import RecordStore
 
 log = logging.getLogger(__name__)
@@ -86,20 +86,24 @@ async def torrent_indexer(
     analysis: tuple[str, ...] | None = None,
     *,
     waits: bool = False,
+    rebuild: bool = False,
 ) -> AsyncIterator[TorrentIndexer]:
     """Open the indexer of an open store. The indexer is the only writer of the index.
 
-    With `waits`, wait for a search server that does not answer. Raises `IndexFailure`.
+    With `waits`, wait for a search server that does not answer. With `rebuild`, empty a damaged index. Raises
+    `IndexFailure`.
     """
     analysis_of(analysis or ())
     options: dict[str, Any] = {"write": True, "engine": engine, "analysis": analysis}
     folder = local_folder(place, location.state)
     with only_writer(folder) if isinstance(place, SphinxAddress) else nullcontext():
-        if waits:
-            index = await open_when_available(place, **options)
-        else:
-            index = await asyncio.to_thread(open_torrent_index, place, **options)
-        words = word_counter(folder, index)
+        try:
+            index, words = await _open_for_writing(place, folder, options, waits=waits)
+        except IndexDamaged:
+            if not rebuild or isinstance(place, SphinxAddress):
+                raise
+            erase(place, keeps_marker=True)
+            index, words = await _open_for_writing(place, folder, options, waits=waits)
         divided = isinstance(index, TantivyIndex) and PROCESSES > 1
         workers = Workers(partial(open_records, location), PROCESSES, DIVIDED_MIN) if divided else None
         indexer = TorrentIndexer(index, store, words, RebuildRequests(folder), workers)
@@ -107,3 +111,14 @@ async def torrent_indexer(
             yield indexer
         finally:
             await indexer.close()
+
+
+async def _open_for_writing(
+    place: IndexPlace, folder: Path, options: dict[str, Any], *, waits: bool
+) -> tuple[Index, WordCounter]:
+    """Open an index and its word list."""
+    if waits:
+        index = await open_when_available(place, **options)
+    else:
+        index = await asyncio.to_thread(open_torrent_index, place, **options)
+    return index, word_counter(folder, index)

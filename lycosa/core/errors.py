@@ -26,6 +26,7 @@
     |-- IndexFailure          the search index is missing or foreign
     |   |-- IndexUnavailable  the server of the search index does not answer now
     |   |-- IndexLocked       another process writes the index
+    |   |-- IndexDamaged      files of the index are damaged or missing: it must be built again
     |   `-- BadQuery          the query cannot be read
     |-- FetchError            a transfer failed; `retry` says whether another attempt can help
     |   |-- ConnectFailed     no address or no connection: the host is at fault
@@ -175,6 +176,10 @@ class IndexUnavailable(IndexFailure):
 
 class IndexLocked(IndexFailure):
     """Another process writes the index."""
+
+
+class IndexDamaged(IndexFailure):
+    """Files of the index are damaged or missing: it must be built again."""
 
 
 class BadQuery(IndexFailure):

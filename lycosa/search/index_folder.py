@@ -24,11 +24,11 @@ from pathlib import Path
 
 import msgspec
 
-from lycosa.core.errors import IndexFailure, IndexLocked
+from lycosa.core.errors import IndexDamaged, IndexFailure, IndexLocked
 from lycosa.infra.disk import is_full
 from lycosa.infra.durable_files import replace_file
 from lycosa.infra.file_locks import lock_file, lock_owner, unlock_and_close
-from lycosa.search.core.schema import Schema
+from lycosa.search.core.schema import PAGES, TORRENTS, Schema
 
 FORMAT = "lycosa-index"
 VERSION = 1
@@ -39,6 +39,13 @@ ERASED = ".erased"
 """Suffix of a folder whose files are being removed; a killed process may leave it behind."""
 _SYSTEM_MESSAGE = re.compile(r'message: "([^"]+)"')
 """The message in an error of tantivy: IoError { io_error: Os { ..., message: "..." }, ... }."""
+_DAMAGE = re.compile(
+    r"UnexpectedEof|InvalidData|FileDoesNotExist|data corrupt|incompatible index|malformed|not a database",
+    re.IGNORECASE,
+)
+"""What tantivy and SQLite say about damaged files."""
+_DAMAGED_FILE = re.compile(r'(?:filepath: |in file `|FileDoesNotExist\()"(?:[^"]*/)?([^"/]+)"')
+REBUILT_BY = {schema.kind: schema.rebuilt_by for schema in (PAGES, TORRENTS)}
 
 
 class Marker(msgspec.Struct, omit_defaults=True):
@@ -56,16 +63,27 @@ class Marker(msgspec.Struct, omit_defaults=True):
 
 @contextlib.contextmanager
 def failures(path: Path, what: str) -> Iterator[None]:
-    """Translate errors of the engine and of the system into `IndexFailure`."""
+    """Translate errors of the engine and of the system into `IndexFailure`; `IndexDamaged` for damaged files."""
     try:
         yield
     except (ValueError, OSError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         if message := _SYSTEM_MESSAGE.search(reason):
             reason = message[1]
+        elif isinstance(error, ValueError) and _DAMAGE.search(reason):
+            raise IndexDamaged(f"the index {path} {what}: {_damage(path, reason)}") from error
         # An error in a thread of tantivy does not name its reason, which may be a full disk.
         reason = "no space left on the device" if is_full(path) else reason[:1].lower() + reason[1:]
         raise IndexFailure(f"the index {path} {what}: {reason}") from error
+
+
+def _damage(path: Path, reason: str) -> str:
+    """Say which file is damaged, and what to do."""
+    file = _DAMAGED_FILE.search(reason)
+    said = f"{file[1] if file else 'its file'} is {'missing' if 'FileDoesNotExist' in reason else 'damaged'}"
+    marker = marker_of(path)
+    command = REBUILT_BY.get(marker.kind) if marker else None
+    return f"{said}; {command} builds it again" if command else said
 
 
 class IndexFolder:
@@ -160,6 +178,8 @@ def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
         raise IndexFailure(
             f"the index {place} has version {marker.version}, this Lycosa reads {VERSION}: update Lycosa"
         )
+    if (marker.kind, wanted.kind) == (TORRENTS.kind, PAGES.kind):
+        raise IndexFailure(f"the index {place} holds torrents, not pages: `lycosa site --state DIR` searches it")
     if marker.kind != wanted.kind:
         raise IndexFailure(f"the index {place} holds {marker.kind}, not {wanted.kind}: give another index")
     if marker.engine != wanted.engine:
@@ -188,14 +208,18 @@ def only_writer(path: Path) -> Iterator[None]:
         unlock_and_close(lock)
 
 
-def erase(path: Path) -> None:
-    """Empty an index of any version, so that it can be built again. Raises `IndexFailure`."""
+def erase(path: Path, *, keeps_marker: bool = False) -> None:
+    """Empty an index of any version, so that it can be built again. Raises `IndexFailure`.
+
+    With `keeps_marker`, the index keeps its engine, its analysis and its fields.
+    """
     lock = _claim(path, None)
     try:
         with failures(path, "cannot be erased"):
             (path / POSITIONS).unlink(missing_ok=True)
             _remove_folders([folder for folder in path.iterdir() if folder.is_dir()])
-            (path / MARKER).unlink(missing_ok=True)
+            if not keeps_marker:
+                (path / MARKER).unlink(missing_ok=True)
     finally:
         unlock_and_close(lock)
 

@@ -57,7 +57,9 @@ async def _index(location: Any, place: Any, options: IndexOptions, *, follow: bo
 
     async with (
         open_records(location) as store,
-        torrent_indexer(store, location, place, options.engine, options.analysis, waits=follow) as indexer,
+        torrent_indexer(
+            store, location, place, options.engine, options.analysis, waits=follow, rebuild=rebuild
+        ) as indexer,
     ):
         started = time.monotonic()
         if rebuild:

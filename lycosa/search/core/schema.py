@@ -38,6 +38,8 @@ class Schema:
     """Whether the keys are ids of rows in another store. Then the index stores only keys."""
     filled_by: str = "lycosa index build"
     """The command that fills an index."""
+    rebuilt_by: str = "`lycosa index build --fresh`"
+    """The command that builds a damaged index again."""
     analysis: tuple[str, ...] = ()
     """The optional steps of text analysis (`search.core.analysis`)."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -84,4 +86,5 @@ TORRENTS = Schema(
     counted=("type", "language"),
     numeric_keys=True,
     filled_by="lycosa index",
+    rebuilt_by="`lycosa index --rebuild` with the same --state or --store",
 )
