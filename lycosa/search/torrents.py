@@ -53,6 +53,8 @@ class TorrentRequest:
     offset: int = 0
     strict: bool = False
     """Whether all words must match, even if no torrent has them all. Clients of feeds and Torznab expect this."""
+    suggests: bool = True
+    """Whether to look for another spelling if there are few results."""
 
 
 class FoundTorrents(NamedTuple):
@@ -89,7 +91,7 @@ class TorrentSearch:
         removed = await self._removed()
         wanted = _index_request(request, parsed, removed)
         found = await asyncio.to_thread(self._index.find, wanted)
-        suggestion = "" if request.strict else await asyncio.to_thread(self._suggestion, request, found.total, removed)
+        suggestion = await asyncio.to_thread(self._suggestion, request, found.total, removed)
         loose = parsed.query.loosened() if parsed.query and not found.total and not request.strict else None
         if loose:
             found = await asyncio.to_thread(self._index.find, wanted._replace(query=loose))
@@ -163,7 +165,7 @@ class TorrentSearch:
             parsed = self._parse(text, request.fields)
             return self._index.find(SearchRequest(parsed.query, parsed.filters, limit=1, without=removed)).total
 
-        if self._speller is None or len(removed) >= REMOVED_MAX:
+        if not request.suggests or self._speller is None or len(removed) >= REMOVED_MAX:
             return ""
         return self._speller.suggestion(request.text, total, count)
 

@@ -114,13 +114,13 @@ def test_words_of_removed_torrents_are_not_completed(run, monkeypatch):
     run(scenario)
 
 
-def test_a_spelling_with_more_results_is_suggested_except_to_programs(run):
+def test_a_spelling_with_more_results_is_suggested_on_request(run):
     async def scenario(search: TorrentSearch, store: MemoryRecordStore):
         found = await search.search(TorrentRequest("Ohter show lang:zh"))
         assert found.suggestion == "", "nothing has this language"
         found = await search.search(TorrentRequest("Ohter show"))
         assert (found.suggestion, found.partial) == ("other show", True)
-        assert (await search.search(TorrentRequest("Ohter show", strict=True))).suggestion == ""
+        assert (await search.search(TorrentRequest("Ohter show", suggests=False))).suggestion == ""
         await store.deny([record(2).infohash_v1])
         assert (await search.search(TorrentRequest("Ohter show"))).suggestion == "", "a takedown holds here, too"
 

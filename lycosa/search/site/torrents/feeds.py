@@ -47,7 +47,8 @@ class TorrentFeeds:
         try:
             params = search_params(request.query_params)
             limit = max(number(request.query_params, "limit", ITEMS, API_LIMIT_MAX), 1)
-            found = await self._search.search(replace(params.request(), limit=limit, strict=True))
+            wanted = replace(params.request(), limit=limit, strict=True, suggests=form == "json")
+            found = await self._search.search(wanted)
         except BadQuery as failure:
             return JSONResponse({"error": str(failure)}, 400)
         base = base_url(request)

@@ -223,7 +223,7 @@ class TorrentPages:
         quoted = f'title:"{" ".join(words)}"'
         try:
             found = await self._search.search(
-                TorrentRequest(quoted, limit=OTHER_RELEASES + 1, sort="seeders", strict=True)
+                TorrentRequest(quoted, limit=OTHER_RELEASES + 1, sort="seeders", strict=True, suggests=False)
             )
         except IndexFailure:
             return []

@@ -121,7 +121,9 @@ def _request(values: Mapping[str, str], accepted: tuple[str, ...]) -> TorrentReq
         raise _Refused(INCORRECT, "offset")
     fields = {"cat": categories} if categories else {}
     # Clients poll for new torrents, so all results are sorted by date.
-    return TorrentRequest(text, fields, "date", limit=min(max(limit, 1), LIMIT_MAX), offset=offset, strict=True)
+    return TorrentRequest(
+        text, fields, "date", limit=min(max(limit, 1), LIMIT_MAX), offset=offset, strict=True, suggests=False
+    )
 
 
 def _episode(values: Mapping[str, str]) -> str:

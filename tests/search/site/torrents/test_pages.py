@@ -35,7 +35,8 @@ def test_a_mistyped_query_is_answered_with_a_spelling_that_finds_more(site):
     page = search(site, "graet show 1080p", type="video")
     assert '<a href="/search?q=great+show+1080p&amp;type=video">great show 1080p</a>' in page
     assert "Did you mean" not in search(site, "great show 1080p")
-    assert json.loads(site.get("/api/search?q=comon").text)["suggestion"] == "common"
+    for path in ("/api/search", "/search.json"):
+        assert json.loads(site.get(f"{path}?q=comon").text)["suggestion"] == "common"
 
 
 def test_results_show_marked_names_and_facts(site):
