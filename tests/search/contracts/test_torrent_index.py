@@ -165,7 +165,7 @@ def test_an_index_keeps_the_analysis_with_which_it_was_built(tmp_path, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_index_of_another_kind_or_engine_is_refused(tmp_path, engine):
     create_index(engine, tmp_path, TORRENTS).close()
-    with pytest.raises(IndexFailure, match="holds torrents, not pages: give another index"):
+    with pytest.raises(IndexFailure, match="holds torrents, not pages: `lycosa site --state DIR` searches it"):
         create_index(engine, tmp_path, PAGES)
     if engine != "sphinx":
         other = next(each for each in ("fts5", "tantivy") if each != engine)
