@@ -12,7 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lycosa.app.dht_state import QUEUE, RecordsLocation, check_store, note_store, open_hash_frontier, open_records
+from lycosa.app.dht_state import (
+    QUEUE,
+    RecordsLocation,
+    check_store,
+    note_size,
+    note_store,
+    open_hash_frontier,
+    open_records,
+)
 from lycosa.core.errors import LycosaError, UsageError
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.core.limits import NodeLimits
@@ -124,6 +132,8 @@ async def open_torrent_crawl(
         store = await stack.enter_async_context(records)
         frontier = await stack.enter_async_context(open_hash_frontier(folder, clock.now()))
         await note_store(folder, store_url, store, frontier, say)
+        if max_bytes is not None:
+            await note_size(store, max_bytes, say)
         crawl = TorrentCrawl(session, frontier, store, current_rules, clock.now, chance, profile_named(profile))
         operations = LocalOperations(frontier, crawl.commit)
         await stack.enter_async_context(serve(folder / QUEUE / SOCKET, operations))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lycosa.core.errors import UsageError
+from lycosa.core.units import format_size
 from lycosa.dht.crawler.core.hash_records import FETCHED, POLICY
 from lycosa.frontier.core.description import Description
 from lycosa.frontier.local import LocalFrontier
@@ -125,3 +126,12 @@ async def note_store(
             replace_file(path, place.encode(), sync=True)
     except OSError as error:
         raise write_error(path, error, "the state cannot be written") from None
+
+
+async def note_size(store: RecordStore, max_bytes: int, say: Callable[[str], None]) -> None:
+    """Warn if the store is larger than its maximum size."""
+    if (used := await store.used_bytes()) > max_bytes:
+        say(
+            f"{TORRENTS} has {format_size(used)}, more than --max-size {format_size(max_bytes)}: when the crawl stores"
+            " torrents, it removes those with the fewest seeders until the size fits"
+        )

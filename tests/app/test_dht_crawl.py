@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lycosa import dht
-from lycosa.app.dht_state import RecordsLocation, note_store, open_hash_frontier, open_records
+from lycosa.app.dht_state import RecordsLocation, note_size, note_store, open_hash_frontier, open_records
 from lycosa.core.errors import StateError, UsageError
 from lycosa.dht.core.endpoints import text
 from lycosa.dht.crawler.core.hash_records import to_record
@@ -135,6 +135,22 @@ def test_a_store_that_lacks_what_the_queue_has_fetched_is_noticed_once(tmp_path:
         assert await note("mysql://me:secret@host/other", torrent(2)) == []
 
     run_on(asyncio.new_event_loop, scenario())
+
+
+def test_a_store_that_is_larger_than_its_limit_is_noticed(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
+            used = await store.used_bytes()
+            await note_size(store, used, said.append)
+            assert not said
+            await note_size(store, used - 1, said.append)
+
+    run_on(asyncio.new_event_loop, scenario())
+    [line] = said
+    assert "more than --max-size" in line
+    assert "removes those with the fewest seeders" in line
 
 
 def test_a_torrent_that_rules_refuse_is_denied_instead_of_stored(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def live_lines(view: Any, width: int = 200) -> list[str]:
     return [
         (
             f"{format_duration(view.elapsed_s)}: {format_count(now.stored, 'torrent')} stored ({_rate(rates.stored)}),"
-            f" sweep {now.sweeps + 1:,} at {now.coverage:.1%}"
+            f"{_evicted(now)} sweep {now.sweeps + 1:,} at {now.coverage:.1%}"
         ),
         (
             f"discovered {now.discovered:,} ({_rate(rates.discovered)}): {now.total(CrawlOutcome.NEW):,} new,"
@@ -63,7 +63,8 @@ class PlainReport:
         now, rates = view.snapshot, view.rates
         line = (
             f"{format_duration(view.elapsed_s)}: {format_count(now.stored, 'torrent')} stored ({_rate(rates.stored)}),"
-            f" {now.discovered:,} discovered ({_rate(rates.discovered)}), {now.total(CrawlOutcome.KNOWN):,} known,"
+            f"{_evicted(now)} {now.discovered:,} discovered ({_rate(rates.discovered)}),"
+            f" {now.total(CrawlOutcome.KNOWN):,} known,"
             f" {now.tried:,} tried ({_rate(rates.tried)}), {now.in_work:,} in progress, {now.queued:,} queued,"
             f" {now.delayed:,} to try later, sweep {now.sweeps + 1:,} at {now.coverage:.1%}"
         )
@@ -78,6 +79,7 @@ class PlainReport:
 def summary_lines(view: Any) -> list[str]:
     """Return the outcomes of the infohashes by stage, and what limited the crawl."""
     now = view.snapshot
+    evicted = now.total(CrawlOutcome.EVICTED)
     return [
         f"{format_count(now.stored, 'torrent')} stored in {format_duration(view.elapsed_s)}",
         (
@@ -95,6 +97,7 @@ def summary_lines(view: Any) -> list[str]:
             f"already stored: {now.total(CrawlOutcome.ALREADY_STORED, CrawlOutcome.STORED_BEFORE):,};"
             f" refused: {now.total(*REFUSED):,}"
         ),
+        *([f"removed to keep the store within its maximum size: {evicted:,}"] if evicted else []),
         (
             f"queue: {now.done:,} done, {now.queued + now.in_work:,} queued, {now.delayed:,} to try later;"
             f" sweep {now.sweeps + 1:,} at {now.coverage:.1%}"
@@ -124,6 +127,11 @@ def summary_json(view: Any) -> str:
             "held_back_by": [{"brake": each.brake.value, "text": each.text} for each in view.findings],
         }
     )
+
+
+def _evicted(now: Any) -> str:
+    evicted = now.total(CrawlOutcome.EVICTED)
+    return f" {evicted:,} removed," if evicted else ""
 
 
 def _rate(per_minute: float) -> str:

@@ -48,6 +48,8 @@ class CrawlOutcome(IntEnum):
     """Fetched, but already in the store when it was written."""
     REFUSED = 62
     """The store refused it, for example because the torrent is private."""
+    EVICTED = 63
+    """Removed from the store, to make room for others within its maximum size."""
     COUNTED = 70
     """A scrape counted the seeders and leechers of a stored torrent."""
     NOT_COUNTED = 71

@@ -52,6 +52,7 @@ OUTCOME_TEXTS = {
     CrawlOutcome.STORED: "stored",
     CrawlOutcome.STORED_BEFORE: "already in the store",
     CrawlOutcome.REFUSED: "refused by the store",
+    CrawlOutcome.EVICTED: "removed: the store has reached its maximum size",
     CrawlOutcome.COUNTED: "peers counted",
     CrawlOutcome.NOT_COUNTED: "not counted: no node answered",
 }

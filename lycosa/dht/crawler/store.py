@@ -107,6 +107,7 @@ class StoreStage:
         self._funnel.count(CrawlOutcome.STORED, result.new)
         self._funnel.count(CrawlOutcome.STORED_BEFORE, result.known)
         self._funnel.count(CrawlOutcome.REFUSED, result.refused)
+        self._funnel.count(CrawlOutcome.EVICTED, result.evicted)
         for reason, is_private in ((FETCHED, False), (PRIVATE, True)):
             await self._queue.done([each.lease for each in batch if each.record.private is is_private], reason)
         for torrent in batch:

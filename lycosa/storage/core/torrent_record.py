@@ -154,11 +154,15 @@ class Change(NamedTuple):
 
 
 class PutResult(NamedTuple):
-    """How many records of a batch were new, known (perhaps completed or merged), and refused."""
+    """How many records of a batch were new, known (perhaps completed or merged), and refused.
+
+    `evicted` is the number of stored torrents that were removed to make room for them.
+    """
 
     new: int = 0
     known: int = 0
     refused: int = 0
+    evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

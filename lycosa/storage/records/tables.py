@@ -50,6 +50,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     types: dict[str, str]
     batch_bytes = STATEMENT_BYTES
     """Maximum bytes of content written in a transaction. A single larger record is stored alone."""
+    put_rows, evict_rows = PUT_ROWS, EVICT_ROWS
 
     def __init__(self, policy: RecordPolicy | None = None) -> None:
         super().__init__()
@@ -58,9 +59,12 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     @abstractmethod
     def _used_bytes(self) -> int: ...
 
-    async def _make_room(self, content_bytes: int, now: float) -> None:
-        """If the store has a maximum size, evict torrents to make room for `content_bytes` more bytes of content."""
-        return
+    async def _make_room(self, content_bytes: int, now: float) -> int:
+        """If the store has a maximum size, evict torrents to make room for `content_bytes` more bytes of content.
+
+        Return the number of evicted torrents.
+        """
+        return 0
 
     # ------------------------------------------------------------------------------------------------------ the port
 
@@ -80,12 +84,12 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
         allowed = [record for record in records if not self._policy.refuses(record)]
         result = PutResult(refused=len(records) - len(allowed))
-        for some in slices(allowed, PUT_ROWS):
+        for some in slices(allowed, self.put_rows):
             encoded = await self._in_thread(partial(_encoded, some))
-            for batch in _by_size(encoded, lambda each: len(each[1]), self.batch_bytes):
-                await self._make_room(sum(len(content) for _, content in batch), now)
+            for batch in by_size(encoded, lambda each: len(each[1]), self.batch_bytes):
+                evicted = await self._make_room(sum(len(content) for _, content in batch), now)
                 added = await self._run(partial(self._put, batch, int(now)), write=True)
-                result = PutResult(*map(sum, zip(result, added, strict=True)))
+                result = PutResult(*map(sum, zip(result, added._replace(evicted=evicted), strict=True)))
         return result
 
     async def get(self, infohash: bytes) -> StoredTorrent | None:
@@ -99,9 +103,9 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
 
     async def set_content(self, facts: Mapping[int, ContentFacts]) -> int:
         changed = 0
-        for some in slices(sorted(facts), PUT_ROWS):
+        for some in slices(sorted(facts), self.put_rows):
             sizes = await self._run(partial(self._content_sizes, some))
-            for batch in _by_size(sizes, itemgetter(1), self.batch_bytes):
+            for batch in by_size(sizes, itemgetter(1), self.batch_bytes):
                 new = {number: facts[number] for number, _ in batch}
                 changed += await self._run(partial(self._set_content, new), write=True)
         return changed
@@ -155,7 +159,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     ) -> int:
         keys, others = _denied_keys(infohashes, hashed), other_keys(hybrids)
         removed = 0
-        for part in slices(sorted(keys), EVICT_ROWS):
+        for part in slices(sorted(keys), self.evict_rows):
             removed += await self._run(partial(self._deny, set(part), reason, others), write=True)
         # From now on `put` refuses these infohashes. Scans find the stored and evicted torrents of hashed ones; they
         # need no lock.
@@ -184,7 +188,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     async def evict(self, count: int, now: float) -> int:
         ids = await self._run(lambda: self._least_worth(count))
         evicted = 0
-        for some in slices(ids, EVICT_ROWS):
+        for some in slices(ids, self.evict_rows):
             evicted += await self._run(partial(self._evict, some, int(now)), write=True)
         return evicted
 
@@ -356,7 +360,7 @@ def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[by
     return {key_of(each) for each in infohashes} | {each[:HASHED_BYTES] for each in hashed}
 
 
-def _by_size(values: Iterable[Value], size_of: Callable[[Value], int], limit: int) -> Iterator[list[Value]]:
+def by_size(values: Iterable[Value], size_of: Callable[[Value], int], limit: int) -> Iterator[list[Value]]:
     """Divide records into batches of at most `limit` bytes of content. A larger record makes a batch of its own."""
     some: list[Value] = []
     size = 0

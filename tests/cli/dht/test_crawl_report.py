@@ -59,6 +59,15 @@ def test_the_summary_counts_failed_tries_by_reason() -> None:
     )
 
 
+def test_removed_torrents_are_counted_everywhere() -> None:
+    found = view(600)
+    found.snapshot.counts.update({CrawlOutcome.EVICTED: 1234})
+    assert live_lines(found)[0] == "10 min: 3,000 torrents stored (300/min), 1,234 removed, sweep 1 at 6.0%"
+    assert "stored (300/min), 1,234 removed, 78,000 discovered" in PlainReport().lines(found)[0]
+    assert "removed to keep the store within its maximum size: 1,234" in summary_lines(found)
+    assert json.loads(summary_json(found))["outcomes"]["evicted"] == 1234
+
+
 def test_the_summary_for_programs_has_every_outcome() -> None:
     summary = json.loads(summary_json(view(600)))
     assert set(summary["outcomes"]) == {each.name.lower() for each in CrawlOutcome}

@@ -42,7 +42,26 @@ def test_a_private_torrent_is_not_stored_and_the_queue_says_why(tmp_path: Path) 
         await stage.finish()
         assert (await queue.stats()).reasons == {"fetched": 1, "private": 1}
         assert [row.record for row in await store.torrents(0, 9)] == records[:1]
-        assert funnel.counts == {CrawlOutcome.STORED: 1, CrawlOutcome.STORED_BEFORE: 0, CrawlOutcome.REFUSED: 1}
+        assert +funnel.counts == {CrawlOutcome.STORED: 1, CrawlOutcome.REFUSED: 1}
+        await frontier.close()
+
+    asyncio.run(run())
+
+
+def test_torrents_that_make_room_are_counted(tmp_path: Path) -> None:
+    class FullStore(MemoryRecordStore):
+        async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
+            return (await super().put(records, now))._replace(evicted=100)
+
+    async def run() -> None:
+        frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
+        queue, funnel = HashQueue(frontier, lambda: NOW, lambda: 0.0), Funnel()
+        stage = StoreStage(FullStore(), queue, funnel, lambda: RULES)
+        await queue.push([torrent(1).keys[0]], SAMPLED)
+        [lease] = await queue.lease(9)
+        await stage.put(FetchedTorrent(lease, torrent(1), 9, lambda: None, RULES))
+        await stage.finish()
+        assert +funnel.counts == {CrawlOutcome.STORED: 1, CrawlOutcome.EVICTED: 100}
         await frontier.close()
 
     asyncio.run(run())

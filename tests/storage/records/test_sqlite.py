@@ -97,6 +97,33 @@ def test_a_large_batch_in_a_small_store_evicts_no_more_than_it_needs(tmp_path: P
     asyncio.run(scenario())
 
 
+def test_torrents_with_few_seeders_are_evicted_from_everywhere_without_leaving_gaps(tmp_path: Path):
+    chance = random.Random(1)
+    some = [replace(torrent(n, 1), comment=chance.randbytes(3500).hex()) for n in range(7250)]
+    seeders = {record.infohash_v1: chance.randrange(10) for record in some}
+
+    async def scenario():
+        imported = SqliteRecordStore(tmp_path / "torrents.sqlite")
+        await imported.put(some[:7000], NOW)
+        await imported.set_popularity([Popularity(key, number, 0, 1) for key, number in seeders.items()])
+        assert files_bytes(imported.path) > CAP
+        await imported.close()
+        store = SqliteRecordStore(imported.path, max_bytes=CAP)
+        result = await store.put(some[7000:], NOW + 1)
+        assert files_bytes(store.path) <= CAP
+        left = {row.record for row in await store.torrents(0, 10_000)}
+        await store.close()
+        return result, left
+
+    result, left = asyncio.run(scenario())
+    assert result == PutResult(new=250, evicted=7250 - len(left))
+    assert left < set(some)
+    assert len(left) > 4750
+    evicted = sorted(seeders[record.infohash_v1] for record in set(some) - left)
+    kept = sorted(seeders[record.infohash_v1] for record in left & set(some[:7000]))
+    assert evicted[-1] <= kept[0] + 1
+
+
 def test_only_the_last_evicted_torrents_are_remembered_when_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
