@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from lycosa.core.errors import BadQuery, IndexFailure
-from lycosa.core.units import format_size
 from lycosa.search.core.query import QUERY_MAX
 from lycosa.search.core.request import ValueCounts
 from lycosa.search.core.torrent_text import title_words
@@ -26,6 +25,7 @@ from lycosa.search.site.torrents.views import (
     infohash_hex,
     iso_time,
     magnet_uri,
+    piece_size,
     torrent_view,
 )
 from lycosa.search.torrents import TorrentRequest, TorrentSearch
@@ -174,7 +174,7 @@ class TorrentPages:
             files_hidden=max(len(torrent.record.files) - FILES_SHOWN_MAX, 0),
             magnet=magnet_uri(torrent),
             others=[torrent_view(each, None) for each in others],
-            format_size=format_size,
+            piece_size=piece_size,
         )
 
     async def browse(self, request: Request) -> Response:

@@ -54,6 +54,14 @@ class Folder:
     """Names as HTML, and sizes."""
 
 
+def piece_size(size_bytes: int) -> str:
+    """Return the size of pieces in powers of 1024, as torrent programs do: nearly all are powers of two."""
+    for unit, unit_bytes in (("MiB", 1024**2), ("KiB", 1024)):
+        if size_bytes % unit_bytes == 0:
+            return f"{size_bytes // unit_bytes:,} {unit}"
+    return format_size(size_bytes)
+
+
 def torrent_view(torrent: StoredTorrent, highlighter: Highlighter | None) -> TorrentView:
     """Return the view of a torrent in a list."""
     record, facts = torrent.record, facts_of_torrent(torrent)

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from lycosa.search.site.torrents.views import piece_size
 from tests.search.site.torrents.sample_torrents import HASHES
 
 
@@ -134,6 +135,14 @@ def test_browsing_leads_to_searches(site):
     page = site.get("/browse").text
     assert '<a href="/search?type=audio">Audio</a>' in page
     assert '<a href="/search?lang=zh">Chinese</a>' in page
+    assert '<span class="weight">0</span>' not in page, "days without a torrent are not listed"
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "shown"), [(65_536, "64 KiB"), (4 * 1024**2, "4 MiB"), (1_536 * 1024, "1,536 KiB"), (100, "100 B")]
+)
+def test_sizes_of_pieces_are_powers_of_two(size_bytes, shown):
+    assert piece_size(size_bytes) == shown
 
 
 def test_statistics_have_charts(site):
