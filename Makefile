@@ -9,12 +9,12 @@ help: ## this list
 demo: export URL := $(URL)
 demo: ## crawl a site (URL=https://... or the Python documentation) and search it in the browser
 	@scripts/venv
-	@$(bin)/python scripts/compile --check >/dev/null || $(bin)/python scripts/compile --clean
+	@$(bin)/python scripts/compile --check >/dev/null 2>&1 || $(bin)/python scripts/compile --clean
 	@$(bin)/python scripts/demo $${URL:+"$$URL"} || test $$? = 130
 
 demo-dht: ## crawl a private DHT on this machine, and search its torrents in the browser
 	@scripts/venv dev
-	@$(bin)/python scripts/compile --check >/dev/null || $(bin)/python scripts/compile --clean
+	@$(bin)/python scripts/compile --check >/dev/null 2>&1 || $(bin)/python scripts/compile --clean
 	@$(bin)/python scripts/demo-dht || test $$? = 130
 
 test: lint types setup compiled ## everything CI asks for

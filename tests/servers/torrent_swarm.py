@@ -76,6 +76,7 @@ def torrent_swarm(*, sessions: int, torrents: int, strict: bool = False) -> Iter
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # Ctrl-C does not reach it: it is killed below
     )
     try:
         yield TorrentSwarm(process, torrents_of_all_kinds(torrents))
@@ -114,7 +115,14 @@ def _form(peers: Sequence[LibtorrentPeer], every_s: float) -> None:
 
 
 def _nodes(session: Any) -> int:
-    return int(session.status().dht_nodes)
+    import libtorrent
+
+    session.post_session_stats()
+    while True:
+        session.wait_for_alert(1000)
+        for alert in session.pop_alerts():
+            if isinstance(alert, libtorrent.session_stats_alert):
+                return int(alert.values["dht.dht_nodes"])
 
 
 def _announce(peers: Sequence[LibtorrentPeer], every_s: float, settle_s: float) -> None:
