@@ -52,6 +52,7 @@ UNTIL_CANCELLED_S = 0.3
 
 EXCEPTIONS = {
     ("README.md", "make demo"): "installs packages; tests/scripts/test_demo.py runs the demo",
+    ("README.md", "python3 -m venv"): "installs packages",
     ("README.md", "pip install"): "installs packages",
     ("docs/streams.md", "pip install"): "installs packages",
     ("docs/several-machines.md", "pip install"): "installs packages",
