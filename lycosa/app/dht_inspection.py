@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lycosa.app.dht_state import QUEUE, RecordsLocation, open_records
+from lycosa.app.dht_state import QUEUE, TORRENTS, RecordsLocation, open_records
 from lycosa.app.frontier.operations import OpenState, open_state
 from lycosa.core.errors import UsageError
 from lycosa.dht.crawler.core.explain import Answer, HashFacts, answer_of, explain_infohash, last_failure_of
-from lycosa.dht.crawler.core.hash_records import HOST, fingerprint, queued_at
-from lycosa.frontier.core.model import Row
+from lycosa.dht.crawler.core.hash_records import HOST, HOUR_S, fingerprint, queued_after
+from lycosa.frontier.core.model import FrontierStats, Row
 from lycosa.frontier.core.states import State
 from lycosa.frontier.state_dir import DESCRIPTION
 from lycosa.storage.core.torrent_record import key_of
@@ -32,20 +32,20 @@ class Explanation(NamedTuple):
 
 
 class CrawlInspection:
-    """The open state of a crawl, with the store of its torrents."""
+    """The store with the torrents of a crawl or of imports, and the open queue of the crawl, if there is one."""
 
-    def __init__(self, state: OpenState, store: RecordStore) -> None:
-        self._state, self._store = state, store
+    def __init__(self, folder: str, queue: OpenState | None, store: RecordStore) -> None:
+        self._folder, self._queue, self._store = folder, queue, store
 
     async def explain(self, infohash: bytes, now: float, when: Callable[[float], str]) -> Explanation:
         """Explain an infohash of 20 or 32 bytes. `when` formats unix seconds."""
         key = key_of(infohash)
-        rows = await self._state.operations.find(fingerprint(key), HOST)
+        rows = await self._queue.operations.find(fingerprint(key), HOST) if self._queue else []
         facts = HashFacts(
             next((row for row in rows if row.record.url in ("", HOST + key.hex())), None),
             await self._store.get(key),
             await self._store.refusal(key, now),
-            bool(self._state.runs),
+            bool(self._queue and self._queue.runs),
         )
         answer = answer_of(facts)
         return Explanation(
@@ -54,16 +54,18 @@ class CrawlInspection:
 
     async def stats(self, now: float) -> dict[str, Any]:
         """Return the counts of the queue and of the store, and the rate of a running crawl."""
-        operations = self._state.operations
-        stats = await operations.stats()
-        per_minute = None
-        if self._state.runs:
-            await asyncio.sleep(RATE_OVER_S)
-            later = await operations.stats()
-            per_minute, stats = (later.done - stats.done) * 60 / RATE_OVER_S, later
+        stats, per_minute, due = FrontierStats(), None, None
+        if self._queue is not None:
+            operations = self._queue.operations
+            stats = await operations.stats()
+            if self._queue.runs:
+                await asyncio.sleep(RATE_OVER_S)
+                later = await operations.stats()
+                per_minute, stats = (later.done - stats.done) * 60 / RATE_OVER_S, later
+            due = await operations.next_due(now) if stats.delayed and not stats.queued else None
         return {
-            "state": str(Path(self._state.place).parent),
-            "running": self._state.runs or None,
+            "state": self._folder,
+            "running": (self._queue and self._queue.runs) or None,
             "torrents": await self._store.count(),
             "store_bytes": await self._store.used_bytes(),
             "queued": stats.queued,
@@ -73,7 +75,7 @@ class CrawlInspection:
             "given_up": stats.dead,
             "reasons": dict(stats.reasons),
             "done_per_minute": per_minute,
-            "next_due": await operations.next_due(now) if stats.delayed and not stats.queued else None,
+            "next_due": due,
         }
 
 
@@ -87,10 +89,11 @@ def _values(facts: HashFacts) -> dict[str, Any]:
 
 
 def _row_values(row: Row) -> dict[str, Any]:
-    failure = last_failure_of(row)
+    failure, first = last_failure_of(row), queued_after(row.record)
     return {
         "state": str(row.state),
-        "first_queued": queued_at(row.record),
+        "first_queued_after": first,
+        "first_queued_before": first and first + HOUR_S,
         "failed_tries": row.record.attempts,
         "last_failure": failure and failure.name.lower(),
         "next_try": row.at if row.state == State.RETRY else None,
@@ -103,14 +106,16 @@ def _row_values(row: Row) -> dict[str, Any]:
 async def open_inspection(
     location: RecordsLocation, report: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[CrawlInspection]:
-    """Open the state of a crawl. `report` is called if a running crawl takes long to answer.
+    """Open the state of a crawl or of imports. `report` is called if a running crawl takes long to answer.
 
     Raises `UsageError` if the folder is not the state of a crawl, and `StateError`.
     """
     if location.state is None:
         raise UsageError("which crawl? Write --state DIR")
     queue = Path(location.state) / QUEUE
-    if not (queue / DESCRIPTION).is_file():
-        raise UsageError(f"{location.state} is not the --state of a dht crawl: there is no {QUEUE} in it")
-    async with open_records(location) as store, open_state(queue, report=report) as state:
-        yield CrawlInspection(state, store)
+    has_queue = (queue / DESCRIPTION).is_file()
+    if not has_queue and not (queue.parent / TORRENTS).is_file():
+        raise UsageError(f"{location.state} is not the --state of a dht crawl: it has neither torrents nor a queue")
+    opening = open_state(queue, report=report) if has_queue else nullcontext()
+    async with open_records(location) as store, opening as state:
+        yield CrawlInspection(location.state, state, store)

@@ -18,7 +18,7 @@ from lycosa.infra.clock import Clock
 from lycosa.infra.file_locks import has_shared_lock
 from lycosa.infra.line_files import READ_ERRORS, numbered_lines
 from lycosa.storage.core.content_facts import ContentFacts
-from lycosa.storage.core.torrent_record import HASHED_BYTES, TorrentRecord
+from lycosa.storage.core.torrent_record import HASHED_BYTES, TorrentRecord, key_of
 from lycosa.storage.core.torrents.inspection import Inspection
 from lycosa.storage.core.torrents.rule_tests import failures
 from lycosa.storage.core.torrents.rules import RuleFile
@@ -43,6 +43,15 @@ class Applied(NamedTuple):
     read: int
     refused: int
     described: int
+
+
+class Denied(NamedTuple):
+    """How many infohashes are denied or allowed now and were not before, how many were, and how many torrents were
+    removed."""
+
+    changed: int
+    unchanged: int
+    removed: int
 
 
 def test_rules(path: Path) -> tuple[RuleFile, list[str]]:
@@ -144,24 +153,25 @@ class RuleScan:
 
 async def change_denied(
     location: RecordsLocation, torrents: Iterable[tuple[bytes, ...]], *, hashed: bool, allow: bool, reason: str = ""
-) -> tuple[int, int]:
+) -> Denied:
     """Deny torrents, each given by its infohashes. With `allow`, allow them again instead.
 
-    With `hashed`, SHA-256 hashes of the infohashes are given. Return the numbers of infohashes and of removed torrents.
+    With `hashed`, SHA-256 hashes of the infohashes are given.
     """
-    removed = number = 0
+    changed = unchanged = removed = 0
     remaining = iter(torrents)
     _check_state(location)
     async with open_records(location, create=True) as store:
         while named := list(islice(remaining, DENIED_AT_ONCE)):
-            some = list(chain.from_iterable(named))
+            some = {infohash if hashed else key_of(infohash) for infohash in chain.from_iterable(named)}
             plain, hidden = ((), some) if hashed else (some, ())
             if allow:
-                await store.allow(plain, hashed=hidden)
+                new = await store.allow(plain, hashed=hidden)
             else:
+                new = len(some) - await store.denied(plain, hashed=hidden)
                 removed += await store.deny(plain, hashed=hidden, reason=reason, hybrids=named)
-            number += len(some)
-    return number, removed
+            changed, unchanged = changed + new, unchanged + len(some) - new
+    return Denied(changed, unchanged, removed)
 
 
 def _check_state(location: RecordsLocation) -> None:

@@ -163,14 +163,17 @@ class RecordStore(Protocol):
     ) -> int:
         """Remove torrents, and never store them again. Return how many were removed.
 
-        For `hashed`, see `hashed_key`. `hybrids` has the two infohashes of each hybrid torrent; it need not have
-        those of stored torrents.
+        Infohashes that are denied already get the new reason, unless it is empty. For `hashed`, see `hashed_key`.
+        `hybrids` has the two infohashes of each hybrid torrent; it need not have those of stored torrents.
         """
 
-    async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
+    async def denied(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> int:
+        """Return how many of these `deny` has denied. Hashed ones that it got as plain ones are not counted."""
+
+    async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> int:
         """Undo `deny`, plain or hashed, and eviction. For one infohash of a hybrid torrent, undo them for both.
 
-        Removed torrents are not restored.
+        Return for how many of the arguments something was undone. Removed torrents are not restored.
         """
 
     async def evict(self, count: int, now: float) -> int:

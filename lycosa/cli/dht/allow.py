@@ -33,6 +33,7 @@ def command(infohashes: tuple[str, ...], location: Any, *, hashed: bool) -> int:
     from lycosa.app.dht_rules import change_denied, read_infohashes
 
     named = list(read_infohashes(infohashes, hashed=hashed))
-    allowed, _ = asyncio.run(change_denied(location, named, hashed=hashed, allow=True))
-    progress.write([f"{format_count(allowed, 'infohash')} allowed"])
+    done = asyncio.run(change_denied(location, named, hashed=hashed, allow=True))
+    before = f" ({done.unchanged:,} allowed before)" if done.unchanged else ""
+    progress.write([f"{format_count(done.changed, 'infohash')} allowed{before}"])
     return DONE

@@ -19,7 +19,12 @@ from lycosa.core.units import format_count
 @click.option(
     "--hashed", is_flag=True, help="Entries are SHA-256 hashes of 20-byte infohashes, which hide the infohashes."
 )
-@click.option("--reason", default="", metavar="TEXT", help="Reason, which `lycosa dht explain` shows.")
+@click.option(
+    "--reason",
+    default="",
+    metavar="TEXT",
+    help="Reason, which `lycosa dht explain` shows. Without it, an infohash that is denied already keeps its reason.",
+)
 def command(infohashes: tuple[str, ...], location: Any, reason: str, *, hashed: bool) -> int:
     """Remove torrents, and never store them again. Both infohashes of a hybrid torrent are denied.
 
@@ -33,6 +38,8 @@ def command(infohashes: tuple[str, ...], location: Any, reason: str, *, hashed: 
     from lycosa.app.dht_rules import change_denied, read_infohashes
 
     named = list(read_infohashes(infohashes, hashed=hashed))
-    denied, removed = asyncio.run(change_denied(location, named, hashed=hashed, allow=False, reason=reason))
-    progress.write([f"{format_count(denied, 'infohash')} denied, {format_count(removed, 'torrent')} removed"])
+    done = asyncio.run(change_denied(location, named, hashed=hashed, allow=False, reason=reason))
+    before = f" ({done.unchanged:,} denied before)" if done.unchanged else ""
+    removed = format_count(done.removed, "torrent")
+    progress.write([f"{format_count(done.changed, 'infohash')} denied{before}, {removed} removed"])
     return DONE

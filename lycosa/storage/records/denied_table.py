@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from lycosa.storage.core.torrent_record import Refusal, Standing, hashed_key
 from lycosa.storage.records.database import DatabaseThread
@@ -49,10 +49,19 @@ class DeniedTable(DatabaseThread):
         query = "SELECT hash FROM torrent_denied WHERE until < ? ORDER BY until LIMIT ?"
         return [bytes(key) for (key,) in self._query(query, [FOREVER, max(0, count - kept)])]
 
-    def _allow(self, plain: Iterable[bytes], names: Iterable[bytes]) -> None:
-        keys = set(plain)
-        keys.update(self._others(keys).values())
+    def _entries(self, plain: set[bytes], names: set[bytes], standings: Collection[Standing]) -> set[bytes]:
+        """Return those keys, and those hashed keys `names`, that have an entry with one of these standings."""
+        forms = {*plain, *names, *map(hashed_key, plain)}
+        rows = self._select("SELECT hash, standing FROM torrent_denied WHERE", "hash", forms)
+        found = {bytes(form) for form, standing in rows if Standing(standing) in standings}
+        return {key for key in plain if key in found or hashed_key(key) in found} | (names & found)
+
+    def _allow(self, plain: set[bytes], names: set[bytes]) -> set[bytes]:
+        """Return those keys and hashed keys that had an entry."""
+        allowed = self._entries(plain, names, set(Standing))
+        keys = plain.union(self._others(plain).values())
         self._delete("torrent_denied", "hash", {*keys, *names, *map(hashed_key, keys)})
+        return allowed
 
     def _forget_lapsed(self, keys: Sequence[bytes], now: int) -> None:
         rows = self._select("SELECT hash, until FROM torrent_denied WHERE", "hash", keys)
@@ -60,9 +69,15 @@ class DeniedTable(DatabaseThread):
 
     def _ban(self, keys: set[bytes], others: dict[bytes, bytes], standing: Standing, until: int, reason: str) -> None:
         known = self._others(keys) | others
+        reasons = {} if reason or standing is not Standing.DENIED else self._reasons(keys)
         self._delete("torrent_denied", "hash", sorted(keys))
-        rows = [(key, standing.value, until, reason, known.get(key)) for key in sorted(keys)]
+        rows = [(key, standing.value, until, reasons.get(key, reason), known.get(key)) for key in sorted(keys)]
         self._insert("torrent_denied", rows)
+
+    def _reasons(self, keys: Iterable[bytes]) -> dict[bytes, str]:
+        """Return why the keys were denied that are denied already."""
+        query = f"SELECT hash, reason FROM torrent_denied WHERE standing = {Standing.DENIED.value} AND"
+        return {bytes(key): reason for key, reason in self._select(query, "hash", keys)}
 
     def _others(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """Map each denied or evicted key of a hybrid torrent to its other key."""

@@ -27,6 +27,9 @@ from lycosa.storage.core.torrent_record import (
     searched,
 )
 
+EVICTION = Standing.EVICTED, 0.0, ""
+"""Stands for the entry of an infohash that has none."""
+
 
 class MemoryRecordStore:
     """See `RecordStore`. It grows without limit unless `evict` is called."""
@@ -153,13 +156,20 @@ class MemoryRecordStore:
         self._ban([*denied, *names, *chain(*torrents)], [*hybrids, *torrents], (Standing.DENIED, inf, reason))
         return len(found)
 
-    async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
+    async def denied(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> int:
+        forms = [*((key_of(each), hashed_key(each)) for each in set(infohashes)), *((name,) for name in set(hashed))]
+        return sum(any(self._denied.get(form, EVICTION)[0] is Standing.DENIED for form in each) for each in forms)
+
+    async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> int:
         plain, names = {key_of(each) for each in infohashes}, set(hashed)
+        allowed = {key for key in plain if key in self._denied or hashed_key(key) in self._denied}
+        allowed.update(names.intersection([*self._denied, *map(hashed_key, self._denied)]))
         plain.update([key for key in self._denied if hashed_key(key) in names])
         plain.update([self._others[key] for key in plain if key in self._others])
         for key in {*plain, *names, *map(hashed_key, plain)}:
             self._denied.pop(key, None)
             self._others.pop(key, None)
+        return len(allowed)
 
     async def evict(self, count: int, now: float) -> int:
         rows = sorted(self._rows.values(), key=lambda row: (row.seeders, row.seen, row.id))[:count]
@@ -185,7 +195,11 @@ class MemoryRecordStore:
     def _ban(
         self, keys: Iterable[bytes], torrents: Iterable[Sequence[bytes]], why: tuple[Standing, float, str]
     ) -> None:
-        self._denied |= dict.fromkeys(keys, why)
+        standing, until, reason = why
+        for key in keys:
+            before = self._denied.get(key, EVICTION)
+            kept = before[2] if standing is before[0] is Standing.DENIED else ""
+            self._denied[key] = standing, until, reason or kept
         self._others |= {key: other for key, other in other_keys(torrents).items() if key in self._denied}
 
     def _standing(self, key: bytes, now: float) -> Standing | None:

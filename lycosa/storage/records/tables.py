@@ -175,15 +175,21 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
             last_key = evicted[-1]
         return removed
 
-    async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> None:
+    async def denied(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> int:
         plain, names = {key_of(each) for each in infohashes}, set(hashed)
-        await self._run(lambda: self._allow(plain, names), write=True)
+        return len(await self._run(lambda: self._entries(plain, names, {Standing.DENIED})))
+
+    async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> int:
+        plain, names = {key_of(each) for each in infohashes}, set(hashed)
+        allowed = await self._run(lambda: self._allow(plain, names), write=True)
         # For a hashed infohash, `deny` has also denied the infohashes of the torrent that it found.
         last = b""
         while names and (some := await self._run(partial(self._denied_after, last))):
             found = {key for key in some if len(key) == HASH_BYTES and hashed_key(key) in names}
-            await self._run(partial(self._allow, found, ()), write=True)
+            await self._run(partial(self._allow, found, set()), write=True)
+            allowed.update(map(hashed_key, found))
             last = some[-1]
+        return len(allowed)
 
     async def evict(self, count: int, now: float) -> int:
         ids = await self._run(lambda: self._least_worth(count))

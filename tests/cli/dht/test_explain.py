@@ -49,7 +49,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (STORED, 0, "stored at "),
         (FAILED, 1, "1 failed try, most recently because no peer delivered the metadata"),
-        (QUEUED, 1, "found in a sample, waiting for a try"),
+        (QUEUED, 1, "found in a sample, or imported, waiting for a try"),
         (UNSEEN, 1, "never seen"),
     ],
 )
@@ -77,6 +77,7 @@ def test_json_has_what_the_sentences_say(state: Path) -> None:
     assert (found["answer"], found["stored"], found["refusal"]) == ("retry", None, None)
     assert (found["queue"]["failed_tries"], found["queue"]["last_failure"]) == (1, "no_metadata")
     assert found["queue"]["next_try"] >= NOW + 60
+    assert found["queue"]["first_queued_after"] <= NOW < found["queue"]["first_queued_before"]
     assert len(found["why"]) == 2
 
 
@@ -91,12 +92,26 @@ def test_stats_show_the_store_and_the_queue(state: Path) -> None:
     assert "torrents    2, " in text
 
 
+def test_a_folder_that_only_has_imported_torrents_is_shown(tmp_path: Path) -> None:
+    async def store() -> None:
+        async with open_records(RecordsLocation(str(tmp_path), None), create=True) as records:
+            await records.put([torrent(0)], NOW)
+
+    asyncio.run(store())
+    text = lycosa("dht", "stats", "--state", tmp_path, cwd=tmp_path).stdout
+    assert "torrents    1, " in text
+    assert "queued      0\n" in text
+    assert lycosa("dht", "explain", STORED.hex(), "--state", tmp_path, cwd=tmp_path).returncode == 0
+    done = lycosa("dht", "explain", UNSEEN.hex(), "--state", tmp_path, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["00"], "00: not an infohash; write 40 hexadecimal digits, or a magnet link"),
         ([STORED.hex()], "which crawl? Write --state DIR"),
-        ([STORED.hex(), "--state", "."], ". is not the --state of a dht crawl: there is no queue in it"),
+        ([STORED.hex(), "--state", "."], ". is not the --state of a dht crawl: it has neither torrents nor a queue"),
     ],
 )
 def test_a_mistake_gets_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -91,6 +91,21 @@ def test_a_torrent_denied_by_a_magnet_link_is_allowed_by_one_infohash(folder: Pa
     assert names(folder) == [GOOD.name, BAD.name, new.name]
 
 
+def test_a_reason_stays_and_counts_tell_what_has_changed(folder: Path) -> None:
+    def run(verb: str, *words: str) -> str:
+        return lycosa("dht", verb, *words, "--state", "state", cwd=folder).stderr
+
+    infohash, other = GOOD.keys[0].hex(), torrent(7).keys[0].hex()
+    run("deny", infohash, "--reason", "notice A")
+    assert "1 infohash denied (1 denied before), 0 torrents removed" in run("deny", infohash, other)
+    assert "0 infohashes denied (1 denied before)" in run("deny", infohash.upper(), infohash)
+    assert "denied (notice A)" in lycosa("dht", "explain", infohash, "--state", "state", cwd=folder).stdout
+    run("deny", infohash, "--reason", "notice B")
+    assert "denied (notice B)" in lycosa("dht", "explain", infohash, "--state", "state", cwd=folder).stdout
+    assert "0 infohashes allowed (1 allowed before)" in run("allow", "ff" * 20)
+    assert "1 infohash allowed (1 allowed before)" in run("allow", "ff" * 20, infohash)
+
+
 def test_a_hashed_list_denies_without_naming(folder: Path) -> None:
     hashed = sha256(GOOD.keys[0]).hexdigest()
     done = lycosa("dht", "deny", hashed, "--hashed", "--state", "state", cwd=folder)

@@ -294,8 +294,35 @@ def test_a_denied_infohash_can_be_allowed_in_both_forms(open_store: Open, denied
     async def scenario(store: RecordStore):
         await store.put([stored, kept], NOW)
         assert await store.deny(**forms([stored, missing, kept], hashed=denied_hashed)) == 2
-        await store.allow(**forms([stored, missing], hashed=allowed_hashed))
+        assert await store.allow(**forms([stored, missing], hashed=allowed_hashed)) == 2
         assert await store.put([stored, missing, kept], NOW) == PutResult(new=2, refused=1)
+
+    run(open_store, scenario)
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_denying_again_keeps_the_reason_and_counts_tell_what_changes(open_store: Open, hashed: bool):
+    keys = [torrent(number).keys[0] for number in range(3)]
+
+    def forms(*keys: bytes) -> dict[str, list[bytes]]:
+        return {"infohashes": [], "hashed": [*map(hashed_key, keys)]} if hashed else {"infohashes": [*keys]}
+
+    async def reason(store: RecordStore, key: bytes) -> str:
+        refusal = await store.refusal(key, NOW)
+        assert refusal
+        return refusal.reason
+
+    async def scenario(store: RecordStore):
+        assert await store.denied(**forms(*keys)) == 0
+        await store.deny(**forms(keys[0]), reason="notice A")
+        await store.deny(**forms(*keys[:2]))
+        assert await store.denied(**forms(*keys)) == 2
+        assert [await reason(store, key) for key in keys[:2]] == ["notice A", ""]
+        await store.deny(**forms(keys[0]), reason="notice B")
+        assert await reason(store, keys[0]) == "notice B"
+        assert await store.allow(**forms(*keys[1:])) == 1
+        assert await store.allow([keys[0]]) == 1
+        assert await store.allow(**forms(*keys)) == 0
 
     run(open_store, scenario)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lycosa.core.units import format_count, format_size
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
-from lycosa.dht.crawler.core.hash_records import ANNOUNCED, FETCHED, PRIVATE, SAMPLED, WANTED, queued_at
+from lycosa.dht.crawler.core.hash_records import ANNOUNCED, FETCHED, PRIVATE, SAMPLED, WANTED, queued_after
 from lycosa.dht.crawler.core.retries import last_failure
 from lycosa.frontier.core.model import Row
 from lycosa.frontier.core.states import State
@@ -27,7 +27,7 @@ FAILURE_TEXTS = {
 }
 ORIGINS = {
     ANNOUNCED: "announced to our node",
-    SAMPLED: "found in a sample",
+    SAMPLED: "found in a sample, or imported",
     WANTED: "requested from our node",
 }
 STOPPED = "the crawl is not running: the command that started it resumes it"
@@ -111,7 +111,7 @@ def _queue_lines(row: Row, facts: HashFacts, when: FormatTime) -> Iterator[str]:
         case State.QUEUED | State.DELAYED if row.record.attempts:
             yield f"in the queue, to be tried again: {tries}"
         case State.QUEUED | State.DELAYED:
-            first = f" (first queued at about {when(at)})" if (at := queued_at(row.record)) else ""
+            first = f" (first queued in the hour from {when(at)})" if (at := queued_after(row.record)) else ""
             # Not "the first try": after an eviction, an infohash that was tried before is queued again.
             yield f"in the queue{first}: {ORIGINS.get(row.record.priority, 'found')}, waiting for a try"
         case State.LEASED:

@@ -39,8 +39,8 @@ def to_record(infohash: bytes, priority: int = SAMPLED, now: float = 0.0) -> Url
     return UrlRecord(RECORD_VERSION, fingerprint(infohash), HOST + infohash.hex(), HOST, "", hour, priority)
 
 
-def queued_at(record: UrlRecord) -> float | None:
-    """Return the hour in which an infohash was first queued, if it is known."""
+def queued_after(record: UrlRecord) -> float | None:
+    """Return the start of the hour (HOUR_S) in which an infohash was first queued, if it is known."""
     return EPOCH + record.depth * HOUR_S if record.depth else None
 
 

@@ -40,12 +40,15 @@ CASES = [
     (
         HashFacts(Row(State.QUEUED, RECORD), runs=True),
         Answer.QUEUED,
-        ["in the queue: found in a sample, waiting for a try"],
+        ["in the queue: found in a sample, or imported, waiting for a try"],
     ),
     (
         HashFacts(Row(State.QUEUED, to_record(INFOHASH, ANNOUNCED, 1_700_007_300.0))),
         Answer.QUEUED,
-        ["in the queue (first queued at about <1700007200>): announced to our node, waiting for a try", STOPPED],
+        [
+            "in the queue (first queued in the hour from <1700007200>): announced to our node, waiting for a try",
+            STOPPED,
+        ],
     ),
     (
         HashFacts(Row(State.QUEUED, FAILED), runs=True),
