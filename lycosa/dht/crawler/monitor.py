@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lycosa.dht.core.events import NodeStatus, Reachability
-from lycosa.dht.crawler.core.slowness import BrakeFinding, why_slow
+from lycosa.dht.crawler.core.slowness import SPAN_MIN_S, BrakeFinding, why_slow
 from lycosa.dht.crawler.core.snapshot import CrawlHistory, CrawlRates, CrawlSnapshot, rates_between
 from lycosa.dht.crawler.crawl import TorrentCrawl
 from lycosa.dht.crawler.store import WAITING_MAX
@@ -54,7 +54,9 @@ class CrawlMonitor:
         """Return the final view: the rates of the whole run, and what slowed the crawl down before it stopped."""
         snapshot = await self._take()
         first = self.history.points[0] if self.history.points else snapshot
-        return self._view(snapshot, rates_between(first, snapshot), self._findings)
+        is_short = snapshot.at - first.at < SPAN_MIN_S
+        findings = why_slow(first, snapshot) if is_short else self._findings
+        return self._view(snapshot, rates_between(first, snapshot), findings)
 
     def _view(self, snapshot: CrawlSnapshot, rates: CrawlRates, findings: list[BrakeFinding]) -> TorrentCrawlView:
         nodes = list(zip(self._session.endpoints, self._session.status(), strict=True))

@@ -65,7 +65,10 @@ REACHABILITY_TEXTS = {
 
 
 class FunnelRow(NamedTuple):
-    """A step of the funnel. `share` is its share of the previous step, from 0 to 1."""
+    """A step of the funnel. `share` is its share of the previous step, from 0 to 1.
+
+    It is None if the previous step counted less: a crawl also tries infohashes that an earlier run found.
+    """
 
     name: str
     number: int
@@ -140,7 +143,7 @@ def funnel_rows(now: CrawlSnapshot) -> list[FunnelRow]:
     ]
     rows = [FunnelRow(*steps[0], None)]
     for (_, before), (name, count) in pairwise(steps):
-        rows.append(FunnelRow(name, count, min(count / before, 1.0) if before else None))
+        rows.append(FunnelRow(name, count, count / before if count <= before and before else None))
     return rows
 
 

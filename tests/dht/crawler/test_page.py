@@ -44,6 +44,8 @@ def test_the_funnel_shows_each_step_with_its_share_of_the_previous_one() -> None
         FunnelRow("Stored", 500, 1.0),
     ]
     assert {row.share for row in funnel_rows(CrawlSnapshot(0.0))} == {None}
+    resumed = CrawlSnapshot(0.0, {CrawlOutcome.SAMPLED: 10, CrawlOutcome.NEW: 8, CrawlOutcome.TRIED: 57})
+    assert funnel_rows(resumed)[2] == FunnelRow("Tried", 57, None)
 
 
 def test_the_page_shows_the_figures_of_the_crawl_and_what_limits_it() -> None:

@@ -73,11 +73,10 @@ class Span(NamedTuple):
 
 
 def why_slow(before: CrawlSnapshot, now: CrawlSnapshot) -> list[BrakeFinding]:
-    """Return what limits the crawl, the most important cause first; empty if the crawl just started."""
+    """Return what limits the crawl, the most important cause first. Few causes are found if the crawl just started."""
     span = Span(before, now)
-    if span.elapsed_s < SPAN_MIN_S:
-        return []
-    return [BrakeFinding(brake, text) for brake, rule in RULES for text in rule(span)]
+    rules = RULES if span.elapsed_s >= SPAN_MIN_S else [each for each in RULES if each[0] in COUNTED]
+    return [BrakeFinding(brake, text) for brake, rule in rules for text in rule(span)]
 
 
 def _disk(span: Span) -> Iterator[str]:
@@ -156,8 +155,11 @@ def _connections(span: Span) -> Iterator[str]:
 
 
 def _lookups(span: Span) -> Iterator[str]:
+    postponed = span.count(CrawlOutcome.NO_LOOKUP)
     if span.now.all_lookups_used:
         yield "the maximum number of lookups, at a time or per minute, is reached: other tries wait or are postponed"
+    elif postponed >= TRIES_MIN and postponed >= MOST * span.count(CrawlOutcome.TRIED):
+        yield f"{format_count(postponed, 'try')} postponed, because the lookups of the minute are used up"
 
 
 def _tries(span: Span) -> int:
@@ -198,6 +200,8 @@ def _queue(span: Span) -> Iterator[str]:
         yield f"no infohash is due{later}"
 
 
+COUNTED = {Brake.LOOKUPS, Brake.NO_PEERS, Brake.PEERS, Brake.KNOWN}
+"""The brakes that need a number of cases, and so no minimum time."""
 RULES: tuple[tuple[Brake, Callable[[Span], Iterator[str]]], ...] = (
     (Brake.DISK, _disk),
     (Brake.STORE, _store),

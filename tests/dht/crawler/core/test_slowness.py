@@ -148,8 +148,21 @@ def test_shares_of_few_cases_are_ignored() -> None:
     assert why_slow(BEFORE, replace(FREE, counts=counts, answers_in=0, unanswered=40)) == []
 
 
+def test_tries_that_are_postponed_for_want_of_lookups_are_a_brake_even_after_the_last_of_them() -> None:
+    now = replace(FREE, counts=counting(NO_LOOKUP=60))
+    text = "60 tries postponed, because the lookups of the minute are used up"
+    assert why_slow(BEFORE, now) == [(Brake.LOOKUPS, text)]
+    assert why_slow(replace(now, at=BEFORE.at), now) == []
+    assert why_slow(BEFORE, replace(FREE, counts=counting(NO_LOOKUP=19))) == []
+
+
 def test_a_crawl_that_has_just_started_is_not_slow() -> None:
     assert why_slow(BEFORE, CrawlSnapshot(1001.0)) == []
+
+
+def test_the_first_seconds_are_explained_by_what_was_counted() -> None:
+    now = CrawlSnapshot(1003.0, {CrawlOutcome.TRIED: 68, CrawlOutcome.NO_LOOKUP: 65})
+    assert [each.brake for each in why_slow(BEFORE, now)] == [Brake.LOOKUPS]
 
 
 def test_the_first_cause_explains_the_others() -> None:
