@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lycosa.app.dht_state import QUEUE, TORRENTS, RecordsLocation, open_records
+from lycosa.app.dht_state import QUEUE, TORRENTS, RecordsLocation, open_records, queue_advice
 from lycosa.app.frontier.operations import OpenState, open_state
 from lycosa.core.errors import UsageError
 from lycosa.dht.crawler.core.explain import Answer, HashFacts, answer_of, explain_infohash, last_failure_of
@@ -117,5 +117,6 @@ async def open_inspection(
     if not has_queue and not (queue.parent / TORRENTS).is_file():
         raise UsageError(f"{location.state} is not the --state of a dht crawl: it has neither torrents nor a queue")
     opening = open_state(queue, report=report) if has_queue else nullcontext()
-    async with open_records(location) as store, opening as state:
-        yield CrawlInspection(location.state, state, store)
+    with queue_advice(queue):
+        async with open_records(location) as store, opening as state:
+            yield CrawlInspection(location.state, state, store)

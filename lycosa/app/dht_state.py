@@ -8,12 +8,13 @@ DIR/store                  the place where the last crawl stored its torrents
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import StorageError, UsageError
 from lycosa.core.units import format_size
 from lycosa.dht.crawler.core.hash_records import FETCHED, POLICY
 from lycosa.frontier.core.description import Description
@@ -32,6 +33,7 @@ from lycosa.storage.records.tables import TableRecordStore
 
 QUEUE, TORRENTS, STORE = "queue", "torrents.sqlite", "store"
 NAME = "infohashes of the DHT"
+WEB_ADVICE = re.compile(r"[;:] (restore .*)?-O( .*)?$")
 
 
 class RecordsLocation(NamedTuple):
@@ -41,14 +43,30 @@ class RecordsLocation(NamedTuple):
     store: str | None
 
 
+@contextmanager
+def queue_advice(queue: Path) -> Iterator[None]:
+    """Replace the advice in the errors of a damaged queue: it names -O, an option of web crawls."""
+    try:
+        yield
+    except StorageError as error:
+        problem = WEB_ADVICE.sub("", str(error))
+        if problem == str(error):
+            raise
+        raise StorageError(
+            f"{problem}; restore {queue} from a backup, or delete this folder: the torrents stay, and the crawl starts"
+            " with an empty queue"
+        ) from None
+
+
 @asynccontextmanager
 async def open_hash_frontier(folder: Path, now: float) -> AsyncIterator[LocalFrontier[bytes]]:
     """Open the frontier of a state folder. Raises `StateError`; `StateLocked` if another process has it."""
     state = StateDir(folder / QUEUE)
     try:
-        state.check_complete()
-        # sync: the store forgets an eviction once the torrent is queued again, so the queue must survive power loss.
-        frontier = embedded_frontier(state.frontier, POLICY, sync=True, now=now)
+        with queue_advice(folder / QUEUE):
+            state.check_complete()
+            # sync: the store forgets an eviction once the torrent is queued again: the queue must survive power loss.
+            frontier = embedded_frontier(state.frontier, POLICY, sync=True, now=now)
         try:
             if not state.description.name:
                 state.describe(Description(name=NAME))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lycosa.app.dht_state import RecordsLocation, open_hash_frontier, open_records
+from lycosa.core.errors import StorageError
 from lycosa.dht.core.crawl_funnel import CrawlOutcome
 from lycosa.dht.crawler.core.hash_records import SAMPLED
 from lycosa.dht.crawler.queue import HashQueue
@@ -90,6 +91,26 @@ def test_stats_show_the_store_and_the_queue(state: Path) -> None:
     text = lycosa("dht", "stats", "--state", state, cwd=state).stdout
     assert f"{state}: stopped" in text
     assert "torrents    2, " in text
+
+
+def test_a_damaged_queue_is_reported_with_advice_that_helps(tmp_path: Path) -> None:
+    async def store() -> None:
+        location = RecordsLocation(str(tmp_path), None)
+        async with open_hash_frontier(tmp_path, NOW), open_records(location, create=True):
+            pass
+
+    asyncio.run(store())
+    (tmp_path / "queue" / "frontier" / "data.mdb").write_bytes(b"garbage" * 1000)
+    done = lycosa("dht", "stats", "--state", tmp_path, cwd=tmp_path)
+    line = assert_one_line(done.stderr)
+    assert done.returncode == 3
+    assert "-O" not in line
+    assert f"restore {tmp_path / 'queue'} from a backup, or delete this folder" in line
+    with pytest.raises(StorageError, match="delete this folder: the torrents stay"):
+        asyncio.run(store())
+    (tmp_path / "queue" / "frontier" / "data.mdb").unlink()
+    with pytest.raises(StorageError, match=r"is missing or empty; restore \S+ from a backup, or delete this folder"):
+        asyncio.run(store())
 
 
 def test_a_folder_that_only_has_imported_torrents_is_shown(tmp_path: Path) -> None:
