@@ -45,7 +45,7 @@ class BadTorrentLine(LycosaError):
 
 
 class FilesUnknown(LycosaError):
-    """A line without `files`. `record` has the other fields of the line."""
+    """A line without `files`, or without any file in them. `record` has the other fields of the line."""
 
     def __init__(self, record: TorrentRecord) -> None:
         super().__init__("the files are not known")
@@ -174,7 +174,7 @@ def _imported(fields: TorrentFields, now: int) -> ImportedTorrent:
         raise BadTorrentLine(str(error)) from None
     if record.size_bytes > NUMBER_MAX:
         raise BadTorrentLine("the files together are larger than 2^63-1 bytes")
-    if fields.files is None:
+    if not fields.files:
         raise FilesUnknown(record)
     counted = plausible_date(fields.counted)
     if counted is None:

@@ -13,6 +13,7 @@ from lycosa.storage.core.torrents.deny import DenyRules
 from lycosa.storage.core.torrents.names import (
     COMMENT_MAX,
     bounded_files,
+    clean_part,
     clean_stored_paths,
     clean_text,
 )
@@ -57,7 +58,7 @@ def clean_record(record: TorrentRecord) -> TorrentRecord:
     if (cleaned := clean_stored_paths(paths)) != paths:
         files = tuple(StoredFile(path, file.size_bytes) for path, file in zip(cleaned, files, strict=True))
     first = files[0].path.partition("/")[0] if files else ""
-    name = clean_text(record.name) or first.strip("_") or record.keys[0].hex()
+    name = clean_part(record.name) or first.strip("_") or record.keys[0].hex()
     comment = clean_text(record.comment, COMMENT_MAX)
     if (name, comment) == (record.name, record.comment) and files is record.files:
         return record

@@ -24,6 +24,8 @@ INSPECTOR = Inspector([(RULES, re.compile)])
 
 
 def test_an_accepted_record_is_cleaned_and_described():
+    assert INSPECTOR.inspect(record("../../evil", "a.mkv")).record.name == ".._.._evil"
+    assert INSPECTOR.inspect(record("..", "a.mkv")).record.name == "a.mkv"
     inspected, refused = INSPECTOR.inspect(record("good\u202e name", "../a.mkv", comment="a\0b\n"))
     assert not refused
     assert inspected.name == "good name"
