@@ -10,6 +10,7 @@ and counted.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections import deque
@@ -19,6 +20,7 @@ from lycosa.core.errors import UsageError
 from lycosa.dht.core.endpoints import text
 from lycosa.dht.core.events import Event
 from lycosa.dht.core.node import DhtNode
+from lycosa.infra.web.listening import PortInUse
 
 DATAGRAMS_PER_WAKEUP = 64
 
@@ -36,7 +38,10 @@ Address = tuple[str, int] | tuple[str, int, int, int]
 
 
 def bind_udp(endpoint: bytes) -> socket.socket:
-    """Return a non-blocking UDP socket bound to an endpoint. Port 0 means any free port. Raises `UsageError`."""
+    """Return a non-blocking UDP socket bound to an endpoint. Port 0 means any free port.
+
+    Raises `PortInUse`, `UsageError`.
+    """
     address = unpack_endpoint(endpoint)
     family = socket.AF_INET if len(endpoint) == IPV4_ENDPOINT_BYTES else socket.AF_INET6
     try:
@@ -52,7 +57,8 @@ def bind_udp(endpoint: bytes) -> socket.socket:
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise UsageError(f"--bind {text(endpoint)}: cannot listen there: {_reason(error)}") from None
+        problem = PortInUse if error.errno == errno.EADDRINUSE else UsageError
+        raise problem(f"--bind {text(endpoint)}: cannot listen there: {_reason(error)}") from None
     return sock
 
 

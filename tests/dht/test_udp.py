@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from lycosa.core.errors import UsageError
 from lycosa.dht import udp
 from lycosa.dht.core.endpoints import AllowedNetworks, pack
 from lycosa.dht.core.events import Event, QueryFinished
 from lycosa.dht.core.node import DhtNode
 from lycosa.dht.core.node_config import NodeConfig
 from lycosa.dht.udp import DATAGRAMS_PER_WAKEUP, DatagramShell, bind_udp, pack_address, unpack_endpoint
+from lycosa.infra.web.listening import PortInUse
 
 PING = b"d1:ad2:id20:abcdefghij0123456789e1:q4:ping1:t2:%02d1:y1:qe"
 CONFIG = NodeConfig(allowed_networks=AllowedNetworks(["127.0.0.0/8", "::1"]))
@@ -49,10 +49,10 @@ def test_the_zone_of_a_link_local_address_is_no_part_of_the_endpoint() -> None:
     assert pack_address(("fe80::1%eth0", 1, 0, 2)) == pack_address(("fe80::1", 1))
 
 
-def test_a_port_in_use_is_a_mistake_of_the_user() -> None:
+def test_a_port_in_use_is_named() -> None:
     sock = bind_udp(pack("127.0.0.1", 0))
     place = f"127.0.0.1:{sock.getsockname()[1]}"
-    with sock, pytest.raises(UsageError, match=f"--bind {place}: cannot listen there: address already in use"):
+    with sock, pytest.raises(PortInUse, match=f"--bind {place}: cannot listen there: address already in use"):
         bind_udp(pack_address(sock.getsockname()))
 
 

@@ -18,7 +18,7 @@ from lycosa.cli.exit_codes import one_line
 from lycosa.cli.search.folders import chosen_index, index_option
 from lycosa.cli.search.torrents import IndexOptions, index_torrents
 from lycosa.cli.task_progress import task_progress
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.core.units import format_count, format_duration, format_size
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.core.documents import PARTS
@@ -51,11 +51,20 @@ def analysis_option(command: F) -> F:
     return click.option(
         "--analysis",
         metavar="NAMES",
-        callback=lambda _ctx, _param, value: None if value is None else _names(value),
+        callback=lambda _ctx, _param, value: None if value is None else _analysis(value),
         help="Text analysis of the index. simplified: index traditional Chinese as simplified; stem-english (or "
         "another language): reduce words to their stems; names-only: index the names of torrents, not of their files. "
         "Separate several with commas.",
     )(command)
+
+
+def _analysis(written: str) -> tuple[str, ...]:
+    names = _names(written)
+    try:
+        analysis_of(names)
+    except IndexFailure as error:
+        raise UsageError(f"--analysis {written}: {error}") from None
+    return names
 
 
 def field_options(command: F) -> F:
@@ -150,7 +159,6 @@ def build(
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
-    analysis_of(analysis or ())  # raises for an unknown name, before anything is erased
     if fresh:
         erase_index(place)
     if analysis is not None or declared:

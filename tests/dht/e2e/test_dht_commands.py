@@ -154,6 +154,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with dht_node(tmp_path / "1") as (_, address):
         done = lycosa("dht", "node", "--bind", address, cwd=tmp_path)
         assert assert_one_line(done.stderr) == f"--bind {address}: cannot listen there: address already in use"
+        assert done.returncode == 3
 
 
 @pytest.mark.prove  # it waits ten seconds for the answer
