@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ class CrawlMonitor:
         return self._view(snapshot, rates_between(first, snapshot), findings)
 
     def _view(self, snapshot: CrawlSnapshot, rates: CrawlRates, findings: list[BrakeFinding]) -> TorrentCrawlView:
-        nodes = list(zip(self._session.endpoints, self._session.status(), strict=True))
+        nodes = nodes_of(self._session.endpoints, self._session.status(), is_read_only=self._session.is_read_only)
         return TorrentCrawlView(snapshot, snapshot.at - self._started, rates, findings, nodes)
 
     async def _take(self) -> CrawlSnapshot:
@@ -80,7 +81,9 @@ class CrawlMonitor:
             sweeps=status.sweeps,
             good_contacts=good,
             other_contacts=sum(each.contacts.questionable + each.contacts.bad for each in nodes),
-            reachability=reachability_of(self._session.endpoints, nodes, is_read_only=self._session.is_read_only),
+            reachability=reachability_of(
+                nodes_of(self._session.endpoints, nodes, is_read_only=self._session.is_read_only)
+            ),
             queries_out=sum(each.queries_out for each in traffic),
             answers_in=sum(each.answers_in + each.errors_in for each in traffic),
             unanswered=sum(each.failed for each in traffic),
@@ -100,13 +103,19 @@ class CrawlMonitor:
         )
 
 
-def reachability_of(endpoints: Sequence[bytes], nodes: Sequence[NodeStatus], *, is_read_only: bool) -> Reachability:
-    """Return the best reachability of all nodes that are neither local nor read-only."""
-    found = {
-        node.reachability
+def nodes_of(
+    endpoints: Sequence[bytes], nodes: Sequence[NodeStatus], *, is_read_only: bool
+) -> list[tuple[bytes, NodeStatus]]:
+    """Return the nodes with their endpoints. The reachability of local and of read-only nodes is unknown."""
+    return [
+        (endpoint, replace(node, reachability=Reachability.UNKNOWN) if is_read_only or is_loopback(endpoint) else node)
         for endpoint, node in zip(endpoints, nodes, strict=True)
-        if not is_read_only and not is_loopback(endpoint)
-    }
+    ]
+
+
+def reachability_of(nodes: Sequence[tuple[bytes, NodeStatus]]) -> Reachability:
+    """Return the best reachability of all nodes that are not local."""
+    found = {node.reachability for endpoint, node in nodes if not is_loopback(endpoint)}
     order = (Reachability.REACHABLE, Reachability.UNKNOWN, Reachability.UNREACHABLE)
     return next((each for each in order if each in found), Reachability.UNKNOWN)
 

@@ -91,7 +91,7 @@ class SqliteRecordStore(TableRecordStore):
         self._sync = sync
 
     def _connect(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
         statements = [statement.format_map(TYPES) for statement in TABLES]
         make = (*statements, f"PRAGMA application_id={FORMAT}", f"PRAGMA user_version={VERSION}")
         pages = self._checkpoint_pages

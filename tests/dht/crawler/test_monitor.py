@@ -8,7 +8,8 @@ import pytest
 
 from lycosa.dht.core.endpoints import pack
 from lycosa.dht.core.events import Reachability
-from lycosa.dht.crawler.monitor import reachability_of
+from lycosa.dht.crawler.monitor import nodes_of, reachability_of
+from lycosa.dht.session import is_loopback
 from tests.dht.crawler.views import NODE
 
 REACHABLE, UNKNOWN, UNREACHABLE = Reachability.REACHABLE, Reachability.UNKNOWN, Reachability.UNREACHABLE
@@ -28,5 +29,7 @@ REACHABLE, UNKNOWN, UNREACHABLE = Reachability.REACHABLE, Reachability.UNKNOWN, 
 def test_the_best_reachability_counts(nodes: list[tuple[str, Reachability]], found: Reachability) -> None:
     endpoints = [pack(host, 6881) for host, _ in nodes]
     statuses = [replace(NODE, reachability=each) for _, each in nodes]
-    assert reachability_of(endpoints, statuses, is_read_only=False) is found
-    assert reachability_of(endpoints, statuses, is_read_only=True) is UNKNOWN
+    shown = nodes_of(endpoints, statuses, is_read_only=False)
+    assert reachability_of(shown) is found
+    assert {node.reachability for endpoint, node in shown if is_loopback(endpoint)} <= {UNKNOWN}
+    assert reachability_of(nodes_of(endpoints, statuses, is_read_only=True)) is UNKNOWN
