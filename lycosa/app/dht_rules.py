@@ -38,11 +38,15 @@ MARGIN_S = 5.0
 
 
 class Applied(NamedTuple):
-    """Three counts of torrents: checked, refused by the rules, and given new content facts."""
+    """Three counts of torrents: checked, refused by the rules, and given new content facts.
+
+    `installed` is the folder in which the rules were installed.
+    """
 
     read: int
     refused: int
     described: int
+    installed: Path | None = None
 
 
 class Denied(NamedTuple):
@@ -85,15 +89,14 @@ async def apply_rules(
     refusal = inspector_of(path).refusal if path else InstalledRules(state, (), Clock().now).refusal
     async with open_records(location) as store:
         installed_in = None if dry_run or path is None else state
-        if path is not None and installed_in is not None:
-            install_rules(path, installed_in)
+        folder = install_rules(path, installed_in) if path is not None and installed_in is not None else None
         facts = InstalledRules(state, (path,) if path and state is None else (), Clock().now).facts
         scan = RuleScan(store, refusal, report, show, facts=facts, dry_run=dry_run)
         if installed_in is not None:
             await scan_installed(scan, installed_in)
         else:
             await scan.run()
-    return Applied(scan.read, scan.refused, scan.described)
+    return Applied(scan.read, scan.refused, scan.described, folder)
 
 
 async def scan_installed(scan: RuleScan, state: Path) -> None:

@@ -69,11 +69,14 @@ def open_torrent_index(
 
 async def open_when_available(place: IndexPlace, **options: Any) -> Index:
     """Open an index of torrents. Try again while its search server does not answer."""
+    said = ""
     while True:
         try:
             return await asyncio.to_thread(open_torrent_index, place, **options)
         except IndexUnavailable as failure:
-            log.warning("%s; trying again every %.0f s", failure, RETRY_S)
+            if said != str(failure):
+                log.warning("%s; trying again every %.0f s", failure, RETRY_S)
+            said = str(failure)
             await asyncio.sleep(RETRY_S)
 
 

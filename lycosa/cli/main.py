@@ -161,13 +161,20 @@ def explain(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
         if renamed := renamed_option(error.option_name):
             return renamed
-        nearest = next(iter(error.possibilities or ()), "")
+        nearest = next((each for each in error.possibilities or () if _is_like(each, error.option_name)), "")
         return f"unknown option {error.option_name}" + (did_you_mean(nearest) or see)
     if isinstance(error, click.MissingParameter) and error.param is not None and context:
         option = isinstance(error.param, click.Option)
         return f"{context.info_name} needs {error.param.opts[0] if option else error.param.make_metavar(context)}{see}"
     text = error.format_message().strip().rstrip(".").replace("valid integer range", "whole number")
     return f"{text[:1].lower()}{text[1:]}{see}"
+
+
+def _is_like(option: str, written: str) -> bool:
+    """Whether the names are similar without their dashes, which click compares, too."""
+    from difflib import get_close_matches
+
+    return bool(get_close_matches(written.lstrip("-"), [option.lstrip("-")]))
 
 
 def _unknown_verb(name: str) -> str:

@@ -267,7 +267,8 @@ def _check(path: Path, wanted: Marker | None) -> Marker:
         marker = msgspec.json.decode((path / MARKER).read_bytes(), type=Marker)
     except FileNotFoundError:
         what = "is not a search index" if path.exists() else "does not exist"
-        raise IndexFailure(f"{path} {what}: give --index the folder of an index, or a new folder") from None
+        new = ", or a new folder" if wanted else ""
+        raise IndexFailure(f"{path} {what}: give --index the folder of an index{new}") from None
     except (msgspec.MsgspecError, OSError) as error:
         raise IndexFailure(f"{path}/{MARKER} cannot be read ({error}): this is not an index of Lycosa") from error
     if marker.format != FORMAT:

@@ -63,12 +63,15 @@ class TorrentIndexer:
 
     async def run(self) -> None:
         """Follow the store until cancelled. Retries while a search server does not answer."""
+        said = ""
         while True:
             try:
                 pause_s = 0.0 if await self.catch_up() else POLL_S
+                said = ""
             except IndexUnavailable as failure:
-                log.warning("%s; trying again every %.0f s", failure, RETRY_S)
-                pause_s = RETRY_S
+                if said != str(failure):
+                    log.warning("%s; trying again every %.0f s", failure, RETRY_S)
+                said, pause_s = str(failure), RETRY_S
             if pause_s:
                 await asyncio.sleep(pause_s)
 

@@ -50,6 +50,7 @@ def fails(capsys, *argv: str) -> tuple[int, str]:
         ("-x", "unknown option -x"),
         ("crawl", "crawl needs URL...|NAME...: see lycosa crawl --help"),
         ("crawl --depht 3 http://a/", "unknown option --depht: did you mean --depth?"),
+        ("dht rules apply --json", "unknown option --json: see lycosa dht rules apply --help"),
         ("crawl --zzz http://a/", "unknown option --zzz: see lycosa crawl --help"),
         ("crawl --dashboard 1 http://a/", "unknown option --dashboard"),
         ("crawl -z http://a/", "unknown option -z"),

@@ -124,4 +124,4 @@ def _text(counts: Any) -> str:
     if counts.refused:
         reasons = ", ".join(f"{count:,} {one_line(reason)}" for reason, count in counts.refused.most_common())
         text += f", {counts.refused.total():,} not stored ({reasons})"
-    return text + (f", {format_count(counts.bad, 'bad record')} skipped" if counts.bad else "")
+    return text + (f", {counts.bad:,} could not be read" if counts.bad else "")

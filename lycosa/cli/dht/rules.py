@@ -92,6 +92,8 @@ async def _apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
     what = "would be removed" if dry_run else "removed"
     described = f", {applied.described:,} reclassified" if applied.described else ""
     progress.write([f"{format_count(applied.refused, 'torrent')} of {applied.read:,} {what}{described}"])
+    if applied.installed is not None:
+        progress.write([f"the rules are installed in {applied.installed}"])
     return DONE
 
 

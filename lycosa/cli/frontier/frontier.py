@@ -155,13 +155,17 @@ def list_(location: CrawlLocation, limit: int, as_json: bool, **selected: Any) -
     async def action(state: OpenState) -> None:
         await check_segment(state.operations, selection)
         table, now, left = TextTable("state", "when", "reason", "url", style=0), time.time(), limit
+        found = False
         async for rows in slices(state.operations, selection):
             shown = rows[:left] if limit else rows
             print_rows(table, shown, lambda row: row_cells(row, now), row_json, as_json=as_json)
             left -= len(shown)
+            found |= bool(rows)
             if limit and len(rows) > len(shown):
                 progress.write([f"only the first {limit:,} {'is' if limit == 1 else 'are'} shown: --limit 0 shows all"])
                 return
+        if not found:
+            progress.write(["no URL matches"])
 
     run(location, action)
 

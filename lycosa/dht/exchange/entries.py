@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from gzip import BadGzipFile
 from typing import NamedTuple, Protocol
 
 
@@ -43,4 +44,6 @@ class TorrentSource(Protocol):
 
 def reason_of(error: Exception) -> str:
     """Return the text of a system error, in lower case."""
+    if isinstance(error, BadGzipFile):  # its text shows the first bytes
+        return "not a gzip file"
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()

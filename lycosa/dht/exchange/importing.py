@@ -300,8 +300,10 @@ async def _batches(source: TorrentSource) -> AsyncGenerator[list[Entry]]:
 def _cut(source: TorrentSource) -> Generator[list[Entry]]:
     batch: list[Entry] = []
     size = done = 0
+    where = "the source"
     try:
         for entry in source.entries():
+            where = "the rest"
             batch.append(entry)
             size += len(entry.data)
             done = entry.done
@@ -309,6 +311,6 @@ def _cut(source: TorrentSource) -> Generator[list[Entry]]:
                 yield batch
                 batch, size = [], 0
     except StateError as error:
-        batch.append(Entry("the rest", EntryKind.BAD, str(error).encode(), done))
+        batch.append(Entry(where, EntryKind.BAD, str(error).encode(), done))
     if batch:
         yield batch

@@ -38,6 +38,8 @@ ALWAYS = {"type", "category"}
 _Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 _Peers = Annotated[int, msgspec.Meta(ge=0, le=PEERS_MAX)]
 _HEX = re.compile(r"[0-9A-Fa-f]*")
+_PLACE = re.compile(r"^(.*) - at `\$\.([^`]*)`$")
+"""A message of msgspec, and the field that it is about."""
 
 
 class BadTorrentLine(LycosaError):
@@ -103,7 +105,8 @@ def parse_line(line: bytes, now: int) -> ImportedTorrent:
     except UnicodeDecodeError:
         raise BadTorrentLine("not UTF-8") from None
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise BadTorrentLine(str(error)) from None
+        place = _PLACE.match(str(error))
+        raise BadTorrentLine(f"{place[2]}: {place[1].replace('`', '')}" if place else str(error)) from None
     return _imported(fields, now)
 
 

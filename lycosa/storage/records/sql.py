@@ -45,12 +45,17 @@ def open_sql_records(url: str, policy: RecordPolicy | None = None) -> SqlRecordS
     if scheme in {"mysql", "mariadb"}:
         _check(url, shown)
         return MysqlRecordStore(url, shown, policy)
-    raise UsageError(f"{shown} is not a record database: write postgresql://HOST/DATABASE or mysql://HOST/DATABASE")
+    raise UsageError(
+        f"{shown} is not a database server: write postgresql://HOST/DATABASE or mysql://HOST/DATABASE, or give the"
+        " folder of torrents.sqlite with --state"
+    )
 
 
 def without_password(url: str) -> str:
     """Return a URL without user, password and options, so that it can be shown."""
-    scheme, _, rest = url.partition("://")
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
     return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 

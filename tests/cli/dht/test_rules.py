@@ -60,6 +60,7 @@ def test_a_dry_run_lists_what_rules_refuse_and_changes_nothing(folder: Path) -> 
 def test_applied_rules_remove_what_is_stored_and_hold_for_imports(folder: Path) -> None:
     done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", cwd=folder)
     assert "1 torrent of 2 removed" in done.stderr
+    assert "the rules are installed in state/rules/mine" in done.stderr
     assert names(folder) == [GOOD.name]
     store(folder, BAD)
     assert names(folder) == [GOOD.name], "both infohashes are denied"

@@ -110,7 +110,7 @@ def test_several_sources_at_once_and_infohashes_for_the_crawl(tmp_path: Path) ->
     (tmp_path / "magnets").write_text(f"magnet:?xt=urn:btih:{'ab' * 20}&tr=http://t\n{'cd' * 20}\nnonsense\x1b[31m\n")
     done = lycosa("dht", "import", "files", "magnets", "--state", "a", cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stdout == "1 torrent imported, 0 known already, 2 queued for lycosa dht crawl, 2 bad records skipped\n"
+    assert done.stdout == "1 torrent imported, 0 known already, 2 queued for lycosa dht crawl, 2 could not be read\n"
     assert done.stderr.splitlines() == [
         "files: b.torrent: not a torrent file: not a dictionary",
         "magnets: line 3: nonsense?[31m: not an infohash; write 40 hexadecimal digits, or a magnet link",

@@ -247,6 +247,16 @@ def test_torrents_stored_by_a_killed_process_are_kept_with_their_changes(tmp_pat
     asyncio.run(scenario())
 
 
+def test_a_new_state_folder_is_private(tmp_path: Path):
+    async def scenario():
+        store = SqliteRecordStore(tmp_path / "state" / "torrents.sqlite")
+        await store.open()
+        await store.close()
+
+    asyncio.run(scenario())
+    assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+
+
 def test_a_foreign_file_and_a_size_that_is_too_small_are_refused(tmp_path: Path):
     path = tmp_path / "other.sqlite"
     with sqlite3.connect(path) as other:
