@@ -22,6 +22,7 @@ from tests.servers.redis import RedisCluster, RedisServer, find_redis, redis_clu
 ROOT = Path(__file__).resolve().parent.parent
 PROVE = os.environ.get("LYCOSA_PROVE") == "1"
 """Full counts, sizes and soaks: `make prove`."""
+OF_TESTS = {"LYCOSA_PROVE", "LYCOSA_TEST_SEED"}
 REDIS = "redis (apt-get install redis-server)"
 VALKEY = "valkey (scripts/packages --backports valkey-server:valkey-server)"
 
@@ -31,6 +32,10 @@ MEMORY = Path("/dev/shm")
 # How many examples hypothesis tries. There is no deadline: it would test the speed of the machine.
 settings.register_profile("lycosa", max_examples=100 if PROVE else 30, deadline=None)
 settings.load_profile("lycosa")
+
+# The developer's own settings do not apply to commands under test.
+for variable in [name for name in os.environ if name.startswith("LYCOSA_") and name not in OF_TESTS]:
+    del os.environ[variable]
 
 # A background shell may have made us ignore Ctrl-C, which all programs started by tests would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -28,7 +28,7 @@ from lycosa.storage.core.stream_url import is_address
 
 SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
-NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY"})
+NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY", "LYCOSA_TEST_SEED"})
 """Environment variables that are not settings. LYCOSA_DEBUG=1 shows tracebacks."""
 SIMILARITY_SURE = 0.8
 """Minimum similarity at which an unknown name counts as a misspelled setting, not as one of the user's own."""

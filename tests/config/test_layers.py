@@ -153,7 +153,8 @@ def test_zero_means_no_limit_in_scrapys_names_only(tmp_path):
 
 
 def test_environment_variables_that_are_no_settings_are_ignored(tmp_path):
-    assert settings(tmp_path, environ={"LYCOSA_DEBUG": "1", "LYCOSA_PROVE": "1", "PATH": "x"}) == Settings()
+    environ = {"LYCOSA_DEBUG": "1", "LYCOSA_PROVE": "1", "LYCOSA_TEST_SEED": "1", "PATH": "x"}
+    assert settings(tmp_path, environ=environ) == Settings()
 
 
 @pytest.mark.parametrize(
