@@ -171,7 +171,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
                 removed += await self.deny(found, reason=reason)
             last = some[-1][0]
         while names and (evicted := await self._run(partial(self._evicted_after, last_key))):
-            await self.deny(_named([(0, evicted)], names), reason=reason)
+            removed += await self.deny(_named([(0, evicted)], names), reason=reason)
             last_key = evicted[-1]
         return removed
 

@@ -372,6 +372,20 @@ def test_both_infohashes_of_an_evicted_hybrid_torrent_are_denied_for_ever(open_s
     run(open_store, scenario)
 
 
+def test_denying_an_evicted_half_of_a_hybrid_removes_and_counts_its_other_half(open_store: Open):
+    hybrid = torrent(1, v2=True)
+    later = NOW + EVICTED_S
+
+    async def scenario(store: RecordStore):
+        await store.put([hybrid], NOW)
+        await store.evict(1, NOW)
+        await store.put([replace(hybrid, infohash_v1=None)], later)
+        assert await store.deny([], hashed=[hashed_key(hybrid.keys[0])]) == 1
+        assert await store.count() == 0
+
+    run(open_store, scenario)
+
+
 def test_the_reason_why_an_infohash_may_not_be_stored_is_returned(open_store: Open):
     record, other = torrent(1, v2=True), torrent(2)
 
