@@ -50,8 +50,7 @@ class Applied(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """How many infohashes are denied or allowed now and were not before, how many were, and how many torrents were
-    removed."""
+    """The numbers of infohashes that were denied or allowed, of those that had been before, and of removed torrents."""
 
     changed: int
     unchanged: int

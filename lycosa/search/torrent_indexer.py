@@ -39,8 +39,8 @@ SCANNED = "torrents"
 COMPLETE = 2**62
 """The position of a filled index."""
 LISTED = "listed"
-"""The name of another position. Its value: the largest id in a build by several processes; 0 once it was passed to
-`acknowledge_until`.
+"""The name of another position. Its value: the largest id that several processes index in a build; 0 once
+`acknowledge_until` has acknowledged it.
 """
 
 
