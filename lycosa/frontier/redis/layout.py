@@ -73,7 +73,7 @@ class Key(StrEnum):
     DEAD = "dead|"
     """SEGMENT, zset: dead records, score 0, FINGERPRINT STAMP ROW without spaces (see `lanes`)."""
     DONE = "done|"
-    """SEGMENT, zset: done records in the same form, if the crawl keeps them."""
+    """SEGMENT, zset: done records, like `DEAD`, if the crawl keeps them."""
 
     # Hosts: see hosts.lua.
     HOSTS = "hosts"
@@ -110,7 +110,7 @@ class Key(StrEnum):
     LEASES = "leases|"
     """WORKER, hash: token -> lease."""
     CLAIMED = "claimed|"
-    """WORKER, hash: claim -> HOST while it waits, HOST\\nADDRESS once it is granted."""
+    """WORKER, hash: claim -> HOST while waiting, HOST\\nADDRESS once granted."""
     ACKED = "acked|"
     """WORKER, hash: token -> lease with its reason, for records that are done but not committed."""
     ACKED_COUNTS = "acked_counts|"
@@ -145,7 +145,7 @@ class Key(StrEnum):
 
     # Records on their way to other partitions: see outboxes.lua.
     OUTBOX = "outbox|"
-    """PARTITION, list: records for another partition, including the latest delivered ones."""
+    """PARTITION, list: records for that partition, including the latest delivered ones."""
     OUTBOX_LAST = "outbox_last"
     """hash: partition -> number of the last record for it."""
     OUTBOX_DELIVERED = "outbox_delivered"
@@ -154,7 +154,7 @@ class Key(StrEnum):
     """hash: partition -> the servers that numbered its records, in the order of the failovers. Each has the last record
     number of the server before it."""
     OUTBOX_RETAINED = "outbox_retained"
-    """hash: partition -> which delivered records may be removed from its outbox; see `expired_upto`."""
+    """hash: partition -> which of the records delivered to it may be removed from the outbox; see `expired_upto`."""
     INBOX_LAST = "inbox_last"
     """hash: PARTITION|SERVER -> number of the last record delivered here from that partition and server."""
 

@@ -1,4 +1,4 @@
-"""Waits until replicas have the last writes: these then survive a failover."""
+"""Waits until replicas have the last writes, so that these survive a failover."""
 
 from __future__ import annotations
 

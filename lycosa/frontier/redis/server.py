@@ -7,5 +7,5 @@ from lycosa.infra.redis.server import RedisServer, Report
 
 
 def crawl_server(url: str, report: Report) -> RedisServer:
-    """Raises `UsageError` for an invalid URL."""
+    """Return the server at a URL. Raises `UsageError` for an invalid URL."""
     return RedisServer(parse_redis_url(url), report, subject="a crawl", option="--crawl-name")

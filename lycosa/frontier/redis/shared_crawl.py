@@ -1,4 +1,4 @@
-"""The data of a crawl in Redis besides its records."""
+"""The data of a crawl in Redis, except records."""
 
 from __future__ import annotations
 

@@ -17,7 +17,10 @@ Result = TypeVar("Result")
 
 
 def preserve_cancellation(retry: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
-    """Wrap `retry`, which makes a call: always raise `CancelledError` if the task was cancelled."""
+    """Wrap `retry`, a function that makes a call.
+
+    The result always raises `CancelledError` if the task was cancelled.
+    """
 
     async def preserving(call: Call) -> Any:
         task = asyncio.current_task()

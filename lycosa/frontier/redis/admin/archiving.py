@@ -26,7 +26,7 @@ RETRY_EVERY_S = 10.0
 
 
 async def archive(session: Session, segment: str) -> bool:
-    """Close a segment. Return whether it had no work and is archived."""
+    """Close a segment, and archive it if it has no work. Return whether it is archived."""
     await session.operate_all("close", segment)
     before = None
     while True:
@@ -39,7 +39,7 @@ async def archive(session: Session, segment: str) -> bool:
 
 
 class SegmentArchiver:
-    """Archives finished time segments that are followed by a later one of their period."""
+    """Archives finished time segments that are followed by a later segment of the same period."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -67,7 +67,7 @@ class SegmentArchiver:
             self._next_at = time.monotonic() + RETRY_EVERY_S
 
     def _finished(self, horizon: float) -> list[str]:
-        """The segments without work whose successor of the same period started at `horizon` or before."""
+        """Return segments without work whose successor of the same period started at `horizon` or before."""
         partitions = self._session.partitions
         if any(partition.counts.get("outgoing") for partition in partitions):
             return []

@@ -1,7 +1,8 @@
 """Deletes a crawl in Redis.
 
-First each partition is marked: no process joins, reads or changes it any more. Then its keys are deleted in small
-steps. The keys with the name of the crawl are deleted last, so a later deletion can complete an interrupted one.
+First each partition is marked: no process joins, reads or changes it any more. Then the keys are deleted in small
+steps. The META keys and the crawl's entry in the set of crawls are deleted last: until then, a later deletion finds the
+crawl, and can complete an interrupted one.
 """
 
 from __future__ import annotations

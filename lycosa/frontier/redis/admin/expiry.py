@@ -34,7 +34,7 @@ WORKERS_CHECK_S = 0.1
 
 
 async def expire_crawl(url: str, name: str, after_s: float, report: Callable[[str], None]) -> bool:
-    """Return False if the crawl has workers or unfinished URLs."""
+    """Let the keys of a crawl expire. Return False if it has workers or unfinished URLs."""
     try:
         async with open_crawl(url, name, report) as opened:
             return await _expire(opened.session, after_s)

@@ -82,7 +82,7 @@ async def _seek_delayed(session: Session, partition: Partition, segment: str, ne
 
 
 def host_view(reply: Sequence[Any], policy: Mapping[str, float], clock_ahead_s: float, *, runs: bool) -> HostView:
-    """The partition's clock is `clock_ahead_s` ahead of ours. `runs`: the crawl has workers."""
+    """Decode a host. The partition's clock is `clock_ahead_s` ahead of ours. `runs`: the crawl has workers."""
     (
         name, queued, in_flight, ready_at, paused_until, delay, started_at, address, address_until, preparing,
         robots_status, robots_at, *group,

@@ -1,4 +1,4 @@
-"""The keys of a crawl, found by scanning its servers in steps that never block a server for long."""
+"""Finds the keys of a crawl by scanning its servers, in steps that never block a server for long."""
 
 from __future__ import annotations
 

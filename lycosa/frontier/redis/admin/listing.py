@@ -1,7 +1,7 @@
-"""Lists the URLs of a crawl in Redis in slices, each by a few calls of `frontier/redis/lua/listing.lua`.
+"""Lists the URLs of a crawl in Redis in slices. A slice takes a few calls of `frontier/redis/lua/listing.lua`.
 
-A listing reads one table after another, ordered by segment, then by state, then by partition. Its cursor is the table
-and the position in it, as JSON.
+A listing reads one table after another, ordered by segment, state and partition. A cursor is a table and the position
+there, as JSON.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _parse_cursor(cursor: str) -> ListingCursor:
 def _tables(
     session: Session, states: dict[str, str], selection: Selection, tables: Sequence[int]
 ) -> list[ListingCursor]:
-    """The starts of the tables that may have rows of the selection."""
+    """Return the start of each table that may have selected rows."""
     segments = [name for name, state in states.items() if state != SegmentState.DROPPED]
     partitions = [session.partition_of(selection.host)] if selection.host else session.partitions
     return [

@@ -30,7 +30,7 @@ FORGOTTEN_MAX = 1_000
 
 
 class CrawlForm(NamedTuple):
-    """What is fixed when a crawl is created."""
+    """The properties fixed at the creation of a crawl."""
 
     partitions: int
     keep_done: bool
@@ -87,7 +87,7 @@ async def open_crawl(
 
 
 async def created_message(session: Session, server_url: str) -> str:
-    """The message also names the other crawls, in case the user meant one of them."""
+    """Return a message that also names other crawls, in case the user meant one of them."""
     client, retry = session.calls.client, session.calls.retry
     names = {each.decode() for each in await retry(lambda: client.smembers(CRAWLS))} - {session.crawl}
     near = get_close_matches(session.crawl, names, 1)

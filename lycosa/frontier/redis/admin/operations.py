@@ -64,11 +64,11 @@ async def _no_leases(_: str) -> None:
 
 @dataclass(eq=False, repr=False)
 class RedisOperations:
-    """Implements `frontier.ports.FrontierOperations`; `commit_worker`, `on_change` and `paused` as in
-    `SharedFrontier.operations`.
+    """Implements `frontier.ports.FrontierOperations`. `SharedFrontier.operations` explains `commit_worker` (there
+    `commit`), `on_change` and `paused`.
 
-    `forget` drops the worker's leases of a segment. With `runs` False, the crawl has no worker and the limits of hosts
-    are unknown.
+    `forget` drops the worker's leases of a segment. With `runs` False, the crawl has no workers, and the limits of
+    hosts are unknown.
     """
 
     session: Session
@@ -102,7 +102,7 @@ class RedisOperations:
         return queued
 
     async def commit(self) -> None:
-        """Without a worker, every operation is durable at once."""
+        """Commit as the worker does. Without a worker, operations are durable when their calls return."""
         await self.commit_worker()
 
     async def host(self, host: str) -> HostView | None:

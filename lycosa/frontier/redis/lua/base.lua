@@ -29,6 +29,21 @@ local function text(value)
   return string.format('%.17g', value)
 end
 
+local server_id
+
+-- Returns the id of this server, '0' for managed servers that do not reveal their id. It changes with a failover and
+-- with a restart; a partition that moves gets that of its new server. If a replica of a managed server takes over without
+-- the last undelivered links, these links are lost.
+local function this_server()
+  for _, field in ipairs({ { 'replication', 'master_replid' }, { 'server', 'run_id' } }) do
+    if server_id then return server_id end
+    local info = redis.pcall('INFO', field[1])
+    server_id = type(info) == 'string' and string.match(info, field[2] .. ':(%x+)')
+  end
+  server_id = server_id or '0'
+  return server_id
+end
+
 -- Time never goes back. If the clock of the server was set back, or a replica with a slower clock took over, time runs
 -- on from its last value, at half speed until the clock has caught up. So pauses may take up to twice as long.
 local CLOCK_NOTED_S = 0.25

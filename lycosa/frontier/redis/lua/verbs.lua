@@ -185,24 +185,16 @@ end
 
 -- Commits. With one partition a commit is one step. With several, the acked records of the other partitions are first
 -- prepared there, under the number of the commit. Then the first partition commits. After that, or when the worker is
--- removed, the other partitions commit what they have prepared.
+-- removed, the other partitions commit what they have prepared. A server that has several partitions may restart without
+-- its last writes between these steps. So both sides compare its id: `is_decision_doubtful` asks whether what was
+-- prepared may have outlived its decision; and the first partition decides only on the server on which it was before
+-- the others prepared. On another one, the worker first asks the others whether they still have what they prepared.
 
 local function set_positions(positions_key)
   for _ = 1, number() do
     local sink, position = argument(), argument()
     call('HSET', positions_key, sink, position)
   end
-end
-
--- Returns the id of this server, '0' for managed servers that do not reveal their id. It changes with a failover and
--- with a restart. If a replica of a managed server takes over without the last undelivered links, these links are lost.
-local function this_server()
-  for _, field in ipairs({ { 'replication', 'master_replid' }, { 'server', 'run_id' } }) do
-    local info = redis.pcall('INFO', field[1])
-    local found = type(info) == 'string' and string.match(info, field[2] .. ':(%x+)')
-    if found then return found end
-  end
-  return '0'
 end
 
 -- Prepares a commit. Arguments: its number, the number of positions, the sink and position of each. The positions are

@@ -96,12 +96,17 @@ class PartitionCalls:
         return {each.partition: count for each, count in zip(requests, granted, strict=True)}
 
     async def _exchange(self, partition: Partition, demand: LeaseDemand) -> int:
+        """The verbs stay queued if the server is not the one that they require."""
         partition.serial += 1
         partition.exchanged_at = sent_at = time.monotonic()
-        reply = await self.run(partition, "exchange", partition.serial, *partition.take_verbs(), *demand)
-        _, new, refused, leases, status, start_answers = reply
+        verbs = partition.take_verbs()
+        reply = await self.run(partition, "exchange", partition.serial, *verbs, *demand)
+        if reply[0] == b"other server":
+            partition.refuse_verbs(verbs, reply[1].decode())
+            return 0
+        _, new, refused, leases, status, start_answers, server = reply
         partition.update(*status)
-        partition.answered_at = sent_at
+        partition.answered_at, partition.server = sent_at, server.decode()
         partition.update_starts(start_answers)
         self.added += new
         if refused:
@@ -113,8 +118,8 @@ class PartitionCalls:
     async def deliver(self, source: Partition, target: Partition, start: int | str = "") -> None:
         """Deliver an outbox: all undelivered records, or those from number `start` on.
 
-        If this worker is killed, another delivers them again: the target skips the numbers that it has. Records that a
-        failover of the target has lost are also delivered again. Raises `StateError` if the source no longer has them.
+        If this worker is killed, another delivers them again: the target skips numbers that it has. Records lost by a
+        failover of the target are also delivered again. Raises `StateError` if the source no longer has them.
         """
         while True:
             _, server, servers, first, entries = await self.run(
@@ -137,6 +142,6 @@ class PartitionCalls:
             start = int(last) + 1
 
     async def _last_taken(self, source: Partition, target: Partition, servers: bytes) -> int:
-        """The number of the last record of the source that the target has."""
+        """Return the number of the source's last record that the target has."""
         _, (last,) = await self.run(target, "last_taken", 1, source.number, servers)
         return int(last)

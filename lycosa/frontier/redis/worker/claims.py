@@ -1,9 +1,8 @@
-"""The claims of one worker: transfers without a record that wait for their host.
+"""The claims of a worker: transfers without a record that wait for their host.
 
-Each claim waits in the queue of its host in Redis (`frontier/redis/lua/claims.lua`). Of this worker's claims for a
-host, only the first asks the server whether it may start. A claim is woken when it becomes the first, and by the end
-of a transfer of this worker to the host. So a worker reuses its own slots at once, and polls only for those of other
-workers.
+A claim waits in the queue of its host in Redis (`frontier/redis/lua/claims.lua`). Of this worker's claims on a host,
+only the first asks the server whether it may start. A claim is woken when it becomes the first, and when a transfer of
+this worker to the host ends. So a worker reuses its own slots at once, and polls only for those of others.
 """
 
 from __future__ import annotations

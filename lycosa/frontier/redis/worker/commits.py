@@ -28,6 +28,7 @@ class Commits:
             self.member.starts = dict(positions)
             self.member.changed()
         first, *others = self._session.partitions
+        server = first.server
         # The first commit is prepared in all partitions, to replace stored positions of another output.
         prepared = [partition for partition in others if partition.has_acked or (self._number == 1 and positions)]
         worker = self._session.worker
@@ -39,8 +40,16 @@ class Commits:
             await self._session.exchange([ExchangeRequest(partition) for partition in prepared])
         await self.wait_for_replicas(prepared)
         first.add("commit", self._number, len(positions), *fields)
+        if prepared:  # a server that has restarted since may have lost what it prepared
+            first.required_server = server
         # Call `exchange` even if the commit is no longer queued: another task's exchange may have taken it and failed.
         await self._session.exchange([ExchangeRequest(first)])
+        while first.required_server:  # the first partition has moved, or its server has restarted
+            # A partition that has lost what it prepared raises `WorkerLost`.
+            server = first.server
+            await self._session.exchange([ExchangeRequest(partition, NO_LEASES) for partition in others])
+            first.required_server = server
+            await self._session.exchange([ExchangeRequest(first)])
         await self.wait_for_replicas([first])
         for partition in prepared:
             partition.add("commit_prepared")
@@ -52,12 +61,12 @@ class Commits:
             await self._session.exchange([ExchangeRequest(partition, NO_LEASES) for partition in partitions])
 
     async def positions(self) -> dict[str, int]:
-        """The position of each of our sinks: the highest one that any partition stores.
+        """Return the highest position that any partition stores for each of our sinks.
 
-        A replica that took over the first partition may have lost a commit that other partitions store. The pages of
-        this commit in the first partition are fetched again, although their items are in the output: duplicates are
-        better than losses. If no partition stores a position, all commits of this worker are lost, and the sinks resume
-        at their first positions.
+        A replica that took over the first partition may lack a commit that other partitions store. The pages of this
+        commit in the first partition are fetched again, although their items are in the output: duplicates are better
+        than losses. If no partition stores a position, all commits of this worker are lost, and the sinks resume at
+        their first positions.
         """
         last: dict[str, int] = {}
         prefix = f"{self._session.worker}/".encode()

@@ -1,7 +1,7 @@
-"""Cookies shared by all workers of a crawl, stored in its first partition.
+"""Cookies shared by all workers of a crawl, stored in the first partition.
 
-A change is sent before anything else that the worker reports, and workers read changes before they hand out new leases.
-So a page found in a login session is fetched in that session, whichever worker fetches it.
+A worker sends changes before its other reports, and reads changes before it hands out new leases. So a page found in a
+login session is fetched in that session by any worker.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class EventFlusher:
             self._task = asyncio.create_task(self._flush_later())
 
     async def flush_facts(self, host: str = "") -> None:
-        """Send the new facts soon, but with `callers_clock` now: that clock may stand still."""
+        """Send the new facts soon. With `callers_clock`, send them now: that clock may stand still."""
         if host:
             self._unsent_hosts.add(host)
         if self._session.callers_clock:

@@ -44,10 +44,10 @@ from lycosa.frontier.redis.worker.session import Session
 from lycosa.http.core.model import Validators
 
 POLL_S = 0.05
-"""How often a worker asks for work while other workers may create some."""
+"""Seconds between requests for work while other workers may create some."""
 
 IDLE_POLL_S = 0.5
-"""How often a worker asks for work while no worker has any."""
+"""Seconds between requests for work while no worker has any."""
 
 ADDRESS_LIMITS = "hosts of one IP address may be in several partitions: for limits per address set partitions=1"
 WAITING_VERBS_MAX = 1000
@@ -63,8 +63,8 @@ Each link of a page has six arguments. The server takes half a second for this m
 class RedisFrontier:
     """Implements `frontier.ports.SharedFrontier`. Create it with `join.redis_frontier`.
 
-    It holds up to `ahead` leases more than the caller asks for. With `keep_alive` it asks for work even after the crawl
-    has finished: new URLs may be pushed.
+    It holds up to `ahead` more leases than requested. With `keep_alive`, it asks for work even after the crawl has
+    finished: new URLs may be pushed.
     """
 
     def __init__(self, session: Session, policy: Policy, *, ahead: int = 0, keep_alive: bool = False) -> None:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 BEAT_S = SILENT_S / 4
 
 LAST_BEAT_S = 0.3
-"""How long an ending worker waits for a beat in progress."""
+"""Seconds that an ending worker waits for a beat in progress."""
 
 REPORT_S = 1.0
 
@@ -25,8 +25,9 @@ REPORT_S = 1.0
 class WorkerHeartbeat:
     """Beats for one worker, in a thread with a separate blocking client.
 
-    `answered_at` returns when the first partition last answered a call of this worker (monotonic seconds), which counts
-    as a beat. `report` builds the worker's report. Both are called in the heartbeat thread.
+    `answered_at` returns the time (monotonic seconds) at which this worker sent the last exchange that the first
+    partition has answered. Such an exchange counts as a beat. `report` builds the worker's report. Both are called in
+    the heartbeat thread.
     """
 
     def __init__(self, client: Any, key: str, worker: str, answered_at: Callable[[], float]) -> None:
@@ -40,11 +41,11 @@ class WorkerHeartbeat:
         self._heartbeat = Heartbeat("lycosa-heartbeat", self._due_s, self._beat)
 
     def may_be_expired(self) -> bool:
-        """Whether the server has not answered for so long that this worker may have expired."""
+        """Whether this worker may have expired: the server has not answered for SILENT_S."""
         return time.monotonic() > max(self._answered_at, self._partition_answered_at()) + SILENT_S
 
     def stop(self) -> None:
-        """Stop beating. A beat that is not answered within LAST_BEAT_S is aborted: the server may be down."""
+        """Stop beating. A beat without an answer within LAST_BEAT_S is aborted: the server may be down."""
         self._heartbeat.stop()
         self._heartbeat.join(LAST_BEAT_S)
         self._client.close()

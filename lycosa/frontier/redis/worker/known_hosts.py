@@ -25,5 +25,5 @@ class KnownHosts:
         return host in self._with_delay
 
     def address_until(self, host: str) -> float:
-        """0 if the address is not known."""
+        """Return 0 if the address is unknown."""
         return self._addresses.get(host, 0.0)

@@ -31,7 +31,7 @@ class LeaseBuffer:
         self._on_host = on_host
         self._waiting: deque[Lease] = deque()
         self._missing: int | None = None
-        """How many leases the last `take` lacked; None after they were requested."""
+        """How many leases the last `take` lacked; None once they are requested."""
         self.held: dict[int, Lease] = {}
         """All leases by token, in order of expiry."""
         self.needs_cookies = False
@@ -78,7 +78,7 @@ class LeaseBuffer:
             self.crawl_finished = await session.is_finished()
 
     def _next_demand(self) -> LeaseDemand:
-        """The leases that the worker will want next; none until it has called `take` again."""
+        """Return the leases that the worker will want next; none until the next `take`."""
         if self._missing is None:
             return NO_LEASES
         may_buffer = self._pacing.leases_ahead

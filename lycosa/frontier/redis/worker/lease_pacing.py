@@ -13,9 +13,9 @@ GATHER_MAX_S, GATHER_SHARE = 0.05, 20
 
 
 class LeasePacing:
-    """Calls of one worker are at least `gather_s` apart: 0 without a delay, or if not `punctual` (in simulations).
+    """Calls of a worker are at least `gather_s` apart.
 
-    Times are unix seconds.
+    It is 0 without a delay, or if not `punctual` (in simulations). Times are unix seconds.
     """
 
     def __init__(self, policy: Policy, *, punctual: bool) -> None:
@@ -28,7 +28,7 @@ class LeasePacing:
         """
         self._handed_out = 0
         self._calls = deque([(0.0, 0)], maxlen=2)
-        """The last two calls: the time, and the number of leases handed out before."""
+        """The time of each of the last two calls, and the number of leases handed out before it."""
 
     def next_call_at(self) -> float:
         return self._calls[-1][0] + self.gather_s if self.gather_s else 0.0

@@ -52,9 +52,14 @@ class Partition:
         self._verbs: list[Any] = []
         self.ending: set[int] = set()
         """Tokens of ended leases whose end was not sent to the server yet."""
+        self._sent_ending: set[int] = set()
         self.expired: dict[str, int] = {}
         """Expired workers and the numbers of their last commits."""
         self.has_acked = False
+        self.server = ""
+        """The id of the server that answered the last exchange."""
+        self.required_server = ""
+        """The id that the server must have to execute the queued verbs; "" if any server may."""
         self.waiting_verbs = 0
         self.exchanged_at = self.answered_at = 0.0
         """When the last exchange, and the last answered one, were sent (monotonic seconds)."""
@@ -65,7 +70,7 @@ class Partition:
         self.clock_ahead_s = 0.0
         """Lower bound of the script's clock minus our clock."""
         self.clock_ahead_max_s = 0.0
-        """Upper bound of the script's clock minus our clock."""
+        """Lower and upper bound of the script's clock minus ours."""
         self._clock_samples: deque[tuple[float, float]] = deque(maxlen=CLOCK_SAMPLES)
 
     @property
@@ -96,11 +101,19 @@ class Partition:
         self.waiting_verbs += 1
 
     def take_verbs(self) -> list[Any]:
-        """Return and clear the queued verbs, preceded by their number."""
-        verbs, self._verbs = [self.waiting_verbs, *self._verbs], []
-        self.waiting_verbs = 0
-        self.ending = set()
+        """Return and clear the queued verbs, preceded by the id of the required server and by their number."""
+        verbs, self._verbs = [self.required_server, self.waiting_verbs, *self._verbs], []
+        self.required_server, self.waiting_verbs = "", 0
+        self._sent_ending, self.ending = self.ending, set()
         return verbs
+
+    def refuse_verbs(self, verbs: list[Any], server: str) -> None:
+        """Queue verbs again: the server has another id than the required one. They still require the former id."""
+        required, count, *rest = verbs
+        self._verbs, self.waiting_verbs = [*rest, *self._verbs], count + self.waiting_verbs
+        self.ending |= self._sent_ending
+        self.serial -= 1
+        self.server, self.required_server = server, required
 
     def update(
         self, due: bytes, counts: list[bytes], arrived: bytes, time: bytes, expired: list[bytes], full: int
@@ -134,7 +147,7 @@ def expired_workers(flat: list[bytes]) -> dict[str, int]:
 
 
 def push_arguments(record: UrlRecord, clock_ahead_s: float) -> tuple[Any, ...]:
-    """`clock_ahead_s` is how much the script's clock is ahead of ours."""
+    """Encode a record. The script's clock is `clock_ahead_s` ahead of ours."""
     due = record.not_before + clock_ahead_s if record.not_before > 0 else 0
     return fingerprint_of(record), record.host, lane_of(record), repr(due), encode(record)
 

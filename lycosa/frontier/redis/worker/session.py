@@ -46,7 +46,7 @@ def checked_crawl_name(name: str) -> str:
 
 
 def key_of(crawl: str, number: int) -> str:
-    """The key prefix of a partition. The part in braces is its hash tag."""
+    """Return the key prefix of a partition, with its hash tag in braces."""
     return f"lycosa:{{{crawl}.{number}}}:"
 
 
@@ -129,7 +129,7 @@ class Session:
         return crawl
 
     async def leave(self) -> None:
-        """The server queues the leased and the uncommitted records again."""
+        """Leave the crawl. The server queues leased and uncommitted records again."""
         await self._shielded.wait()
         _, status = await self.calls.run(self.partitions[0], "leave", self.report())
         self.partitions[0].update(*status)
@@ -286,5 +286,5 @@ class Session:
 
 
 def _counts(flat: Sequence[bytes]) -> dict[str, int]:
-    """From a flat reply: name, count, name, count ..."""
+    """Decode a flat reply: name, count, name, count ..."""
     return {name.decode(errors="replace"): int(count) for name, count in zip(flat[::2], flat[1::2], strict=True)}

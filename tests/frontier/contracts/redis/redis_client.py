@@ -1,17 +1,17 @@
-"""A blocking Redis client with an async interface: the event loops of contract tests are shorter than a connection."""
+"""A blocking Redis client with an async interface: the event loops of contract tests end before a connection does."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import redis
+from tests.servers.redis_client import redis_client
 
 
 class LooplessClient:
     """The methods of redis-py's asyncio client that a frontier needs, on top of the blocking client."""
 
     def __init__(self, url: str) -> None:
-        self.blocking = redis.Redis.from_url(url)
+        self.blocking = redis_client(url)
 
     async def execute_command(self, *arguments: Any) -> Any:
         return self.blocking.execute_command(*arguments)

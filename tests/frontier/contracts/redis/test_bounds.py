@@ -22,8 +22,8 @@ pytestmark = pytest.mark.redis
 
 NOW = 1e9
 POLICY = Policy(0.0, 8, 1e6, robots=False)
-HOSTS = {number: f"http://h{n}.example:80" for number, n in enumerate((1, 3, 7))}
-"""One for each of three partitions, by its number: see `in_order`."""
+HOSTS = [f"http://h{n}.example:80" for n in (1, 3, 7)]
+"""One host for each of three partitions; `record` finds the host of a partition."""
 
 
 def bound(name: str) -> int:
@@ -39,7 +39,7 @@ async def joined(url: str, crawl: str, worker: str) -> Any:
 
 def record(frontier: Any, partition: int, number: int) -> UrlRecord:
     """Return a record that belongs to this partition."""
-    (host,) = (each for each in HOSTS.values() if frontier.session.partition_of(each).number == partition)
+    (host,) = (each for each in HOSTS if frontier.session.partition_of(each).number == partition)
     return UrlRecord(1, number, f"{host}/{number}", host)
 
 

@@ -71,7 +71,7 @@ async def make_calls(frontier: Any) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_records_leased_by_a_cancelled_call_are_returned_by_the_next(redis, partitions: int, before: bool) -> None:
+def test_records_leased_by_a_cancelled_call_are_returned_by_later_calls(redis, partitions: int, before: bool) -> None:
     async def scenario() -> None:
         frontier, client = await joined(redis.url, partitions, before=before)
         await frontier.push(RECORDS)
@@ -107,7 +107,7 @@ def test_changes_of_a_cancelled_call_are_still_sent(redis, partitions: int, befo
 
 
 def test_an_error_of_a_cancelled_call_is_raised_by_a_later_one(redis, before: bool) -> None:
-    """Here a refused ack, which the server reports only once."""
+    """Here the error is a refused ack, which the server reports only once."""
 
     async def scenario() -> None:
         frontier, client = await joined(redis.url, 1, before=before)

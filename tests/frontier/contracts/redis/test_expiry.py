@@ -114,7 +114,7 @@ def test_listing_the_crawls_forgets_the_names_of_expired_ones(redis: Any, monkey
 def test_a_crawl_that_starts_while_its_old_name_is_forgotten_keeps_its_name(redis: Any) -> None:
     async def scenario() -> None:
         started, gone = token_hex(8), token_hex(8)
-        await crawled(redis.url, started)  # after it was found to have no keys
+        await crawled(redis.url, started)  # starts after its name was found to have no keys
         async with connected(redis.url) as client:
             await client.sadd(CRAWLS, gone)
             await open_crawls._forget_names(client, once, [started, gone])

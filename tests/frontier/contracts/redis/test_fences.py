@@ -102,7 +102,7 @@ def test_a_paused_worker_contacts_no_host_that_others_lease(redis) -> None:
 
 
 def test_counts_that_became_zero_are_removed(redis) -> None:
-    """Each response has the counts of all segments, and their number grows with time."""
+    """Each response has the counts of all segments, and the number of segments grows with time."""
 
     async def scenario() -> None:
         client, name = LooplessClient(redis.url), token_hex(8)

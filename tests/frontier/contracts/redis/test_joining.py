@@ -11,7 +11,6 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-import redis as driver
 
 from lycosa.app.crawl.frontier import OpenFrontier
 from lycosa.core.errors import ForeignState, NewerState, StateError, StorageFull, UsageError
@@ -33,6 +32,7 @@ from lycosa.infra.redis.server import CALL_TIMEOUT_S
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import url
 from tests.servers.redis import RedisCluster, RedisServer, redis_server
+from tests.servers.redis_client import redis_client
 
 pytestmark = pytest.mark.redis
 
@@ -45,10 +45,10 @@ class Crawl:
 
     def __init__(self, url: str) -> None:
         self.url, self.name = url, token_hex(4)
-        self.server = driver.Redis.from_url(url)
+        self.server = redis_client(url)
 
     def join(self, known: str = "", *, spider: str = SPIDER, partitions: int = 2, calls_max: int = 99) -> str:
-        """Join. The worker is killed after `until` calls."""
+        """Join the crawl. The worker is killed after `calls_max` calls."""
         calls_left = [calls_max]
 
         async def at_once(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -151,7 +151,7 @@ def test_starting_a_crawl_is_reported_with_the_other_crawls_on_the_server(tmp_pa
         assert messages_of_joining("news") == started.replace("shop", "news") + " Other crawls there: shop"
         misspelt = started.replace("shop", "shpo") + " Other crawls there: news, shop: did you mean 'shop'?"
         assert messages_of_joining("shpo") == misspelt
-        client = driver.Redis.from_url(server.url)
+        client = redis_client(server.url)
         client.delete(*client.scan_iter("lycosa:{shop.*"))
         assert messages_of_joining("other").endswith(" Other crawls there: news, shpo")
         for n in range(20):
@@ -176,7 +176,7 @@ def test_invalid_crawl_names_are_refused(name):
 
 
 @pytest.mark.parametrize("name", ["shop", "a b/c", "..", "ü*☃", "x" * 200])
-def test_valid_crawl_names(redis, name):
+def test_valid_crawl_names_are_accepted(redis, name):
     async def scenario() -> None:
         frontier = await redis_frontier(redis.url, name, Policy(), Membership(token_hex(4)), print, partitions=2)
         await frontier.close()
@@ -291,9 +291,7 @@ def test_a_commit_waits_for_replicas(monkeypatch):
     async def scenario(url: str, replica: RedisServer) -> None:
         frontier = await redis_frontier(url, "shop", Policy(), Membership("w"), messages.append, replicas=1)
         assert await committed(frontier, 0, LONG_S) < LONG_S
-        assert driver.Redis.from_url(replica.url).hget(positions, "w/items") == b"0", (
-            "committed, but not on the replica"
-        )
+        assert redis_client(replica.url).hget(positions, "w/items") == b"0", "committed, but not on the replica"
         assert len(messages) == 1, "only the start of the crawl"
         replica.pause()
         for items in (1, 2):
@@ -312,7 +310,7 @@ def url_with_ca(server: RedisServer) -> str:
     return f"{server.url}?ca={server.ca}"
 
 
-def test_password_and_tls():
+def test_a_server_with_password_and_tls_is_joined_only_with_a_url_that_has_both():
     with redis_server(tls=True, password="a%20secret") as server:
         with_password = url_with_ca(server).replace("a%20secret", "a%2520secret")
         join_and_leave(with_password)
@@ -351,8 +349,8 @@ def test_a_url_with_the_wrong_kind_of_server_is_refused(redis):
 
 
 @pytest.mark.parametrize("options", [{"rename_command INFO": ""}, {}])
-def test_a_server_that_hides_its_info(options):
-    """As some hosted servers do. Links are delivered between partitions although the server's id is unknown."""
+def test_links_are_delivered_on_a_server_that_hides_its_info(options):
+    """Some hosted servers do so. Links are delivered between partitions although the server's id is unknown."""
 
     async def scenario(address: str) -> set[str]:
         frontier = await redis_frontier(address, "shop", Policy(), Membership("w"), print, partitions=2)
@@ -374,7 +372,7 @@ def test_a_server_that_hides_its_info(options):
         assert asyncio.run(asyncio.wait_for(scenario(server.url), 60)) == {f"http://h{n}.test" for n in range(9)}
 
 
-def test_connection_through_a_unix_socket(tmp_path: Path):
+def test_a_server_is_reached_through_a_unix_socket(tmp_path: Path):
     with redis_server(unixsocket=tmp_path / "redis.sock", password="secret") as server:
         join_and_leave(f"unix://:secret@{tmp_path}/redis.sock?db=3")
         assert server.cli("INFO", "keyspace").count("db3:") == 1

@@ -10,13 +10,13 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-import redis as driver
 
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.membership import Membership
 from tests.frontier.contracts.test_frontier import url
+from tests.servers.redis_client import redis_client
 
 pytestmark = pytest.mark.redis
 
@@ -29,7 +29,7 @@ class Crawl:
 
     def __init__(self, address: str, partitions: int = PARTITIONS) -> None:
         self.address, self.name, self.partitions = address, token_hex(4), partitions
-        self.server = driver.Redis.from_url(address)
+        self.server = redis_client(address)
         self.messages: list[str] = []
 
     async def join(self, worker: str, policy: Policy) -> RedisFrontier:
@@ -89,7 +89,7 @@ def test_the_gentlest_limits_of_live_workers_apply(crawl):
     asyncio.run(scenario())
 
 
-def test_limits_per_address(redis):
+def test_the_gentlest_limits_per_address_of_live_workers_apply(redis):
     """0 means no limit, and is not the smallest one."""
     crawl = Crawl(redis.url, partitions=1)
 

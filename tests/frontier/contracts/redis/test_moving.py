@@ -41,7 +41,7 @@ class Move:
         server.cli("CLUSTER", "SETSLOT", self.slot, *words)
 
     def move_keys(self, selected: Callable[[str], bool]) -> int:
-        """Move these of the keys. Return the number of keys in the slot."""
+        """Move the selected keys of the slot. Return how many keys the slot had on the source."""
         keys = self.source.cli("CLUSTER", "GETKEYSINSLOT", self.slot, str(ALL_KEYS)).splitlines()
         for key in filter(selected, keys):
             assert self.source.cli("MIGRATE", ADDRESS, str(self.target.port), key, "0", "10000") in {"OK", "NOKEY"}
@@ -81,20 +81,25 @@ async def crawl_during_a_move(
         address, crawl, Policy(robots=False), Membership("w"), messages.append, partitions=PARTITIONS
     )
     await frontier.push([url(n, f"http://h{n}.example:80") for n in range(PAGES)])
-    leases = await frontier.lease(PAGES // 2, time.time())
+    leases = await frontier.lease(PAGES * 3 // 4, time.time())
+    early, leases = leases[::3], [lease for place, lease in enumerate(leases) if place % 3]
+    assert {frontier.session.partition_of(lease.record.host).number for lease in early} == {0, 1}
+    for lease in early:
+        assert await frontier.ack(lease, "200", [], time.time())
+    await frontier.session.send()
     current = move(frontier.session.partitions[number].key)
     assert current.move_keys(moved)
     calls = [
         asyncio.create_task(call)
-        for call in (frontier.lease(PAGES, time.time()), count_queued(address, crawl, messages))
+        for call in (frontier.commit({}), frontier.lease(PAGES, time.time()), count_queued(address, crawl, messages))
     ]
     async with asyncio.timeout(END_MAX_S):
         while not any(MOVES in each for each in messages):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert not any(each.done() for each in calls)
     current.finish()
-    more, queued_during = await asyncio.wait_for(asyncio.gather(*calls), END_MAX_S)
-    assert queued_during <= PAGES - len(leases)
+    _, more, queued_during = await asyncio.wait_for(asyncio.gather(*calls), END_MAX_S)
+    assert queued_during <= PAGES - len(early) - len(leases)
     for lease in leases + more + await frontier.lease(PAGES, time.time()):
         assert await frontier.ack(lease, "200", [], time.time())
     await frontier.commit({})

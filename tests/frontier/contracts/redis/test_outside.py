@@ -107,7 +107,7 @@ def test_totals_include_all_workers_that_ever_took_part(url):
             assert [(each.name, each.state) for each in view.workers] == [("two#2", CRAWLING)]
             assert [(each.name, each.state) for each in view.former_workers] == [("one#1", ENDED)]
             third = await crawl.worker("three")
-            for _ in range(6):  # the second one is silent
+            for _ in range(6):  # the second worker is silent
                 crawl.now += 0.5
                 await crawl.beat(third, worker_report(pages=1))
             view = await crawl.view()
@@ -140,7 +140,7 @@ def test_a_worker_without_a_report_is_shown_as_waiting(url):
             await crawl.worker("one")
             (worker,) = (await crawl.view()).workers
             assert (worker.name, worker.state, worker.report) == ("one#1", WAITING, None)
-            crawl.now += 2.5  # although no call has expired it
+            crawl.now += 2.5  # enough to be lost, although no call has made the worker expire
             assert [each.state for each in (await crawl.view()).former_workers] == [LOST]
 
     asyncio.run(scenario())

@@ -11,7 +11,6 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-import redis as redis_py
 
 from lycosa.core.errors import UsageError
 from lycosa.frontier.core.description import Description
@@ -25,6 +24,7 @@ from lycosa.frontier.redis.worker.session import key_of
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_operations import HOST, OTHER, PLAIN, all_rows, brief, url
 from tests.frontier.simulated import simulated_frontier
+from tests.servers.redis_client import redis_client
 
 pytestmark = pytest.mark.redis
 
@@ -45,7 +45,7 @@ class Crawl:
         self.name = token_hex(8)
         self.policy = policy
         self.keep_done = keep_done
-        self.raw = redis_py.Redis.from_url(server)
+        self.raw = redis_client(server)
 
     async def join(self, worker: str) -> Any:
         """Return the frontier of one more worker."""

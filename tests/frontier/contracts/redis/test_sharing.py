@@ -1,4 +1,4 @@
-"""Workers that all want more than there is share the places of a host (C3, C5)."""
+"""Workers share the places of a host when each of them wants more leases than there are places (C3, C5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.frontier.contracts.redis.redis_client import LooplessClient
-from tests.frontier.contracts.test_frontier import HOST, PLAIN, run, url
+from tests.frontier.contracts.test_frontier import PLAIN, run, url
 from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.redis
 START_S, STEP_S = 1000.0, 0.005
 
 
-async def shares(redis: Any, places: int, eagerness: dict[str, int], hosts: int = 1) -> Counter[str]:
-    """Let workers fetch pages, those of one host unless said otherwise. Return how many each of them had.
+async def shares(redis: Any, places: int, eagerness: dict[str, int]) -> Counter[str]:
+    """Let workers fetch the pages of one host. Return how many pages each worker fetched.
 
     A worker asks for 64 leases `eagerness` times a step, and each of its transfers takes a step.
     """
@@ -32,14 +32,14 @@ async def shares(redis: Any, places: int, eagerness: dict[str, int], hosts: int 
         for worker in eagerness
     }
     now, done, held = START_S, Counter[str](), {worker: [] for worker in workers}
-    await workers["a"].push([url(n, HOST if hosts == 1 else f"http://h{n % hosts}.example:80") for n in range(pages)])
+    await workers["a"].push([url(n) for n in range(pages)])
     while done.total() < pages:
         now += STEP_S
         assert now < START_S + 60.0, done
         turns = [worker for worker, turns in eagerness.items() for _ in range(turns)]
         rng.shuffle(turns)
         in_flight: list[Any] = [each for leases in held.values() for each in leases]
-        assert len(in_flight) <= places * hosts
+        assert len(in_flight) <= places
         for worker in turns:
             for lease in held[worker]:
                 assert await workers[worker].ack(lease, "200", [], now)

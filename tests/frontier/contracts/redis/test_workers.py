@@ -66,11 +66,23 @@ class RecordingClient(LooplessClient):
         return server.execute_command(*arguments)
 
     def go_back(self, calls: int) -> None:
-        """Restart the server without what these last calls wrote."""
+        """Restart the server without the writes of this many last calls."""
         self.blocking.flushdb()
         for key, value in self.before_calls[-calls].items():
             self.blocking.restore(key, 0, value)
         self.blocking.execute_command("DEBUG", "CHANGE-REPL-ID")
+
+
+class RestartingClient(RecordingClient):
+    """A client whose server restarts between the two steps of a commit, without what two partitions have prepared."""
+
+    restarts = False
+
+    async def execute_command(self, *arguments: Any) -> Any:
+        if self.restarts and "commit" in arguments:
+            self.restarts = False
+            self.go_back(2)
+        return await super().execute_command(*arguments)
 
 
 async def lease_one(frontier: Any, now: float) -> Lease:
@@ -123,11 +135,15 @@ def test_a_late_call_of_a_session_that_the_server_has_lost_is_refused(own_redis)
     run(scenario())
 
 
-def test_a_restarted_server_that_has_lost_a_decision_keeps_no_part_of_the_commit(own_redis) -> None:
-    """With its items, which the worker writes again. Without its pages, which are fetched again."""
+@pytest.mark.parametrize("lost", ["decision", "prepared"])
+def test_a_restarted_server_that_has_lost_a_part_of_a_commit_keeps_none_of_it(own_redis, lost: str) -> None:
+    """The position of the items is that of the commit before, so the worker writes the items of the lost commit again.
+
+    The pages of the lost commit are fetched again.
+    """
 
     async def scenario() -> None:
-        client: Any = RecordingClient(own_redis.url)
+        client: Any = RestartingClient(own_redis.url)
         worker = partial(simulated_frontier, client, "x", PLAIN, 0.0, worker="a", partitions=3)
         frontier = await worker()
         hosts = {frontier.session.partition_of(host): host for host in (f"http://h{n}.example:80" for n in range(20))}
@@ -136,10 +152,16 @@ def test_a_restarted_server_that_has_lost_a_decision_keeps_no_part_of_the_commit
         await frontier.session.refresh()
         for lease in await frontier.lease(3, 0.0):
             await frontier.ack(lease, "200", [], 0.0)
-        await frontier.commit({"items": 20})
-        client.go_back(1)
-        with pytest.raises(WorkerLost):
-            await frontier.session.send(frontier.session.partitions[1:])
+        await frontier.session.send()
+        if lost == "prepared":
+            client.restarts = True
+            with pytest.raises(WorkerLost):
+                await frontier.commit({"items": 20})
+        else:
+            await frontier.commit({"items": 20})
+            client.go_back(1)
+            with pytest.raises(WorkerLost):
+                await frontier.session.send(frontier.session.partitions[1:])
         await frontier.session.leave()
         frontier = await worker()
         assert await frontier.positions() == {"items": 10}
@@ -159,7 +181,10 @@ async def fetch_all(frontier: Any) -> list[str]:
 
 
 def test_outboxes_are_renumbered_on_another_server(join: Join, redis) -> None:
-    """As after a restart or a failover. Partitions that had more or fewer records delivered before lose nothing."""
+    """The id of the server changes, as after a restart or a failover.
+
+    Partitions to which more or fewer records were delivered before lose nothing.
+    """
 
     async def scenario() -> None:
         frontier = await join(0.0)
@@ -208,7 +233,7 @@ def test_no_two_verbs_or_commands_of_the_script_have_the_same_name() -> None:
     assert len(names) == len(set(names))
 
 
-def test_cookies_that_a_replica_lacks_do_not_delay_later_ones(redis) -> None:
+def test_cookies_that_a_replica_lacks_do_not_delay_later_cookies(redis) -> None:
     async def scenario() -> None:
         client: Any = LooplessClient(redis.url)
         first, second = [await simulated_frontier(client, name, PLAIN, 0.0, worker=worker) for worker in "ab"]

@@ -32,10 +32,10 @@ DIRECT_VERBS = {
     "host_facts",
     "address",
 }
-"""Verbs whose effect has the same arguments."""
+"""Verbs whose `Effect` has the same arguments as the verb."""
 
 COMMIT_VERBS = {"prepare", "commit_prepared", "commit"}
-"""Only the number of these commits matters."""
+"""Verbs of which at most the first argument matters: the number of the commit."""
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class WorkerConnection:
         self.is_closed = False
 
     def record_effects(self, partition: Partition) -> None:
-        """Record the effects of verbs that their arguments describe completely."""
+        """When one of DIRECT_VERBS is added, record its effect, which its arguments describe completely."""
         add = partition.add
 
         def record_verb(verb: str, *arguments: Any) -> None:

@@ -221,7 +221,7 @@ class History(Work):
         return response
 
     def check_exchange(self, part: Part, call: Call, response: Any, now: float) -> bool:
-        """Verbs and leases."""
+        """The worker sends verbs, and asks for leases."""
         serial, worker = call.arguments[0], call.worker
         if not part.touch(now, worker):
             return False
@@ -238,7 +238,7 @@ class History(Work):
             part.give_up(worker, now)
             return False
         part.serials[worker] = serial
-        _, added, refused, leases, summary, answers = response
+        _, added, refused, leases, summary, answers, _ = response
         part.answers = iter(answers)
         new = sum(part.apply(worker, effect, now) for effect in call.connection.sent[part.number, serial])
         assert added == new, f"{added} are new, not {new}"

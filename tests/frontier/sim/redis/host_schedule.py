@@ -410,9 +410,9 @@ class HostSchedule:
         return (host for host in self.hosts.values() if host.queue and host.address == address)
 
     def rivals(self, host: Host, now: float, *, late: bool = False) -> list[Claim]:
-        """Return the first claims of other hosts of the address that could start: those that come before any other.
+        """Return the first claims of the address's other hosts that could start: those that must precede later ones.
 
-        With `late` also those that may be treated so.
+        With `late` also those that may precede them: their promise has ended, or their host may yield to a lease.
         """
         if not self.group(host):
             return []

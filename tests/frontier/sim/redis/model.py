@@ -201,8 +201,8 @@ class Part(HostSchedule):
         links: Sequence[tuple[int, Record]],
         not_sent: Sequence[Record],
     ) -> int:
-        """Done until the commit. Links that the worker knows as duplicates are not sent; unfiltered ones wait for
-        the commit.
+        """The record is done, but uncommitted. Links that the worker knows as duplicates are not sent; unfiltered ones
+        wait for the commit.
         """
         new = 0
         record.links = (*(link for _, link in links), *not_sent)
@@ -250,7 +250,7 @@ class Part(HostSchedule):
         return self.mark_done(self.acked(worker))
 
     def mark_done(self, records: Sequence[Record]) -> int:
-        """The records are done for good; links that waited for it are added."""
+        """The records are done for good; links that waited for the commit are added."""
         released = [each for each in self.waiting_links if each[0] in records]
         for record in records:
             self.end(record, "done")

@@ -48,7 +48,8 @@ SLOW_S = 1.0
 POLL_S, SEND_S, COMMIT_S = 0.1, 0.005, 0.5
 SILENT_S = 2.0
 LATE_S = 0.3
-"""A worker polls again after a quarter of the duration of the transfer that it waits for."""
+"""How much longer a wait may last: a worker polls again after a quarter of the duration of the transfer that it waits
+for."""
 
 Visit = Callable[["Crawl", Lease | None], Generator[list[str], None, None]]
 
@@ -163,7 +164,10 @@ class Crawl(Transfers):
         return self.record_start(host, self.now, claimed_at, claim=claim, worker=worker.number)
 
     def kill(self, worker: Worker) -> None:
-        """Its leases go back when the others notice; until then the hosts may still be busy with its requests."""
+        """Kill a worker.
+
+        Its leases go back when the others notice; until then the hosts may still be busy with its requests.
+        """
         worker.alive = False
         self.do(worker.frontier.session.calls.client.aclose())
 
@@ -193,7 +197,7 @@ class Crawl(Transfers):
 
 
 class Claimer:
-    """What an engine does with a claim."""
+    """Handles a claim as an engine does."""
 
     def __init__(self, crawl: Crawl, worker: Worker, host: str, lease: Lease | None, done: Callable[[], None]) -> None:
         self.crawl, self.worker, self.host, self.done = crawl, worker, host, done
@@ -295,8 +299,8 @@ def test_callbacks_that_claim_from_each_other_do_not_block_each_other(redis, see
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("delay", "places"), [(0.5, 8), (0.0, 1), (0.0, 3)])
 def test_claims_are_first_come_first_served_and_precede_leases(redis, seed: int, delay: float, places: int) -> None:
-    """Over all workers: with many records queued, a claim waits for those before it, and every ninth turn is a
-    lease.
+    """This holds across all workers: with many records queued, a claim waits for the claims before it, and every ninth
+    turn is a lease.
     """
 
     def claim_sometimes(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
@@ -365,8 +369,8 @@ def test_claims_do_not_wait_for_leases_that_no_worker_wants(redis, seed: int) ->
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_claims_of_a_dead_worker_end_with_it(redis, seed: int) -> None:
-    """It dies with a transfer and waiting claims. The others wait until it expires, no longer; the delay of the host
-    is kept.
+    """The worker dies during a transfer, with waiting claims. The others wait until it expires, no longer; the delay of
+    the host is kept.
     """
     policy = Policy(robots=False, delay_s=0.5, concurrency_per_host=1)
     with crawling(redis.url, policy, numbered([3]), seed, no_claims) as crawl:
@@ -385,13 +389,13 @@ def test_the_claims_of_a_dead_worker_end_with_it(redis, seed: int) -> None:
         assert (second.worker, second.claim) == (1, True)
         if first.end > died_at:
             assert died_at + SILENT_S - COMMIT_S <= second.at <= died_at + SILENT_S + 1.0 + LATE_S
-        else:  # only its waiting claims are left: its next turn is kept for PROMISE_S
+        else:  # the dead worker has only waiting claims left: the next turn is kept for them for half a second
             assert started + 1.0 <= second.at <= started + 1.0 + LATE_S
         assert len(crawl.starts[BIG_HOST]) == 5
 
 
-def test_the_unreported_last_start_of_a_dead_worker_counts_as_late_as_possible(redis) -> None:
-    """Its claim was granted, but the start not reported: the next start is one delay after its expiry."""
+def test_an_unreported_start_of_a_dead_worker_counts_from_its_expiry(redis) -> None:
+    """The claim of the worker was granted, but its start not reported: the next start is one delay after the expiry."""
     policy = Policy(robots=False, delay_s=5.0)
     with crawling(redis.url, policy, numbered([1]), 1, no_claims) as crawl:
         dead, other = crawl.join(0), crawl.join()
@@ -407,22 +411,33 @@ def test_the_unreported_last_start_of_a_dead_worker_counts_as_late_as_possible(r
 
 
 def test_a_claim_that_is_not_used_is_overtaken_and_queued_again(redis) -> None:
-    """A blocked event loop delays its host for half a second at most."""
+    """A worker whose event loop is blocked delays the host of its claims for half a second at most."""
     policy = Policy(robots=False, delay_s=1.0)
     with crawling(redis.url, policy, numbered([2]), 1, no_claims) as crawl:
         blocked, other = crawl.join(0), crawl.join(0)
         started = crawl.now
-        for _ in range(3):
-            Claimer(crawl, blocked, BIG_HOST, None, lambda: None)
+        claimers = [Claimer(crawl, blocked, BIG_HOST, None, lambda: None) for _ in range(3)]
         Claimer(crawl, other, BIG_HOST, None, lambda: None)
         crawl.run(started + 0.5)
         blocked.alive = False  # it is blocked, but sends heartbeats
+
+        def send_heartbeat() -> None:
+            blocked.frontier.session.now = crawl.now
+            crawl.do(blocked.frontier.session.refresh())
+
         for number in range(20):
-            crawl.after(number * 0.5, None, lambda: crawl.do(blocked.frontier.session.refresh()))
-        crawl.after(3.0, None, lambda: setattr(blocked, "alive", True))
+            crawl.after(number * 0.5, None, send_heartbeat)
         crawl.run(started + 3.4)
         assert [start.worker for start in crawl.starts[BIG_HOST]] == [0, 1]
         assert crawl.starts[BIG_HOST][1].at - started == pytest.approx(1.5, abs=0.6)
+        for _ in range(2):
+            Claimer(crawl, other, BIG_HOST, None, lambda: None)
+        blocked.alive = True
+        for claimer in claimers[1:]:
+            claimer.wake()
+        crawl.run(started + 9.0)
+        assert [start.worker for start in crawl.starts[BIG_HOST]] == [0, 1, 1, 1, 0, 0]
+        crawl.assert_polite()
 
 
 def test_claims_are_polled_a_few_times_per_turn(redis) -> None:

@@ -18,7 +18,6 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-import redis as driver
 
 from lycosa.core.errors import StateError, WorkerLost
 from lycosa.frontier.core.model import Lease, UrlRecord
@@ -27,6 +26,7 @@ from lycosa.frontier.redis.worker.membership import Membership
 from tests.conftest import PROVE
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.simulated import simulated_frontier
+from tests.servers.redis_client import redis_client
 
 pytestmark = pytest.mark.redis
 
@@ -80,7 +80,7 @@ class Simulation:
         self.rng = random.Random(seed)
         self.fault_rate = 0.0
         self.url, self.crawl = url, f"failover-{seed}-{token_hex(4)}"
-        self.server = driver.Redis.from_url(url)
+        self.server = redis_client(url)
         self.children: dict[int, list[int]] = {number: [] for number in range(URLS)}
         for number in range(SEEDS, URLS):
             self.children[self.rng.randrange(max(0, number - 12), number)].append(number)
@@ -111,7 +111,7 @@ class Simulation:
             self.replicate(number)
 
     def maybe_save(self) -> None:
-        """The file of the single server contains everything until now."""
+        """Perhaps save the file of the single server, which then contains everything until now."""
         if self.restarts and self.rng.random() < SAVE_RATE:
             self.replicate_all()
 
@@ -257,7 +257,7 @@ def test_every_url_has_an_item_after_random_failovers(redis, restarts: bool) -> 
         for _ in range(STEPS):
             simulation.step()
         simulation.end()
-        for worker in simulation.workers:  # a worker truncates its items to what it has committed when it returns
+        for worker in simulation.workers:  # a worker that returns truncates its items to those that it has committed
             simulation.join(worker)
         failovers, rejoins = failovers + simulation.failovers, rejoins + simulation.rejoins
         items = [item for each in simulation.workers for item in each.items]

@@ -94,7 +94,7 @@ def test_huge_host_does_not_slow_down_small_ones(redis, seed: int, delay: float)
 def test_zipf_distributed_hosts_finish_in_near_ideal_time(
     redis, seed: int, workers: int, exponent: float, largest: int
 ) -> None:
-    """The limit is the sum of all work, the largest host, or both."""
+    """The sum of all work, the largest host, or both limit how fast the crawl can be."""
     counts = numbered([max(1, int(largest / rank**exponent)) for rank in range(1, HOSTS + 1)])
     crawl = RedisCrawl(counts, Policy(robots=False, delay_s=1.0), workers, seed).run_on(redis)
     assert crawl.now <= IDEAL_FACTOR * crawl.ideal() + SHORT_S

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import redis as real_redis
 
 from lycosa.core.errors import UsageError
 from lycosa.frontier.core.model import Selection, UrlRecord
@@ -28,6 +27,7 @@ from tests.frontier.sim.redis.history import History
 from tests.frontier.sim.redis.model import Record
 from tests.frontier.sim.redis.test_redis_history import shrink_script
 from tests.frontier.sim.redis.work import HOSTS, _raise, number_of
+from tests.servers.redis_client import redis_client
 
 pytestmark = pytest.mark.redis
 
@@ -43,7 +43,7 @@ class Client:
         self._history = history
 
     async def execute_command(self, *command: Any) -> Any:
-        """Run a script by the server's clock. It may make hosts leasable whose delay has passed by now."""
+        """Run a script by the server's clock. The script may make hosts leasable whose delay has passed by now."""
         history, words = self._history, list(command)
         now = history.now + history.clock_offset
         words[5] = repr(now)
@@ -60,7 +60,7 @@ class HistoryWithOperations(History):
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__(url, seed)
-        self.redis = real_redis.Redis.from_url(url)
+        self.redis = redis_client(url)
         self.keep_done = self.rng.random() < 0.7
         self.did: Counter[str] = Counter()
 

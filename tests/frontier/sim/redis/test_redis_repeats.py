@@ -66,7 +66,7 @@ def test_a_late_exchange_expires_no_worker(redis, partition):
         frontier = await joined(redis.url, token_hex(4), "one")
         await work(frontier)
         with pytest.raises(WorkerLost):
-            await frontier.session.calls.run(frontier.session.partitions[partition], "exchange", 1, 0, 0, 0)
+            await frontier.session.calls.run(frontier.session.partitions[partition], "exchange", 1, "", 0, 0, 0)
         assert await counts(frontier) == {"done": 3}
 
     asyncio.run(scenario())
@@ -79,7 +79,7 @@ def test_a_missing_exchange_reverts_no_commit(redis, partition):
         first, second = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
         await work(first)
         with pytest.raises(WorkerLost):
-            await first.session.calls.run(first.session.partitions[partition], "exchange", 99, 0, 0, 0)
+            await first.session.calls.run(first.session.partitions[partition], "exchange", 99, "", 0, 0, 0)
         with pytest.raises(WorkerLost):
             await first.session.refresh()
         await first.session.leave()
@@ -88,7 +88,7 @@ def test_a_missing_exchange_reverts_no_commit(redis, partition):
     asyncio.run(scenario())
 
 
-def test_a_repeated_exchange_keeps_the_leases_of_an_expired_worker(redis):
+def test_a_repeated_exchange_requeues_the_leases_of_a_worker_that_it_expires(redis):
     async def scenario() -> None:
         crawl = token_hex(4)
         silent, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
@@ -100,7 +100,7 @@ def test_a_repeated_exchange_keeps_the_leases_of_an_expired_worker(redis):
         other.session.now = NOW + 2.1
         first = other.session.partitions[0]
         first.serial -= 1
-        await other.session.calls.run(first, "exchange", first.serial + 1, 0, 0, 0)
+        await other.session.calls.run(first, "exchange", first.serial + 1, "", 0, 0, 0)
         first.serial += 1
         assert await counts(other) == {"queued": 3}
 
@@ -108,7 +108,9 @@ def test_a_repeated_exchange_keeps_the_leases_of_an_expired_worker(redis):
 
 
 def test_a_worker_that_all_partitions_lost_is_expired(redis):
-    """After failovers the first partition has lost that it joined, the others some exchange. It never comes back."""
+    """After failovers the first partition no longer knows that the worker joined, and the other partitions have lost
+    some of its exchanges. The worker never comes back.
+    """
 
     async def scenario() -> None:
         crawl = token_hex(4)
@@ -118,7 +120,7 @@ def test_a_worker_that_all_partitions_lost_is_expired(redis):
         first, *others = lost.session.partitions
         for partition in others:
             with pytest.raises(WorkerLost):
-                await lost.session.calls.run(partition, "exchange", 99, 0, 0, 0)
+                await lost.session.calls.run(partition, "exchange", 99, "", 0, 0, 0)
         lost.session.calls.client.blocking.zrem(first.key + Key.WORKERS, first.worker)
         lost.session.calls.client.blocking.hdel(first.key + Key.SERIALS, first.worker)
         await expire_unknown_workers(other.session.calls, other.session.partitions)
@@ -165,7 +167,7 @@ def test_a_slow_delivery_is_overtaken_by_a_faster_one(redis, monkeypatch):
 @pytest.mark.parametrize("partition", [0, 1])
 def test_a_commit_that_no_replica_has_is_not_decided(redis, partition):
     """The replica of one partition takes over while the worker waits for replication: all pages of the commit go
-    back.
+    back to the queues.
     """
 
     class ReplicaTakesOver:

@@ -1,4 +1,4 @@
-"""What the workers of `history` do: at random, what an engine does with a frontier.
+"""The workers of `history`, which do at random what an engine does with a frontier.
 
 They join, lease, fetch (pages, robots.txt, addresses), fetch inline in callbacks, report, commit, and check whether
 the crawl is finished. They announce the effect of each call to the `model`.
@@ -128,7 +128,7 @@ class Work:
         worker.frontier = RedisFrontier(session, self.policy, ahead=self.rng.choice([0, 0, 4]))
         session.callers_clock = (
             not self.model.limits.punctual
-        )  # otherwise the frontier assumes that all transfers start at once
+        )  # with the caller's clock the frontier assumes that all transfers start at once
         await worker.frontier.open()
         session.callers_clock = True
         session.now = self.now
@@ -298,7 +298,7 @@ class Work:
             assert await frontier.nack(lease, "503", retry_at, now, contacted=contacted)
 
     async def commit(self, worker: Worker) -> None:
-        """Commit. Once this is confirmed, all acks last."""
+        """Commit. Once the commit is confirmed, no ack may be lost any more."""
         worker.session.now = self.now
         await worker.frontier.commit({"items": self.rng.randrange(1000)})
         name = worker.name
