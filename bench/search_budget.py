@@ -49,7 +49,7 @@ async def budget(index: Index, store: RecordStore, speller: Speller, texts: Sequ
         request = SearchRequest(parsed.query, parsed.filters, limit=20)
         found = await run("index", lambda request=request: index.find(request))
         await run("counts", lambda request=request: index.count_values(request, COUNTED))
-        await run("spelling", lambda text=text, found=found: speller.suggestion(text, found.total, lambda _: 0))
+        await run("spelling", lambda text=text, found=found: speller.suggestion(text, found.total, lambda *_: False))
         ids = [match.key for match in found.page]
         rows = await run("rows", lambda ids=ids: store.by_id(ids, FILES_READ_MAX))
         await run("marks", lambda parsed=parsed, rows=rows: marked(search, parsed.query, rows))
@@ -61,7 +61,7 @@ async def budget(index: Index, store: RecordStore, speller: Speller, texts: Sequ
 
 
 async def cpu_ms(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the CPU milliseconds of this, the least of several runs, and its result."""
+    """Return the CPU milliseconds of this work, the least of several runs, and its result."""
     took = []
     for _ in range(REPEATS):
         began = time.process_time()

@@ -1,7 +1,8 @@
 """The torrents of `bench/search_load.py`: names made by lot, a store that is filled with them, and queries.
 
-The share of the word of rank r is in proportion to 1/(r + 3), among three million words, as in real names: so there are
-words in every tenth name, and many words in one name. A fifth of the names is Chinese, half of these with Latin words.
+The share of the word of rank r is in proportion to 1/(r + 3), among three million words, as in real names: so some
+words are in every tenth name, and many words are in a single name only. A fifth of the names is Chinese, half of these
+with Latin words.
 
 To fill the store quickly, torrents share FILE_LISTS lists of files, four files each on average. Everything else is as
 in a crawl: each record is encoded and compressed, and stored in batches with the `put` of the store.
@@ -78,7 +79,7 @@ def name(chance: random.Random) -> str:
 
 
 def batch(number: int, torrents: int, now: int) -> list[TorrentRecord]:
-    """Return the torrents of this batch, of so many in all. They were found one after the other, in DAYS days."""
+    """Return the torrents of this batch. All batches have `torrents` torrents, found one by one in DAYS days."""
     chance = random.Random(number)
     return [
         made(chance, each, now - (torrents - each) * DAYS * DAY_S // torrents)
@@ -109,7 +110,7 @@ def infohash(number: int) -> bytes:
 
 
 def count_of(chance: random.Random, key: bytes, now: int) -> Popularity:
-    """Return the number of peers, by lot: few torrents have many."""
+    """Return the number of peers, drawn by lot: few torrents have many peers."""
     seeders = int(chance.paretovariate(0.8)) - 1
     return Popularity(key, min(seeders, 50_000), seeders // 3, now)
 
@@ -130,7 +131,7 @@ async def fill(store: RecordStore, torrents: int) -> None:
 def queries(chance: random.Random, torrents: int) -> Iterator[str]:
     """Yield queries of one to three words from the names of stored torrents. So a frequent word is often in a query.
 
-    Of a Chinese name, it is two to four characters that follow each other, and perhaps a Latin word.
+    A query from a Chinese name has two to four characters that follow each other, and perhaps a Latin word.
     """
     while True:
         some = batch(chance.randrange(-(-torrents // BATCH)), torrents, DAYS * DAY_S)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The engines of the search of torrents beside each other: bench/search_engines.py [--torrents N].
+"""Compare the engines of the search of torrents: bench/search_engines.py [--torrents N].
 
-Each gets the same rows, once names only, once names and words of files, and answers the same queries. Times are CPU
-seconds of this process and of Sphinx: decoding and analyzing in Python are part of each, and also told apart. Sphinx is
-a server of its own with real-time indexes; its batch indexer, which is faster and cannot be updated, reads a file that
-is written here.
+Each engine gets the same rows, once names only, once names and words of files, and answers the same queries. Times are
+CPU seconds of this process and of Sphinx. Decoding and analyzing in Python are part of each time, and are also reported
+alone. Sphinx is a server of its own with real-time indexes; its batch indexer, which is faster but makes an index that
+cannot be updated, reads a file that is written here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lycosa.storage.records.rows import NEVER, searched_torrents, worth
 from tests.servers.sphinx import SphinxProcess, sphinx_process
 
 MEMORY = "256M"
-"""What Sphinx may keep of an index before it writes a part: the default of `lycosa index sphinx-config`."""
+"""Memory that Sphinx may use for an index before it writes a part: the default of `lycosa index sphinx-config`."""
 NEWEST = {"sort": "found", "filters": (ValueFilter("type", values=("video",)), ValueFilter("size", 10**6))}
 QUERIES = 100
 TICKS = 100

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import report
-from finishing import ended, finish, in_order
+from finishing import finish, in_order
 from running import ROOT, Figures, bytes_in, kept, progress, read_torrent_options, torrent_options
 
 sys.path.insert(0, str(ROOT))
@@ -45,6 +45,7 @@ from lycosa.search.speller import Speller
 from lycosa.search.torrents import TorrentRequest, TorrentSearch
 from lycosa.search.word_list import WordList
 from lycosa.storage.core.torrent_record import TorrentRecord
+from tests.servers.children import started
 
 FTS5_MAX = 1_000_000
 KINDS = {
@@ -146,7 +147,7 @@ def indexed(place: Place, engine: str) -> Figures:
 def running(command: Sequence[str]) -> AbstractContextManager[subprocess.Popen[str]]:
     """Run a program during the block."""
     quiet = subprocess.DEVNULL if "--follow" in command else None
-    return ended(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=quiet, text=True))
+    return started(command, cwd=ROOT, stderr=quiet)
 
 
 @contextmanager
@@ -207,7 +208,7 @@ async def searches(place: Place, engine: str, torrents: int, scale: Scale) -> Fi
 
 
 def kind_of(search: TorrentSearch, kind: str) -> Callable[[str], Awaitable[Any]]:
-    """Return what searches."""
+    """Return a function that runs a search of this kind for a text."""
     if kind == "facets":
         return lambda text: search.count_values(TorrentRequest(text))
     if kind == "newest":
@@ -218,7 +219,7 @@ def kind_of(search: TorrentSearch, kind: str) -> Callable[[str], Awaitable[Any]]
 
 async def cold(place: Place, engine: str, text: str) -> float:
     """Return the milliseconds of a search whose files are not in memory."""
-    gc.collect()  # mapped files stay in memory
+    gc.collect()  # files that uncollected objects still map would stay in memory
     for file in place.folder.rglob("*"):
         if file.is_file():
             with file.open("rb") as opened:
@@ -231,7 +232,7 @@ async def cold(place: Place, engine: str, text: str) -> float:
 
 
 async def timed(works: Sequence[Callable[[], Awaitable[Any]]], cpu: Callable[[], float]) -> Figures:
-    """Return percentiles of the milliseconds of these, and of the CPU milliseconds."""
+    """Run `works` one after the other. Return percentiles of their milliseconds and of their CPU milliseconds."""
     took, spent = [], []
     for work in works:
         began, began_cpu = time.perf_counter(), cpu()
@@ -370,7 +371,7 @@ def told(at: Figures) -> str:
 
 
 def table(figures: Figures) -> str:
-    """Return the figures."""
+    """Return the figures as Markdown tables."""
     torrents, index, users_, updates = (figures[key] for key in ("torrents", "index", "users", "updates"))
     lines = [
         f"{torrents:,} torrents. Times in ms.",
@@ -389,7 +390,7 @@ def table(figures: Figures) -> str:
         lines.append(f"{row(text, at)} {at['bytes'] / 1000:.1f} | {at['sent'] / 1000:.1f} |")
     lines += [
         "",
-        "| users | requests/s | p50 | p95 | p99 | CPU of the site for each |",
+        "| users | requests/s | p50 | p95 | p99 | CPU of the site per request |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for text, at in ((f"{USERS}", users_), (f"{UPDATING_USERS}, and {UPDATES:,} changes a second", updates)):
@@ -414,7 +415,7 @@ def budget_table(steps: dict[str, Figures]) -> str:
 
 
 def row(text: str, at: Figures) -> str:
-    """Return the cells of percentiles."""
+    """Return a row of a table with these percentiles."""
     spent = at.get("cpu")
     cells = [f"{at[key]:.1f}" for key in ("p50", "p95", "p99")]
     cells += [f"{spent[key]:.1f}" for key in ("p50", "p99")] if spent else ["", ""]
@@ -422,7 +423,7 @@ def row(text: str, at: Figures) -> str:
 
 
 def verdicts(figures: Figures) -> list[report.Verdict]:
-    """Return the floors."""
+    """Return whether each figure is within its limit."""
     search, shown = figures["tantivy"], figures["pages"]
     page = max(shown[each]["p99"] for each in ("home", "browse", "day", "detail"))
     largest = max(shown["home"]["bytes"], shown["results"]["bytes"]) / 1000
@@ -431,7 +432,7 @@ def verdicts(figures: Figures) -> list[report.Verdict]:
         (search["filtered"]["p99"], 80, "ms: a search, filtered, sorted and counted, p99"),
         (search["facets"]["p99"], 150, "ms: types and languages of the results, p99"),
         (search["cold"]["p99"], 300, "ms: a cold search, p99"),
-        (page, 50, "ms: home, browse and torrent pages, p99"),
+        (page, 50, "ms: home, browse, day and torrent pages, p99"),
         (figures["users"]["p99"], 100, f"ms: {USERS} users, p99"),
         (largest, 60, "kB: home and results"),
         (figures["first_ms"], 200, "ms: the first result of a new site"),

@@ -47,7 +47,7 @@ class Connection:
         self._port = port
 
     async def open(self) -> None:
-        """Connect, also if the server has closed the connection."""
+        """Connect, or connect again after the server has closed the connection."""
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
 
     async def close(self) -> None:
@@ -149,7 +149,7 @@ def percentiles(took: Sequence[float]) -> Figures:
 
 
 def cpu_clock(pid: int) -> Callable[[], float]:
-    """Return what reads the CPU seconds of a process."""
+    """Return a function that reads the CPU seconds of a process."""
     clock = ~pid << 3 | 2  # as clock_getcpuclockid(3) makes it
     return lambda: time.clock_gettime(clock)
 

@@ -2,9 +2,10 @@
 
     described       names whose type and facts are found, per second of CPU time; floor 20,000
     inspected       records that are cleaned, checked against the deny rules and described, with one file and with 30
-    refused         what the rules against abuse material refuse of names that are not about it, by kind
+    refused         how many harmless names the rules against abuse material refuse, by kind of name
 
-The names are those of tests/storage/rules: labelled ones of releases, and ones made by lot that are hard for the rules.
+The names are those of tests/storage/rules: labelled names of releases, and harmless random names that resemble refused
+ones.
 Exit 1: the floor is not held.
 """
 
@@ -44,7 +45,7 @@ def main() -> int:
 
 
 def speeds(timed: int = TIMED) -> dict[str, float]:
-    """Return how many are done per second of CPU time."""
+    """Return how many names or records are done per second of CPU time."""
     labelled = [line.rpartition("|")[2] for line in LABELLED.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
     named = (labelled * (timed // len(labelled) + 1))[:timed]
     single = [record_named(name) for name in named]

@@ -3,7 +3,7 @@
 
 The torrents are those of tests/storage/torrents.py, with a third of CJK names. Each step is timed in CPU seconds, too:
 decoding records, analyzing names and counting words in Python, and tantivy with its threads. Searches have one to three
-words of names; `spelling_ms` is the time to look for other spellings of them, with one letter changed.
+words of names; `spelling_ms` is the time to suggest another spelling for such a search after one letter was changed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.storage.torrents import torrent  # noqa: E402
 
 BATCH = 2000
 DISTINCT = 20_000
-"""Records that are encoded; more torrents repeat their files under names of their own."""
+"""Number of records that are encoded. More torrents repeat these records, with the same names and files."""
 QUERIES = 400
 FILES = (1, 1, 1, 2, 3, 5, 12, 30)
 
@@ -101,7 +101,7 @@ def measure(count: int, folder: Path) -> dict[str, object]:
     told["all_types_ms"] = timed(texts[:20], lambda _: index.count_values(SearchRequest(), {"type": 10}))
     mistyped = [mistyped_by_one(rng, text) for text in texts]
     speller = Speller(WordList(folder / "index"))
-    told["spelling_ms"] = timed(mistyped, lambda text: speller.suggestion(text, 0, lambda _: 0))
+    told["spelling_ms"] = timed(mistyped, lambda text: speller.suggestion(text, 0, lambda *_: False))
     told["completion_ms"] = timed(texts, lambda text: speller.completions(text[:3], 8))
     index.close()
     return told

@@ -93,12 +93,11 @@ class Fts5Index:
             )
         return Matches(total, [IndexMatch(key, 0.0 if request.sort else score, stored) for key, score, stored in page])
 
-    def has_matches(self, request: SearchRequest) -> bool:
+    def has_matches(self, request: SearchRequest, more_than: int = 0) -> bool:
         matching = _Matching(self.schema, request)
         with self._failures("cannot be searched"):
-            return bool(
-                self._read(f"SELECT 1 FROM {matching.source} WHERE {matching.condition} LIMIT 1", matching.values)
-            )
+            found = f"SELECT 1 FROM {matching.source} WHERE {matching.condition} LIMIT {more_than + 1}"
+            return len(self._read(found, matching.values)) > more_than
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
         return ValueCounts({field: self._count_values(request, field, limit) for field, limit in limits.items()})

@@ -1,16 +1,15 @@
 """The folder of an index: its files, the lock of its writer, and its current generation.
 
-    DIR/lycosa-index.json   {format, version, kind, words, engine, generation, ...}: replaced when a rebuilt index is
-                            adopted. In a new index it is written right after the lock. So a folder with only the
-                            lock is an unfinished new index.
-    DIR/positions.json      source -> position: replaced after each commit of the engine, so that the positions are
-                            never ahead of the documents
-    DIR/writer.lock         locked (flock) by the writing process, and contains its id; unlocked when the process ends
+    DIR/lycosa-index.json   the marker: {format, version, kind, words, engine, generation, ...}. Replaced when a rebuilt
+                            index is adopted. A folder with only the lock is an unfinished new index.
+    DIR/positions.json      source -> position: replaced after each commit of the engine, so that positions are never
+                            ahead of the documents
+    DIR/writer.lock         locked (flock) by the writing process until it ends; contains its id
     DIR/tantivy/            the files of the engine; tantivy.1/ for the second generation, and so on
-    DIR/tantivy.erased/     the files of the engine while they are being removed
+    DIR/tantivy.erased/     files of the engine that are being removed
 
-After kill -9 the index has the documents of the last commit, and the positions of that commit or of the previous one.
-Indexing the difference again is harmless, since a document replaces the one with the same key.
+After kill -9, the index has the documents of the last commit, and the positions of that commit or of the previous one.
+To index the difference again is harmless: a document replaces the one with the same key.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ class IndexFolder:
 
 
 def marker_of(path: Path) -> Marker | None:
-    """Return the marker of an index, or None."""
+    """Return the marker of an index; None if unreadable."""
     try:
         return msgspec.json.decode((path / MARKER).read_bytes(), type=Marker)
     except (OSError, msgspec.MsgspecError):
@@ -173,7 +172,7 @@ def is_outdated(marker: Marker, wanted: Marker) -> bool:
 
 
 def check_marker(marker: Marker, wanted: Marker, place: str) -> Marker:
-    """Return `marker`. Raises `IndexFailure` if it describes a newer index or another kind than `wanted`."""
+    """Return `marker`. Raises `IndexFailure` if it is newer, or of another kind or engine than `wanted`."""
     if marker.version > VERSION:
         raise IndexFailure(
             f"the index {place} has version {marker.version}, this Lycosa reads {VERSION}: update Lycosa"

@@ -52,7 +52,7 @@ class PageIndex:
         analysis = analysis_of(self._index.analysis)
         parsed = analysis.query(parse_query(query))
         found = self._index.find(SearchRequest(parsed, limit=limit, offset=offset))
-        suggestion = self._speller.suggestion(query, found.total, self._count) if self._speller else ""
+        suggestion = self._speller.suggestion(query, found.total, self._has_more) if self._speller else ""
         loose = None if found.total else parsed.loosened()
         if loose:
             found = self._index.find(SearchRequest(loose, limit=limit, offset=offset))
@@ -69,9 +69,9 @@ class PageIndex:
         if self._words:
             self._words.close()
 
-    def _count(self, query: str) -> int:
+    def _has_more(self, query: str, total: int) -> bool:
         parsed = analysis_of(self._index.analysis).query(parse_query(query))
-        return self._index.find(SearchRequest(parsed, limit=1)).total
+        return self._index.has_matches(SearchRequest(parsed), total)
 
 
 def _entry(document: Document) -> IndexEntry:

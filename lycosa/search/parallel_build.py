@@ -40,7 +40,7 @@ class Filled(NamedTuple):
 
 
 class Workers(NamedTuple):
-    """The processes that fill a large index. Each calls `open_store`, which must be picklable."""
+    """The processes that fill a large index. Each process calls `open_store`, which must be picklable."""
 
     open_store: OpenStore
     processes: int
@@ -50,7 +50,7 @@ class Workers(NamedTuple):
 
 
 async def fill_parts(index: DividedIndex, workers: Workers, last_id: int, report: Callable[[int], None]) -> Filled:
-    """Fill the index with the torrents up to this id. Raises `LycosaError`.
+    """Fill the index with the torrents up to `last_id`. Raises `LycosaError`.
 
     `report` gets the number of ids read, about once a second.
     """
@@ -78,7 +78,7 @@ async def fill_parts(index: DividedIndex, workers: Workers, last_id: int, report
 
 
 def _result(connection: Connection) -> Filled:
-    """Receive what a process has added. Raises `IndexFailure` if the process failed."""
+    """Receive the result of a process. Raise `IndexFailure` if it failed."""
     try:
         result: Filled | str = connection.recv()
     except EOFError:

@@ -46,8 +46,8 @@ class Index(Protocol):
         the newest documents.
         """
 
-    def has_matches(self, request: SearchRequest) -> bool:
-        """Return whether any document matches. Faster than `find`."""
+    def has_matches(self, request: SearchRequest, more_than: int = 0) -> bool:
+        """Return whether more than this many documents match. Faster than `find`."""
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
         """Return the number of matches per value of some keywords, the most frequent value first.
@@ -88,7 +88,7 @@ class DividedIndex(NewIndex, Protocol):
         """Open this part, for about this many documents. Only one process may fill the part."""
 
     def join_parts(self) -> None:
-        """Join the finished parts. The index must be empty before."""
+        """Join the finished parts in this index, which must be empty."""
 
 
 class IndexPart(Protocol):

@@ -10,7 +10,7 @@ from lycosa.search.core.spelling import respell
 from lycosa.search.word_list import WordList
 
 FEW = 3
-"""Maximum number of results of a query for which other spellings are tried."""
+"""Other spellings are tried for a query with at most this many results."""
 TRIES = 4
 """Maximum number of spellings searched."""
 CHECKED = 5
@@ -29,11 +29,11 @@ class Speller:
         """Return frequent words that begin with `prefix`, which must be folded."""
         return self._words.completions(prefix, limit)
 
-    def suggestion(self, query: str, total: int, count: Callable[[str], int]) -> str:
+    def suggestion(self, query: str, total: int, has_more: Callable[[str, int], bool]) -> str:
         """Return another spelling of the query that has more than `total` results; "" if there is none, or `total`
         exceeds FEW.
 
-        `count` returns the number of results of a spelling.
+        `has_more` returns whether a spelling has more than this many results.
         """
         if total > FEW:
             return ""
@@ -41,7 +41,7 @@ class Speller:
 
         def finds_more(other: str) -> bool:
             with suppress(BadQuery):  # a spelling may be too long, or have too many words
-                return other != query and count(other) > total
+                return other != query and has_more(other, total)
             return False
 
         return next(filter(finds_more, tried), "")

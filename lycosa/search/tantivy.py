@@ -16,9 +16,8 @@ from lycosa.core.errors import IndexFailure
 from lycosa.search.core.request import Matches, SearchRequest, ValueCounts
 from lycosa.search.core.schema import IndexEntry, Schema
 from lycosa.search.index_folder import IndexFolder, failures
-from lycosa.search.tantivy_documents import add_entries, remove_keys
+from lycosa.search.tantivy_documents import add_entries, has_search_terms, remove_keys
 from lycosa.search.tantivy_reader import TantivyReader
-from lycosa.search.tantivy_slices import has_slices
 from lycosa.search.tantivy_writing import META, Rebuilt, open_for_writing
 
 ENGINE = "tantivy"
@@ -61,7 +60,7 @@ class TantivyIndex:
         return tantivy.Index.open(str(self._folder.data))
 
     def _load(self) -> None:
-        self._is_sliced = has_slices(self._index.schema)
+        self._is_sliced = has_search_terms(self._index.schema)
         self._index.config_reader("manual")  # `_reader` reloads: tantivy's watcher thread is too late
         stamp = self._commit_stamp()
         self._index.reload()
@@ -79,7 +78,7 @@ class TantivyIndex:
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         writer = self._writing()
         with failures(self.path, "refuses documents"):
-            add_entries(writer, entries, new, self._is_sliced)
+            add_entries(writer, self.schema, entries, new, self._is_sliced)
 
     def remove(self, keys: Sequence[str | int]) -> None:
         writer = self._writing()
@@ -102,9 +101,9 @@ class TantivyIndex:
         with failures(self.path, "cannot be searched"):
             return self._reader().find(request)
 
-    def has_matches(self, request: SearchRequest) -> bool:
+    def has_matches(self, request: SearchRequest, more_than: int = 0) -> bool:
         with failures(self.path, "cannot be searched"):
-            return self._reader().has_matches(request)
+            return self._reader().has_matches(request, more_than)
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
         with failures(self.path, "cannot be searched"):

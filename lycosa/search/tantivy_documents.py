@@ -8,16 +8,21 @@ from collections.abc import Sequence
 import msgspec
 import tantivy
 
+from lycosa.search import tantivy_ranges, tantivy_slices
 from lycosa.search.core.schema import IndexEntry, Schema
-from lycosa.search.tantivy_slices import FIELD, slice_of
 
 _encode = msgspec.json.Encoder().encode
 KEY_MAX = 256
 """Maximum characters of a key. A hash replaces a longer key."""
 
 
-def add_entries(writer: tantivy.IndexWriter, entries: Sequence[IndexEntry], new: bool, sliced: bool) -> None:
-    """Add documents. Unless they are `new`, they replace those with the same keys. `sliced`: the index has slices."""
+def add_entries(
+    writer: tantivy.IndexWriter, schema: Schema, entries: Sequence[IndexEntry], new: bool, sliced: bool
+) -> None:
+    """Add documents. Unless they are `new`, they replace those with the same keys.
+
+    `sliced`: the documents have slices, days and steps.
+    """
     for entry in entries:
         if not new:
             remove_keys(writer, [entry.key])  # also removes an earlier one of these entries
@@ -26,7 +31,8 @@ def add_entries(writer: tantivy.IndexWriter, entries: Sequence[IndexEntry], new:
             # JSON takes three quarters of the processor time of a `Document`.
             document = {"key": key, **entry.keywords, **entry.texts, **entry.numbers}
             if sliced:
-                document[FIELD] = slice_of(key)
+                document[tantivy_slices.FIELD] = tantivy_slices.slice_of(key)
+                document.update(tantivy_ranges.terms_of(entry.numbers, schema))
             writer.add_json(_encode(document).decode())
         else:
             writer.add_document(_document(entry))
@@ -43,7 +49,8 @@ def schema_fields(schema: Schema) -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
     if schema.numeric_keys:
         builder.add_integer_field("key", indexed=True, fast=True)
-        builder.add_text_field(FIELD, tokenizer_name="raw", index_option="basic")
+        for name in _search_fields():
+            builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
     else:
         builder.add_text_field("key", tokenizer_name="raw", index_option="basic")
     for name in schema.keywords:
@@ -55,6 +62,20 @@ def schema_fields(schema: Schema) -> tantivy.Schema:
     if not schema.numeric_keys:
         builder.add_bytes_field("doc", stored=True)
     return builder.build()
+
+
+def has_search_terms(fields: tantivy.Schema) -> bool:
+    """Return whether documents have slices, days and steps. Those of an earlier version's index do not."""
+    try:
+        for field in _search_fields():
+            tantivy.Query.term_query(fields, field, "")
+    except ValueError:
+        return False
+    return True
+
+
+def _search_fields() -> tuple[str, ...]:
+    return tantivy_slices.FIELD, tantivy_ranges.DAYS, tantivy_ranges.STEPS
 
 
 def _document(entry: IndexEntry) -> tantivy.Document:

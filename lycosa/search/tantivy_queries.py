@@ -14,20 +14,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import combinations, islice, product
 
-from tantivy import FieldType, Occur, Query
+from tantivy import Occur, Query
 from tantivy import Schema as Fields
 
 from lycosa.search import tantivy_slices
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term
 from lycosa.search.core.request import SearchRequest, ValueFilter
 from lycosa.search.core.schema import Schema
+from lycosa.search.tantivy_ranges import Days, any_of, range_query
 
 PHRASE_WEIGHT = 2.0
 """Extra weight if the words of the query are adjacent in the document."""
 FREQUENT = 16
-"""A word is frequent beside another one if at least FREQUENT times as many documents have it."""
+"""A word counts as frequent, compared with another word, if at least FREQUENT times as many documents have it."""
 FREQUENT_MAX = 2
-"""Maximum number of frequent words not searched as unions: each doubles the alternatives."""
+"""Maximum number of frequent words that are searched in each text separately, not in both texts as a union. Each such
+word doubles the number of alternatives.
+"""
 ALTERNATIVES_MAX = 32
 """Maximum number of alternatives for the rarer words of a loose query."""
 _TIE_BREAKER = 0.2
@@ -36,13 +39,22 @@ Clause = tuple[Term, ...]
 
 
 class TantivyQueries:
-    """Builds queries. `frequency` returns the number of documents that have a word in a field."""
+    """Builds queries. `frequency` returns the number of documents that have a word in a field.
 
-    def __init__(self, schema: Schema, fields: Fields, frequency: Callable[[str, str], int]) -> None:
-        self._schema, self._fields, self._frequency = schema, fields, frequency
+    `days` returns the days of the index, or None if it has none.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        fields: Fields,
+        frequency: Callable[[str, str], int],
+        days: Callable[[], Days | None],
+    ) -> None:
+        self._schema, self._fields, self._frequency, self._days = schema, fields, frequency, days
 
     def of(self, request: SearchRequest, *, near: bool) -> Query:
-        """Return the query of a request. `near`: whether adjacent words raise the score."""
+        """Return the query of a request. With `near`, adjacent words raise the score."""
         return self._filtered(self._matching(request.query, near), request)
 
     def _filtered(self, query: Query, request: SearchRequest) -> Query:
@@ -57,16 +69,15 @@ class TantivyQueries:
     def filter(self, wanted: ValueFilter) -> Query:
         """Return the query of a filter, which does not affect the order of results."""
         if wanted.values:
-            found = Query.term_set_query(self._fields, wanted.field, list(wanted.values))
-        else:
-            low = 0 if wanted.low is None else wanted.low
-            found = Query.range_query(self._fields, wanted.field, FieldType.Unsigned, low, wanted.high)
-        return Query.const_score_query(found, 0.0)
+            # `term_set_query` would first collect all documents that have one of the values; this query can skip.
+            return any_of(self._fields, wanted.field, wanted.values)
+        days = self._days() if wanted.field == self._schema.time else None
+        return (days and days.query(wanted)) or range_query(self._fields, wanted)
 
     def rarer(self, request: SearchRequest) -> Query | None:
-        """Return a query for the matches of a loose query that have one of its rarer words, since these rank first.
+        """Return a query for those matches of a loose query that have one of its rarer words: they rank first.
 
-        Return None if the query is not loose, or if its words are all frequent or all rare.
+        None if the query is not loose, or if its words are all frequent or all rare.
         """
         query = request.query
         if not isinstance(query, LooseQuery):
@@ -91,6 +102,8 @@ class TantivyQueries:
         for each in request.filters:
             if each.values:
                 bounds.append(sum(self._frequency(each.field, value) for value in each.values))
+            elif each.field == self._schema.time and (days := self._days()):
+                bounds.append(days.most(each))
         return min(bounds)
 
     def _matching(self, query: SearchQuery | LooseQuery | None, near: bool) -> Query:

@@ -1,25 +1,32 @@
 """Searches the documents of one commit of a tantivy index.
 
-If very many documents may match, totals and counts of values are estimates from the newest documents
-(`tantivy_slices`). A page sorted by relevance then has the best of the newest documents. When these are used up, the
-following pages have the older ones. A page sorted by a number is always exact: first the newest documents fill the
-page, and then its last number bounds a search in all documents.
+If very many documents may match, totals and counts of values are estimated from the newest documents
+(`tantivy_slices`).
+
+- Pages sorted by relevance first show the matches among the newest documents, the best first, and then the matches
+  among the older documents.
+- Pages sorted by a number are always exact. A first search, in the newest documents, fills the page. The last
+  number on this page, rounded to an hour or a step, is the bound of a second search, in all documents. It is left out
+  if more than half as many documents are within the bound as may match. If the page reaches documents without the
+  number, the first search is repeated among more documents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import tantivy
-from tantivy import Order, Query
+from tantivy import Occur, Order, Query
 
 from lycosa.search.core.request import IndexMatch, Matches, SearchRequest, ValueCounts, ValueFilter
 from lycosa.search.core.schema import Schema
+from lycosa.search.tantivy_documents import has_search_terms
 from lycosa.search.tantivy_queries import TantivyQueries
-from lycosa.search.tantivy_slices import Part, Slices, has_slices
+from lycosa.search.tantivy_ranges import Days, Steps, whole_hours
+from lycosa.search.tantivy_slices import Part, Slices
 
 
 class _PageHits(NamedTuple):
@@ -28,12 +35,15 @@ class _PageHits(NamedTuple):
 
 
 class TantivyReader:
-    """Searches one commit, which `stamp` identifies."""
+    """Searches the commit that `stamp` identifies."""
 
     def __init__(self, schema: Schema, index: tantivy.Index, stamp: tuple[int, int]) -> None:
         self.stamp = stamp
         self._schema, self._fields, self._searcher = schema, index.schema, index.searcher()
-        self._queries = TantivyQueries(schema, index.schema, self._searcher.doc_freq)
+        fields, searcher = self._fields, self._searcher
+        # Without `self`: a reader in a cycle would keep the files of its commit until the next garbage collection.
+        self._days = cache(lambda: Days(fields, searcher) if has_search_terms(fields) else None)
+        self._queries = TantivyQueries(schema, index.schema, self._searcher.doc_freq, self._days)
 
     @property
     def count(self) -> int:
@@ -41,7 +51,11 @@ class TantivyReader:
 
     @cached_property
     def _slices(self) -> Slices | None:
-        return Slices(self._fields, self._searcher) if has_slices(self._fields) else None
+        return Slices(self._fields, self._searcher) if has_search_terms(self._fields) else None
+
+    @cached_property
+    def _steps(self) -> Steps | None:
+        return Steps(self._fields, self._searcher, self._schema) if has_search_terms(self._fields) else None
 
     def find(self, request: SearchRequest) -> Matches:
         rarer = None if request.exact else self._queries.rarer(request)
@@ -55,7 +69,7 @@ class TantivyReader:
             if part.has_enough(found.total):
                 missing = request.offset + request.limit - found.total
                 if missing <= 0:
-                    page = self._bounded(request, found) if request.sort else found
+                    page = self._sorted(request, part, found) if request.sort else found
                     return Matches(part.total(found.total), self._page(request, page), exact=False)
                 if not request.sort:
                     found = self._continued(request, part, found, missing)
@@ -65,10 +79,11 @@ class TantivyReader:
         found = self._search(self._queries.of(request, near=near), request)
         return Matches(found.total, self._page(request, found))
 
-    def has_matches(self, request: SearchRequest) -> bool:
+    def has_matches(self, request: SearchRequest, more_than: int) -> bool:
         query, newest = self._queries.of(request, near=False), self._newest(request)
         return any(
-            self._searcher.search(part.of(query), 1, count=False).hits for part in dict.fromkeys([newest, Part()])
+            len(self._searcher.search(part.of(query), more_than + 1, count=False).hits) > more_than
+            for part in dict.fromkeys([newest, Part()])
         )
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
@@ -119,14 +134,30 @@ class TantivyReader:
         )
         return _PageHits(int(found.count), found.hits)  # type: ignore[attr-defined]  # missing in the type stubs
 
-    def _bounded(self, request: SearchRequest, newest: _PageHits) -> _PageHits:
-        """Return an exact page sorted by a number. `newest` is the page made from the newest documents only."""
-        (number,) = self._searcher.fast_field_values(request.sort, [newest.hits[-1][1]])
-        if number is not None:  # else the page reaches the documents without the number, which come last
-            high, low = (int(number), None) if request.ascending else (None, int(number))
-            bound = ValueFilter(request.sort, low, high)
-            request = request._replace(filters=(*request.filters, bound))
-        return self._search(self._queries.of(request, near=False), request)
+    def _sorted(self, request: SearchRequest, part: Part, newest: _PageHits) -> _PageHits:
+        """Return an exact page sorted by a number. `newest` is the page made from the documents of the part only."""
+        while not part.is_all:
+            (number,) = self._searcher.fast_field_values(request.sort, [newest.hits[-1][1]])
+            if number is not None:
+                high, low = (int(number), None) if request.ascending else (None, int(number))
+                return self._search(self._within(request, ValueFilter(request.sort, low, high)), request)
+            part = self._slices.wider(part) if self._slices else Part()
+            newest = self._search(part.of(self._queries.of(request, near=False)), request)
+        return newest
+
+    def _within(self, request: SearchRequest, bound: ValueFilter) -> Query:
+        """Return the query of a request for matches within a bound. It may find others too, if this is faster."""
+        query, within = self._queries.of(request, near=False), None
+        most = self._queries.most(request, self.count) // 2  # more documents within the bound would only take longer
+        if bound.field == self._schema.time:
+            bound = whole_hours(bound)
+            days = self._days()
+            within = self._queries.filter(bound) if days is None or days.most(bound) <= most else None
+        elif bound.field in self._schema.stepped and self._steps:
+            within = self._steps.query(bound, most)
+        else:
+            within = self._queries.filter(bound)
+        return Query.boolean_query([(Occur.Must, query), (Occur.Must, within)]) if within else query
 
     def _page(self, request: SearchRequest, found: _PageHits) -> list[IndexMatch]:
         scores = [0.0 if request.sort else score for score, _ in found.hits]

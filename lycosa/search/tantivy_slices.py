@@ -2,7 +2,8 @@
 newest documents.
 
 A request that may match very many documents is answered from the newest slices only: as many as it takes to have enough
-matches. So it takes as long with ten million documents as with one million.
+matches. So it takes as long with ten million documents as with one million, unless it filters by a number other than
+the time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ SAMPLE_MIN = 500
 """Minimum number of matches in the slices that answer a request. A total estimated from so few matches is wrong by a
 few percent, and by more if older slices differ.
 """
+GROWTH = 8
+"""Factor by which a part grows if too few of its documents have the number to sort by."""
 FEW = 20
 """If the slices have fewer matches, all documents are searched."""
 
@@ -47,8 +50,8 @@ class Part(NamedTuple):
         return Query.boolean_query([(Occur.Must, query), *others])
 
     def has_enough(self, matches: int) -> bool:
-        """Return whether this part can answer the request, whichever page is requested: all pages come from the same
-        part."""
+        """Return whether this part has enough matches to answer the request. The requested page has no influence, so
+        all pages of a request use the same part."""
         return self.is_all or matches >= SAMPLE_MIN
 
     def total(self, count: int) -> int:
@@ -65,12 +68,16 @@ class Slices:
         self._documents = sum(count for _, count in self._newest)
 
     def first(self, most: int) -> Part:
-        """Return the documents to search first if at most `most` match."""
+        """Return the documents to search first. `most` is an upper bound for the number of matches."""
         return self._newest_part(SAMPLE / most) if most > COUNTED_MAX else Part()
 
     def more(self, part: Part, matches: int) -> Part:
         """Return the documents to search next after a part with too few matches."""
         return self._newest_part(part.share * 2 * SAMPLE_MIN / matches) if matches >= FEW else Part()
+
+    def wider(self, part: Part) -> Part:
+        """Return the documents to search next if too few of a part have the number by which they are sorted."""
+        return self._newest_part(part.share * GROWTH)
 
     def _newest_part(self, share: float) -> Part:
         if share > 0.5:
@@ -89,12 +96,3 @@ class Slices:
 def slice_of(key: int) -> str:
     """Return the slice of a key. Slices sort as their keys do."""
     return f"{key // SLICE_KEYS:012x}"
-
-
-def has_slices(fields: tantivy.Schema) -> bool:
-    """Return whether an index has slices. An index that an earlier version created has none."""
-    try:
-        Query.term_query(fields, FIELD, "")
-    except ValueError:
-        return False
-    return True

@@ -20,8 +20,8 @@ PART_HEAP_BYTES_MAX = 300_000_000
 DOCUMENT_HEAP_BYTES = 500
 """Approximate memory for a torrent while its segment is in memory."""
 PART_SEGMENTS = 6
-"""Number of segments of a part, if PART_HEAP_BYTES_MAX allows: fewer than the eight of about the same size that
-tantivy merges.
+"""Number of segments of a part, if PART_HEAP_BYTES_MAX allows. It is less than eight, because tantivy merges eight
+segments of similar size.
 """
 REBUILD_THREADS = 2
 PART = "part."
@@ -45,7 +45,7 @@ class Rebuilt:
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         with failures(self._index, "refuses documents"):
-            add_entries(self._writing(), entries, new, self.schema.numeric_keys)
+            add_entries(self._writing(), self.schema, entries, new, self.schema.numeric_keys)
 
     def remove(self, keys: Sequence[str | int]) -> None:
         with failures(self._index, "refuses documents"):
@@ -72,14 +72,14 @@ class TantivyPart:
     """A part of a new generation, in the folder `data`. Its segments are large, so that few have to be merged."""
 
     def __init__(self, schema: Schema, index: Path, data: Path, documents: int) -> None:
-        self._index, self._sliced = index, schema.numeric_keys
+        self._index, self._schema = index, schema
         heap_bytes = min(max(documents * DOCUMENT_HEAP_BYTES // PART_SEGMENTS, WRITER_HEAP_BYTES), PART_HEAP_BYTES_MAX)
         with failures(index, "cannot be rebuilt"):
             _, self._writer = open_for_writing(data, schema, heap_bytes=heap_bytes)
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
         with failures(self._index, "refuses documents"):
-            add_entries(self._writer, entries, True, self._sliced)
+            add_entries(self._writer, self._schema, entries, True, self._schema.numeric_keys)
 
     def finish(self) -> None:
         with failures(self._index, "cannot commit"):
@@ -90,7 +90,7 @@ class TantivyPart:
 def open_for_writing(
     folder: Path, schema: Schema, threads: int = 1, heap_bytes: int = WRITER_HEAP_BYTES
 ) -> tuple[tantivy.Index, tantivy.IndexWriter]:
-    """Open the files in a folder, with this much memory for each thread. Raises `ValueError`, `OSError`."""
+    """Open the index in a folder, with `heap_bytes` for each thread. Raises `ValueError`, `OSError`."""
     folder.mkdir(exist_ok=True)
     exists = (folder / META).exists()  # an existing index keeps its fields, perhaps of an earlier version
     index = tantivy.Index.open(str(folder)) if exists else tantivy.Index(schema_fields(schema), str(folder))

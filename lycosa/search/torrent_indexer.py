@@ -33,15 +33,14 @@ COMMIT_ROWS = 100_000
 POLL_S = 1.0
 """Pause if the store has no changes."""
 RETRY_S = 5.0
-"""Pause if a search server does not answer."""
+"""Pause while a search server does not answer."""
 SCANNED = "torrents"
-"""The name of a position in the index. Its value: the id of the last row that the first fill indexed, then COMPLETE."""
+"""Name of a position in the index: the id of the last row that the first fill has indexed, and COMPLETE afterwards."""
 COMPLETE = 2**62
-"""The position of a filled index."""
+"""Value of SCANNED in a filled index."""
 LISTED = "listed"
-"""The name of another position. Its value: the largest id that several processes index in a build; 0 once
-`acknowledge_until` has acknowledged it.
-"""
+"""Name of another position: the largest id in a build by several processes. It becomes 0 once `acknowledge_until` has
+acknowledged the changes up to this id."""
 
 
 class TorrentIndexer:
@@ -76,7 +75,7 @@ class TorrentIndexer:
                 await asyncio.sleep(pause_s)
 
     async def catch_up(self) -> int:
-        """Index all changes of the store. Return the number of rows."""
+        """Index all changes of the store. Return the number of rows changed."""
         before = self.indexed
         await self._acknowledge_listed()  # a kill may have prevented it after a build
         if self._index.outdated:

@@ -32,12 +32,11 @@ COUNTED = {"type": 10, "language": 12}
 FILES_READ_MAX = 200
 """Maximum number of files read per result: reading thousands takes longer than the search."""
 REMOVED_MAX = 1000
-"""Maximum number of removed torrents that a search excludes, since the index may still have them. Beyond it, totals are
-approximate, and neither completions nor other spellings are offered.
-"""
+"""Maximum number of removed torrents that a search excludes: the index may still have them. If there are more, totals
+are approximate, and neither completions nor other spellings are offered."""
 COMPLETION_MIN = 2
 COMPLETIONS_TRIED = 3
-"""Maximum number of words of the word list that are tried per offered word: some are only in removed torrents."""
+"""Maximum number of listed words tried per offered word: some are only in removed torrents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ class TorrentSearch:
         return None
 
     async def completions(self, text: str, limit: int = 8) -> list[str]:
-        """Return the text with its last word completed to words from the names of torrents."""
+        """Return texts whose last word is completed to words from names of torrents."""
         head, _, prefix = text.rpartition(" ")
         folded = fold(normalize(prefix)).strip()
         if self._speller is None or len(folded) < COMPLETION_MIN or " " in folded:
@@ -161,13 +160,13 @@ class TorrentSearch:
         return list(islice(filter(is_shown, words), limit))
 
     def _suggestion(self, request: TorrentRequest, total: int, removed: tuple[int, ...]) -> str:
-        def count(text: str) -> int:
+        def has_more(text: str, total: int) -> bool:
             parsed = self._parse(text, request.fields)
-            return self._index.find(SearchRequest(parsed.query, parsed.filters, limit=1, without=removed)).total
+            return self._index.has_matches(SearchRequest(parsed.query, parsed.filters, without=removed), total)
 
         if not request.suggests or self._speller is None or len(removed) >= REMOVED_MAX:
             return ""
-        return self._speller.suggestion(request.text, total, count)
+        return self._speller.suggestion(request.text, total, has_more)
 
     async def _removed(self) -> tuple[int, ...]:
         return tuple(await self._store.removed(REMOVED_MAX))

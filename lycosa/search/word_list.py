@@ -33,7 +33,7 @@ ALL_COUNTED = 250_000
 SIMILAR_MAX = 2_000
 """Maximum number of listed words compared with a word: the most frequent ones with its first two letters."""
 SAMPLE = 16
-"""Of the documents with numeric keys above ALL_COUNTED, one in SAMPLE is counted."""
+"""One in SAMPLE documents with numeric keys above ALL_COUNTED is counted."""
 _COLUMNS = "(word TEXT PRIMARY KEY, frequency INTEGER NOT NULL) WITHOUT ROWID"
 _MAKE = (f"CREATE TABLE words {_COLUMNS}", "CREATE TABLE counted (highest_key INTEGER NOT NULL)")
 
@@ -45,7 +45,7 @@ class WordList:
         self._file = index / FOLDER / FILE
 
     def completions(self, prefix: str, limit: int) -> list[str]:
-        """Return frequent words that begin with this folded prefix."""
+        """Return the most frequent words that begin with this folded prefix."""
         found = self._read(
             "SELECT word, frequency FROM words WHERE word >= ? AND word < ? ORDER BY frequency DESC, word LIMIT ?",
             [prefix, prefix + "\U0010ffff", limit],
@@ -75,7 +75,7 @@ class WordList:
         return nearest(word, listed)
 
     def divided(self, word: str) -> str:
-        """Return two listed words that make up this one, with a space between them; "" if there are none."""
+        """Return this word divided into two listed words by a space; "" if impossible."""
         pairs = list(two_words(word))
         known = self.frequencies({part for pair in pairs for part in pair})
         frequency, divided = max(((min(known.get(part, 0) for part in pair), pair) for pair in pairs), default=(0, ()))

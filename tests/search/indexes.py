@@ -39,7 +39,7 @@ def create_pages(engine: str, path: Path) -> PageIndex:
 
 
 class _OnSphinx(SphinxIndex):
-    """An index of the server of this test process, by the folder that another engine would have."""
+    """An index of the Sphinx server of this test process, named by the folder that an index of another engine has."""
 
     names: dict[Path, str] = {}
     opened: list[str] = []

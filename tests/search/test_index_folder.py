@@ -21,7 +21,7 @@ def test_a_generation_that_is_adopted_while_a_reader_opens_is_noticed(tmp_path, 
         marker = check(path, wanted)
         if not adopted:
             adopted.append(marker)
-            # The writer has not yet removed the generation before.
+            # The writer adopts the new generation, and has not yet removed the previous one.
             with monkeypatch.context() as slowly:
                 slowly.setattr(IndexFolder, "remove_others", lambda _: None)
                 writer.adopt(rebuilt)

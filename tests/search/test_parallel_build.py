@@ -1,4 +1,4 @@
-"""Several processes fill an index: it equals one that a process has filled, and nothing is lost."""
+"""An index that several processes fill equals an index that a single process fills, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lycosa.core.errors import IndexFailure
 from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.parallel_build import Workers
+from lycosa.search.ports import NewIndex
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.word_list import WordCounter, WordList
@@ -120,7 +121,7 @@ def test_an_index_filled_by_processes_equals_that_of_one_process_and_follows_the
     assert not list((tmp_path / "two").glob("*/part*"))
 
 
-def test_changes_while_processes_fill_an_index_are_in_the_new_and_the_old_one(filled, tmp_path, monkeypatch):
+def test_changes_while_processes_fill_a_new_index_are_in_both_and_words_are_counted_once(filled, tmp_path, monkeypatch):
     monkeypatch.setattr("lycosa.search.torrent_indexer.POLL_S", 0.01)
     copy(filled, tmp_path)
 
@@ -143,10 +144,21 @@ def test_changes_while_processes_fill_an_index_are_in_the_new_and_the_old_one(fi
                 await store.put([torrent(COUNT, 2)], NOW)
                 return last_id
 
+            def keys() -> set[int]:
+                return {match.key for match in index.find(SearchRequest(limit=2 * COUNT)).page}
+
+            adopt, before_adoption = index.adopt, []
+
+            def adopting(rebuilt: NewIndex) -> None:
+                before_adoption.append(keys())
+                adopt(rebuilt)
+
             store.mark_listed = changing  # type: ignore[method-assign]
+            index.adopt = adopting  # type: ignore[method-assign]
             await indexer.rebuild()
             rows = {row.id for row in await store.torrents(0, 2 * COUNT)}
-            assert {match.key for match in index.find(SearchRequest(limit=2 * COUNT)).page} == rows
+            assert before_adoption == [rows], "the old index follows the store during the build"
+            assert keys() == rows
             assert await store.changes(10) == []
             counted = WordList(tmp_path / "index").frequencies(listed)
             added = sum(frequencies.values()) / COUNT
@@ -156,7 +168,7 @@ def test_changes_while_processes_fill_an_index_are_in_the_new_and_the_old_one(fi
     asyncio.run(main())
 
 
-def test_a_kill_before_a_finished_index_is_acknowledged_does_not_index_again(filled, tmp_path, monkeypatch):
+def test_after_a_kill_before_the_acknowledgement_a_finished_index_is_not_filled_again(filled, tmp_path, monkeypatch):
     copy(filled, tmp_path)
 
     async def killed(_store: RecordStore, _last_id: int) -> None:

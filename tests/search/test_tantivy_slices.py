@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from lycosa.search import tantivy_documents, tantivy_slices
+from lycosa.search import tantivy_ranges, tantivy_slices
 from lycosa.search.core.request import SearchRequest, ValueFilter
 from lycosa.search.core.schema import TORRENTS, IndexEntry
 from lycosa.search.core.torrent_query import parse_torrent_query
@@ -28,7 +28,10 @@ def entries() -> list[IndexEntry]:
             {"name": "often show" if key % 2 else f"show number{key}", "files": "often" if key % 10 == 4 else ""}
             | ({"name": f"rare often {key}"} if key % 500 == 9 else {})
             | ({"name": "zebra"} if key == 8 else {}),
-            {"found": chance.randrange(10**6), "size": chance.randrange(100)} | ({"seeders": key} if key % 3 else {}),
+            {"found": chance.randrange(10**6), "size": chance.randrange(100)}
+            | ({"seeders": key} if key % 3 else {})
+            | ({"year": 2000 - key} if key <= 1500 else {})
+            | ({"season": key} if key <= 500 else {}),
             {"type": ["video" if key % 4 else "audio"], "language": ["en"]},
         )
         for key in range(1, DOCUMENTS + 1)
@@ -56,7 +59,7 @@ def keys(index: Index, wanted: SearchRequest) -> list[int]:
 
 
 @pytest.mark.parametrize(("text", "matches"), [("often", 1200), ("show", 1995), ("often show", 1196), ("", 2000)])
-def test_many_matches_are_estimated_from_the_newest(index, text, matches):
+def test_many_matches_are_estimated_from_the_newest_documents(index, text, matches):
     found = index.find(request(text))
     assert not found.exact
     assert found.total == pytest.approx(matches, rel=0.1)
@@ -102,6 +105,19 @@ def test_the_order_by_a_number_is_exact(index, entries, ascending, offset):
     assert keys(index, wanted) == [each.key for each in ordered[offset : offset + 20]]
 
 
+@pytest.mark.parametrize(
+    ("number", "ascending", "best"),
+    [
+        ("year", False, range(1, 21)),
+        ("year", True, range(1500, 1480, -1)),
+        ("season", False, range(500, 480, -1)),
+        ("season", True, range(1, 21)),
+    ],
+)
+def test_the_order_is_exact_if_the_newest_documents_lack_the_number(index, number, ascending, best):
+    assert keys(index, request(sort=number, ascending=ascending, limit=20)) == [*best]
+
+
 def test_a_document_with_a_rare_word_of_a_loose_query_is_found(index):
     loose = request("often zebra absent").query.loosened()
     assert keys(index, SearchRequest(loose._replace(needed=1)))[0] == 8
@@ -120,14 +136,17 @@ def test_matches_with_a_rare_word_of_a_loose_query_have_enough_words(index, entr
     }
 
 
-def test_documents_that_are_not_wanted_are_not_found(index):
+def test_documents_that_a_request_excludes_are_not_found(index):
     newest = keys(index, request("often"))
     assert not set(keys(index, request("often", without=tuple(newest)))) & set(newest)
 
 
-def test_an_index_of_an_earlier_version_is_searched_and_rebuilt(tmp_path, monkeypatch, entries):
+@pytest.mark.parametrize(
+    ("module", "field"), [(tantivy_slices, "FIELD"), (tantivy_ranges, "DAYS"), (tantivy_ranges, "STEPS")]
+)
+def test_an_index_of_an_earlier_version_is_searched_and_rebuilt(tmp_path, monkeypatch, entries, module, field):
     with monkeypatch.context() as patch:
-        patch.setattr(tantivy_documents, "FIELD", "other")
+        patch.setattr(module, field, "other")
         with closing(TantivyIndex(tmp_path / "index", TORRENTS, write=True)) as old:
             old.add(entries[:10])
             old.commit({})
@@ -136,6 +155,7 @@ def test_an_index_of_an_earlier_version_is_searched_and_rebuilt(tmp_path, monkey
         index.add(entries[10:20])
         index.commit({})
         assert index.find(request("often")).total == 12
+        assert index.find(request("date:1970")).total == 20
         rebuilt = index.rebuild()
         rebuilt.add(entries[:30], new=True)
         index.adopt(rebuilt)

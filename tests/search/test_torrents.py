@@ -51,7 +51,7 @@ async def names(search: TorrentSearch, text: str = "", **options) -> list[str]:
     return [each.record.name for each in found.torrents]
 
 
-def test_results_are_rows_of_the_store_the_newest_first_without_words(run):
+def test_results_are_rows_of_the_store_and_a_query_without_words_returns_the_newest_first(run):
     async def scenario(search: TorrentSearch, store: MemoryRecordStore):
         assert await names(search) == NAMES[::-1]
         assert await names(search, sort="date", ascending=True) == NAMES

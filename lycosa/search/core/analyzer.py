@@ -96,7 +96,7 @@ def words(text: str) -> list[str]:
 def units(text: str) -> list[str]:
     """Return the folded words in order. Adjacent characters of scripts without spaces form one unit, such as "第 3 集".
 
-    A number of at most COUNTER_DIGITS digits joins the unit next to it.
+    A number of at most COUNTER_DIGITS digits joins such a unit next to it.
     """
     folded = fold(normalize(text))
     if folded.isascii():

@@ -37,7 +37,7 @@ class _Span(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """Finds the words of a term. If `spaced`, a match counts only if no letter follows: there a word ends."""
+    """Finds the words of a term. If `spaced`, a match counts only if no letter follows it."""
 
     words: re.Pattern[str]
     spaced: bool

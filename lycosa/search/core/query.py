@@ -1,13 +1,13 @@
-"""The query language, the same for all back ends.
+"""The query language of all back ends.
 
     word word          all of the words; if no document has all of them, see `SearchQuery.loosened`
     "some words"       a phrase
-    -word -"a b"       without these (also NOT word)
+    -word -"a b"       without these words (also NOT word)
     one OR other       at least one of the two
     title:word         in the title
     site:example.org   on this host or its subdomains
 
-Everything else, such as an unknown prefix, an unclosed quotation mark, or an operator alone, is read as words.
+Everything else, such as an unknown prefix, an unclosed quotation mark or a lone operator, is read as words.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SearchQuery(NamedTuple):
 
     @property
     def plain_words(self) -> tuple[str, ...]:
-        """The words searched in all texts, in order; () if the query has OR or `title:`."""
+        """The words to find in any text, in order; () if the query has OR or `title:`."""
         if any(len(clause) > 1 or clause[0].where == "title" for clause in self.clauses):
             return ()
         return tuple(word for (term,) in self.clauses if term.where == "any" for word in term.words)
@@ -60,7 +60,7 @@ class SearchQuery(NamedTuple):
         """Return a looser query to try if no document matches; None if there is none.
 
         Quoted phrases, `title:`, `site:`, OR and exclusions are kept. Half of the other words are enough. In a
-        script without spaces, a run of characters may be a sentence: 40% of its pairs of adjacent characters are
+        script without spaces, a run of characters may be a sentence, so 40% of its pairs of adjacent characters are
         enough.
         """
         required = [clause for clause in self.clauses if len(clause) > 1 or _is_strict(clause[0])]
@@ -72,7 +72,7 @@ class SearchQuery(NamedTuple):
 
 
 class LooseQuery(NamedTuple):
-    """A `SearchQuery` whose documents must also have `needed` of the optional terms."""
+    """A `SearchQuery` that also requires `needed` of the optional terms."""
 
     clauses: tuple[tuple[Term, ...], ...]
     excluded: tuple[Term, ...]

@@ -32,6 +32,10 @@ class Schema:
     """The texts whose words are suggested and completed."""
     numbers: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
+    time: str = ""
+    """The number that is a time (seconds since 1970). Requests filter by days and hours, and sort by it."""
+    stepped: tuple[str, ...] = ()
+    """The other numbers by which users sort."""
     counted: tuple[str, ...] = ()
     """The keywords whose values can be counted."""
     numeric_keys: bool = False
@@ -83,6 +87,8 @@ TORRENTS = Schema(
         "episode",
     ),
     keywords=("type", "language", "category"),
+    time="found",
+    stepped=("size", "files_count", "seeders"),
     counted=("type", "language"),
     numeric_keys=True,
     filled_by="lycosa index",

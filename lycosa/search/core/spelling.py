@@ -1,6 +1,6 @@
-"""Finds words of a query that may be mistyped, and listed words with a similar spelling.
+"""Find words of a query that may be mistyped, and listed words of similar spelling.
 
-A slip is a letter missing, added or replaced, or two adjacent letters exchanged.
+A slip is a missing, added or replaced letter, or two exchanged adjacent letters.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def _places(word: str) -> dict[str, int]:
 def _distance(length: int, places: dict[str, int], other: str, most: int) -> int:
     """Compute `distance`.
 
-    Two bit masks hold a column of the dynamic programming table. `more` has a bit for each row whose distance is one
-    more than in the row above; `less`, for each row whose distance is one less (H. Hyyro, A bit-vector
-    algorithm for computing Levenshtein and Damerau edit distances, 2003).
+    Two bit masks hold a column of the dynamic programming table, with one bit for each row. The bit in `more` is
+    set if the distance is one more than in the row above, and the bit in `less` if it is one less (H. Hyyro, A
+    bit-vector algorithm for computing Levenshtein and Damerau edit distances, 2003).
     """
     if abs(length - len(other)) > most:
         return most + 1

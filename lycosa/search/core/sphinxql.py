@@ -86,7 +86,7 @@ def value_of(code: int) -> str:
 
 
 def row(entry: IndexEntry, schema: Schema, stored: str) -> str:
-    """Return the values of a document, ordered as `columns`."""
+    """Return the values of a document, in the order of `columns`."""
     texts = [fed(entry.texts.get(name, "")) for name in schema.texts]
     tokens = [keyword_token(field, value) for field, values in entry.keywords.items() for value in values]
     values = [str(document_id(entry.key)), *map(quoted, texts), quoted(pairs(texts)), f"'{' '.join(tokens)}'"]

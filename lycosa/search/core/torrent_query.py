@@ -1,7 +1,7 @@
 """The query language for torrents: the language of `search.core.query`, and filters anywhere in the query.
 
     type:video lang:zh         size:>1GB  size:500MB..2GB  files:<=20  seeders:>0  year:1999  season:2 episode:5
-    date:2026-11 date:>=2026-11-05 date:2026-01-01..2026-03-31  age:<7 (days)
+    date:2026-11 date:>=2026-11-05 date:2026-01-01..2026-03-31  age:<7 (days, to the full hour)
 
 `size:1GB` means at least 1 GB. An invalid filter, such as size:big, is searched as words.
 """
@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from lycosa.search.core.request import ValueFilter
 from lycosa.search.core.schema import NUMBER_MAX
 from lycosa.search.core.torrent_text import torrent_words
 
-DAY_S = 86_400
+DAY_S, HOUR_S = 86_400, 3_600
 NUMBER_CHARS_MAX = 16
 NUMBERS = {
     "size": "size",
@@ -87,11 +87,26 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
     for name, value in (fields or {}).items():
         if value.strip():
             filters.append(_required(name, value.strip(), now))
+    filters = _intersected(filters)
     if not rest and (filters or not text.strip()):
         return TorrentQuery(None, tuple(filters))
     # Unify spellings before the query is split: "web dl" is one word. But in "web -dl", the second word is excluded.
     rest = "".join(one_spelling(part) for part in _EXCLUSION.split(rest))
     return TorrentQuery(parse_query(rest, torrent_words), tuple(filters))
+
+
+def _intersected(filters: Sequence[ValueFilter]) -> list[ValueFilter]:
+    """Join the ranges of each number into one: otherwise an index would read the number for each of them."""
+    joined: dict[str | int, ValueFilter] = {}
+    for place, each in enumerate(filters):
+        if each.values:
+            joined[place] = each
+            continue
+        before = joined.get(each.field, each)
+        low = max((bound for bound in (before.low, each.low) if bound is not None), default=None)
+        high = min((bound for bound in (before.high, each.high) if bound is not None), default=None)
+        joined[each.field] = ValueFilter(each.field, low, high)
+    return [*joined.values()]
 
 
 def _required(name: str, value: str, now: float) -> ValueFilter:
@@ -103,7 +118,8 @@ def _required(name: str, value: str, now: float) -> ValueFilter:
 
 def _filter(name: str, value: str, now: float) -> ValueFilter | None:
     if name in KEYWORDS:
-        return ValueFilter(KEYWORDS[name], values=tuple(value.lower().split(","))) if _VALUES.fullmatch(value) else None
+        values = tuple(dict.fromkeys(value.lower().split(",")))
+        return ValueFilter(KEYWORDS[name], values=values) if _VALUES.fullmatch(value) else None
     field = NUMBERS[name]
     found = _RANGE.fullmatch(value)
     if found is None:
@@ -113,6 +129,8 @@ def _filter(name: str, value: str, now: float) -> ValueFilter | None:
     if found["dots"]:
         if found["sign"] or not (low or high) or (found["low"] and not low) or (found["high"] and not high):
             return None
+        if name == "age":
+            low, high = high, low
         return ValueFilter(field, low[0] if low else None, high[1] if high else None)
     if low is None:
         return None
@@ -144,8 +162,8 @@ def _age(text: str, now: float) -> tuple[int, int] | None:
     days = _number(text, now)
     if days is None:
         return None
-    moment = max(int(now) - days[0] * DAY_S, 0)
-    return moment, moment
+    hour = max(int(now) - days[0] * DAY_S, 0) // HOUR_S * HOUR_S  # indexes find whole hours faster
+    return hour, hour + HOUR_S - 1
 
 
 def _date(text: str, _now: float) -> tuple[int, int] | None:

@@ -32,7 +32,7 @@ STATE = ("rt_field = unused", "rt_attr_string = body", "rt_attr_bigint = writer"
 
 
 def searchd_config(address: SphinxAddress, folder: Path) -> str:
-    """Return the section `searchd`."""
+    """Return the section `searchd` of the configuration."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     return SEARCHD.format(listen=address.socket or f"{host}:{address.port}", folder=folder)
 

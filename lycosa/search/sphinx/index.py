@@ -40,8 +40,8 @@ STORED_MAX = 4_000_000
 """Maximum size of compressed stored data: the server's limit for an attribute."""
 MATCHES_MAX = 1000
 RANKER = "expr('sum((lcs*10+(min_hit_pos==1))*(user_weight-1))*100+bm25+10000/(20+length)')"
-"""Ranks by adjacent words, then words at the beginning of a text, then rare words, then short documents. Keywords and
-pairs have weight 1 and do not count.
+"""Ranks by adjacent words, then words at the start of a text, then rare words, then short documents. Keywords and pairs
+have weight 1 and so do not count.
 """
 
 log = logging.getLogger(__name__)
@@ -111,9 +111,10 @@ class SphinxIndex:
         )
         return Matches(answer.total, [self._match(row, request) for row in answer.rows])
 
-    def has_matches(self, request: SearchRequest) -> bool:
-        rest = f"{sphinxql.condition(request, self.schema)} LIMIT 1 OPTION ranker=none, cutoff=1"
-        return bool(self._search("SELECT id FROM", rest).rows)
+    def has_matches(self, request: SearchRequest, more_than: int = 0) -> bool:
+        rest = f"LIMIT {more_than + 1} OPTION ranker=none, cutoff={more_than + 1}"
+        found = self._search("SELECT id FROM", f"{sphinxql.condition(request, self.schema)} {rest}")
+        return len(found.rows) > more_than
 
     def count_values(self, request: SearchRequest, limits: Mapping[str, int]) -> ValueCounts:
         return ValueCounts({field: self._count_values(request, field, limit) for field, limit in limits.items()})
@@ -195,7 +196,7 @@ class SphinxIndex:
         return rows[0] if rows else ()
 
     def _search(self, select: str, rest: str, *, counted: bool = False) -> SphinxAnswer:
-        """Search the documents, and again if a rebuilt index was adopted in the meantime."""
+        """Search the documents; search again if a rebuilt index was adopted in the meantime."""
         while True:
             searched = self._marker
             answer = self._server.ask(f"{select} {self._name}_{searched.generation}{rest}", counted=counted)

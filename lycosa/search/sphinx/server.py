@@ -16,7 +16,7 @@ CONNECT_S = 5
 ANSWER_MAX_S = 300
 """Maximum seconds for a statement: the server may be merging parts of an index."""
 SEARCH_MAX_S = 30
-"""The maximum in a process that only searches, because its visitors wait."""
+"""Maximum seconds in a process that only searches: visitors wait."""
 
 
 class SphinxAnswer(NamedTuple):
@@ -27,10 +27,10 @@ class SphinxAnswer(NamedTuple):
 
 
 class SphinxServer:
-    """A search server. The methods block, and any thread may call them. Raises `UsageError` without the driver.
+    """A search server. Methods block; any thread may call them. Raises `UsageError` without the driver.
 
-    Statements are independent and can be repeated. A statement is sent again if its connection was already closed.
-    `answer_s` is the maximum time for an answer.
+    Statements are independent and can be repeated: they are sent again if a reused connection fails, but not after a
+    timeout. `answer_s` is the maximum time for an answer.
     """
 
     def __init__(self, address: SphinxAddress, answer_s: float = ANSWER_MAX_S) -> None:

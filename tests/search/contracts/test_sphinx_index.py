@@ -95,7 +95,7 @@ def test_no_word_or_value_is_read_as_a_statement(torrents) -> None:
     assert keys(torrents) == {1, 2}
 
 
-def test_most_of_many_words_is_exact(torrents) -> None:
+def test_a_query_that_needs_32_of_64_words_finds_exactly_the_entries_with_at_least_32(torrents) -> None:
     torrents.add([entry(number, " ".join(f"w{n}" for n in range(number))) for number in range(1, 65)])
     torrents.commit({})
     optional = tuple(Term((f"w{n}",)) for n in range(64))
@@ -178,7 +178,7 @@ def test_an_indexer_that_follows_waits_for_the_server(server, torrents, monkeypa
     asyncio.run(scenario())
 
 
-def test_the_writer_before_is_refused(server, torrents) -> None:
+def test_a_writer_is_refused_after_a_later_one_has_opened_the_index(server, torrents) -> None:
     torrents.add([entry(1, "one")])
     with closing(SphinxIndex(server.address("torrents"), TORRENTS, write=True)) as later:
         with pytest.raises(IndexFailure, match="was opened or emptied by another process: only one may write it"):
@@ -231,7 +231,7 @@ def test_another_spelling_is_suggested_for_pages(server, tmp_path, monkeypatch) 
             assert pages.search("gardne").suggestion == suggestion
 
 
-def test_a_missing_driver_is_one_line(monkeypatch) -> None:
+def test_a_missing_driver_is_reported_with_the_command_that_installs_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(UsageError, match=r"needs pymysql: pip install 'lycosa\[mysql\]'"):
         SphinxIndex(SphinxAddress("torrents", "127.0.0.1", 9306), TORRENTS)

@@ -47,7 +47,9 @@ def find(index: Index, text: str = "", **options) -> list[int]:
     request = SearchRequest(query, filters, **options)
     found = index.find(request)
     assert found.total >= len(found.page)
-    assert index.has_matches(request) == (found.total > 0)
+    assert [index.has_matches(request, count) for count in (0, 1, 2, 9)] == [
+        found.total > count for count in (0, 1, 2, 9)
+    ]
     return [match.key for match in found.page]
 
 
@@ -82,7 +84,7 @@ def test_documents_that_are_not_wanted_are_neither_found_nor_counted(index):
         ("site:example.org", set()),
     ],
 )
-def test_words_and_filters_find_exactly_these(index, text, keys):
+def test_words_and_filters_find_exactly_the_expected_documents(index, text, keys):
     assert set(find(index, text)) == keys
 
 
@@ -136,7 +138,7 @@ def test_a_rebuilt_index_replaces_the_old_one_for_readers_at_once(tmp_path, engi
                 rebuilt.add(ENTRIES[:1])
                 rebuilt.remove([1])
                 before = set(find(reader))
-                assert set(find(index)) == before, "the old one is searched meanwhile"
+                assert set(find(index)) == before, "the old index is searched meanwhile"
                 index.adopt(rebuilt)
                 expected = {each.key for each in kept} - {1}
                 assert (set(find(reader)), set(find(index)), index.count()) == (expected, expected, len(expected))

@@ -27,7 +27,7 @@ def test_each_character_has_one_simplified_form_of_one_character():
     assert {len(chr(each)) for each in SIMPLIFIED.values()} == {1}
 
 
-def test_marks_show_either_form():
+def test_highlights_mark_the_traditional_and_the_simplified_form_of_a_word():
     analysis = analysis_of(("simplified",))
     highlighter = Highlighter(analysis.query(parse_query("電影")), analysis)
     assert highlighter.title("老電影, 电影") == "老<b>電影</b>, <b>电影</b>"

@@ -13,7 +13,7 @@ from lycosa.search.core.analyzer import WORD_MAX, fold, is_unspaced, normalize, 
 from tests.conftest import PROVE
 
 CHARACTERS = range(sys.maxunicode + 1) if PROVE else [*range(0x40000), *range(0xE0000, 0xE1000)]
-"""All characters, or only those of the planes in which Unicode has assigned any besides private use."""
+"""All characters, or only those of the planes in which Unicode has assigned characters other than private ones."""
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ CHARACTERS = range(sys.maxunicode + 1) if PROVE else [*range(0x40000), *range(0x
         ("é" * (WORD_MAX + 1), "e" * WORD_MAX + " e"),
     ],
 )
-def test_words_of_texts(text, found):
+def test_texts_are_split_into_folded_words(text, found):
     assert words(text) == found.split()
 
 
@@ -73,7 +73,7 @@ def test_folding_is_idempotent_for_every_character():
 
 
 @given(st.text(), st.text())
-def test_folding_of_a_part_is_a_part_of_the_folding(one, other):
+def test_folding_the_parts_of_a_text_folds_the_text(one, other):
     assert fold(one + other) == fold(one) + fold(other)
 
 

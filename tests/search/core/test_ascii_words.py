@@ -66,7 +66,7 @@ PARTS = [
 ]
 
 
-def test_the_words_are_those_of_the_expression():
+def test_the_words_equal_those_of_the_regular_expression():
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -75,8 +75,8 @@ def test_the_words_are_those_of_the_expression():
         assert ascii_words(text) == words(one_spelling(text)), text
 
 
-def test_each_word_of_up_to_four_characters_is_spelled_alike():
-    """All seasons and episodes of one to three digits, too."""
+def test_seasons_and_episodes_have_the_same_words_as_with_the_regular_expression():
+    """Seasons have one or two digits, and episodes have one to three."""
     for season in range(100):
         for text in (
             f"S{season}E{season * 7 % 1000}",

@@ -1,4 +1,4 @@
-"""Documents of items: pages by their fields, other items by likely fields (C7)."""
+"""Documents made from items (C7): from the known fields of pages, and from named or likely fields of other items."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.analyzer import normalize
-from lycosa.search.core.highlight import SNIPPET_CHARS, SNIPPET_TEXT_MAX, Highlighter
+from lycosa.search.core.highlight import SNIPPET_CHARS, SNIPPET_TEXT_MAX, SPANS_MAX, Highlighter
 from lycosa.search.core.query import parse_query
 
 
@@ -71,7 +71,7 @@ FILLER = "some filler text " * 100
 
 
 @pytest.mark.parametrize("before", [FILLER, FILLER * 20, "½ ﬁ é\u00ad " * 3000])
-def test_window_has_most_of_the_words(before):
+def test_window_with_the_most_query_words_is_shown(before):
     text = f"{before} needle alone {FILLER} the needle in the haystack lies {FILLER}"
     shown = snippet("needle haystack", text)
     assert "the <b>needle</b> in the <b>haystack</b> lies" in shown
@@ -104,7 +104,8 @@ def test_chinese_text_is_cut_without_spaces():
     assert SNIPPET_CHARS <= len(plain(shown)) <= SNIPPET_CHARS + 10
 
 
-def test_number_of_spans_of_a_word_is_bounded():
+def test_of_a_word_with_more_occurrences_than_the_bound_the_first_ones_are_marked():
+    assert title("a", "a " * (SPANS_MAX + 9)) == " ".join(["<b>a</b>"] * SPANS_MAX + ["a"] * 9)
     assert snippet("a", "a " * 100_000).count("<b>") > 50
 
 

@@ -162,7 +162,7 @@ def test_queries_that_cannot_be_loosened(query):
         ("http://", []),
     ],
 )
-def test_names_by_which_site_finds_a_url(url, names):
+def test_names_by_which_the_site_filter_finds_a_url(url, names):
     assert site_names(url) == names
 
 

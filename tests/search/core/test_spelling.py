@@ -34,7 +34,7 @@ def test_texts_with_one_slip_have_distance_one(one, other):
 
 
 @given(st.text("abc", min_size=1, max_size=7), st.text("abc", min_size=1, max_size=7), st.integers(0, 8))
-def test_the_distance_is_that_of_the_usual_table(one, other, most):
+def test_the_distance_equals_that_of_a_plain_dynamic_programming_table(one, other, most):
     assert distance(one, other, most) == min(slips_by_table(one, other), most + 1)
 
 
@@ -51,7 +51,7 @@ def slips_by_table(one: str, other: str) -> int:
 def test_the_nearest_words_come_first_then_the_most_frequent():
     listed = [("harbor", 5), ("harbour", 90), ("harbours", 3), ("barbour", 4), ("labour", 100), ("harbour", 90)]
     assert nearest("harbuor", listed) == [("harbour", 90), ("harbor", 5), ("barbour", 4), ("harbours", 3)]
-    assert nearest("nigth", [("night", 1), ("eight", 50)]) == [("night", 1)], "one slip in a short word"
+    assert nearest("nigth", [("night", 1), ("eight", 50)]) == [("night", 1)], "a short word may have one slip only"
 
 
 def test_two_words_without_their_space():

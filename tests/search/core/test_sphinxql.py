@@ -1,4 +1,4 @@
-"""What Sphinx is asked: no sign of a text or a query is an operator."""
+"""The SphinxQL that Lycosa writes: no character of a text or of a query becomes an operator."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lycosa.search.core.schema import PAGES, TORRENTS, IndexEntry
 from lycosa.search.core.sphinxql import columns, condition, document_id, fed, quoted, row, value_code, value_of
 
 
-def test_a_literal_ends_where_it_ends() -> None:
+def test_no_character_of_a_text_ends_its_string_literal() -> None:
     assert quoted("it's \\' \0 \ud800") == "'it\\'s \\\\\\'   ?'"
 
 
 @pytest.mark.parametrize(
     "hostile", ['"', "'", "\\", ")", "(", "|", "@files", "-", "!", "*", "~2", "/1", "^", "$", "<<"]
 )
-def test_signs_of_a_word_are_no_operators(hostile) -> None:
+def test_special_characters_of_a_word_are_no_operators(hostile) -> None:
     query = SearchQuery(((Term((f"a{hostile}b",)),),), (Term((hostile,)),))
     written = condition(SearchRequest(query), PAGES)
     first, second = re.findall('"([^"]*)"', written)
@@ -42,12 +42,12 @@ def test_a_counted_value_is_read_from_its_number(value) -> None:
     assert value_code(value) < 2**62
 
 
-def test_other_values_have_numbers_of_their_own() -> None:
+def test_long_and_non_ascii_values_are_encoded_as_hashes() -> None:
     assert value_of(value_code("z" * 12)) == ""
     assert 2**62 <= value_code("Zwölf") < 2**63
 
 
-def test_ids_of_texts_are_positive_and_fit() -> None:
+def test_ids_of_documents_are_positive_and_fit_into_63_bits() -> None:
     assert document_id(7) == 7
     assert 0 < document_id("http://h/") <= 2**62 + 1
     assert document_id("a") != document_id("b")

@@ -4,9 +4,11 @@ import pytest
 
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.request import ValueFilter
-from lycosa.search.core.torrent_query import DAY_S, TorrentQuery, parse_torrent_query
+from lycosa.search.core.torrent_query import DAY_S, HOUR_S, TorrentQuery, parse_torrent_query
 
 NOW = 1_795_000_000.0
+HOUR = 1_794_999_600
+"""The full hour before NOW."""
 DAY = 1_793_836_800
 """2026-11-05."""
 
@@ -15,7 +17,7 @@ DAY = 1_793_836_800
     ("text", "wanted"),
     [
         ("type:video", ValueFilter("type", values=("video",))),
-        ("type:video,audio", ValueFilter("type", values=("video", "audio"))),
+        ("type:video,audio,Video", ValueFilter("type", values=("video", "audio"))),
         ("lang:zh", ValueFilter("language", values=("zh",))),
         ("size:>1GB", ValueFilter("size", 10**9 + 1)),
         ("size:1.5kb", ValueFilter("size", 1500)),
@@ -30,8 +32,11 @@ DAY = 1_793_836_800
         ("date:<2026-11-05", ValueFilter("found", None, DAY - 1)),
         ("date:2026-11", ValueFilter("found", DAY - 4 * DAY_S, DAY + 26 * DAY_S - 1)),
         ("date:2026-11-05..2026-11-06", ValueFilter("found", DAY, DAY + 2 * DAY_S - 1)),
-        ("age:<7", ValueFilter("found", int(NOW) - 7 * DAY_S)),
-        ("age:>7", ValueFilter("found", None, int(NOW) - 7 * DAY_S - 1)),
+        ("age:<7", ValueFilter("found", HOUR - 7 * DAY_S)),
+        ("age:>7", ValueFilter("found", None, HOUR - 7 * DAY_S - 1)),
+        ("age:1..7", ValueFilter("found", HOUR - 7 * DAY_S, HOUR - DAY_S + HOUR_S - 1)),
+        ("age:..7", ValueFilter("found", HOUR - 7 * DAY_S)),
+        ("size:>1 size:2..9 size:<=8", ValueFilter("size", 2, 8)),
     ],
 )
 def test_a_filter_stands_anywhere_in_the_query(text, wanted):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.wait import WebDriverWait
@@ -19,8 +20,9 @@ def screen(browser: WebDriver, width: int = 1200, scheme: str = "light") -> None
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
 
 
-def wait(browser: WebDriver, condition) -> None:
-    WebDriverWait(browser, DEADLINE_S).until(condition)
+def wait(browser: WebDriver, condition):
+    """Return the first true value of the condition, which fails while the browser goes from page to page."""
+    return WebDriverWait(browser, DEADLINE_S, ignored_exceptions=[WebDriverException]).until(condition)
 
 
 def texts(browser: WebDriver, selector: str) -> list[str]:

@@ -82,7 +82,7 @@ def test_build_reads_several_files_and_any_items(index, capsys):
     assert json.loads(run(capsys, "search", "lamp blue", "--index", index, "--json")[1])["total"] == 1
 
 
-def test_fields_and_analysis_are_named_once(capsys):
+def test_fields_and_analysis_need_to_be_named_only_at_the_first_build(capsys):
     Path("lamps.jsonl").write_text('{"name": "臺燈", "maker": {"name": "Ada"}, "note": "hidden"}\n')
     named = ["--title", "name", "--text", "maker.name", "--analysis", "simplified"]
     build = ["index", "build", "--index", "lamps", "lamps.jsonl"]
@@ -286,7 +286,7 @@ def test_site_serves_until_a_signal(index, sent, code):
     connection.close()
 
 
-def test_site_for_other_machines_says_so(index, monkeypatch):
+def test_site_that_is_open_to_other_machines_says_so(index, monkeypatch):
     monkeypatch.setenv("LYCOSA_ALLOW_REMOTE", "true")
     process, line = site_line(index, "--port", "0", "--host", "0.0.0.0")
     assert re.fullmatch(

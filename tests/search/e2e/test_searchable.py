@@ -17,7 +17,7 @@ SAMPLES = 4
 
 
 def newest_page(output: Path) -> int:
-    """Return the page of the last complete line. The crawl is still writing."""
+    """Return the number of the page in the last complete line: the crawl still writes, so the last line may be cut."""
     *_, line, _ = output.read_bytes().split(b"\n")
     return int(json.loads(line)["url"].rsplit("/", 1)[1])
 

@@ -61,7 +61,7 @@ def test_type_submit_read_and_page_forward(browser, site):
     assert texts(browser, ".result h2") == first
 
 
-def test_finds_chinese_inside_a_mixed_run(browser, site):
+def test_finds_chinese_that_follows_latin_letters_without_a_space(browser, site):
     browser.get(site.url)
     browser.switch_to.active_element.send_keys("爬虫", Keys.ENTER)
     wait(browser, lambda each: "/search" in each.current_url)

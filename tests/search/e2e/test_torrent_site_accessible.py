@@ -87,7 +87,7 @@ def test_axe_finds_nothing_in_either_theme(browser, session, path):
 
 
 def go_to(browser, selector: str, *, backwards: bool = False):
-    """Move the focus to the first element of the selector with the Tab key. It must be visible there."""
+    """Move the focus with the Tab key to the first element of the selector. The focus must be visible there."""
     wanted = browser.find_element(By.CSS_SELECTOR, selector)
     for _ in range(TABS_MAX):
         active = browser.switch_to.active_element

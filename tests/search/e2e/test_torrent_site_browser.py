@@ -1,4 +1,4 @@
-"""The torrent site in headless Chromium: search, filter, page, details; narrow screens, both themes, few bytes."""
+"""The torrent site in headless Chromium: a visit from search to torrent, narrow screens, both themes, few bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def site(tmp_path_factory) -> Iterator[Server]:
         yield site.server
 
 
-def test_search_filter_page_and_details(browser, site):
+def test_a_visitor_searches_filters_turns_pages_and_opens_a_torrent(browser, site):
     browser.get(site.url)
     browser.find_element(By.ID, "q").send_keys("great OR common", Keys.ENTER)
     wait(browser, lambda each: "q=great" in each.current_url)

@@ -106,7 +106,7 @@ def test_content_of_hostile_pages_is_escaped(site):
     assert 'href="http://[broken' not in page
     page = search(site, "spiders").text
     assert "onclick" not in page
-    assert ">h.example/evil</a>" in page, "no title, no password, nothing that turns text around"
+    assert ">h.example/evil</a>" in page, "no title: the URL without its password and its text-reversing character"
     assert '<span class="host">h.example</span>' in page, "no password is shown"
     assert "soon" not in page
 

@@ -48,10 +48,10 @@ def build_torrent_site(
     admin: AdminParts | None = None,
     per_minute: float = PER_MINUTE,
 ) -> Starlette:
-    """Return the site as an ASGI application. Without `admin` there are no takedowns and no administration.
+    """Return the site as an ASGI application. Without `admin`, it has no takedowns and administration.
 
-    `base` is the path of the site, such as "/torrents"; "" is the root. `per_minute` limits the requests of each client
-    on another machine. Such a client may make BURST requests at once.
+    `base` is the path of the site, such as "/torrents"; "" is the root. Each client on another machine may send
+    `per_minute` requests on average, and BURST at once.
     """
     templates = page_templates(TEMPLATES)
     templates.globals.update(site=title, takedowns=admin is not None)
@@ -131,7 +131,7 @@ def _uncached(answer: Answer) -> Answer:
 
 
 def _conditional(answer: Answer) -> Answer:
-    """Let clients cache a response, but check before each use that it is current, since a takedown changes it."""
+    """Make clients check that a cached response is current before each use, since takedowns change it."""
 
     async def respond(request: Request) -> Response:
         response = await answer(request)

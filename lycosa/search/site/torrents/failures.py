@@ -45,12 +45,12 @@ class Failures:
         return self._answer(request, 500, HEADERS)
 
     def too_many(self, request: Request, wait_s: float) -> Response:
-        """Respond to a client that may send its next request in `wait_s` seconds."""
+        """Respond to a client that must wait `wait_s` seconds."""
         seconds = int(wait_s) + 1
         return self._answer(request, 429, {"retry-after": str(seconds), "cache-control": "no-store"}, seconds=seconds)
 
     def log(self, error: Exception) -> None:
-        """Log a failure; the same one at most once in LOGGED_EVERY_S."""
+        """Log a failure, but not the same failure again within LOGGED_EVERY_S."""
         text, now = str(error), time.monotonic()
         if text != self._logged or now >= self._logged_at + LOGGED_EVERY_S:
             self._logged, self._logged_at = text, now

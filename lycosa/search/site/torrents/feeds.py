@@ -1,4 +1,4 @@
-"""Search results as feeds (RSS, Atom), JSON and CSV; and the search from the address bar of a browser (OpenSearch)."""
+"""Search results as feeds (RSS, Atom), JSON and CSV; search from the address bar of browsers (OpenSearch)."""
 
 from __future__ import annotations
 

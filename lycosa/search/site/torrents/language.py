@@ -1,4 +1,4 @@
-"""The languages of the pages. Templates have English texts; other languages have a table of translations."""
+"""The languages of the pages. Templates are in English; other languages have tables of translations."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def client_of(request: Request) -> str:
         return host
     if address.version == 4:
         return host
-    if address.ipv4_mapped:  # from a proxy that listens for both versions
+    if address.ipv4_mapped:  # from a reverse proxy that listens for both IPv4 and IPv6
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((host.partition("%")[0], IPV6_PREFIX), strict=False))
 

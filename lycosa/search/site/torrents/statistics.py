@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lycosa.search.torrents import TorrentSearch
 
 COUNT_EVERY_S = 60.0
-"""Age of the numbers above which a request starts a new count."""
+"""A request starts a new count if the numbers are older than this."""
 AGE_MAX_S = 600.0
 """Maximum age of the numbers shown; if they are older, the visitor waits."""
 DAY_S = 86_400

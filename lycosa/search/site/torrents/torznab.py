@@ -56,7 +56,7 @@ _WORD = re.compile(r"\w")
 _DIGITS = re.compile(r"\d{1,9}")
 _SEASON = re.compile(r"[sS]?(\d{1,4})")
 _EPISODE = re.compile(r"[eE]?(\d{1,4})|(\d{1,2})/(\d{1,2})")
-_CATEGORIES = re.compile(r"\d{1,6}(?:,\d{1,6})*")
+_CATEGORIES = re.compile(r"\d{1,6}(?:,\d{1,6}){0,199}")
 
 
 class _Refused(Exception):
@@ -104,7 +104,7 @@ class Torznab:
 
 
 def bad_credentials() -> Response:
-    """Return the answer to a wrong key."""
+    """Return the answer to a wrong API key."""
     return _error(CREDENTIALS)
 
 

@@ -17,7 +17,7 @@ def get(site, path: str) -> dict:
 
 
 def matches(value: object, schema: dict, schemas: dict) -> bool:
-    """Check the part of JSON Schema that the description uses."""
+    """Return whether a value matches a schema. Only the part of JSON Schema that the description uses is supported."""
     if "$ref" in schema:
         return matches(value, schemas[schema["$ref"].rpartition("/")[2]], schemas)
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
@@ -57,7 +57,7 @@ def test_answers_are_as_described(site, path, named, status):
     assert matches(json.loads(answer.text), schema, description["components"]["schemas"])
 
 
-def test_a_torrent_has_its_files_and_unknown_numbers_are_null(site):
+def test_the_answer_for_a_torrent_lists_its_files_and_has_null_for_unknown_numbers(site):
     told = get(site, f"/torrent/{HASHES[1]}.json")
     assert told["files"] == [
         {"path": "Great.Show.S01E02.mkv", "size_bytes": 500_000_000},
@@ -67,7 +67,7 @@ def test_a_torrent_has_its_files_and_unknown_numbers_are_null(site):
     assert get(site, f"/torrent/{HASHES[0]}.json")["seeders"] == 12
 
 
-def test_counts_are_those_of_the_filters(site):
+def test_results_are_counted_by_type_and_by_language(site):
     assert get(site, "/api/counts?q=great") == {"type": {"video": 2}, "language": {"en": 2}}
 
 

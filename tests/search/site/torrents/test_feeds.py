@@ -55,13 +55,13 @@ def test_csv_of_a_search_is_safe_in_spreadsheets(site):
     ]
 
 
-def test_json_of_a_search_and_limits(site):
+def test_json_of_a_search_has_its_total_and_a_limit_that_is_too_high_is_refused(site):
     told = json.loads(site.get("/search.json?q=common&limit=3").text)
     assert (told["total"], len(told["torrents"]), told["exact"]) == (45, 3, True)
     assert site.get("/search.rss?limit=101").status == 400
 
 
-def test_a_browser_can_search_here(site):
+def test_a_browser_can_use_the_site_as_a_search_engine(site):
     description = ET.fromstring(site.get("/opensearch.xml").text)
     templates = [url.attrib["template"] for url in description if url.tag.endswith("Url")]
     assert templates[0] == f"{site.url}/search?q={{searchTerms}}"

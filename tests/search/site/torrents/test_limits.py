@@ -26,5 +26,6 @@ def test_a_client_has_a_burst_and_a_rate_per_minute():
 def test_a_network_of_ipv6_is_one_client():
     assert client_of(request("192.0.2.1")) == "192.0.2.1"
     assert client_of(request("2001:db8::1")) == client_of(request("2001:db8::ffff:1")) == "2001:db8::/64"
-    assert client_of(request("::ffff:192.0.2.1")) == "192.0.2.1", "as a proxy that listens for both versions sends it"
+    # An IPv4 address in IPv6 form, as from a reverse proxy that listens for both IPv4 and IPv6.
+    assert client_of(request("::ffff:192.0.2.1")) == "192.0.2.1"
     assert client_of(request("testclient")) == "testclient"

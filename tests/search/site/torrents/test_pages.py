@@ -22,7 +22,7 @@ def names(page: str) -> list[str]:
     ]
 
 
-def test_home_shows_the_number_the_types_and_the_newest(site):
+def test_home_shows_the_number_of_torrents_their_types_and_the_newest_torrents(site):
     page = site.get("/").text
     assert "50 torrents" in page
     assert '<a href="/search?type=video">Video <span class="weight">3</span></a>' in page
@@ -113,7 +113,7 @@ def test_a_torrent_is_shown_with_its_files(site):
     assert "Found for <q>show srt</q>" in page
     other = site.get(f"/torrent/{HASHES[1]}?q=type:video").text
     assert "Found for" not in other
-    assert "Back to the results" in other, "no word is marked"
+    assert "Back to the results" in other, "a query without words marks nothing"
     assert names(page) == ["Great.Show.S01E01.1080p.x264"], "other releases of this title"
 
 

@@ -34,7 +34,7 @@ def test_older_numbers_are_shown_while_torrents_are_counted(tmp_path):
             now = COUNT_EVERY_S
             assert await shown() == 1
             now += 1
-            assert await shown() == 1, "the numbers of before, while the torrents are counted"
+            assert await shown() == 1, "the earlier numbers, while the torrents are counted"
             while await shown() == 1:  # noqa: ASYNC110  the count runs in a thread
                 await asyncio.sleep(0)
             assert await shown() == 2

@@ -25,7 +25,7 @@ class AdminAccounts:
         self._site, self._pages = site, pages
 
     async def users(self, request: Request, session: AdminSession) -> Response:
-        """Show, add or remove administrators, or change a password, which ends the administrator's sessions."""
+        """Show, add, change or remove administrators. A new password ends the administrator's sessions."""
         if request.method != "POST":
             return await self._users_page(request, session)
         form = await form_of(request)

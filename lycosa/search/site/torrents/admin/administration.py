@@ -43,5 +43,5 @@ class Administration:
         }
 
     async def accepts(self, request: Request) -> bool:
-        """Return whether a program may search: if the site has keys, it needs one."""
+        """Return whether a program may search: it needs a key if the site has keys."""
         return await asyncio.to_thread(self._site.accepts_key, request.query_params.get("apikey", "")[:200])

@@ -26,7 +26,7 @@ _INFOHASH = re.compile(
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form, kept in `request.state`: the body can be read only once."""
+    """Return the fields of a form. They stay in `request.state`, since the body can be read only once."""
     if not hasattr(request.state, "form"):
         body, fields = b"", dict[str, list[str]]()
         try:

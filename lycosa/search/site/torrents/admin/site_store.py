@@ -1,11 +1,11 @@
 """The database of the site, one SQLite file: administrators, their sessions, API keys, and takedown requests.
 
     users       name, Argon2 hash of the password
-    sessions    hash of the token in the cookie, name, token of its forms, time when it ends
+    sessions    hash of the token in the cookie, name, token of its forms, time of its end
     api_keys    hash of the key, name, time of creation
     takedowns   time, infohashes, reason, contact (until the decision), decision, time of the decision
 
-The methods block. Nothing else about visitors is stored. Deleted data is overwritten.
+Nothing else about visitors is stored. Deleted data is overwritten. Methods block.
 """
 
 from __future__ import annotations

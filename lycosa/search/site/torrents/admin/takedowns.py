@@ -22,7 +22,7 @@ REASON_MAX, CONTACT_MAX = 4000, 200
 TAKEDOWNS_PER_MINUTE, TAKEDOWNS_AT_ONCE = 0.2, 5
 ALL_CLIENTS = "all"
 ALL_FACTOR = 20
-"""Limit of all clients together, as a multiple of the limit of one."""
+"""Limit of all clients together, as a multiple of the limit of a client."""
 
 
 class DenyPreview(NamedTuple):

@@ -37,14 +37,15 @@ def test_nobody_gets_in_without_the_password_or_the_token(site):
         assert (answer.status, "Wrong name or password" in answer.text) == (403, True)
 
 
-def test_the_cookie_is_for_this_site_alone_and_pages_are_not_kept(site):
+def test_the_cookie_is_for_this_site_alone_and_pages_are_not_cached(site):
     cookie = log_in(site.server).headers["set-cookie"]
     assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/admin"))
     assert session_of(site.server).get("/admin/users").headers["cache-control"] == "no-store"
 
 
-def test_a_client_that_guesses_waits_and_locks_nobody_out(run_site, hashed, monkeypatch):
-    monkeypatch.setattr(access, "FAILURES_PER_MINUTE", 0.1)  # not one more, however slow the machine is
+def test_a_client_that_guesses_passwords_has_to_wait_and_locks_nobody_out(run_site, hashed, monkeypatch):
+    # At this rate no further guess is allowed during the test, however slow the machine is.
+    monkeypatch.setattr(access, "FAILURES_PER_MINUTE", 0.1)
     run_site.kept.set_password("ada", hashed)
     with run_site() as site:
         guesser = {**AFAR, "X_Forwarded_For": "203.0.113.5"}
@@ -62,7 +63,8 @@ def test_logins_that_succeed_are_not_limited(site):
     assert {log_in(site.server, **afar).status for _ in range(FAILURES_AT_ONCE + 2)} == {303}
 
 
-def test_guesses_of_all_clients_and_those_behind_a_silent_proxy_only_delay(run_site, hashed, monkeypatch):
+def test_too_many_guesses_of_all_clients_or_from_this_machine_only_delay_logins(run_site, hashed, monkeypatch):
+    """Logins from this machine may come through a reverse proxy that does not forward client addresses."""
     monkeypatch.setattr(access, "ALL_FAILURES_AT_ONCE", 2)
     monkeypatch.setattr(access, "DELAY_MAX_S", 0.01)
     run_site.kept.set_password("ada", hashed)

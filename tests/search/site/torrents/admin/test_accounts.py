@@ -8,7 +8,7 @@ from tests.search.site.torrents.admin.clients import PASSWORD, log_in, session_o
 from tests.search.site.torrents.sample_torrents import HASHES
 
 
-def test_administrators_are_added_changed_and_removed_but_the_last_one(site):
+def test_administrators_are_added_changed_and_removed_but_the_last_one_stays(site):
     ada = session_of(site.server)
     assert ada.post("/admin/users", action="add", name="bob", password=PASSWORD).status == 303
     bob = session_of(site.server, "bob")

@@ -1,4 +1,4 @@
-"""Takedown requests, what administrators decide, and the deny-list, as a browser sends them."""
+"""Takedown requests, decisions of administrators, and changes of the deny-list, as a browser sends them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_refused_request_changes_nothing(site):
     assert site.server.get(f"/torrent/{HASHES[0]}").status == 200
 
 
-def test_the_operator_may_hide_at_once(run_site):
+def test_the_operator_may_hide_torrents_as_soon_as_a_request_arrives(run_site):
     with run_site(AdminOptions(hide_at_once=True)) as site:
         answer = post(site.server, "/takedown", infohashes=HASHES[0], reason="mine", contact="me@example.org")
         assert (answer.status, "Removed" in answer.text) == (200, True)
