@@ -10,13 +10,12 @@ from typing import Any, Self
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
-from selenium.webdriver.support.ui import WebDriverWait
 
 from lycosa.dht.crawler import page
 from lycosa.dht.crawler.page import crawl_pages
 from lycosa.infra.web.small_site import serve_pages
 from tests.dht.crawler.test_page import FixedMonitor
-from tests.search.e2e.browsing import NARROW, screen
+from tests.search.e2e.browsing import NARROW, screen, texts, wait
 from tests.search.e2e.conftest import browser, chromium
 
 __all__ = ["browser", "chromium"]
@@ -97,14 +96,14 @@ def test_the_page_updates_itself_until_the_user_stops_it(
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.get(site.url)
-        before = WebDriverWait(browser, LONG_S).until(figure)
+        before = wait(browser, figure)
         site.monitor.seconds += 600
-        after = WebDriverWait(browser, LONG_S).until(lambda _: {figure(browser)} - {before, ""}).pop()
-        # The last page does not replace itself while its link is clicked.
+        after = wait(browser, lambda _: {figure(browser)} - {before, ""}).pop()
+        # The page must not reload while its link is clicked, so the next page waits an hour before it updates itself.
         monkeypatch.setattr(page, "REFRESH_S", 3600)
-        WebDriverWait(browser, LONG_S).until(lambda _: 'content="3600' in browser.page_source)
+        wait(browser, lambda _: 'content="3600' in browser.page_source)
         browser.find_element(By.LINK_TEXT, "Stop updating").click()
-        WebDriverWait(browser, LONG_S).until(lambda _: "Update again" in browser.page_source)
+        wait(browser, lambda _: "Update again" in browser.page_source)
         assert "http-equiv" not in browser.page_source
         assert figure(browser) == after
     finally:
@@ -113,8 +112,5 @@ def test_the_page_updates_itself_until_the_user_stops_it(
 
 
 def figure(browser: WebDriver) -> str:
-    """Return the largest figure; "" while the page is loading."""
-    try:
-        return browser.find_element(By.CSS_SELECTOR, ".big").text
-    except Exception:
-        return ""
+    """Return the figure in the largest type; "" while the page is loading."""
+    return "".join(texts(browser, ".big")[:1])

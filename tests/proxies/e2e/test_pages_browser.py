@@ -8,8 +8,6 @@ from collections.abc import Iterator
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
-from selenium.webdriver.support.expected_conditions import text_to_be_present_in_element
-from selenium.webdriver.support.ui import WebDriverWait
 
 from lycosa.proxies.api.app import build_app
 from lycosa.proxies.core.outcomes.outcome import Outcome
@@ -17,7 +15,7 @@ from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.memory.pool import LocalPool
 from tests.proxies.api.test_pages import EVIL, PAGES, FakeClock, fill
-from tests.search.e2e.browsing import NARROW, screen
+from tests.search.e2e.browsing import NARROW, screen, texts, wait
 from tests.search.e2e.conftest import browser, chromium
 from tests.servers.web_server import Server, running
 
@@ -25,7 +23,6 @@ __all__ = ["browser", "chromium"]
 
 pytestmark = pytest.mark.browser
 
-LONG_S = 20.0
 
 
 CUT_OFF = """
@@ -88,7 +85,7 @@ def test_long_names_hide_no_column(browser: WebDriver, width: int) -> None:
             assert browser.execute_script(CUT_OFF) == [], path
 
 
-def test_narrow_cards_have_no_lonely_dash(site: Server, browser: WebDriver) -> None:
+def test_narrow_cards_hide_the_dash_of_a_proxy_without_a_reason(site: Server, browser: WebDriver) -> None:
     screen(browser, NARROW)
     browser.get(f"{site.url}/proxies")
     reasons = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "td.why") if each.is_displayed()]
@@ -100,14 +97,14 @@ def test_narrow_cards_have_no_lonely_dash(site: Server, browser: WebDriver) -> N
 def test_a_user_finds_why_a_proxy_is_banned(site: Server, browser: WebDriver) -> None:
     browser.get(site.url)
     browser.find_element(By.LINK_TEXT, "shop.example").click()
-    assert "complaint" in browser.find_element(By.TAG_NAME, "main").text
+    wait(browser, lambda each: "complaint" in " ".join(texts(each, "main")))
     tag = browser.find_element(By.NAME, "tag")
     tag.send_keys("provider=acme")
     tag.submit()
-    first = By.CSS_SELECTOR, "tbody tr"
-    explained = text_to_be_present_in_element(first, "may be leased next (100% chance)")
-    WebDriverWait(browser, LONG_S).until(explained)  # the previous page may still be shown
+    wait(browser, lambda each: "may be leased next (100% chance)" in "".join(texts(each, "tbody tr")[:1]))
     bar = browser.find_element(By.CSS_SELECTOR, "svg.states rect.s-ready")
-    assert bar.value_of_css_property("fill") == "rgb(47, 143, 91)", "inline drawings are styled within the policy"
+    assert bar.value_of_css_property("fill") == "rgb(47, 143, 91)", (
+        "the content security policy allows the styles of inline drawings"
+    )
     browser.get(site.url)
     assert browser.find_element(By.LINK_TEXT, EVIL).is_displayed()
